@@ -20,12 +20,13 @@ import signal
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar, cast
 
 import grpc.aio
 import pytest
+from grpc.aio import StreamStreamCall, UnaryStreamCall
 
 from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
 from kakeya_fleet.node.app.composition import open_node
@@ -46,7 +47,14 @@ PATIENCE_SECONDS = 60.0
 
 Register = Callable[[grpc.aio.Server], object]
 Serve = Callable[..., Awaitable[grpc.aio.Channel]]
-Event = Mapping[str, object]
+Event = Mapping[str, Any]
+"""What an agent says, as JSON."""
+Message = TypeVar("Message")
+ValueOf = Callable[..., float]
+MakeIdentity = Callable[[], Identity]
+MakeCard = Callable[..., SignedCard]
+Scrape = Callable[[str], Awaitable[str]]
+Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,7 +71,7 @@ def metrics() -> NodeMetrics:
 
 
 @pytest.fixture
-def value_of(metrics: NodeMetrics) -> Callable[..., float]:
+def value_of(metrics: NodeMetrics) -> ValueOf:
     """value_of("kakeya_x_total", label="value"); 0.0 for a sample that is not there."""
 
     def value(sample: str, **labels: str) -> float:
@@ -73,7 +81,7 @@ def value_of(metrics: NodeMetrics) -> Callable[..., float]:
 
 
 @pytest.fixture
-def make_identity(tmp_path: Path) -> Callable[[], Identity]:
+def make_identity(tmp_path: Path) -> MakeIdentity:
     def make() -> Identity:
         return load_or_create(tmp_path / f"{uuid.uuid4().hex}.key")
 
@@ -81,38 +89,38 @@ def make_identity(tmp_path: Path) -> Callable[[], Identity]:
 
 
 @pytest.fixture
-def identity(make_identity: Callable[[], Identity]) -> Identity:
+def identity(make_identity: MakeIdentity) -> Identity:
     return make_identity()
 
 
 @pytest.fixture
-def make_card(identity: Identity) -> Callable[..., SignedCard]:
+def make_card(identity: Identity) -> MakeCard:
     """make_card(identity=..., incarnation=..., ...): signed, unless `fields` break a rule too."""
 
-    def make(owner: Identity | None = None, **fields: object) -> SignedCard:
+    def make(owner: Identity | None = None, **fields: Any) -> SignedCard:
         signer = owner or identity
-        values: dict[str, object] = {
-            "node_id": hashlib.sha256(signer.public_key).hexdigest(),
-            "name": "mini-1",
-            "fleet_name": "default",
-            "boot_id": "boot",
-            "incarnation": 1,
-            "sequence": 0,
-            "public_key": signer.public_key,
-            "addresses": ("127.0.0.1:7100",),
-            "platform": "linux/x86_64",
-            "accelerator": Accelerator("cpu", "processor"),
-            "memory_total_bytes": 1 << 33,
-            "memory_free_bytes": 1 << 32,
-            "software_version": "0.1.0",
-            "protocol_min": 1,
-            "protocol_max": 1,
-            "models": (),
-            "ring_address": "",
-            "announced_at_unix": 1.7e9,
-            "ttl_seconds": 86400.0,
-        }
-        return sign_card(Card(**(values | fields)), signer)
+        card = Card(
+            node_id=hashlib.sha256(signer.public_key).hexdigest(),
+            name="mini-1",
+            fleet_name="default",
+            boot_id="boot",
+            incarnation=1,
+            sequence=0,
+            public_key=signer.public_key,
+            addresses=("127.0.0.1:7100",),
+            platform="linux/x86_64",
+            accelerator=Accelerator("cpu", "processor"),
+            memory_total_bytes=1 << 33,
+            memory_free_bytes=1 << 32,
+            software_version="0.1.0",
+            protocol_min=1,
+            protocol_max=1,
+            models=(),
+            ring_address="",
+            announced_at_unix=1.7e9,
+            ttl_seconds=86400.0,
+        )
+        return sign_card(replace(card, **fields), signer)
 
     return make
 
@@ -142,7 +150,7 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 @pytest.fixture
-def scrape() -> Callable[[str], Awaitable[str]]:
+def scrape() -> Scrape:
     """scrape(address): the text at http://address/metrics."""
 
     async def read(address: str) -> str:
@@ -157,7 +165,7 @@ def scrape() -> Callable[[str], Awaitable[str]]:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]:
+def eventually() -> Eventually:
     """eventually(condition): for states that can only be looked at, as files and /metrics."""
 
     async def wait(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -166,6 +174,16 @@ def eventually() -> Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]:
                 await asyncio.sleep(0.02)
 
     return wait
+
+
+async def next_message(
+    call: UnaryStreamCall[Any, Message] | StreamStreamCall[Any, Message],
+) -> Message:
+    """The next message of a stream that has not ended."""
+    message = await call.read()
+    assert message is not grpc.aio.EOF, "the stream ended"
+    # The stubs have any object for EOF.
+    return cast("Message", message)
 
 
 @dataclass
@@ -224,15 +242,16 @@ class RunningAgent:
         await asyncio.wait({self.task})
 
 
+StartAgent = Callable[..., Awaitable[RunningAgent]]
+
+
 @pytest.fixture
 def fleet_name() -> str:
     return f"test-{uuid.uuid4().hex}"
 
 
 @pytest.fixture
-async def start_agent(
-    tmp_path: Path, fleet_name: str
-) -> AsyncIterator[Callable[..., Awaitable[RunningAgent]]]:
+async def start_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[StartAgent]:
     """start_agent(name, **configuration): ready when it returns; fails as the agent fails."""
     running: list[RunningAgent] = []
 
@@ -312,12 +331,16 @@ class AgentProcess:
         self.process.send_signal(number)
 
 
+SpawnAgent = Callable[..., Awaitable[AgentProcess]]
+
+
 def _event(line: bytes) -> Event:
     """A line as an event; one that is no JSON, as gRPC's own, under the name "plain"."""
     try:
-        return json.loads(line)
+        event: Event = json.loads(line)
     except ValueError:
         return {"event": "plain", "text": line.decode()}
+    return event
 
 
 def _start(environment: Mapping[str, str]) -> tuple[WarmProcess | subprocess.Popen[str], IO[str]]:
@@ -346,9 +369,7 @@ def _text(value: object) -> str:
 
 
 @pytest.fixture
-async def spawn_agent(
-    tmp_path: Path, fleet_name: str
-) -> AsyncIterator[Callable[..., Awaitable[AgentProcess]]]:
+async def spawn_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[SpawnAgent]:
     """spawn_agent(name, **configuration): ready when it returns, unless `until_ready=False`."""
     spawned: list[AgentProcess] = []
 

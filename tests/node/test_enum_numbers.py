@@ -1,4 +1,7 @@
+from enum import Enum
+
 import pytest
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from kakeya.enum_names import number_of
 from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
@@ -25,5 +28,7 @@ from kakeya_fleet.node.watch.transfers import TransferKind, TransferState
         (TransferState, capability_pb2.TransferState),
     ],
 )
-def test_what_the_node_tells_has_the_contracts_numbers(ours, theirs) -> None:
+def test_what_the_node_tells_has_the_contracts_numbers(
+    ours: type[Enum], theirs: EnumTypeWrapper
+) -> None:
     assert {number_of(theirs, member) for member in ours} == set(theirs.values()) - {0}

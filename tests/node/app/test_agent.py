@@ -7,7 +7,8 @@ import shutil
 import signal
 import socket
 import sys
-from typing import Never
+from pathlib import Path
+from typing import Any, Never
 
 import grpc
 import pytest
@@ -22,9 +23,12 @@ from kakeya_fleet.node.errors import (
     StateLocked,
     StateUnwritable,
 )
+from tests.node.conftest import Scrape, SpawnAgent, StartAgent, next_message
 
 
-async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name) -> None:
+async def test_ready_says_where_and_who(
+    start_agent: StartAgent, tmp_path: Path, fleet_name: str
+) -> None:
     agent = await start_agent("mini-1", serve=["proposer=ngram"])
     ready = agent.ready
     assert agent.events.said[0] is ready
@@ -42,7 +46,9 @@ async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name) -> No
     assert announced["metrics_address"] == ready["metrics_address"] == ready["http_address"]
 
 
-async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape) -> None:
+async def test_get_node_tells_the_card_and_where_metrics_are(
+    start_agent: StartAgent, scrape: Scrape
+) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -56,16 +62,17 @@ async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape
     assert "kakeya_incarnation 1.0" in await scrape(node.metrics_address)
 
 
-async def test_health_and_reflection(start_agent) -> None:
+async def test_health_and_reflection(start_agent: StartAgent) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
-    health = health_pb2_grpc.HealthStub(agent.channel)
+    # The stubs have these methods, their types have not.
+    health: Any = health_pb2_grpc.HealthStub(agent.channel)
     for name in ("", "proposer", "kakeya.v1.CapabilityService", "kakeya.v1.RuntimeService"):
         answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await health.Check(health_pb2.HealthCheckRequest(service="verifier"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-    reflection = reflection_pb2_grpc.ServerReflectionStub(agent.channel)
+    reflection: Any = reflection_pb2_grpc.ServerReflectionStub(agent.channel)  # type: ignore[arg-type] # aio too
     call = reflection.ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     listed = {service.name for service in (await call.read()).list_services_response.service}
@@ -73,20 +80,25 @@ async def test_health_and_reflection(start_agent) -> None:
     await call.done_writing()
 
 
-async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path) -> None:
+async def test_leaving_turns_health_and_ends_streams(
+    start_agent: StartAgent, tmp_path: Path
+) -> None:
     agent = await start_agent()
-    health = health_pb2_grpc.HealthStub(agent.channel).Watch(health_pb2.HealthCheckRequest())
+    # The stub has Watch, its types have not.
+    stub: Any = health_pb2_grpc.HealthStub(agent.channel)
+    health = stub.Watch(health_pb2.HealthCheckRequest())
     fleet = capability_pb2_grpc.CapabilityServiceStub(agent.channel).WatchFleet(
         capability_pb2.WatchFleetRequest()
     )
     assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
-    assert (await fleet.read()).HasField("snapshot")
+    assert (await next_message(fleet)).HasField("snapshot")
     await agent.leave()
     assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-    messages = []
+    latest = None
     while (message := await fleet.read()) is not grpc.aio.EOF:
-        messages.append(message)
-    assert messages[-1].changed.liveness == capability_pb2.LIVENESS_LEFT
+        latest = message
+    assert isinstance(latest, capability_pb2.WatchFleetResponse)
+    assert latest.changed.liveness == capability_pb2.LIVENESS_LEFT
     assert [event["event"] for event in agent.events.said] == [
         "ready",
         "advice",
@@ -96,7 +108,7 @@ async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path) -> N
     assert not (tmp_path / "mini-1" / "agent.json").exists()
 
 
-async def test_leave_over_the_wire_from_this_machine(start_agent) -> None:
+async def test_leave_over_the_wire_from_this_machine(start_agent: StartAgent) -> None:
     agent = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     answer = await stub.Leave(capability_pb2.LeaveRequest(drain_seconds=0.1))
@@ -105,20 +117,22 @@ async def test_leave_over_the_wire_from_this_machine(start_agent) -> None:
         await agent.task
 
 
-async def test_the_port_is_kept_over_restarts(start_agent) -> None:
+async def test_the_port_is_kept_over_restarts(start_agent: StartAgent) -> None:
     first = await start_agent()
     await first.stop()
     again = await start_agent()
     assert (again.address, again.node_id) == (first.address, first.node_id)
 
 
-async def test_two_agents_on_one_state(start_agent, tmp_path) -> None:
+async def test_two_agents_on_one_state(start_agent: StartAgent, tmp_path: Path) -> None:
     await start_agent("mini-1")
     with pytest.raises(StateLocked, match=str(os.getpid())):
         await start_agent("mini-2", state=str(tmp_path / "mini-1"))
 
 
-async def test_a_port_in_use_is_named_and_the_state_is_free_again(start_agent, tmp_path) -> None:
+async def test_a_port_in_use_is_named_and_the_state_is_free_again(
+    start_agent: StartAgent, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUse, match=str(port)):
@@ -127,14 +141,14 @@ async def test_a_port_in_use_is_named_and_the_state_is_free_again(start_agent, t
     await start_agent(bind=f"127.0.0.1:{port}")
 
 
-async def test_a_port_of_http_in_use_is_named(start_agent) -> None:
+async def test_a_port_of_http_in_use_is_named(start_agent: StartAgent) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortInUse, match=f"{address}.*--http"):
             await start_agent(http_bind=address)
 
 
-async def test_http_can_be_off(start_agent) -> None:
+async def test_http_can_be_off(start_agent: StartAgent) -> None:
     agent = await start_agent(http_bind="off")
     assert agent.ready["http_address"] == agent.ready["metrics_address"] == ""
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
@@ -142,7 +156,7 @@ async def test_http_can_be_off(start_agent) -> None:
     assert node.http_address == node.card.http_address == ""
 
 
-async def test_http_is_announced_and_keeps_its_port(start_agent) -> None:
+async def test_http_is_announced_and_keeps_its_port(start_agent: StartAgent) -> None:
     first = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(first.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -152,7 +166,9 @@ async def test_http_is_announced_and_keeps_its_port(start_agent) -> None:
     assert (await start_agent()).ready["http_address"] == address
 
 
-async def test_an_address_that_others_do_not_reach_is_not_on_the_card(start_agent) -> None:
+async def test_an_address_that_others_do_not_reach_is_not_on_the_card(
+    start_agent: StartAgent,
+) -> None:
     agent = await start_agent(bind="0.0.0.0:0", insecure=True)
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -162,7 +178,9 @@ async def test_an_address_that_others_do_not_reach_is_not_on_the_card(start_agen
     assert node.card.http_address == (node.http_address if alone else "")
 
 
-async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path) -> None:
+async def test_a_corrupt_identity_is_never_replaced(
+    start_agent: StartAgent, tmp_path: Path
+) -> None:
     first = await start_agent()
     await first.stop()
     key = tmp_path / "mini-1" / "identity.key"
@@ -174,11 +192,13 @@ async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path) -> No
     assert (await start_agent()).node_id != first.node_id
 
 
-async def test_a_full_disk_refuses_the_start_by_name(start_agent, monkeypatch) -> None:
+async def test_a_full_disk_refuses_the_start_by_name(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = await start_agent()
     await first.stop()
 
-    def full(descriptor) -> Never:
+    def full(descriptor: int) -> Never:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -187,7 +207,9 @@ async def test_a_full_disk_refuses_the_start_by_name(start_agent, monkeypatch) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, number) -> None:
+async def test_a_signal_lets_it_leave_with_status_0(
+    spawn_agent: SpawnAgent, start_agent: StartAgent, number: signal.Signals
+) -> None:
     observer = await start_agent("a")
     agent = await spawn_agent("b", peers=[observer.address])
     await observer.events.wait_for("peer_joined", node_id=agent.node_id)
@@ -203,7 +225,7 @@ async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, nu
     await observer.events.wait_for("peer_left", node_id=agent.node_id)
 
 
-async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path) -> None:
+async def test_a_second_signal_ends_it_at_once(spawn_agent: SpawnAgent, tmp_path: Path) -> None:
     agent = await spawn_agent(drain_seconds=0.1)
     # Both signals are pending when it goes on, so that it cannot have left between them.
     agent.signal(signal.SIGSTOP)
@@ -214,7 +236,9 @@ async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path) -> None:
     assert not (tmp_path / "mini-1" / "agent.json").exists()
 
 
-async def test_a_signal_while_a_model_is_loaded_ends_it(spawn_agent, tmp_path) -> None:
+async def test_a_signal_while_a_model_is_loaded_ends_it(
+    spawn_agent: SpawnAgent, tmp_path: Path
+) -> None:
     agent = await spawn_agent(serve=["verifier=tiny"], until_ready=False)
     await agent.log.wait_for("loading")
     agent.signal(signal.SIGINT)
@@ -222,7 +246,7 @@ async def test_a_signal_while_a_model_is_loaded_ends_it(spawn_agent, tmp_path) -
     assert [event["event"] for event in agent.events.said] in ([], ["joined"])
 
 
-async def test_one_of_two_clones_yields(start_agent, tmp_path) -> None:
+async def test_one_of_two_clones_yields(start_agent: StartAgent, tmp_path: Path) -> None:
     first = await start_agent("a")
     await first.stop()
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
@@ -238,16 +262,16 @@ async def test_one_of_two_clones_yields(start_agent, tmp_path) -> None:
 
 
 async def test_a_full_disk_costs_a_running_node_only_its_refutation(
-    start_agent, monkeypatch, fleet_name
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch, fleet_name: str
 ) -> None:
     agent = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
-    await watch.read()
+    await next_message(watch)
     loop = asyncio.get_running_loop()
     tried = asyncio.Event()
 
-    def full(descriptor) -> Never:
+    def full(descriptor: int) -> Never:
         loop.call_soon_threadsafe(tried.set)
         raise OSError(28, "No space left on device")
 
@@ -258,13 +282,19 @@ async def test_a_full_disk_costs_a_running_node_only_its_refutation(
                 fleet_name=fleet_name,
                 protocol_min=1,
                 protocol_max=1,
-                rumours=[capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=2)],
+                rumours=[
+                    capability_pb2.Rumour(
+                        node_id=agent.node_id,
+                        incarnation=1,
+                        liveness=capability_pb2.LIVENESS_SUSPECT,
+                    )
+                ],
             )
         )
         await tried.wait()
         node = await stub.GetNode(capability_pb2.GetNodeRequest())
         assert node.card.incarnation == 1
-    assert (await watch.read()).changed.card.incarnation == 2
+    assert (await next_message(watch)).changed.card.incarnation == 2
 
 
 _IMPORTS = """
@@ -288,7 +318,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_path) -> None:
+async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_path: Path) -> None:
     configuration = {
         "state": str(tmp_path / "state"),
         "serve": ["proposer=ngram"],
@@ -306,12 +336,14 @@ async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_
     assert json.loads(printed) == []
 
 
-async def test_beyond_loopback_it_warns_loudly_and_hides_reflection(spawn_agent) -> None:
+async def test_beyond_loopback_it_warns_loudly_and_hides_reflection(
+    spawn_agent: SpawnAgent,
+) -> None:
     agent = await spawn_agent(bind="0.0.0.0:0", insecure=True)
     host, port = agent.address.rsplit(":", 1)
     assert host != "0.0.0.0"
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type] # aio too
         call = reflection.ServerReflectionInfo()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()

@@ -5,35 +5,38 @@ import gc
 import shutil
 import threading
 import weakref
-from typing import Never
+from collections.abc import AsyncIterable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Never
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from kakeya import AsyncClient, Speculation, StopReason
+from kakeya import AsyncClient, AsyncSession, Speculation, StopReason
 from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import ModelNotFound as NotServed
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
 from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.transfers import TransferState
+from tests.node.conftest import StartAgent
 
 PROMPT = tuple((7 * index + index * index) % 96 for index in range(40))
 TOKENS = 64
 MODEL = "small"
-KV = {"kv_strategy": "sink_window", "sink_tokens": 4, "window_tokens": 16}
+KV: dict[str, Any] = {"kv_strategy": "sink_window", "sink_tokens": 4, "window_tokens": 16}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 @pytest.fixture(scope="module")
-def small(random_checkpoint, tmp_path_factory):
+def small(random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> str:
     """The specification of a verifier of two layers."""
     return f"verifier={shutil.copytree(random_checkpoint(), tmp_path_factory.mktemp('m') / MODEL)}"
 
 
-async def whole_stream(client, model=MODEL):
+async def whole_stream(client: AsyncClient, model: str = MODEL) -> Sequence[int]:
     """What an undisturbed session becomes."""
     async with await client.create_session(model, speculation="off", **KV) as session:
         await session.append(PROMPT)
@@ -41,19 +44,21 @@ async def whole_stream(client, model=MODEL):
         return session.history
 
 
-async def prompted(client, model=MODEL, **options):
+async def prompted(client: AsyncClient, model: str = MODEL, **options: Any) -> AsyncSession:
     """A session with the prompt in its history."""
     session = await client.create_session(model, **(KV | {"speculation": "off"} | options))
     await session.append(PROMPT)
     return session
 
 
-async def to_the_end(generation) -> None:
+async def to_the_end(generation: AsyncIterable[object]) -> None:
     async for _ in generation:
         pass
 
 
-async def keep_generating(client, whole, speculation, stop):
+async def keep_generating(
+    client: AsyncClient, whole: Sequence[int], speculation: Speculation, stop: asyncio.Event
+) -> int:
     """One session after the other, each with the whole stream; how many there were."""
     count = 0
     while not stop.is_set():
@@ -64,18 +69,18 @@ async def keep_generating(client, whole, speculation, stop):
     return count
 
 
-async def models_of(client, node_id):
+async def models_of(client: AsyncClient, node_id: str) -> set[str]:
     """The models that a node's card names, as another node knows it."""
     nodes = await client.fleet.nodes()
     return {each.model_id for node in nodes if node.node_id == node_id for each in node.models}
 
 
-def threads_of(name):
+def threads_of(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
 async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
-    start_agent, small
+    start_agent: StartAgent, small: str
 ) -> None:
     # A busy machine answers late; what is tried here is not how late a draft may be.
     other = await start_agent("other", serve=[small], draft_deadline_seconds=20.0)
@@ -84,9 +89,9 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
     )
     await other.events.wait_for("peer_joined", node_id=changing.node_id)
     node = changing.node
-    health = health_pb2_grpc.HealthStub(changing.channel).Watch(
-        health_pb2.HealthCheckRequest(service="verifier")
-    )
+    # The stub has Watch, its types have not.
+    stub: Any = health_pb2_grpc.HealthStub(changing.channel)
+    health = stub.Watch(health_pb2.HealthCheckRequest(service="verifier"))
     assert (await health.read()).status == UNKNOWN
     async with AsyncClient(other.address) as calm, AsyncClient(changing.address) as client:
         whole = await whole_stream(calm)
@@ -110,6 +115,7 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
         removing = asyncio.ensure_future(node.remove_role(Role.VERIFIER, MODEL))
         await to_the_end(tokens)
         await removing
+        assert generation.done is not None
         assert generation.done.stop_reason is StopReason.MAX_TOKENS
         assert session.history == whole
         assert [each.reason for each in session.resumptions] == ["DRAINING"]
@@ -136,10 +142,11 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
         assert await beside > 0
 
 
-async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent) -> None:
+async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent: StartAgent) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
     node = agent.node
-    health = health_pb2_grpc.HealthStub(agent.channel)
+    # The stub has Check, its types have not.
+    health: Any = health_pb2_grpc.HealthStub(agent.channel)
     threads = threading.active_count()
     with pytest.raises(ModelNotFound, match="nowhere"):
         await node.add_role("verifier=./nowhere")
@@ -158,7 +165,9 @@ async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent) -> None:
     assert (failed.state, "nowhere" in failed.error) == (TransferState.FAILED, True)
 
 
-async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agent, small) -> None:
+async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(
+    start_agent: StartAgent, small: str
+) -> None:
     agent = await start_agent()
     node = agent.node
     await asyncio.gather(node.add_role(small), node.add_role("archive=16MiB"))
@@ -180,7 +189,7 @@ async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agen
 
 
 async def test_verifiers_share_the_budget_as_they_come_and_go(
-    start_agent, small, random_checkpoint
+    start_agent: StartAgent, small: str, random_checkpoint: Callable[..., Path]
 ) -> None:
     agent = await start_agent(serve=[small], kv_budget_bytes=64 << 20)
     roles, folder = agent.node.roles, random_checkpoint()
@@ -192,7 +201,7 @@ async def test_verifiers_share_the_budget_as_they_come_and_go(
 
 
 async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_removed(
-    start_agent,
+    start_agent: StartAgent,
 ) -> None:
     agent = await start_agent(serve=["verifier=tiny", "proposer=tiny-dflash"])
     node = agent.node
@@ -212,11 +221,13 @@ async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_remo
         assert not threads_of("proposer-tiny-dflash")
 
 
-async def test_a_node_that_leaves_gives_up_what_it_adds(start_agent, monkeypatch) -> None:
+async def test_a_node_that_leaves_gives_up_what_it_adds(
+    start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = await start_agent()
     began, go_on = threading.Event(), threading.Event()
 
-    def load(*_arguments, **_options) -> Never:
+    def load(*_arguments: object, **_options: object) -> Never:
         began.set()
         assert go_on.wait(60)
         raise AssertionError("nobody waits for it")

@@ -1,6 +1,7 @@
 """A node whose host can form a ring says so on its card, soon after it is ready."""
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
@@ -8,39 +9,49 @@ from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.rules import check_card
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
+from tests.node.conftest import Eventually, MakeCard, RunningAgent, StartAgent, next_message
+
+
+@dataclass
+class Trials:
+    """What a trial finds wrong, empty when a ring works, and how many there were."""
+
+    reason: str = ""
+    count: int = 0
+
 
 AT_ONCE = NodeSettings(ring_trial_seconds=0.0)
 
 
 @pytest.fixture
-def trials(monkeypatch):
+def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
     """Counts the trials, which find what the test says."""
-    found = {"reason": "", "count": 0}
+    found = Trials()
 
-    async def run(self):
-        found["count"] += 1
-        return found["reason"]
+    async def run(_probe: RingProbe) -> str:
+        found.count += 1
+        return found.reason
 
     monkeypatch.setattr(RingProbe, "run", run)
     return found
 
 
-async def card_of(agent):
+async def card_of(agent: RunningAgent) -> capability_pb2.CapabilityCard:
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     return (await stub.GetNode(capability_pb2.GetNodeRequest())).card
 
 
 @pytest.mark.parametrize("links", ["auto", "ring"])
 async def test_the_card_gets_the_ring_and_a_new_sequence(
-    start_agent, trials, eventually, links
+    start_agent: StartAgent, trials: Trials, eventually: Eventually, links: str
 ) -> None:
     first = await start_agent("first", settings=AT_ONCE, links=links)
     second = await start_agent("second", links="grpc", peers=[first.address])
 
-    async def is_known():
+    async def is_known() -> bool:
         stub = capability_pb2_grpc.CapabilityServiceStub(second.channel)
         fleet = stub.WatchFleet(capability_pb2.WatchFleetRequest())
-        snapshot = (await fleet.read()).snapshot
+        snapshot = (await next_message(fleet)).snapshot
         fleet.cancel()
         return any(
             record.card.ring_address == first.address
@@ -51,17 +62,19 @@ async def test_the_card_gets_the_ring_and_a_new_sequence(
 
     await eventually(is_known)
     assert (await card_of(second)).ring_address == ""
-    assert trials["count"] == 1
+    assert trials.count == 1
 
 
 @pytest.mark.parametrize(("links", "count"), [("grpc", 0), ("local", 0), ("auto", 1)])
-async def test_no_ring_on_the_card(start_agent, trials, links, count) -> None:
-    trials["reason"] = "MLX is not installed on this host"
+async def test_no_ring_on_the_card(
+    start_agent: StartAgent, trials: Trials, links: str, count: int
+) -> None:
+    trials.reason = "MLX is not installed on this host"
     agent = await start_agent(settings=AT_ONCE, links=links)
     await asyncio.sleep(0.05)
     card = await card_of(agent)
-    assert (card.ring_address, card.sequence, trials["count"]) == ("", 0, count)
+    assert (card.ring_address, card.sequence, trials.count) == ("", 0, count)
 
 
-def test_a_card_with_a_ring_follows_the_rules(make_card) -> None:
+def test_a_card_with_a_ring_follows_the_rules(make_card: MakeCard) -> None:
     check_card(make_card(ring_address="10.0.0.1:7100").card, now_unix=1.7e9)

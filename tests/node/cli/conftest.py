@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from scripts.support.agent_process import LocalFleet
 from tests.support.commands import NODE, Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
 from tests.support.pty_screen import Process, Started
-from tests.warm.starting import WarmStarts
+from tests.warm.starting import WarmProcess, WarmStarts
 
 
 @pytest.fixture
@@ -43,7 +42,9 @@ def screen(fleet: Terminal) -> Iterator[Screen]:
         program: Callable[[int], Started] | None = None,
         **environment: str,
     ) -> Process:
-        fleet_here = partial(fleet.on_terminal, words, **environment)
+        def fleet_here(slave: int) -> WarmProcess:
+            return fleet.on_terminal(words, slave, **environment)
+
         started.append(Process(program or fleet_here, columns=columns, lines=lines))
         return started[-1]
 

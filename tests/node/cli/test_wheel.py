@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 20.0
 NOBODY = "127.0.0.1:9"
 
 
-def build(root, folder, **environment):
+def build(root: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=root,
@@ -36,12 +36,12 @@ def build(root, folder, **environment):
     )
 
 
-def files_of(site):
+def files_of(site: Path) -> Path:
     return site / "kakeya_fleet" / "node" / "cli" / "fleet" / "dashboard_files"
 
 
 @built
-def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path) -> None:
+def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path: Path) -> None:
     done = build(ROOT, tmp_path)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
@@ -74,6 +74,7 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
         text=True,
     )
     try:
+        assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         (child,) = psutil.Process(process.pid).children()
         assert str(files_of(site)) in " ".join(child.cmdline())
@@ -84,7 +85,7 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
         process.communicate(timeout=PATIENCE_SECONDS)
 
 
-def test_a_wheel_without_the_dashboard_is_refused_unless_it_is_asked_for(tmp_path) -> None:
+def test_a_wheel_without_the_dashboard_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     (checkout / "kakeya_fleet").mkdir(parents=True)
     (checkout / "kakeya_fleet" / "__init__.py").touch()

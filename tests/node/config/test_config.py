@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_flags_win_over_environment_over_file_over_defaults(file) -> None:
+def test_flags_win_over_environment_over_file_over_defaults(file: Path) -> None:
     environment = {"KAKEYA_NAME": "from-environment", "KAKEYA_FLEET_NAME": "desk"}
     config = build({"name": "from-flag"}, environment, file)
     assert (config.name, config.fleet_name, config.period_seconds) == ("from-flag", "desk", 2.0)
@@ -48,7 +48,7 @@ def test_environment_is_parsed_by_type() -> None:
 
 
 def test_the_file_is_found_by_the_environment_and_by_convention(
-    tmp_path, monkeypatch, file
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     assert build({}, {"KAKEYA_CONFIG": str(file)}).name == "from-file"
     conventional = tmp_path / "xdg" / "kakeya" / "config.toml"
@@ -58,7 +58,7 @@ def test_the_file_is_found_by_the_environment_and_by_convention(
     assert build({}, {}).name == "by-convention"
 
 
-def test_unknown_keys_name_the_nearest_known_one(tmp_path) -> None:
+def test_unknown_keys_name_the_nearest_known_one(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("peroid_seconds = 1.0\n")
     with pytest.raises(BadConfig, match=r"peroid_seconds.*period_seconds") as caught:
@@ -68,7 +68,7 @@ def test_unknown_keys_name_the_nearest_known_one(tmp_path) -> None:
         build({}, {"KAKEYA_BINT": "127.0.0.1:0"})
 
 
-def test_a_missing_or_broken_file_is_named(tmp_path) -> None:
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
     with pytest.raises(BadConfig, match=str(missing)):
         build({}, {}, missing)
@@ -102,7 +102,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path) -> None:
         ({"log_level": "loud"}, "log_level"),
     ],
 )
-def test_values_outside_their_range_name_the_key(flags, key) -> None:
+def test_values_outside_their_range_name_the_key(flags: dict[str, object], key: str) -> None:
     with pytest.raises(BadConfig) as caught:
         build(flags, {})
     assert caught.value.metadata["key"] == key
@@ -110,7 +110,7 @@ def test_values_outside_their_range_name_the_key(flags, key) -> None:
 
 @pytest.mark.parametrize("key", ["bind", "http_bind"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "[::]", "mini-1.local"])
-def test_another_interface_needs_the_insecure_flag(key, host) -> None:
+def test_another_interface_needs_the_insecure_flag(key: str, host: str) -> None:
     with pytest.raises(InsecureBind, match="--insecure"):
         build({key: f"{host}:0"}, {})
     assert getattr(build({key: f"{host}:0", "insecure": True}, {}), key) == f"{host}:0"
@@ -143,7 +143,9 @@ def test_configuration_is_a_value() -> None:
         ("[fd00::1]:7600", r"--bind \[::\]:0 --insecure"),
     ],
 )
-def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(peer, mend) -> None:
+def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(
+    peer: str, mend: str
+) -> None:
     with pytest.raises(LoopbackBind, match=mend) as caught:
         build({"peers": ["127.0.0.1:1", peer]}, {})
     assert caught.value.metadata == {"key": "bind", "peer": peer}

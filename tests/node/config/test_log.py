@@ -1,5 +1,6 @@
 import json
 import logging
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -8,13 +9,13 @@ from kakeya_fleet.node.config.log import configure_log
 
 
 @pytest.fixture(autouse=True)
-def _restore():
+def _restore() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
 
 
-def test_one_json_line_an_event(capsys) -> None:
+def test_one_json_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
     configure_log("info", "json", node_name="mini-1")
     log = structlog.get_logger("test")
     log.info("peer_joined", node_id="ab")
@@ -26,7 +27,7 @@ def test_one_json_line_an_event(capsys) -> None:
     assert said["timestamp"].endswith("Z")
 
 
-def test_a_traceback_is_one_line_too(capsys) -> None:
+def test_a_traceback_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
     configure_log("info", "json", node_name="mini-1")
     try:
         raise KeyError("gone")
@@ -36,7 +37,9 @@ def test_a_traceback_is_one_line_too(capsys) -> None:
     assert "KeyError" in json.loads(line)["exception"]
 
 
-def test_console_is_readable_and_json_is_the_default_without_a_terminal(capsys) -> None:
+def test_console_is_readable_and_json_is_the_default_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_log("warning", "console", node_name="mini-1")
     structlog.get_logger("test").warning("insecure", bind="0.0.0.0:1")
     assert "insecure" in capsys.readouterr().err

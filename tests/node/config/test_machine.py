@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kakeya_fleet.node.config import machine as described
 
+On = Callable[[str, str, tuple[str, ...]], described.Machine]
+
 
 @pytest.fixture
-def on(monkeypatch):
+def on(monkeypatch: pytest.MonkeyPatch) -> On:
     """Pretends to be another machine: its system, its processor, its back ends."""
 
-    def pretend(system, processor, backends):
+    def pretend(system: str, processor: str, backends: tuple[str, ...]) -> described.Machine:
         monkeypatch.setattr(platform, "system", lambda: system)
         monkeypatch.setattr(platform, "machine", lambda: processor)
         monkeypatch.setattr(described, "installed_backends", lambda: backends)
@@ -26,16 +29,16 @@ def on(monkeypatch):
 
 @pytest.mark.parametrize("backends", [(), ("torch",), ("mlx", "torch")])
 def test_a_graphics_card_that_no_back_end_uses_is_not_named(
-    on, monkeypatch, tmp_path, backends
+    on: On, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backends: tuple[str, ...]
 ) -> None:
     card = tmp_path / "0000:01:00.0" / "information"
     card.parent.mkdir()
     card.write_text("Model: \t NVIDIA H100\n")
     glob = Path.glob
 
-    def with_a_card(path, pattern):
+    def with_a_card(path: Path, pattern: str) -> Iterator[Path]:
         cards = str(path) == "/proc/driver/nvidia/gpus"
-        return [card] if cards else glob(path, pattern)
+        return iter([card]) if cards else glob(path, pattern)
 
     monkeypatch.setattr(Path, "glob", with_a_card)
     found = on("Linux", "x86_64", backends).accelerator
@@ -51,6 +54,8 @@ def test_a_graphics_card_that_no_back_end_uses_is_not_named(
         ("x86_64", ("torch",), "cpu"),
     ],
 )
-def test_a_mac_computes_with_metal_where_mlx_does(on, processor, backends, kind) -> None:
+def test_a_mac_computes_with_metal_where_mlx_does(
+    on: On, processor: str, backends: tuple[str, ...], kind: str
+) -> None:
     found = on("Darwin", processor, backends).accelerator
     assert (found.kind, found.name) == (kind, "Apple M4")

@@ -19,11 +19,13 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import HttpLimits, Limits
 from kakeya_fleet.node.app.composition import open_node
@@ -32,10 +34,14 @@ from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WEATHER_CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 END_ID, CALL_ID = 256, 257
+
+Event = Mapping[str, Any]
+"""What an agent says, as JSON."""
 
 TEMPLATE = """\
 {%- if tools %}Tools: {{ tools | tojson }}
@@ -96,20 +102,24 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
         one = local.start("one", serve=serve, environment=environment)
         peers = [str(one.wait_for("joined", seconds=60)["address"])]
         gate = local.start("gate", peers=peers, environment=environment)
-        yield HttpFleet(one, gate) if one.ready and gate.ready else None
+        assert one.ready
+        assert gate.ready
+        yield HttpFleet(one, gate)
+
+
+OpenAiOf = Callable[[AgentProcess], openai.OpenAI]
 
 
 @pytest.fixture
-def openai_of() -> Iterator[Callable[[AgentProcess], openai.OpenAI]]:
+def openai_of() -> Iterator[OpenAiOf]:
     made: list[openai.OpenAI] = []
 
-    def make(agent: AgentProcess, **options: object) -> openai.OpenAI:
+    def make(agent: AgentProcess) -> openai.OpenAI:
         client = openai.OpenAI(
             base_url=f"http://{http_of(agent)}/v1",
             api_key="any key will do",
             max_retries=0,
             timeout=60,
-            **options,
         )
         made.append(client)
         return client
@@ -126,12 +136,12 @@ class Answered:
     body: bytes
 
     @property
-    def json(self) -> dict:
+    def json(self) -> Any:
         return json.loads(self.body)
 
     @property
     def code(self) -> str:
-        return self.json["error"]["code"]
+        return str(self.json["error"]["code"])
 
 
 def request(
@@ -156,21 +166,32 @@ def request(
         connection.close()
 
 
+Ask = Callable[..., Answered]
+
+
 @pytest.fixture
-def ask() -> Callable[..., Answered]:
+def ask() -> Ask:
     """ask(agent or address, path, body=None, **headers)."""
 
-    def send(agent: AgentProcess | str, path: str, body: object = None, **options: object):
+    def send(
+        agent: AgentProcess | str,
+        path: str,
+        body: object = None,
+        *,
+        method: str | None = None,
+        **headers: str,
+    ) -> Answered:
         address = agent if isinstance(agent, str) else http_of(agent)
-        return request(address, path, body, **options)
+        return request(address, path, body, method=method, **headers)
 
     return send
 
 
+RunAgent = Callable[..., Awaitable[tuple[Node, Event]]]
+
+
 @pytest.fixture
-async def run_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Callable[..., Awaitable[tuple[Node, dict]]]]:
+async def run_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunAgent]:
     """run_agent(**configuration): the agent and its ready event."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -178,7 +199,7 @@ async def run_agent(
 
     async def start(
         *, name: str = "inside", settings: NodeSettings | None = None, **flags: object
-    ) -> tuple[Node, dict]:
+    ) -> tuple[Node, Event]:
         configuration = {
             "name": name,
             "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
@@ -188,14 +209,12 @@ async def run_agent(
             "period_seconds": 0.3,
             "drain_seconds": 5.0,
         } | flags
-        said: asyncio.Queue[dict] = asyncio.Queue()
+        said: asyncio.Queue[Event] = asyncio.Queue()
         opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
             configured = build(configuration, {})
-            async with open_node(
-                configured, lambda event: said.put_nowait(dict(event)), settings=settings
-            ) as node:
+            async with open_node(configured, said.put_nowait, settings=settings) as node:
                 opened.set_result(node)
                 await node.serve()
 
@@ -217,32 +236,36 @@ async def run_agent(
 class NoRoles:
     """The roles of a node that serves none."""
 
-    verifiers: dict = {}  # noqa: RUF012
+    verifiers: Mapping[str, ServedVerifier] = {}
     verifier_count = 0
     draining = False
     begun = True
 
-    def awaited(self):
+    def awaited(self) -> frozenset[Role]:
         return frozenset()
 
-    def offers(self):
+    def offers(self) -> tuple[ModelOffer, ...]:
         return ()
 
     def archive_offer(self) -> None:
         return None
 
 
-@pytest.fixture
-async def serve(fleet):
-    """serve(**limits): HTTP in this process, in front of the fleet's first node; its address."""
-    servers = []
+ServeHttp = Callable[..., Awaitable[str]]
 
-    async def start(send_buffer: int = 0, **limits) -> str:
+
+@pytest.fixture
+async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
+    """serve(**limits): HTTP in this process, in front of the fleet's first node; its address."""
+    servers: list[HttpServer] = []
+
+    async def start(send_buffer: int = 0, **limits: Any) -> str:
         metrics = NodeMetrics()
         allowances = Allowances(Limits(http=HttpLimits(**limits)), metrics)
         server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
         await server.start()
         if send_buffer:
+            assert server._socket is not None
             server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         server.open(ServingNode("here", fleet.one.address, NoRoles(), tuple))
         servers.append(server)
@@ -259,14 +282,20 @@ async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> 
             await asyncio.sleep(0.02)
 
 
+Eventually = Callable[..., Awaitable[None]]
+
+
 @pytest.fixture
-def eventually() -> Callable[..., Awaitable[None]]:
+def eventually() -> Eventually:
     """eventually(condition): for states that can only be looked at."""
     return until
 
 
+UntilReady = Callable[[Node], Awaitable[None]]
+
+
 @pytest.fixture
-def until_ready() -> Callable[[Node], Awaitable[None]]:
+def until_ready() -> UntilReady:
     """until_ready(agent): its models are loaded."""
 
     async def wait(agent: Node) -> None:

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ def spelled(text: str) -> list[int]:
     return list(text.encode())
 
 
-def decode(ids) -> str:
+def decode(ids: Sequence[int]) -> str:
     return bytes(each for each in ids if each != END).decode(errors="replace")
 
 
@@ -29,7 +31,9 @@ def blocks(ids: list[int], sizes: list[int], *, scored: bool) -> list[Tokens]:
     return found
 
 
-def answered(ids, stops, sizes, *, scored=False) -> tuple[list[Piece], AnswerText]:
+def answered(
+    ids: list[int], stops: Sequence[str], sizes: list[int], *, scored: bool = False
+) -> tuple[list[Piece], AnswerText]:
     answer = AnswerText(Detokenizer(decode), stops, (END,))
     pieces = [answer.push(block) for block in blocks(ids, sizes, scored=scored)]
     return [*pieces, answer.finish()], answer
@@ -41,7 +45,9 @@ SIZES = st.lists(st.integers(1, 5), max_size=8)
 @given(
     text=st.text("aé€😀", max_size=12), stop=st.text("aé€😀", min_size=1, max_size=3), sizes=SIZES
 )
-def test_stop_strings_of_characters_of_several_tokens(text, stop, sizes) -> None:
+def test_stop_strings_of_characters_of_several_tokens(
+    text: str, stop: str, sizes: list[int]
+) -> None:
     pieces, answer = answered(spelled(text), [stop], sizes)
     assert "".join(piece.text for piece in pieces) == text.partition(stop)[0]
     assert answer.stopped == (stop in text)
@@ -50,7 +56,7 @@ def test_stop_strings_of_characters_of_several_tokens(text, stop, sizes) -> None
 
 
 @given(text=st.text("aé€😀", max_size=12), sizes=SIZES)
-def test_every_token_comes_once_with_its_place(text, sizes) -> None:
+def test_every_token_comes_once_with_its_place(text: str, sizes: list[int]) -> None:
     pieces, _answer = answered(spelled(text), [], sizes, scored=True)
     tokens = [token for piece in pieces for token in piece.tokens]
     assert [token.token_id for token in tokens] == spelled(text)

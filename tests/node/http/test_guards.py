@@ -4,16 +4,16 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Never
 
 import pytest
 
 from kakeya_fleet.node.config.config import split_address
+from tests.node.http.conftest import Ask, HttpFleet, ServeHttp, http_of
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 
 
-def test_deprecation_and_sunset_point_to_the_sdk(fleet, ask) -> None:
+def test_deprecation_and_sunset_point_to_the_sdk(fleet: HttpFleet, ask: Ask) -> None:
     for answer in (
         ask(fleet.one, "/v1/chat/completions", CHAT),
         ask(fleet.one, "/v1/chat/completions", {**CHAT, "stream": True}),
@@ -35,7 +35,7 @@ def test_deprecation_and_sunset_point_to_the_sdk(fleet, ask) -> None:
     assert "Deprecation" not in page.headers
 
 
-def test_pages_of_elsewhere_may_not(fleet, ask) -> None:
+def test_pages_of_elsewhere_may_not(fleet: HttpFleet, ask: Ask) -> None:
     foreign = ask(fleet.one, "/v1/models", Host="evil.example:80")
     assert (foreign.status, foreign.code) == (403, "FOREIGN_HOST")
     page = ask(fleet.one, "/v1/chat/completions", CHAT, Origin="http://evil.example")
@@ -49,7 +49,7 @@ def test_pages_of_elsewhere_may_not(fleet, ask) -> None:
     )
     assert preflight.status == 403
     assert not any(name.lower().startswith("access-control") for name in preflight.headers)
-    own = fleet.one.ready["http_address"]
+    own = http_of(fleet.one)
     assert ask(fleet.one, "/v1/models", Origin=f"http://{own}").status == 200
     port = own.rpartition(":")[2]
     assert ask(fleet.one, "/v1/models", Host=f"localhost:{port}").status == 200
@@ -72,13 +72,13 @@ def test_pages_of_elsewhere_may_not(fleet, ask) -> None:
          "UNKNOWN_FIELD"),
     ],
 )  # fmt: skip
-def test_bodies_that_are_no_request(fleet, ask, body, code) -> None:
+def test_bodies_that_are_no_request(fleet: HttpFleet, ask: Ask, body: bytes, code: str) -> None:
     answer = ask(fleet.one, "/v1/chat/completions", body)
     assert (answer.status, answer.code) == (400, code)
     assert answer.json["error"]["type"] == "invalid_request_error"
 
 
-def test_paths_and_methods_that_are_not(fleet, ask) -> None:
+def test_paths_and_methods_that_are_not(fleet: HttpFleet, ask: Ask) -> None:
     assert ask(fleet.one, "/v1/embeddings", {}).code == "NO_SUCH_PATH"
     wrong = ask(fleet.one, "/v1/chat/completions")
     assert (wrong.status, wrong.code) == (405, "WRONG_METHOD")
@@ -87,19 +87,19 @@ def test_paths_and_methods_that_are_not(fleet, ask) -> None:
     assert index["node"] == "one"
 
 
-def test_a_key_is_taken_and_changes_nothing(fleet, ask) -> None:
+def test_a_key_is_taken_and_changes_nothing(fleet: HttpFleet, ask: Ask) -> None:
     answer = ask(fleet.one, "/v1/models", Authorization="Bearer sk-nobody-looks")
     assert answer.status == 200
 
 
-def test_requests_are_counted_by_route(fleet, ask) -> None:
+def test_requests_are_counted_by_route(fleet: HttpFleet, ask: Ask) -> None:
     ask(fleet.one, "/v1/nowhere-to-be-found")
     text = ask(fleet.one, "/metrics").body.decode()
     assert 'kakeya_http_requests_total{route="/v1/models",status="200"}' in text
     assert "nowhere-to-be-found" not in text
 
 
-async def test_too_many_requests_are_told_when_to_come_back(serve, ask) -> None:
+async def test_too_many_requests_are_told_when_to_come_back(serve: ServeHttp, ask: Ask) -> None:
     address = await serve(requests=0)
     answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", CHAT)
     assert (answer.status, answer.code) == (429, "TOO_MANY_REQUESTS")
@@ -107,14 +107,14 @@ async def test_too_many_requests_are_told_when_to_come_back(serve, ask) -> None:
     assert answer.json["error"]["type"] == "rate_limit_error"
 
 
-async def test_a_body_has_a_size(serve, ask) -> None:
+async def test_a_body_has_a_size(serve: ServeHttp, ask: Ask) -> None:
     address = await serve(body_bytes=1000)
     body = {**CHAT, "user": "x" * 2000}
     answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
 
 
-async def test_a_body_has_a_time(serve) -> None:
+async def test_a_body_has_a_time(serve: ServeHttp) -> None:
     address = await serve(body_seconds=0.1)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     writer.write(
@@ -127,7 +127,7 @@ async def test_a_body_has_a_time(serve) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-async def test_headers_have_a_time(serve, begun) -> Never:
+async def test_headers_have_a_time(serve: ServeHttp, begun: bytes) -> None:
     address = await serve(header_seconds=0.1)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     writer.write(begun)
@@ -138,7 +138,7 @@ async def test_headers_have_a_time(serve, begun) -> Never:
     writer.close()
 
 
-async def test_a_second_request_of_a_connection_has_a_time_too(serve) -> Never:
+async def test_a_second_request_of_a_connection_has_a_time_too(serve: ServeHttp) -> None:
     address = await serve(header_seconds=0.2)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     whole = f"GET / HTTP/1.1\r\nHost: {address}\r\n\r\n".encode()
@@ -155,7 +155,9 @@ async def test_a_second_request_of_a_connection_has_a_time_too(serve) -> Never:
     writer.close()
 
 
-async def test_connections_that_say_nothing_make_way_for_one_that_asks(serve, ask) -> None:
+async def test_connections_that_say_nothing_make_way_for_one_that_asks(
+    serve: ServeHttp, ask: Ask
+) -> None:
     address = await serve(connections=2)
     place = split_address("http", address)
     kept = [await asyncio.open_connection(*place) for _ in range(2)]

@@ -3,14 +3,22 @@
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import numpy as np
+import pytest
 
+from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.http.health_checks import HealthSettings
+from tests.node.http.conftest import Ask, Eventually, HttpFleet, RunAgent, UntilReady
 
 
-async def health(address: str) -> tuple[int, dict]:
+async def health(address: str) -> tuple[int, Any]:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{address}/health") as answer,
@@ -22,7 +30,7 @@ USUAL = HealthSettings()
 IMPATIENT = HealthSettings(fresh_seconds=0.1, canary_seconds=0.5)
 
 
-def test_a_node_that_generates_is_well(fleet, ask) -> None:
+def test_a_node_that_generates_is_well(fleet: HttpFleet, ask: Ask) -> None:
     answer = ask(fleet.one, "/health")
     assert (answer.status, answer.json["status"]) == (200, "ok")
     models = {role["model"]: role for role in answer.json["roles"]}
@@ -39,7 +47,7 @@ def test_a_node_that_generates_is_well(fleet, ask) -> None:
     assert ask(fleet.gate, "/health").json["roles"] == []
 
 
-def test_a_canary_is_no_session_of_anyones(fleet, ask) -> None:
+def test_a_canary_is_no_session_of_anyones(fleet: HttpFleet, ask: Ask) -> None:
     def sessions() -> set[str]:
         lines = ask(fleet.one, "/metrics").body.decode().splitlines()
         return {each for each in lines if each.startswith("kakeya_sessions")}
@@ -51,7 +59,7 @@ def test_a_canary_is_no_session_of_anyones(fleet, ask) -> None:
 
 
 async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
-    run_agent, toy, until_ready, eventually
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady, eventually: Eventually
 ) -> None:
     agent, joined = await run_agent(
         settings=NodeSettings(health=IMPATIENT), serve=[f"verifier={toy}"]
@@ -66,7 +74,12 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     # A step that does not come back: the thread of the model hangs.
     (served,) = agent.roles.verifiers.values()
     release, began = threading.Event(), threading.Event()
-    hanging = asyncio.ensure_future(served.worker.run(lambda: (began.set(), release.wait(60))))
+
+    def hang() -> bool:
+        began.set()
+        return release.wait(60)
+
+    hanging = asyncio.ensure_future(served.worker.run(hang))
     try:
         assert await asyncio.to_thread(began.wait, 10)
         await asyncio.sleep(IMPATIENT.fresh_seconds)
@@ -114,7 +127,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
 
 
 async def test_logits_that_are_no_numbers_are_a_fault(
-    run_agent, toy, until_ready, monkeypatch
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, joined = await run_agent(
         settings=NodeSettings(health=IMPATIENT), serve=[f"verifier={toy}"]
@@ -123,8 +136,11 @@ async def test_logits_that_are_no_numbers_are_a_fault(
     (served,) = agent.roles.verifiers.values()
     honest = type(served.verifier).forward
 
-    def broken(self, cache, token_ids, *, want_logits):
-        return honest(self, cache, token_ids, want_logits=want_logits) * float("nan")
+    def broken(
+        self: Verifier, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        logits = honest(self, cache, token_ids, want_logits=want_logits)
+        return logits * np.float32("nan") if logits is not None else None
 
     monkeypatch.setattr(type(served.verifier), "forward", broken)
     status, body = await health(joined["http_address"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import SecretStr
 
 from tests.node.http.conftest import HttpFleet
 
@@ -18,10 +19,14 @@ def chat(fleet: HttpFleet) -> Callable[..., ChatOpenAI]:
     # Two seconds, which whoever runs another room's tests need not wait for.
     from langchain_openai import ChatOpenAI  # noqa: PLC0415
 
-    def make(model: str, **options: object) -> ChatOpenAI:
+    def make(model: str, **options: Any) -> ChatOpenAI:
         address = fleet.gate.ready["http_address"]
         return ChatOpenAI(
-            model=model, base_url=f"http://{address}/v1", api_key="x", max_retries=0, **options
+            model=model,
+            base_url=f"http://{address}/v1",
+            api_key=SecretStr("x"),
+            max_retries=0,
+            **options,
         )
 
     return make
@@ -35,10 +40,11 @@ def test_an_answer_and_its_stream(chat: Callable[..., ChatOpenAI]) -> None:
     whole = model.invoke(MESSAGES)
     assert whole.type == "ai"
     assert whole.content
+    assert whole.usage_metadata is not None
     assert whole.usage_metadata["output_tokens"] == 16
     assert whole.response_metadata["finish_reason"] == "length"
     pieces = list(model.stream(MESSAGES, stream_usage=True))
-    assert "".join(piece.content for piece in pieces) == whole.content
+    assert "".join(str(piece.content) for piece in pieces) == whole.content
     counted = [piece.usage_metadata for piece in pieces if piece.usage_metadata]
     assert counted[-1]["output_tokens"] == 16
 
@@ -54,6 +60,8 @@ def test_tools_are_bound_and_answered(chat: Callable[..., ChatOpenAI]) -> None:
     assert (call["name"], call["args"]) == ("weather", {"city": "Oslo"})
     result = {"role": "tool", "content": weather(**call["args"]), "tool_call_id": call["id"]}
     again = model.invoke([*MESSAGES, answer, result])
+    assert again.usage_metadata is not None
+    assert answer.usage_metadata is not None
     assert again.usage_metadata["input_tokens"] > answer.usage_metadata["input_tokens"]
 
 

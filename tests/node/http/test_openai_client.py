@@ -1,18 +1,31 @@
 """The official client of OpenAI against a real fleet."""
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import openai
 import pytest
+from openai.types import Completion, CompletionUsage
+from openai.types.chat import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionMessageParam,
+    ChatCompletionToolParam,
+)
 from tokenizers import pre_tokenizers
 
 from kakeya import Client
 from kakeya.text import TextCodec
+from scripts.support.agent_process import AgentProcess
+from tests.node.http.conftest import HttpFleet, OpenAiOf
 
 PROMPT = "import os\nimport sys\n\n\ndef main("
-CHAT = [{"role": "user", "content": "Write a function\nthat adds."}]
+CHAT: list[ChatCompletionMessageParam] = [
+    {"role": "user", "content": "Write a function\nthat adds."}
+]
 TINY = "engine/shipped/tiny"
-TOOLS = [
+TOOLS: list[ChatCompletionToolParam] = [
     {
         "type": "function",
         "function": {
@@ -25,16 +38,18 @@ TOOLS = [
 
 
 @pytest.fixture(scope="module")
-def codec():
+def codec() -> TextCodec:
     return TextCodec.from_folder(TINY)
 
 
 @pytest.fixture
-def client(fleet, openai_of):
+def client(fleet: HttpFleet, openai_of: OpenAiOf) -> openai.OpenAI:
     return openai_of(fleet.one)
 
 
-def sdk_text(fleet, codec, prompt_ids, max_tokens, **sampling) -> str:
+def sdk_text(
+    fleet: HttpFleet, codec: TextCodec, prompt_ids: list[int], max_tokens: int, **sampling: Any
+) -> str:
     with (
         Client(fleet.one.address) as client,
         client.create_session("tiny", kv_strategy="full") as session,
@@ -47,11 +62,23 @@ def sdk_text(fleet, codec, prompt_ids, max_tokens, **sampling) -> str:
     return codec.decode(ids, skip_special_tokens=True)
 
 
-def text_of(stream) -> str:
+def usage_of(answer: Completion | ChatCompletion) -> CompletionUsage:
+    assert answer.usage is not None
+    return answer.usage
+
+
+def choices_told(answer: Completion | ChatCompletion) -> list[dict[str, Any]]:
+    """What the node says of each choice besides."""
+    assert answer.model_extra is not None
+    told: list[dict[str, Any]] = answer.model_extra["kakeya"]["choices"]
+    return told
+
+
+def text_of(stream: Iterable[ChatCompletionChunk]) -> str:
     return "".join(choice.delta.content or "" for chunk in stream for choice in chunk.choices)
 
 
-def test_models(client) -> None:
+def test_models(client: openai.OpenAI) -> None:
     listed = client.models.list().data
     assert {model.id for model in listed} == {"tiny", "toy"}
     tiny = client.models.retrieve("tiny")
@@ -62,25 +89,29 @@ def test_models(client) -> None:
     assert caught.value.code == "MODEL_NOT_FOUND"
 
 
-def test_a_completion_is_what_the_sdk_gives(fleet, client, codec) -> None:
+def test_a_completion_is_what_the_sdk_gives(
+    fleet: HttpFleet, client: openai.OpenAI, codec: TextCodec
+) -> None:
     answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, temperature=0)
     ids = codec.encode(PROMPT, add_special_tokens=True)
     assert answer.choices[0].text == sdk_text(fleet, codec, ids, 24)
     assert answer.choices[0].finish_reason == "length"
     assert answer.object == "text_completion"
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len(ids), 24)
-    assert answer.usage.total_tokens == len(ids) + 24
-    (told,) = answer.kakeya["choices"]
+    assert (usage_of(answer).prompt_tokens, usage_of(answer).completion_tokens) == (len(ids), 24)
+    assert usage_of(answer).total_tokens == len(ids) + 24
+    (told,) = choices_told(answer)
     assert told["node"] == fleet.one.address
     assert told["acceptance_length"] == pytest.approx(24 / told["verify_forwards"])
 
 
-def test_a_seed_names_a_text_and_the_sdks_tokens(fleet, client, codec) -> None:
-    def ask(seed):
+def test_a_seed_names_a_text_and_the_sdks_tokens(
+    fleet: HttpFleet, client: openai.OpenAI, codec: TextCodec
+) -> None:
+    def ask(seed: int) -> str | None:
         answer = client.chat.completions.create(
             model="tiny", messages=CHAT, max_tokens=24, temperature=0.9, top_p=0.95, seed=seed
         )
-        assert answer.kakeya["choices"][0]["seed"] == seed
+        assert choices_told(answer)[0]["seed"] == seed
         return answer.choices[0].message.content
 
     assert ask(11) == ask(11) != ask(12)
@@ -88,8 +119,13 @@ def test_a_seed_names_a_text_and_the_sdks_tokens(fleet, client, codec) -> None:
     assert ask(11) == sdk_text(fleet, codec, ids, 24, temperature=0.9, top_p=0.95, seed=11)
 
 
-def test_a_stream_says_what_the_whole_answer_says(client) -> None:
-    asked = {"model": "tiny", "messages": CHAT, "max_completion_tokens": 30, "seed": 5}
+def test_a_stream_says_what_the_whole_answer_says(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": "tiny",
+        "messages": CHAT,
+        "max_completion_tokens": 30,
+        "seed": 5,
+    }
     whole = client.chat.completions.create(**asked)
     stream = client.chat.completions.create(
         **asked, stream=True, stream_options={"include_usage": True}
@@ -104,8 +140,14 @@ def test_a_stream_says_what_the_whole_answer_says(client) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_a_stream_of_a_completion(client) -> None:
-    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 20, "temperature": 0, "echo": True}
+def test_a_stream_of_a_completion(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": "tiny",
+        "prompt": PROMPT,
+        "max_tokens": 20,
+        "temperature": 0,
+        "echo": True,
+    }
     whole = client.completions.create(**asked).choices[0].text
     assert whole.startswith(PROMPT)
     chunks = list(client.completions.create(**asked, stream=True))
@@ -113,30 +155,34 @@ def test_a_stream_of_a_completion(client) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stop_strings_end_the_answer_and_are_not_in_it(client, stream) -> None:
-    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 40, "temperature": 0}
+def test_stop_strings_end_the_answer_and_are_not_in_it(client: openai.OpenAI, stream: bool) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "prompt": PROMPT, "max_tokens": 40, "temperature": 0}
     free = client.completions.create(**asked).choices[0].text
     # In the middle of the answer, and across its tokens.
     stop = free[len(free) // 2 : len(free) // 2 + 5]
-    answer = client.completions.create(**asked, stop=["never said", stop], stream=stream)
+    stops = ["never said", stop]
     if stream:
-        chunks = list(answer)
+        chunks = list(client.completions.create(**asked, stop=stops, stream=True))
         text = "".join(chunk.choices[0].text for chunk in chunks)
-        reason = chunks[-1].choices[0].finish_reason
+        reason: str | None = chunks[-1].choices[0].finish_reason
     else:
+        answer = client.completions.create(**asked, stop=stops)
         text, reason = answer.choices[0].text, answer.choices[0].finish_reason
-        assert answer.usage.completion_tokens < 40
+        assert usage_of(answer).completion_tokens < 40
     assert (text, reason) == (free[: free.index(stop)], "stop")
 
 
-def test_the_log_probabilities_of_a_chat(client, codec) -> None:
+def test_the_log_probabilities_of_a_chat(client: openai.OpenAI, codec: TextCodec) -> None:
     answer = client.chat.completions.create(
         model="tiny", messages=CHAT, max_tokens=6, temperature=0, logprobs=True, top_logprobs=3
     )
-    content = answer.choices[0].logprobs.content
+    scores = answer.choices[0].logprobs
+    assert scores is not None
+    content = scores.content
+    assert content is not None
     assert "".join(each.token for each in content) == answer.choices[0].message.content
     for each in content:
-        assert bytes(each.bytes).decode() == each.token
+        assert bytes(each.bytes or ()).decode() == each.token
         assert len(each.top_logprobs) == 3
         # Greedy: the first alternative is the token itself.
         assert each.top_logprobs[0].token == each.token
@@ -151,16 +197,20 @@ def test_the_log_probabilities_of_a_chat(client, codec) -> None:
         for chunk in stream
         for choice in chunk.choices
         if choice.logprobs
-        for token in choice.logprobs.content
+        for token in choice.logprobs.content or ()
     ]
     assert streamed == content
 
 
-def test_the_log_probabilities_of_a_completion(client) -> None:
+def test_the_log_probabilities_of_a_completion(client: openai.OpenAI) -> None:
     answer = client.completions.create(
         model="tiny", prompt=PROMPT, max_tokens=6, temperature=0, logprobs=2
     )
     scored, text = answer.choices[0].logprobs, answer.choices[0].text
+    assert scored is not None
+    assert scored.tokens is not None
+    assert scored.token_logprobs is not None
+    assert scored.top_logprobs is not None
     assert "".join(scored.tokens) == text
     lengths = [0]
     for token in scored.tokens[:-1]:
@@ -172,7 +222,7 @@ def test_the_log_probabilities_of_a_completion(client) -> None:
         assert top[token] == pytest.approx(score)
 
 
-def test_several_answers_of_several_prompts(client) -> None:
+def test_several_answers_of_several_prompts(client: openai.OpenAI) -> None:
     prompts = [PROMPT, "class A:\n"]
     answer = client.completions.create(
         model="tiny", prompt=prompts, n=3, max_tokens=12, temperature=1.0, seed=1
@@ -183,12 +233,12 @@ def test_several_answers_of_several_prompts(client) -> None:
     # The first of each draws from the seed alone, as if it were asked for alone.
     alone = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=12, seed=1)
     assert alone.choices[0].text == texts[0]
-    assert answer.usage.completion_tokens == 6 * 12
+    assert usage_of(answer).completion_tokens == 6 * 12
 
 
-def test_token_ids_are_a_prompt_too(client, codec) -> None:
+def test_token_ids_are_a_prompt_too(client: openai.OpenAI, codec: TextCodec) -> None:
     ids = codec.encode(PROMPT, add_special_tokens=True)
-    asked = {"model": "tiny", "max_tokens": 8, "temperature": 0}
+    asked: dict[str, Any] = {"model": "tiny", "max_tokens": 8, "temperature": 0}
     by_text = client.completions.create(prompt=PROMPT, **asked)
     assert client.completions.create(prompt=ids, **asked).choices == by_text.choices
     with pytest.raises(openai.BadRequestError, match="4096") as caught:
@@ -196,7 +246,7 @@ def test_token_ids_are_a_prompt_too(client, codec) -> None:
     assert caught.value.code == "TOKEN_OUT_OF_VOCABULARY"
 
 
-def test_biases_decide(client, codec) -> None:
+def test_biases_decide(client: openai.OpenAI, codec: TextCodec) -> None:
     (bang,) = codec.encode("!")
     answer = client.completions.create(
         model="tiny", prompt=PROMPT, max_tokens=4, logit_bias={str(bang): 100}
@@ -205,11 +255,11 @@ def test_biases_decide(client, codec) -> None:
 
 
 @pytest.fixture
-def toy_client(fleet, openai_of):
+def toy_client(fleet: HttpFleet, openai_of: OpenAiOf) -> openai.OpenAI:
     return openai_of(fleet.one)
 
 
-def calling(**more):
+def calling(**more: Any) -> dict[str, Any]:
     # A random model says what a bias makes it say: token 257 is a whole call.
     return {
         "model": "toy", "messages": CHAT, "tools": TOOLS, "max_tokens": 1,
@@ -217,12 +267,13 @@ def calling(**more):
     }  # fmt: skip
 
 
-def test_calls_of_tools(toy_client) -> None:
+def test_calls_of_tools(toy_client: openai.OpenAI) -> None:
     answer = toy_client.chat.completions.create(**calling())
     choice = answer.choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
-    (call,) = choice.message.tool_calls
+    (call,) = choice.message.tool_calls or []
+    assert call.type == "function"
     assert (call.function.name, json.loads(call.function.arguments)) == (
         "weather",
         {"city": "Oslo"},
@@ -234,14 +285,14 @@ def test_calls_of_tools(toy_client) -> None:
         **calling(messages=[*CHAT, said, result], logit_bias={"65": 100}, max_tokens=2)
     )
     assert after.choices[0].message.content == toy_text(65) * 2
-    assert after.usage.prompt_tokens > answer.usage.prompt_tokens
+    assert usage_of(after).prompt_tokens > usage_of(answer).prompt_tokens
 
 
 def toy_text(token_id: int) -> str:
     return sorted(pre_tokenizers.ByteLevel.alphabet())[token_id]
 
 
-def test_calls_of_tools_in_a_stream(toy_client) -> None:
+def test_calls_of_tools_in_a_stream(toy_client: openai.OpenAI) -> None:
     chunks = list(toy_client.chat.completions.create(**calling(stream=True)))
     assert text_of(chunks) == ""
     (call,) = [
@@ -251,27 +302,28 @@ def test_calls_of_tools_in_a_stream(toy_client) -> None:
         for call in choice.delta.tool_calls or []
     ]
     assert call.index == 0
-    assert json.loads(call.function.arguments) == {"city": "Oslo"}
+    assert call.function is not None
+    assert json.loads(call.function.arguments or "") == {"city": "Oslo"}
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-def test_tools_that_nobody_may_call_are_text(toy_client) -> None:
+def test_tools_that_nobody_may_call_are_text(toy_client: openai.OpenAI) -> None:
     answer = toy_client.chat.completions.create(**calling(tool_choice="none"))
-    assert "<tool_call>" in answer.choices[0].message.content
+    assert "<tool_call>" in (answer.choices[0].message.content or "")
     assert answer.choices[0].finish_reason == "length"
 
 
-def test_a_template_without_tools_says_so(client) -> None:
+def test_a_template_without_tools_says_so(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="has no tools") as caught:
         client.chat.completions.create(model="tiny", messages=CHAT, tools=TOOLS)
     assert (caught.value.code, caught.value.param) == ("UNSUPPORTED", "tools")
 
 
-def test_errors_are_those_that_the_client_knows(client) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
+def test_errors_are_those_that_the_client_knows(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as missing:
         client.chat.completions.create(model="gpt-x", messages=CHAT)
-    assert caught.value.code == "MODEL_NOT_FOUND"
-    assert "tiny" in caught.value.message
+    assert missing.value.code == "MODEL_NOT_FOUND"
+    assert "tiny" in missing.value.message
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt="x", max_tokens=5000)
     assert caught.value.code == "CONTEXT_EXCEEDED"
@@ -282,21 +334,31 @@ def test_errors_are_those_that_the_client_knows(client) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_any_node_is_a_way_in(fleet, openai_of, stream) -> None:
-    asked = {"model": "tiny", "messages": CHAT, "max_tokens": 16, "seed": 9, "stream": stream}
-    answers = [
-        openai_of(agent).chat.completions.create(**asked) for agent in (fleet.one, fleet.gate)
-    ]
-    texts = [text_of(each) if stream else each.choices[0].message.content for each in answers]
+def test_any_node_is_a_way_in(fleet: HttpFleet, openai_of: OpenAiOf, stream: bool) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": CHAT, "max_tokens": 16, "seed": 9}
+
+    def text(agent: AgentProcess) -> str | None:
+        completions = openai_of(agent).chat.completions
+        if stream:
+            return text_of(completions.create(**asked, stream=True))
+        answer: ChatCompletion = completions.create(**asked)
+        return answer.choices[0].message.content
+
+    texts = [text(agent) for agent in (fleet.one, fleet.gate)]
     assert texts[0] == texts[1] != ""
 
 
-def test_how_the_session_is_kept_can_be_chosen(client) -> None:
-    asked = {"model": "tiny", "prompt": PROMPT * 8, "max_tokens": 16, "temperature": 0}
+def test_how_the_session_is_kept_can_be_chosen(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {
+        "model": "tiny",
+        "prompt": PROMPT * 8,
+        "max_tokens": 16,
+        "temperature": 0,
+    }
 
-    def text(**kakeya):
+    def text(**kakeya: object) -> tuple[str, dict[str, Any]]:
         answer = client.completions.create(**asked, extra_body={"kakeya": kakeya})
-        return answer.choices[0].text, answer.kakeya["choices"][0]
+        return answer.choices[0].text, choices_told(answer)[0]
 
     full, told = text()
     assert told["forgotten_tokens"] == 0
@@ -311,7 +373,7 @@ def test_how_the_session_is_kept_can_be_chosen(client) -> None:
     assert wide == full != narrow
 
 
-async def test_the_asynchronous_client(fleet) -> None:
+async def test_the_asynchronous_client(fleet: HttpFleet) -> None:
     address = fleet.gate.ready["http_address"]
     async with openai.AsyncOpenAI(base_url=f"http://{address}/v1", api_key="x") as client:
         stream = await client.chat.completions.create(

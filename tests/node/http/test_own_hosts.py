@@ -30,7 +30,7 @@ HOSTS = OwnHosts(["127.0.0.1", "mini-1", "llm.example", ""])
         ("user@localhost", "127.0.0.1", False),
     ],
 )
-def test_hosts(header, reached_at, allowed) -> None:
+def test_hosts(header: str, reached_at: str, allowed: bool) -> None:
     assert HOSTS.allows_host(header, reached_at) is allowed
 
 
@@ -45,5 +45,5 @@ def test_hosts(header, reached_at, allowed) -> None:
         ("", False),
     ],
 )
-def test_origins(origin, allowed) -> None:
+def test_origins(origin: str, allowed: bool) -> None:
     assert HOSTS.allows_origin(origin, "127.0.0.1:7500") is allowed

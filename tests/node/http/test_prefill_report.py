@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kakeya import AsyncClient
 from kakeya.text import TextCodec
-from kakeya_fleet.node.http.answering import End, Work, answer
+from kakeya_fleet.node.http.answering import End, Happening, Work, answer
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.usage import fleet_report
 from tests.support.scripted_node import ScriptedNode
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-async def node():
+async def node() -> AsyncIterator[ScriptedNode]:
     """A scripted node, as the SDK's tests have them."""
     made = ScriptedNode()
     await made.start()
@@ -25,7 +27,9 @@ async def node():
     await made.stop()
 
 
-async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node) -> None:
+async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(
+    node: ScriptedNode,
+) -> None:
     codec = TextCodec.from_folder(ROOT / "engine" / "shipped" / "tiny")
     node.model.tokenizer_digest = codec.digest
     node.opened.prefill_seconds = 4.0
@@ -33,13 +37,14 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node) 
     options = read_completion({"model": "tiny", "prompt": [5, 6], "n": 2}).options
     ends: list[End] = []
 
-    async def put(happening) -> None:
+    async def put(happening: Happening) -> None:
         if isinstance(happening, End):
             ends.append(happening)
 
     async with AsyncClient(node.address) as client:
         await answer(client, Work(options, ((5, 6),), 3, codec), put)
-    reported = [each["prefill_seconds"] for each in fleet_report(ends)["choices"]]
+    report: Any = fleet_report(ends)
+    reported = [each["prefill_seconds"] for each in report["choices"]]
     assert reported == [4.5, 4.5]
     (opening,) = node.requests["CreateSession"]
     assert list(opening.initial_token_ids) == [5, 6]

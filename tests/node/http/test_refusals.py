@@ -1,12 +1,14 @@
 """Each error of the client has a status of HTTP."""
 
+from typing import Any
+
 import pytest
 
 import kakeya
 from kakeya import KakeyaError
 from kakeya_fleet.node.http.refusal import refusal_of
 
-EXPECTED = {
+EXPECTED: dict[type[KakeyaError], int] = {
     kakeya.ModelNotFound: 404,
     kakeya.BadRequest: 400,
     kakeya.TokenOutOfVocabulary: 400,
@@ -27,10 +29,11 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("kind", "status"), EXPECTED.items(), ids=str)
-def test_statuses(kind, status) -> None:
+def test_statuses(kind: type[KakeyaError], status: int) -> None:
     refusal = refusal_of(kind("the words of the node"))
     assert (refusal.status, refusal.message) == (status, "the words of the node")
-    assert refusal.envelope()["error"]["code"] == kind.default_reason
+    body: Any = refusal.envelope()
+    assert body["error"]["code"] == kind.default_reason
     assert ("Retry-After" in refusal.headers()) == (status in {429, 503})
 
 

@@ -1,6 +1,7 @@
 """Bodies that cannot be answered name the field at fault; harmless fields are taken."""
 
 import math
+from typing import cast
 
 import pytest
 
@@ -104,14 +105,14 @@ OF_TEXT = [
 
 
 @pytest.mark.parametrize(("wrong", "name"), SHARED + OF_CHAT)
-def test_a_chat_that_is_wrong(wrong, name) -> None:
+def test_a_chat_that_is_wrong(wrong: dict[str, object], name: str) -> None:
     with pytest.raises(HttpRefusal) as caught:
         read_chat({**CHAT, **wrong})
     assert (caught.value.status, caught.value.parameter) == (400, name)
 
 
 @pytest.mark.parametrize(("wrong", "name"), SHARED + OF_TEXT)
-def test_a_completion_that_is_wrong(wrong, name) -> None:
+def test_a_completion_that_is_wrong(wrong: dict[str, object], name: str) -> None:
     with pytest.raises(HttpRefusal) as caught:
         read_completion({**TEXT, **wrong})
     assert (caught.value.status, caught.value.parameter) == (400, name)
@@ -168,5 +169,6 @@ def test_messages_as_templates_take_them() -> None:
     )  # fmt: skip
     system, said, result = request.messages
     assert system == {"role": "system", "content": "be kind"}
-    assert said["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+    (told,) = cast("list[dict[str, object]]", said["tool_calls"])
+    assert told["function"] == {"name": "f", "arguments": {"a": 1}}
     assert result == {"role": "tool", "tool_call_id": "c", "content": "2"}

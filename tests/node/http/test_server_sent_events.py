@@ -12,9 +12,10 @@ JSON = st.recursive(
 )
 
 
-def read(stream: bytes) -> list[object]:
+def read(stream: bytes) -> list[str]:
     """What a client makes of a stream, by the letter of the standard."""
-    found, data = [], []
+    found: list[str] = []
+    data: list[str] = []
     text = stream.decode().replace("\r\n", "\n").replace("\r", "\n")
     for line in text.split("\n"):
         if not line:
@@ -30,7 +31,7 @@ def read(stream: bytes) -> list[object]:
 
 @settings(max_examples=40)
 @given(st.lists(JSON, max_size=5))
-def test_every_text_comes_out_as_it_went_in(items) -> None:
+def test_every_text_comes_out_as_it_went_in(items: list[object]) -> None:
     stream = KEEP_ALIVE + b"".join(map(event, items)) + KEEP_ALIVE + DONE
     *told, last = read(stream)
     assert [json.loads(each) for each in told] == items

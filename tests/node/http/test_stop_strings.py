@@ -20,7 +20,9 @@ def cut(text: str, stops: list[str]) -> str:
 
 
 @given(text=LETTERS, stops=STOPS, cuts=st.lists(st.integers(0, 24), max_size=8))
-def test_the_cuts_between_pieces_change_nothing(text, stops, cuts) -> None:
+def test_the_cuts_between_pieces_change_nothing(
+    text: str, stops: list[str], cuts: list[int]
+) -> None:
     holder = StopStrings(stops)
     edges = sorted({0, len(text), *(min(at, len(text)) for at in cuts)})
     shown = "".join(holder.push(text[start:end]) for start, end in pairwise(edges))
@@ -29,7 +31,7 @@ def test_the_cuts_between_pieces_change_nothing(text, stops, cuts) -> None:
 
 
 @given(text=LETTERS, stops=STOPS)
-def test_nothing_is_held_that_cannot_begin_a_stop_string(text, stops) -> None:
+def test_nothing_is_held_that_cannot_begin_a_stop_string(text: str, stops: list[str]) -> None:
     holder, shown = StopStrings(stops), ""
     for kept, letter in enumerate(text, 1):
         shown += holder.push(letter)

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from kakeya import AsyncClient
+from kakeya import AsyncClient, NodeLoad
 from kakeya_fleet.node.config.config import split_address
+from tests.node.http.conftest import Eventually, HttpFleet, RunAgent, ServeHttp, UntilReady, http_of
 
 # Alone and without an end of its own: busy machines are slow to leave, not quick to finish.
 LONG = {
@@ -21,7 +24,7 @@ LONG = {
 }
 
 
-async def load_of(address: str):
+async def load_of(address: str) -> NodeLoad:
     async with AsyncClient(address) as client:
         return (await client.fleet.node()).load
 
@@ -36,8 +39,12 @@ async def generated(http_address: str) -> float:
     return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
+UntilFree = Callable[[], Awaitable[None]]
+UntilGenerated = Callable[[float], Awaitable[None]]
+
+
 @pytest.fixture
-def until_nothing_is_open(fleet, eventually):
+def until_nothing_is_open(fleet: HttpFleet, eventually: Eventually) -> UntilFree:
     async def is_free() -> bool:
         # A generation that was cancelled may outlast its session by a step.
         load = await load_of(fleet.one.address)
@@ -47,12 +54,12 @@ def until_nothing_is_open(fleet, eventually):
 
 
 @pytest.fixture
-def until_generated(fleet, eventually):
+def until_generated(fleet: HttpFleet, eventually: Eventually) -> UntilGenerated:
     """until_generated(total): the node has committed more tokens than that in all."""
 
     async def wait(total: float) -> None:
         async def did() -> bool:
-            return await generated(fleet.one.ready["http_address"]) > total
+            return await generated(http_of(fleet.one)) > total
 
         await eventually(did)
 
@@ -62,10 +69,14 @@ def until_generated(fleet, eventually):
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("way", ["one", "gate"])
 async def test_a_client_that_leaves_ends_its_generation(
-    fleet, stream, way, until_nothing_is_open, until_generated
+    fleet: HttpFleet,
+    stream: bool,
+    way: str,
+    until_nothing_is_open: UntilFree,
+    until_generated: UntilGenerated,
 ) -> None:
     address = getattr(fleet, way).ready["http_address"]
-    home = fleet.one.ready["http_address"]
+    home = http_of(fleet.one)
     await until_nothing_is_open()
     before = await generated(home)
     async with aiohttp.ClientSession() as session:
@@ -87,10 +98,13 @@ async def test_a_client_that_leaves_ends_its_generation(
 
 
 async def test_a_client_that_takes_nothing_is_cut_off(
-    fleet, serve, until_nothing_is_open, until_generated
+    fleet: HttpFleet,
+    serve: ServeHttp,
+    until_nothing_is_open: UntilFree,
+    until_generated: UntilGenerated,
 ) -> None:
     address = await serve(send_buffer=4096, write_seconds=0.5)
-    home = fleet.one.ready["http_address"]
+    home = http_of(fleet.one)
     await until_nothing_is_open()
     before = await generated(home)
     slow = socket.socket()
@@ -110,7 +124,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     slow.close()
 
 
-async def test_a_stream_that_waits_shows_that_it_lives(serve) -> None:
+async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None:
     address = await serve(keep_alive_seconds=0.02)
     asked = {**LONG, "prompt": "x = [1, 2]\n" * 150, "max_tokens": 2}
     async with (
@@ -124,7 +138,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve) -> None:
 
 
 async def test_an_answer_that_its_node_cannot_end_says_so_in_the_stream(
-    run_agent, toy, until_ready
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady
 ) -> None:
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     await until_ready(agent)

@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kakeya_fleet.node.http.tool_calls import ToolCallReader
+from kakeya_fleet.node.http.tool_calls import ToolCall, ToolCallReader
 
 CALL = {"name": "weather", "arguments": {"city": "Oslo"}}
 HERMES = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
 MISTRAL = f"[TOOL_CALLS] [{json.dumps(CALL)}, {json.dumps(CALL)}]"
+UNCALLABLE = '<tool_call>{"name": "weather", "arguments": 3}</tool_call>'
 LLAMA = json.dumps({"name": "weather", "parameters": {"city": "Oslo"}})
 
-CASES = [
+CASES: list[tuple[str, str, int]] = [
     (HERMES, "", 1),
     (HERMES + "\n" + HERMES, "", 2),
     ("Let me look.\n" + HERMES, "Let me look.\n", 1),
@@ -30,11 +31,11 @@ CASES = [
     ('{"answer": 42}', '{"answer": 42}', 0),
     ("<tool_call>{broken</tool_call>", "<tool_call>{broken</tool_call>", 0),
     (HERMES + " and then text", HERMES + " and then text", 0),
-    ('<tool_call>{"name": "weather", "arguments": 3}</tool_call>',) * 2 + (0,),
+    (UNCALLABLE, UNCALLABLE, 0),
 ]
 
 
-def read(text: str, sizes: list[int]):
+def read(text: str, sizes: list[int]) -> tuple[str, str, tuple[ToolCall, ...]]:
     reader, shown, at = ToolCallReader(["weather"]), "", 0
     for size in [*sizes, len(text)]:
         shown += reader.push(text[at : at + size])
@@ -44,7 +45,7 @@ def read(text: str, sizes: list[int]):
 
 
 @pytest.mark.parametrize(("text", "expected", "count"), CASES)
-def test_calls_are_read_out_of_the_text(text, expected, count) -> None:
+def test_calls_are_read_out_of_the_text(text: str, expected: str, count: int) -> None:
     shown, rest, calls = read(text, [])
     assert (shown + rest, len(calls)) == (expected, count)
     assert all(call.name == "weather" for call in calls)
@@ -52,7 +53,9 @@ def test_calls_are_read_out_of_the_text(text, expected, count) -> None:
 
 
 @given(case=st.sampled_from(CASES), sizes=st.lists(st.integers(1, 7), max_size=30))
-def test_the_cuts_between_pieces_change_nothing(case, sizes) -> None:
+def test_the_cuts_between_pieces_change_nothing(
+    case: tuple[str, str, int], sizes: list[int]
+) -> None:
     text, expected, count = case
     shown, rest, calls = read(text, sizes)
     assert (shown + rest, len(calls)) == (expected, count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ WIDTH = 4
 FLOAT32, BFLOAT16, INT8 = TensorDtype.FLOAT32, TensorDtype.BFLOAT16, TensorDtype.INT8
 
 
-def tensor(first, count, width=WIDTH, name=FEATURES, **fields):
+def tensor(
+    first: int, count: int, width: int = WIDTH, name: str = FEATURES, **fields: Any
+) -> WireTensor:
     values = np.repeat(np.arange(first, first + count, dtype=np.float32)[:, None], width, axis=1)
     return from_floats(name, values, first_position=first, **fields)
 
 
-def positions(inbox, first=0, end=10**9):
+def positions(inbox: FeatureInbox, first: int = 0, end: int = 10**9) -> list[int]:
     start, vectors = inbox.between(first, end)
     assert vectors[:, 0].tolist() == list(range(start, start + len(vectors)))
     return list(range(start, start + len(vectors)))
@@ -69,7 +72,7 @@ def test_deltas_overlaps_and_gaps() -> None:
     ],
     ids=range(8),
 )
-def test_what_is_refused_changes_nothing(refused, fault) -> None:
+def test_what_is_refused_changes_nothing(refused: WireTensor, fault: TensorFault) -> None:
     inbox = FeatureInbox(WIDTH, 16)
     inbox.take(tensor(0, 5))
     with pytest.raises(RefusedTensor) as caught:

@@ -17,6 +17,7 @@ from kakeya_fleet.node.links.protocol.delivery import (
     MOST_CORRUPT_TIMES,
     MOST_TENSORS,
     Arrivals,
+    Kept,
     Outbox,
 )
 from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
@@ -29,6 +30,8 @@ from kakeya_fleet.node.links.protocol.promotion_events import (
     Changed,
     Cleared,
     Drop,
+    Effect,
+    Event,
     Heard,
     LookAgain,
     Planned,
@@ -44,7 +47,7 @@ from kakeya_fleet.node.links.protocol.promotion_events import (
     Unavailable,
     Use,
 )
-from kakeya_fleet.node.links.protocol.promotion_state import opened
+from kakeya_fleet.node.links.protocol.promotion_state import Standing, opened
 from kakeya_fleet.node.links.protocol.road_use import takes_road
 from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES, LinkSettings
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
@@ -54,7 +57,7 @@ from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 BUDGET = 100
 
 
-def tensor(number, byte_count=10):
+def tensor(number: int, byte_count: int = 10) -> WireTensor:
     return WireTensor(str(number), TensorDtype.INT8, (byte_count,), bytes(byte_count))
 
 
@@ -74,12 +77,12 @@ class Chunked:
 class End:
     """One end's promotion, and what it has begun: (what is to be done, generation)."""
 
-    def __init__(self, mode, *, is_caller) -> None:
+    def __init__(self, mode: LinkMode, *, is_caller: bool) -> None:
         settings = LinkSettings(large_tensors=1)
         self.promotion = opened(mode, (RoadKind.LOCAL,), is_caller=is_caller, settings=settings)
-        self.to_do = []
+        self.to_do: list[tuple[str, int]] = []
         self.begun = 0
-        self.using = None
+        self.using: int | None = None
 
 
 class LinkMachine(RuleBasedStateMachine):
@@ -93,18 +96,23 @@ class LinkMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.outbox, self.arrivals = Outbox(BUDGET), Arrivals()
-        self.sent, self.received, self.sizes = [], [], []
+        self.sent: list[int] = []
+        self.received: list[int] = []
+        self.sizes: list[int] = []
         # In order: to the receiver, back to the sender, on the road.
-        self.forth, self.back, self.road = [], [], []
-        self.corrupt_times, self.paces = {}, {True: [], False: []}
+        self.forth: list[RoadMessage | Announced | Chunked] = []
+        self.back: list[RoadMessage | int] = []
+        self.road: list[Announced] = []
+        self.corrupt_times: dict[int, int] = {}
+        self.paces: dict[bool, list[float]] = {True: [], False: []}
         self.now = 0.0
 
     @initialize(mode=st.sampled_from([LinkMode.LOCAL, LinkMode.AUTO]))
-    def open(self, mode) -> None:
+    def open(self, mode: LinkMode) -> None:
         self.caller, self.served = End(mode, is_caller=True), End(mode, is_caller=False)
         self.tell(self.caller, Tick())
 
-    def tell(self, end, event) -> None:
+    def tell(self, end: End, event: Event) -> None:
         before = end.promotion.road
         for effect in step(end.promotion, event, self.now):
             self.do(end, effect)
@@ -112,7 +120,7 @@ class LinkMachine(RuleBasedStateMachine):
             # Any fault demotes, and says why.
             assert end.promotion.road is not before or before.generation != event.generation
 
-    def do(self, end, effect) -> None:
+    def do(self, end: End, effect: Effect) -> None:
         match effect:
             case Propose(generation, _):
                 end.begun += 1
@@ -143,7 +151,7 @@ class LinkMachine(RuleBasedStateMachine):
             case Changed(before):
                 self.changed(end, before)
 
-    def changed(self, end, before) -> None:
+    def changed(self, end: End, before: Standing) -> None:
         standing = end.promotion.standing
         assert standing.reason
         assert standing is not before
@@ -155,7 +163,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.caller.to_do or self.served.to_do)
     @rule(first=st.booleans(), fate=st.sampled_from(["works"] * 4 + ["breaks", "unavailable"]))
-    def work(self, first, fate) -> None:
+    def work(self, first: bool, fate: str) -> None:
         end = next(e for e in (self.caller, self.served)[:: 1 if first else -1] if e.to_do)
         what, generation = end.to_do.pop(0)
         if what == "clear":
@@ -174,7 +182,7 @@ class LinkMachine(RuleBasedStateMachine):
             self.tell(end, Built(generation))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 30.0, 200.0]))
-    def time_passes(self, seconds) -> None:
+    def time_passes(self, seconds: float) -> None:
         self.now += seconds
         for end in (self.caller, self.served):
             self.tell(end, Tick())
@@ -184,7 +192,7 @@ class LinkMachine(RuleBasedStateMachine):
         self.tell(self.caller, LookAgain())
 
     @rule(byte_count=st.integers(0, 60))
-    def send(self, byte_count) -> None:
+    def send(self, byte_count: int) -> None:
         room = self.outbox.has_room(byte_count)
         assert room == (
             self.outbox.last_id == self.outbox.taken
@@ -211,7 +219,9 @@ class LinkMachine(RuleBasedStateMachine):
         if not kept.is_again:
             self.tell(self.caller, SetOut(LARGE_BYTES))
         if by_road:
-            assert generation == self.caller.promotion.road.generation
+            road = self.caller.promotion.road
+            assert road is not None
+            assert generation == road.generation
             self.outbox.sent(kept.tensor_id, generation, self.now)
             self.forth.append(Announced(kept.tensor_id, kept.tensor, generation))
         else:
@@ -220,7 +230,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.forth)
     @rule(corrupt=st.booleans())
-    def message_arrives(self, corrupt) -> None:
+    def message_arrives(self, corrupt: bool) -> None:
         message = self.forth.pop(0)
         match message:
             case RoadMessage():
@@ -234,7 +244,7 @@ class LinkMachine(RuleBasedStateMachine):
             case Chunked():
                 self.chunked(message, corrupt)
 
-    def chunked(self, message, corrupt) -> None:
+    def chunked(self, message: Chunked, corrupt: bool) -> None:
         wanted = self.arrivals.begin(message.tensor_id)
         times = self.corrupt_times.get(message.tensor_id, 0)
         if corrupt and times < MOST_CORRUPT_TIMES - 1:
@@ -248,7 +258,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.road)
     @rule(fate=st.sampled_from(["whole", "whole", "whole", "lost", "corrupt"]))
-    def road_carries(self, fate) -> None:
+    def road_carries(self, fate: str) -> None:
         message = self.road.pop(0)
         if fate == "whole":
             # It may have been read before the road was left, and be checked after that.
@@ -257,7 +267,7 @@ class LinkMachine(RuleBasedStateMachine):
             # Silently lost: the deadline of its receiver passes. Corrupt: it sees so.
             self.tell(self.served, Broke(message.generation, "a tensor was lost"))
 
-    def arrived(self, message, by_road) -> None:
+    def arrived(self, message: Announced | Chunked, by_road: bool) -> None:
         for each in self.arrivals.arrive(message.tensor_id, message.tensor):
             self.received.append(int(each.name))
         self.back.append(self.arrivals.through)
@@ -266,6 +276,7 @@ class LinkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.caller.using)
     @rule()
     def the_road_breaks_at_the_caller(self) -> None:
+        assert self.caller.using is not None
         self.tell(self.caller, Broke(self.caller.using, "it broke"))
         assert self.caller.promotion.standing.kind is RoadKind.GRPC
 
@@ -278,18 +289,18 @@ class LinkMachine(RuleBasedStateMachine):
         else:
             self.taken(message)
 
-    def taken(self, through) -> None:
+    def taken(self, through: int) -> None:
         for kept in self.outbox.take(through):
             if not kept.is_again:
                 self.timed(kept.way != CHUNKS, 1.0)
 
-    def timed(self, by_road, seconds) -> None:
+    def timed(self, by_road: bool, seconds: float) -> None:
         self.paces[by_road].append(seconds / LARGE_BYTES)
         self.tell(self.caller, Timed(LARGE_BYTES, seconds, by_road))
 
     @precondition(lambda self: self.caller.using)
     @rule(ratio=st.sampled_from([0.2, 0.8, 0.95, 3.0]), count=st.integers(1, 4 * SAMPLES))
-    def many_are_timed(self, ratio, count) -> None:
+    def many_are_timed(self, ratio: float, count: int) -> None:
         for _ in range(count):
             by_road = takes_road(self.caller.promotion, LARGE_BYTES)
             self.tell(self.caller, SetOut(LARGE_BYTES))
@@ -336,6 +347,12 @@ LinkMachine.TestCase.settings = settings(deadline=None, max_examples=60, statefu
 TestLink = LinkMachine.TestCase
 
 
+def next_of(outbox: Outbox) -> Kept:
+    kept = outbox.next()
+    assert kept is not None
+    return kept
+
+
 def test_what_goes_again_goes_first_and_only_what_has_not_arrived() -> None:
     outbox = Outbox(1000)
     for number in range(1, 6):
@@ -344,17 +361,17 @@ def test_what_goes_again_goes_first_and_only_what_has_not_arrived() -> None:
         outbox.sent(number, way, 0.0)
     outbox.take(1)
     outbox.road_failed(7)
-    kept = outbox.next()
+    kept = next_of(outbox)
     assert (kept.tensor_id, kept.is_again) == (3, True)
     outbox.sent(3, CHUNKS, 1.0)
-    assert (outbox.next().tensor_id, outbox.next().is_again) == (5, False)
+    assert (next_of(outbox).tensor_id, next_of(outbox).is_again) == (5, False)
     outbox.came_corrupt(2)
     outbox.came_corrupt(1)
     outbox.came_corrupt(5)
-    assert outbox.next().tensor_id == 2
+    assert next_of(outbox).tensor_id == 2
     outbox.take(4)
     # It arrived before it went again.
-    assert outbox.next().tensor_id == 5
+    assert next_of(outbox).tensor_id == 5
 
 
 def test_tensors_without_bytes_are_bounded_too() -> None:

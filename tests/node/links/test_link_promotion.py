@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +27,7 @@ from kakeya_fleet.node.links.protocol.promotion_events import (
     Changed,
     Cleared,
     Drop,
+    Effect,
     Heard,
     LookAgain,
     Planned,
@@ -39,7 +43,7 @@ from kakeya_fleet.node.links.protocol.promotion_events import (
     Unavailable,
     Use,
 )
-from kakeya_fleet.node.links.protocol.promotion_state import opened
+from kakeya_fleet.node.links.protocol.promotion_state import Promotion, opened
 from kakeya_fleet.node.links.protocol.road_use import IN_A_ROW, is_compared, takes_road
 from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES, LinkSettings
 from kakeya_fleet.node.links.protocol.trial import SAMPLES, RoadTrial, Verdict
@@ -52,21 +56,28 @@ TERMS = {"at": "here"}
 NONCE = bytes(NONCE_BYTES)
 
 
-def end(mode=LinkMode.AUTO, kinds=(LOCAL, RING), is_caller=True):
+def end(
+    mode: LinkMode = LinkMode.AUTO,
+    kinds: Sequence[RoadKind] = (LOCAL, RING),
+    is_caller: bool = True,
+) -> Promotion:
     return opened(mode, kinds, is_caller=is_caller, settings=SETTINGS)
 
 
-def heard(state, now, generation, step_, **fields):
+def heard(
+    state: Promotion, now: float, generation: int, step_: RoadStep, **fields: Any
+) -> tuple[Effect, ...]:
     return step(state, Heard(RoadMessage(generation, step_, **fields)), now)
 
 
-def busy(state, now=0.0):
+def busy(state: Promotion, now: float = 0.0) -> list[Effect]:
     """What is asked for once large tensors travel."""
     return [effect for _ in range(SETTINGS.large_tensors) for effect in step(state, Took(), now)]
 
 
-def stand(state, now=0.0):
+def stand(state: Promotion, now: float = 0.0) -> tuple[Effect, ...]:
     """Takes a proposed road to where it stands."""
+    assert state.agreement is not None
     generation = state.agreement.generation
     step(state, Planned(generation, TERMS, NONCE), now)
     heard(state, now, generation, RoadStep.ANSWER, terms=TERMS)
@@ -74,7 +85,7 @@ def stand(state, now=0.0):
     return heard(state, now, generation, RoadStep.READY)
 
 
-def on_road(now=0.0, kinds=(LOCAL,)):
+def on_road(now: float = 0.0, kinds: Sequence[RoadKind] = (LOCAL,)) -> Promotion:
     """A caller in `auto` whose road stands."""
     state = end(kinds=kinds)
     busy(state, now)
@@ -82,9 +93,17 @@ def on_road(now=0.0, kinds=(LOCAL,)):
     return state
 
 
-def carry(state, count, road_seconds, chunk_seconds, byte_count=LARGE, now=0.0):
+def carry(
+    state: Promotion,
+    count: int,
+    road_seconds: float,
+    chunk_seconds: float,
+    byte_count: int = LARGE,
+    now: float = 0.0,
+) -> tuple[list[bool], list[Effect]]:
     """Sends tensors; gives by which ways they went, and all effects."""
-    ways, effects = [], []
+    ways: list[bool] = []
+    effects: list[Effect] = []
     for _ in range(count):
         if state.road is None:
             break
@@ -96,7 +115,7 @@ def carry(state, count, road_seconds, chunk_seconds, byte_count=LARGE, now=0.0):
     return ways, effects
 
 
-def said(effects):
+def said(effects: Iterable[Effect]) -> list[RoadMessage]:
     return [effect.message for effect in effects if isinstance(effect, Say)]
 
 
@@ -145,6 +164,7 @@ def test_both_ends_build_and_use_it_when_both_are_ready() -> None:
     assert Use(1) in step(other, Heard(also_ready), 0.0)
     for state in (caller, other):
         assert (state.standing.kind, state.standing.cause) == (LOCAL, ChangeCause.FORCED)
+        assert state.road is not None
         assert state.built == state.road.generation == 1
 
 
@@ -163,7 +183,7 @@ def test_a_forced_road_carries_everything_and_stays() -> None:
 
 
 @pytest.mark.parametrize(("road_seconds", "stays"), [(0.89, True), (0.91, False), (3.0, False)])
-def test_a_road_stays_only_if_it_is_a_tenth_faster(road_seconds, stays) -> None:
+def test_a_road_stays_only_if_it_is_a_tenth_faster(road_seconds: float, stays: bool) -> None:
     state = on_road()
     assert state.standing.kind is GRPC
     assert is_compared(state, LARGE)
@@ -231,7 +251,7 @@ def test_the_way_of_the_other_end_is_told_and_its_trial_is_not() -> None:
 
 
 @pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.RING])
-def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode) -> None:
+def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode: LinkMode) -> None:
     state = end(mode, (RING,))
     is_forced = mode is LinkMode.RING
     assert ("ring, which is not ready" in state.standing.reason) is is_forced
@@ -265,14 +285,17 @@ def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile() -> 
     assert Propose(2, RING) in step(state, Broke(1, "no"), 0.0)
 
     # Seconds of a clock begin anywhere: that nothing travelled yet is no reason to hurry.
-    state, now, pauses = end(LinkMode.LOCAL, (LOCAL,)), 1e5, []
+    state, now = end(LinkMode.LOCAL, (LOCAL,)), 1e5
+    pauses: list[float] = []
     step(state, Tick(), now)
     for generation in range(1, 13):
         effects = step(state, Broke(generation, "it broke"), now)
         assert effects[0] == Drop(generation)
-        pauses.append(due(state, now) - now)
-        assert step(state, Tick(), due(state, now) - 1e-3) == ()
-        now = due(state, now)
+        again = due(state, now)
+        assert again is not None
+        pauses.append(again - now)
+        assert step(state, Tick(), again - 1e-3) == ()
+        now = again
         assert step(state, Tick(), now) == (Propose(generation + 1, LOCAL),)
     assert pauses[:4] == [SETTINGS.again.first_seconds * factor for factor in (1, 2, 4, 8)]
     assert pauses[-1] == SETTINGS.again.longest_seconds
@@ -285,7 +308,7 @@ def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile() -> 
 
 
 @pytest.mark.parametrize("is_built", [False, True])
-def test_an_end_that_says_nothing_is_waited_for_no_longer_than_its_deadline(is_built) -> None:
+def test_an_end_that_says_nothing_is_waited_for_no_longer_than_its_deadline(is_built: bool) -> None:
     state = end(LinkMode.LOCAL)
     step(state, Tick(), 0.0)
     assert due(state, 0.0) is None
@@ -299,6 +322,7 @@ def test_an_end_that_says_nothing_is_waited_for_no_longer_than_its_deadline(is_b
     assert step(state, Tick(), seconds) == ()
     drop, failed, _ = step(state, Tick(), 1.0 + seconds)
     assert drop == Drop(1)
+    assert isinstance(failed, Say)
     assert words in failed.message.reason
 
 
@@ -373,7 +397,9 @@ def test_steps_out_of_place_end_the_link() -> None:
     noise=st.lists(st.floats(0.98, 1.02), min_size=64, max_size=64),
     sizes=st.sampled_from([(LARGE,), (LARGE, LARGE + 1), (LARGE, 2 * LARGE - 1)]),
 )
-def test_the_way_in_the_end_is_never_the_slower_one(chunks, ratio, noise, sizes) -> None:
+def test_the_way_in_the_end_is_never_the_slower_one(
+    chunks: float, ratio: float, noise: list[float], sizes: tuple[int, ...]
+) -> None:
     """Whatever pattern the payloads have: the last way is within a tenth of the better."""
     state = on_road()
     for index, factor in enumerate(noise):
@@ -398,15 +424,11 @@ def test_payloads_that_come_by_turns_are_not_taken_for_ways() -> None:
 
 
 def test_a_verdict_needs_samples_of_both_ways() -> None:
-    trial = RoadTrial()
-    for _ in range(100):
-        trial.add(1.0, by_road=True)
-    assert trial.verdict is Verdict.OPEN
-    for _ in range(SAMPLES - 1):
-        trial.add(2.0, by_road=False)
-    assert trial.verdict is Verdict.OPEN
-    trial.add(2.0, by_road=False)
-    assert trial.verdict is Verdict.ROAD
+    trial, verdicts = RoadTrial(), []
+    for by_road in [True] * 100 + [False] * SAMPLES:
+        trial.add(1.0 if by_road else 2.0, by_road=by_road)
+        verdicts.append(trial.verdict)
+    assert verdicts == [Verdict.OPEN] * (99 + SAMPLES) + [Verdict.ROAD]
     # One slow tensor changes nothing.
     trial.add(50.0, by_road=True)
     assert trial.takes_road

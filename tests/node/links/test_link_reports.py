@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ TOKENS = 60
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def alone(verifier):
+async def alone(verifier: nodes.Node) -> list[int]:
     """The verifier's own stream."""
     client = calls.Caller(verifier.channel)
     session = await client.open()
@@ -32,7 +33,7 @@ async def alone(verifier):
 
 
 @pytest.fixture(scope="module")
-def drafter(checkpoint, random_drafter):
+def drafter(checkpoint: Path, random_drafter: Callable[..., Path]) -> Path:
     return random_drafter(checkpoint, "drafter")
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Never
+from typing import Any, Never, Self
 
 import numpy as np
 import pytest
 
 from kakeya_fleet.node.config.backoff import Backoff
+from kakeya_fleet.node.links.ends.link_end import LinkEnd
 from kakeya_fleet.node.links.ends.road_driver import MOST_UNSAID
-from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
 from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
-from kakeya_fleet.node.links.protocol.tensor import from_buffer
+from kakeya_fleet.node.links.protocol.tensor import WireTensor, from_buffer
 from tests.support import fake_roads, linked_pairs
 
 LARGE = 100_000
@@ -25,12 +27,12 @@ SHORT = LinkSettings(
 )
 
 
-def tensor(number, byte_count=LARGE):
-    data = np.random.default_rng(number).integers(0, 256, byte_count, np.uint8)
-    return from_buffer(f"t{number}", "int8", (byte_count,), memoryview(data), number)
+def tensor(number: int, byte_count: int = LARGE) -> WireTensor:
+    data = np.random.default_rng(number).integers(0, 256, byte_count, np.uint8).data
+    return from_buffer(f"t{number}", "int8", (byte_count,), data, number)
 
 
-async def until(condition, seconds=5) -> None:
+async def until(condition: Callable[[], object], seconds: float = 5) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 no event
             await asyncio.sleep(0.001)
@@ -39,12 +41,14 @@ async def until(condition, seconds=5) -> None:
 class Linked:
     """A link over memory, whose hosts have fake roads."""
 
-    def __init__(self, *, mode=LinkMode.LOCAL, settings=SHORT, **shared) -> None:
+    def __init__(
+        self, *, mode: LinkMode = LinkMode.LOCAL, settings: LinkSettings = SHORT, **shared: Any
+    ) -> None:
         self.mode, self.settings = mode, settings
         self.shared = fake_roads.Shared(**shared)
         self.builders = [fake_roads.FakeRoads(self.shared) for _ in range(2)]
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         self.hosts = [
             linked_pairs.Host((builder,), self.mode, self.settings) for builder in self.builders
         ]
@@ -52,27 +56,27 @@ class Linked:
         self.ends = self.caller, self.served = self.link.ends
         return self
 
-    async def __aexit__(self, *exit_):
+    async def __aexit__(self, *exit_: object) -> None:
         await self.link.close()
         # Whatever happened: no road and no reservation is left.
         assert self.shared.open_roads == self.shared.open_plans == 0
 
     @property
-    def changes(self):
+    def changes(self) -> tuple[LinkChange, ...]:
         return self.link.log.since(0.0)
 
     async def ready(self) -> None:
         await linked_pairs.carried_by(RoadKind.LOCAL, *self.ends, seconds=5)
 
-    async def exchange(self, count, first=0, byte_count=LARGE) -> None:
+    async def exchange(self, count: int, first: int = 0, byte_count: int = LARGE) -> None:
         """Sends both ways at once; every tensor must arrive once, in order, as it was."""
 
-        async def send(end) -> None:
+        async def send(end: LinkEnd) -> None:
             for number in range(first, first + count):
                 await end.send(tensor(number, byte_count))
             await end.flush()
 
-        async def receive(end) -> None:
+        async def receive(end: LinkEnd) -> None:
             for number in range(first, first + count):
                 got, sent = await end.receive(), tensor(number, byte_count)
                 assert (got.name, got.first_position) == (sent.name, number)
@@ -83,7 +87,7 @@ class Linked:
         for end in self.ends:
             assert end.state.tensor_count == 2 * (first + count)
 
-    async def one_by_one(self, count) -> None:
+    async def one_by_one(self, count: int) -> None:
         """As one sends who measures."""
         for number in range(count):
             await self.caller.send(tensor(number))
@@ -265,12 +269,12 @@ async def test_a_host_that_has_the_road_only_later_gets_it_later(who: int, is_to
 
 
 @pytest.mark.parametrize(("who", "step"), [(0, "propose"), (1, "answer")])
-async def test_what_nobody_foresaw_is_a_fault_of_the_road(who, step) -> None:
+async def test_what_nobody_foresaw_is_a_fault_of_the_road(who: int, step: str) -> None:
     link = Linked()
     builder = link.builders[who]
     genuine = getattr(builder, step)
 
-    async def odd(*_given) -> Never:
+    async def odd(*_given: object) -> Never:
         setattr(builder, step, genuine)
         raise ValueError("odd")
 

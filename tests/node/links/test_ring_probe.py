@@ -29,7 +29,7 @@ async def test_it_is_tried_once_for_all_who_ask() -> None:
         probe = RingProbe()
         assert "not been tried" in probe.reason
         counting = asyncio.ensure_future(count())
-        assert await asyncio.gather(probe.run(), probe.run()) == ["", ""]
+        assert [*await asyncio.gather(probe.run(), probe.run())] == ["", ""]
         assert most == 2
         most = 0
         assert (await probe.run(), probe.reason) == ("", "")
@@ -50,7 +50,7 @@ async def test_a_host_that_is_too_slow_says_so() -> None:
             await builder.propose(bytes(32))
 
 
-async def test_a_host_without_mlx_says_so(monkeypatch) -> None:
+async def test_a_host_without_mlx_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlx", None)
     async with road_pairs.leaves_nothing():
         assert await RingProbe().run() == "MLX is not installed on this host"
@@ -75,7 +75,7 @@ async def test_a_trial_that_is_cancelled_leaves_nothing() -> None:
         ("grpc", []),
     ],
 )
-def test_the_configuration_says_which_roads_there_are(links, kinds) -> None:
+def test_the_configuration_says_which_roads_there_are(links: str, kinds: list[RoadKind]) -> None:
     builders = road_builders(links, "127.0.0.1", RingProbe())
     assert [builder.kind for builder in builders] == kinds
     assert wants_ring(links) == (RoadKind.RING in kinds)

@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from kakeya_fleet.engine.backends.mlx_ring.protocol import proof
-from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
 from kakeya_fleet.node.links.roads.meeting import Meeting, host_digest
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.segment import anonymous_file, seal
@@ -32,13 +33,17 @@ ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX i
 
 
 @pytest.fixture
-def tmp_path():
+def tmp_path() -> Iterator[Path]:
     """A short one: a Unix socket's path has some hundred characters at most."""
     with tempfile.TemporaryDirectory(prefix="kk-") as folder:
         yield Path(folder)
 
 
-async def both_fail(ends, byte_count=1) -> None:
+def held_by(folder: Path) -> set[Path]:
+    return set(folder.iterdir())
+
+
+async def both_fail(ends: Iterable[Road], byte_count: int = 1) -> None:
     """Both directions of both ends raise at once."""
     for end in ends:
         with pytest.raises(RoadFailed):
@@ -49,7 +54,7 @@ async def both_fail(ends, byte_count=1) -> None:
             await end.send(memoryview(bytes(byte_count)), seconds=FOR_EVER_SECONDS)
 
 
-async def child_of(building, road_pairs):
+async def child_of(building: asyncio.Future[Road]) -> psutil.Process:
     """The child that a build has started."""
     await road_pairs.until(lambda: building.done() or road_pairs.ring_children())
     return road_pairs.ring_children()[0]
@@ -103,7 +108,7 @@ async def test_a_child_that_dies_or_freezes_before_ready(sent: signal.Signals, r
         # Alone, the child waits inside MLX: rank 0 to be called, rank 1 to be answered.
         plan, peer = (other, caller) if rank == 0 else (caller, other)
         building = asyncio.ensure_future(plan.build(peer.terms))
-        child = await child_of(building, road_pairs)
+        child = await child_of(building)
         # Rank 1 is met at its very start.
         await road_pairs.until(lambda: rank == 1 or _listens(child))
         os.kill(child.pid, sent)
@@ -115,9 +120,10 @@ async def test_a_child_that_dies_or_freezes_before_ready(sent: signal.Signals, r
 @ring
 async def test_a_stranger_that_echoes_is_no_peer() -> None:
     """It takes both of the peer's places in the ring and gives back all that it hears."""
+    called: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
     called = asyncio.get_running_loop().create_future()
 
-    async def echo(reader, writer) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65_536):
             writer.write(data)
         writer.close()
@@ -148,7 +154,9 @@ async def test_a_stranger_that_says_nothing_costs_the_ready_time() -> None:
         writer.close()
 
 
-async def _connected(address, building):
+async def _connected(
+    address: str, building: asyncio.Future[Road]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, port = address.split(":")
     while True:
         assert not building.done(), building
@@ -163,11 +171,12 @@ async def test_an_idle_ring_takes_no_time_of_a_core_and_hears_of_the_death_of_a_
     """MLX spins while it waits for bytes, so nothing is awaited that was not announced."""
 
     def used() -> float:
-        return sum(sum(child.cpu_times()[:2]) for child in road_pairs.ring_children())
+        times = (child.cpu_times() for child in road_pairs.ring_children())
+        return sum(each.user + each.system for each in times)
 
     async with road_pairs.leaves_nothing():
         ends = await road_pairs.pair(RingRoads(HERE))
-        await road_pairs.carry(*ends, road_pairs.bytes_of(MIB))
+        await road_pairs.carry(ends[0], ends[1], road_pairs.bytes_of(MIB))
         before = used()
         await asyncio.sleep(0.5)
         assert used() - before < 0.1
@@ -182,7 +191,9 @@ async def test_an_idle_ring_takes_no_time_of_a_core_and_hears_of_the_death_of_a_
 @pytest.mark.parametrize(
     ("roads", "segment_count"), [(SharedMemoryRoads, 1), (lambda **of: RingRoads(HERE, **of), 2)]
 )
-async def test_full_shared_memory_is_said_and_given_back(roads, segment_count) -> None:
+async def test_full_shared_memory_is_said_and_given_back(
+    roads: Callable[..., RoadBuilder], segment_count: int
+) -> None:
     async with road_pairs.leaves_nothing():
         # Each segment has 16 MiB and a page; a ring has one at each end.
         builder = roads(
@@ -198,7 +209,7 @@ async def test_full_shared_memory_is_said_and_given_back(roads, segment_count) -
         await again.abandon()
 
 
-async def test_memory_that_the_host_does_not_give(tmp_path) -> None:
+async def test_memory_that_the_host_does_not_give(tmp_path: Path) -> None:
     """The limit on the size of files holds for segments too, as a full host does."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with road_pairs.leaves_nothing(tmp_path):
@@ -235,9 +246,12 @@ async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out() -> 
             # Neither was given the segment.
             assert stranger.recv(1) == liar.recv(1) == b""
         data = road_pairs.bytes_of(MIB)
-        assert road_pairs.same(await road_pairs.carry(*ends, data), data)
-        for end in ends:
-            await end.close()
+        near, far = ends
+        assert not isinstance(near, BaseException)
+        assert not isinstance(far, BaseException)
+        assert road_pairs.same(await road_pairs.carry(near, far, data), data)
+        await near.close()
+        await far.close()
 
 
 async def test_another_host_is_refused_at_once() -> None:
@@ -251,7 +265,9 @@ async def test_another_host_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("holds", "size", "said"), [(False, 0, "nonce"), (True, 1, "has .* bytes"), (True, 0, "")]
 )
-async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said) -> None:
+async def test_a_segment_without_the_nonce_is_not_the_callers(
+    holds: bool, size: int, said: str
+) -> None:
     """Somebody who knows the nonce by name only hands over memory of his own."""
     nonce = secrets.token_bytes(32)
     async with road_pairs.leaves_nothing():
@@ -293,7 +309,7 @@ async def test_terms_that_are_no_ring_address() -> None:
                 await plan.build(terms)
 
 
-async def test_a_killed_agents_socket_is_swept(tmp_path) -> None:
+async def test_a_killed_agents_socket_is_swept(tmp_path: Path) -> None:
     """Where sockets have names, the next start removes those of the dead, and no others."""
     dead = tmp_path / f"kakeya-road-{os.getpid()}-12345-abcd"
     foreign = tmp_path / "kakeya-road-notes.txt"
@@ -303,10 +319,10 @@ async def test_a_killed_agents_socket_is_swept(tmp_path) -> None:
     first = await builder.propose(secrets.token_bytes(32))
     second = await builder.propose(secrets.token_bytes(32))
     names = {Path(plan.terms["socket"]) for plan in (first, second)}
-    assert set(tmp_path.iterdir()) == names | {foreign}
+    assert held_by(tmp_path) == names | {foreign}
     await first.abandon()
     await second.abandon()
-    assert set(tmp_path.iterdir()) == {foreign}
+    assert held_by(tmp_path) == {foreign}
 
 
 AGENT = """
@@ -324,7 +340,7 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def agent(tmp_path):
+def agent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of which the road's part is not READY."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     root = Path(__file__).parents[3]
@@ -335,7 +351,7 @@ def agent(tmp_path):
 
 @ring
 async def test_an_agent_that_is_killed_before_its_ring_is_ready_leaves_nothing(
-    agent, tmp_path
+    agent: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     await road_pairs.until(lambda: any(map(_listens, road_pairs.ring_children(agent.pid))))
     (child,) = road_pairs.ring_children(agent.pid)
@@ -349,7 +365,7 @@ async def test_an_agent_that_is_killed_before_its_ring_is_ready_leaves_nothing(
             assert caller.connect_ex((HERE, port)) != 0
 
 
-def _listens(child):
+def _listens(child: psutil.Process) -> bool:
     try:
         return any(entry.status == "LISTEN" for entry in child.net_connections("tcp"))
     except psutil.Error:

@@ -1,29 +1,32 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Never
 
 import pytest
 
-from kakeya_fleet.fleet.cards.card import Accelerator, ModelKind, ModelOffer, Role
+from kakeya_fleet.engine.memory import system_memory
+from kakeya_fleet.fleet.cards.card import Accelerator, ModelKind, ModelOffer, Role, SignedCard
 from kakeya_fleet.fleet.cards.rules import check_card
 from kakeya_fleet.fleet.cards.signed_message import card_message, left_message
 from kakeya_fleet.fleet.membership.record import version_of
-from kakeya_fleet.node.config.machine import Machine, host_id_of, machine, memory_free_bytes
+from kakeya_fleet.node.config.machine import Machine, host_id_of, machine
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import StateUnwritable
 from kakeya_fleet.node.membership.card_maker import RESERVED_INCARNATIONS, CardFacts, CardMaker
-from kakeya_fleet.node.membership.identity import verifies
+from kakeya_fleet.node.membership.identity import Identity, verifies
 
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
 
 
 @pytest.fixture
-def state(tmp_path):
+def state(tmp_path: Path) -> Iterator[StateDirectory]:
     state = StateDirectory(tmp_path / "state")
     yield state
     state.close()
 
 
 @pytest.fixture
-def maker(identity, state):
+def maker(identity: Identity, state: StateDirectory) -> CardMaker:
     facts = CardFacts(
         name="mini-1",
         fleet_name="default",
@@ -36,7 +39,7 @@ def maker(identity, state):
     return CardMaker(identity, state, facts, state.raise_incarnation(), lambda: 1.7e9)
 
 
-def test_the_card_follows_the_rules_and_is_signed(maker, identity) -> None:
+def test_the_card_follows_the_rules_and_is_signed(maker: CardMaker, identity: Identity) -> None:
     signed = maker.current
     check_card(signed.card, now_unix=1.7e9)
     assert verifies(identity.public_key, card_message(signed.card_bytes), signed.signature)
@@ -45,22 +48,25 @@ def test_the_card_follows_the_rules_and_is_signed(maker, identity) -> None:
     assert signed.card.host_id == "ab" * 16
 
 
-def test_every_successor_is_newer(maker) -> None:
+def test_every_successor_is_newer(maker: CardMaker) -> None:
     versions = [version_of(maker.current)]
-    for make in (
+    makes: list[Callable[[], SignedCard]] = [
         lambda: maker.change((), 1),
         lambda: maker.change((NGRAM,), 2),
         lambda: maker.raise_to(9),
         lambda: maker.raise_to(3),
         lambda: maker.change((), 3),
-    ):
+    ]
+    for make in makes:
         versions.append(version_of(make()))
         assert version_of(maker.current) == versions[-1]
     assert versions == sorted(set(versions))
     assert [version.incarnation for version in versions] == [1, 1, 1, 9, 10, 10]
 
 
-def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch) -> None:
+def test_a_rise_is_durable_before_it_is_announced(
+    maker: CardMaker, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert maker.raise_to(5).card.incarnation == 5
     assert state.raise_incarnation() == 5 + RESERVED_INCARNATIONS
 
@@ -74,7 +80,9 @@ def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch) -> 
     assert maker.current is before
 
 
-def test_a_thousand_refutations_cost_one_write(maker, state, monkeypatch) -> None:
+def test_a_thousand_refutations_cost_one_write(
+    maker: CardMaker, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[int] = []
     reserve = state.reserve_incarnations
 
@@ -91,16 +99,17 @@ def test_a_thousand_refutations_cost_one_write(maker, state, monkeypatch) -> Non
     assert state.raise_incarnation() > maker.current.card.incarnation
 
 
-def test_the_farewell_names_the_present_incarnation(maker, identity) -> None:
+def test_the_farewell_names_the_present_incarnation(maker: CardMaker, identity: Identity) -> None:
     maker.raise_to(4)
     message = left_message(identity.node_id, 4)
     assert verifies(identity.public_key, message, maker.farewell())
 
 
-def test_this_machine_makes_a_card_that_follows_the_rules(identity, state) -> None:
-    facts = CardFacts(
-        "mini-1", "default", "boot", ("127.0.0.1:1",), machine(), memory_free_bytes(), ()
-    )
+def test_this_machine_makes_a_card_that_follows_the_rules(
+    identity: Identity, state: StateDirectory
+) -> None:
+    free = system_memory.available_bytes()
+    facts = CardFacts("mini-1", "default", "boot", ("127.0.0.1:1",), machine(), free, ())
     card = CardMaker(identity, state, facts, 1, lambda: 1.7e9).current.card
     check_card(card, now_unix=1.7e9)
     assert 0 < card.memory_free_bytes <= card.memory_total_bytes

@@ -18,7 +18,8 @@ from kakeya_fleet.node.membership.card_wire import (
     signed_from_wire,
     signed_to_wire,
 )
-from kakeya_fleet.node.membership.identity import verifies
+from kakeya_fleet.node.membership.identity import Identity, verifies
+from tests.node.conftest import MakeCard
 
 OFFER = ModelOffer(
     model_id="tiny",
@@ -51,7 +52,7 @@ OFFER = ModelOffer(
 ARCHIVE = ArchiveOffer(capacity_bytes=2**40, free_bytes=2**39, port=7001, arithmetic="torch 2.13")
 
 
-def test_every_field_survives_the_wire(make_card) -> None:
+def test_every_field_survives_the_wire(make_card: MakeCard) -> None:
     signed = make_card(
         models=(OFFER,),
         ring_address="10.0.0.1:1",
@@ -71,19 +72,21 @@ def test_every_field_survives_the_wire(make_card) -> None:
 
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("kind", list(ModelKind))
-def test_every_role_and_kind_has_its_number(role, kind) -> None:
+def test_every_role_and_kind_has_its_number(role: Role, kind: ModelKind) -> None:
     offer = replace(OFFER, role=role, kind=kind)
     assert offer_from_wire(offer_to_wire(offer)) == offer
 
 
-def test_what_is_signed_is_the_prefix_and_the_bytes(make_card, identity) -> None:
+def test_what_is_signed_is_the_prefix_and_the_bytes(
+    make_card: MakeCard, identity: Identity
+) -> None:
     signed = make_card()
     assert verifies(identity.public_key, b"kakeya.v1.card" + signed.card_bytes, signed.signature)
     assert not verifies(identity.public_key, signed.card_bytes, signed.signature)
     assert hashlib.sha256(identity.public_key).hexdigest() == signed.card.node_id
 
 
-def test_a_field_of_a_later_version_travels_on(make_card) -> None:
+def test_a_field_of_a_later_version_travels_on(make_card: MakeCard) -> None:
     signed = make_card()
     later = signed.card_bytes + b"\xfa\x06\x03new"
     message = capability_pb2.SignedCard(card=later, signature=b"s")
@@ -99,7 +102,9 @@ def test_a_field_of_a_later_version_travels_on(make_card) -> None:
         ({"role": 1, "kind": -5}, CardRule.UNKNOWN_KIND),
     ],
 )
-def test_unknown_enum_values_are_refused_by_name(make_card, change, rule) -> None:
+def test_unknown_enum_values_are_refused_by_name(
+    make_card: MakeCard, change: dict[str, int], rule: CardRule
+) -> None:
     wire = card_to_wire(make_card().card)
     wire.models.add(model_id="m", **change)
     with pytest.raises(CardRejected) as caught:
@@ -116,14 +121,14 @@ def test_an_oversize_card_is_refused_before_it_is_parsed() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_card_or_a_rejection(garbage) -> None:
+def test_any_bytes_are_a_card_or_a_rejection(garbage: bytes) -> None:
     received = received_from_wire(capability_pb2.SignedCard(card=garbage))
     assert isinstance(received, CardRejected) or received.card_bytes == garbage
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.data())
-def test_any_damage_to_a_card_is_a_card_or_a_rejection(data) -> None:
+def test_any_damage_to_a_card_is_a_card_or_a_rejection(data: st.DataObject) -> None:
     wire = capability_pb2.CapabilityCard(node_id="ab" * 32, name="n", models=[offer_to_wire(OFFER)])
     whole = bytearray(wire.SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):

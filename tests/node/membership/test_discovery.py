@@ -1,9 +1,11 @@
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
 from kakeya_fleet.node.membership.network import addresses_of, multicast_fault
+from tests.node.conftest import StartAgent
 
 ONE, OTHER = "aa" * 32, "bb" * 32
 
@@ -19,10 +21,13 @@ def _loopback_multicast() -> None:
         pytest.skip(fault)
 
 
+Discover = Callable[[Announcement], Awaitable[asyncio.Queue[str]]]
+
+
 @pytest.fixture
-async def discover():
+async def discover() -> AsyncIterator[Discover]:
     """discover(announcement): a queue of the addresses that it finds."""
-    running = []
+    running: list[tuple[Discovery, asyncio.Task[None]]] = []
 
     async def start(own: Announcement) -> asyncio.Queue[str]:
         discovery = Discovery(own)
@@ -41,7 +46,7 @@ async def discover():
 
 @pytest.mark.usefixtures("_loopback_multicast")
 async def test_two_nodes_find_each_other_and_neither_another_fleet_nor_themselves(
-    discover, fleet_name
+    discover: Discover, fleet_name: str
 ) -> None:
     await discover(announcement("cc" * 32, f"{fleet_name}-2", 7103))
     one = await discover(announcement(ONE, fleet_name, 7101))
@@ -54,7 +59,7 @@ async def test_two_nodes_find_each_other_and_neither_another_fleet_nor_themselve
 
 
 @pytest.mark.usefixtures("_loopback_multicast")
-async def test_agents_meet_without_a_seed(start_agent) -> None:
+async def test_agents_meet_without_a_seed(start_agent: StartAgent) -> None:
     one = await start_agent("a", mdns=True)
     other = await start_agent("b", mdns=True)
     assert (one.ready["mdns"], other.ready["mdns"]) == ("on", "on")
@@ -65,6 +70,7 @@ async def test_agents_meet_without_a_seed(start_agent) -> None:
 async def test_an_interface_that_refuses_is_named_and_costs_nothing_else() -> None:
     discovery = Discovery(Announcement(ONE, "fleet", ("192.0.2.77",), 7101))
     discovery.open()
+    assert discovery.fault is not None
     assert "192.0.2.77" in discovery.fault
     await discovery.run(lambda address: None)
     await discovery.close()
@@ -73,6 +79,7 @@ async def test_an_interface_that_refuses_is_named_and_costs_nothing_else() -> No
 async def test_an_agent_without_ipv4_says_why_it_is_not_found() -> None:
     discovery = Discovery(Announcement(ONE, "fleet", ("::1",), 7101))
     discovery.open()
+    assert discovery.fault is not None
     assert "IPv4" in discovery.fault
     await discovery.close()
 

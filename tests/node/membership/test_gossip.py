@@ -2,10 +2,19 @@
 
 import asyncio
 import signal
+from pathlib import Path
 
 import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from tests.node.conftest import (
+    Eventually,
+    RunningAgent,
+    Scrape,
+    SpawnAgent,
+    StartAgent,
+    next_message,
+)
 
 ALIVE, SUSPECT, DEAD, LEFT = (
     capability_pb2.LIVENESS_ALIVE,
@@ -18,12 +27,14 @@ ALIVE, SUSPECT, DEAD, LEFT = (
 class Watch:
     """A WatchFleet stream folded into the latest state of each node, and their order."""
 
-    def __init__(self, agent) -> None:
+    def __init__(self, agent: RunningAgent) -> None:
         stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
         self.call = stub.WatchFleet(capability_pb2.WatchFleetRequest())
-        self.history = []
+        self.history: list[capability_pb2.NodeStatus] = []
 
-    async def until(self, node_id, liveness, incarnation=1):
+    async def until(
+        self, node_id: str, liveness: capability_pb2.Liveness.ValueType, incarnation: int = 1
+    ) -> capability_pb2.NodeStatus:
         """Reads on until the node, at least so often started, has that liveness; its status."""
         async with asyncio.timeout(60):
             while True:
@@ -32,15 +43,15 @@ class Watch:
                         continue
                     if status.card.incarnation >= incarnation:
                         return status
-                message = await self.call.read()
+                message = await next_message(self.call)
                 nodes = message.snapshot.nodes if message.HasField("snapshot") else []
                 self.history += [*nodes, *([message.changed] if not nodes else [])]
 
-    def livenesses(self, node_id):
+    def livenesses(self, node_id: str) -> list[capability_pb2.Liveness.ValueType]:
         return [each.liveness for each in self.history if each.card.node_id == node_id]
 
 
-async def test_four_agents_find_each_other_through_one_seed(start_agent) -> None:
+async def test_four_agents_find_each_other_through_one_seed(start_agent: StartAgent) -> None:
     seed = await start_agent("a")
     others = [await start_agent(name, peers=[seed.address]) for name in ("b", "c", "d")]
     everyone = [seed, *others]
@@ -52,7 +63,7 @@ async def test_four_agents_find_each_other_through_one_seed(start_agent) -> None
             assert status.is_self == (other is agent)
 
 
-async def test_a_member_that_was_never_dialled_can_be_called(start_agent) -> None:
+async def test_a_member_that_was_never_dialled_can_be_called(start_agent: StartAgent) -> None:
     seed = await start_agent("a")
     first = await start_agent("b", peers=[seed.address])
     second = await start_agent("c", peers=[seed.address])
@@ -65,14 +76,16 @@ async def test_a_member_that_was_never_dialled_can_be_called(start_agent) -> Non
     assert 0 < answer.round_trip_seconds < 10
 
 
-async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually) -> None:
+async def test_fleets_of_other_names_stay_apart(
+    start_agent: StartAgent, scrape: Scrape, eventually: Eventually
+) -> None:
     one = await start_agent("a", fleet_name="one")
     other = await start_agent("b", fleet_name="other", peers=[one.address])
     third = await start_agent("c", fleet_name="one", peers=[one.address])
     await one.events.wait_for("peer_joined", node_id=third.node_id)
     await third.events.wait_for("peer_joined", node_id=one.node_id)
 
-    async def refused():
+    async def refused() -> bool:
         return 'result="refused"' in await scrape(other.ready["metrics_address"])
 
     await eventually(refused)
@@ -81,7 +94,7 @@ async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually)
 
 
 async def test_a_killed_node_is_suspect_then_dead_and_comes_back_as_the_next_incarnation(
-    start_agent, spawn_agent
+    start_agent: StartAgent, spawn_agent: SpawnAgent
 ) -> None:
     survivor = await start_agent("a", period_seconds=0.1)
     victim = await spawn_agent("b", peers=[survivor.address])
@@ -98,7 +111,7 @@ async def test_a_killed_node_is_suspect_then_dead_and_comes_back_as_the_next_inc
     await survivor.events.wait_for("peer_joined", node_id=victim.node_id, incarnation=2)
 
 
-async def test_a_node_that_leaves_is_left_not_dead(start_agent) -> None:
+async def test_a_node_that_leaves_is_left_not_dead(start_agent: StartAgent) -> None:
     staying = await start_agent("a")
     leaving = await start_agent("b", peers=[staying.address])
     watch = Watch(staying)
@@ -110,7 +123,7 @@ async def test_a_node_that_leaves_is_left_not_dead(start_agent) -> None:
 
 
 async def test_a_frozen_node_refutes_when_it_thaws_and_comes_back_from_the_dead(
-    start_agent, spawn_agent
+    start_agent: StartAgent, spawn_agent: SpawnAgent
 ) -> None:
     observer = await start_agent("a", period_seconds=0.1)
     frozen = await spawn_agent("b", peers=[observer.address])
@@ -128,7 +141,7 @@ async def test_a_frozen_node_refutes_when_it_thaws_and_comes_back_from_the_dead(
     await watch.until(frozen.node_id, ALIVE, 4)
 
 
-async def test_a_seed_that_starts_later_is_found(start_agent) -> None:
+async def test_a_seed_that_starts_later_is_found(start_agent: StartAgent) -> None:
     first = await start_agent("a")
     address = first.address
     await first.stop()
@@ -139,13 +152,13 @@ async def test_a_seed_that_starts_later_is_found(start_agent) -> None:
 
 
 async def test_a_restarted_fleet_meets_again_without_seeds(
-    start_agent, tmp_path, eventually
+    start_agent: StartAgent, tmp_path: Path, eventually: Eventually
 ) -> None:
     seed = await start_agent("a")
     other = await start_agent("b", peers=[seed.address])
     await other.events.wait_for("peer_joined", node_id=seed.node_id)
 
-    async def kept():
+    async def kept() -> bool:
         return (tmp_path / "b" / "peers").exists()
 
     await eventually(kept)
@@ -155,7 +168,9 @@ async def test_a_restarted_fleet_meets_again_without_seeds(
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checksum\n127.0.0.1:1\n"])
-async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, eventually, content) -> None:
+async def test_a_damaged_peers_file_is_rebuilt(
+    start_agent: StartAgent, tmp_path: Path, eventually: Eventually, content: bytes
+) -> None:
     state = tmp_path / "b"
     state.mkdir(mode=0o700)
     (state / "peers").write_bytes(content)
@@ -163,7 +178,7 @@ async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, eventually
     other = await start_agent("b", peers=[seed.address])
     await other.events.wait_for("peer_joined", node_id=seed.node_id)
 
-    async def rebuilt():
+    async def rebuilt() -> bool:
         return seed.address.encode() in (state / "peers").read_bytes()
 
     await eventually(rebuilt)

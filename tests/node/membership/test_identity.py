@@ -12,7 +12,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "identity.key"
 
 
-def test_identity_is_made_once_and_found_again(path) -> None:
+def test_identity_is_made_once_and_found_again(path: Path) -> None:
     first = load_or_create(path)
     assert load_or_create(path).node_id == first.node_id
     assert first.node_id == hashlib.sha256(first.public_key).hexdigest()
@@ -20,7 +20,7 @@ def test_identity_is_made_once_and_found_again(path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["identity.key"]
 
 
-def test_signature_binds_message_and_key(path, tmp_path) -> None:
+def test_signature_binds_message_and_key(path: Path, tmp_path: Path) -> None:
     identity = load_or_create(path)
     other = load_or_create(tmp_path / "other.key")
     signature = identity.sign(b"message")
@@ -31,7 +31,7 @@ def test_signature_binds_message_and_key(path, tmp_path) -> None:
     assert other.node_id != identity.node_id
 
 
-def test_damage_at_any_line_is_refused_and_the_file_is_kept(path) -> None:
+def test_damage_at_any_line_is_refused_and_the_file_is_kept(path: Path) -> None:
     load_or_create(path)
     whole = path.read_text()
     name, seed, node_id = whole.splitlines()
@@ -52,13 +52,13 @@ def test_damage_at_any_line_is_refused_and_the_file_is_kept(path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644])
-def test_a_key_that_others_can_read_is_refused(path, mode) -> None:
+def test_a_key_that_others_can_read_is_refused(path: Path, mode: int) -> None:
     load_or_create(path)
     path.chmod(mode)
     with pytest.raises(StateExposed, match="chmod 600"):
         load_or_create(path)
 
 
-def test_a_key_left_behind_by_a_crash_is_replaced_whole(path) -> None:
+def test_a_key_left_behind_by_a_crash_is_replaced_whole(path: Path) -> None:
     path.with_name(".identity.key.new").write_text("half")
     assert load_or_create(path).node_id == load_or_create(path).node_id

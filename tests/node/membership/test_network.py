@@ -3,6 +3,7 @@
 import socket
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from kakeya_fleet.node.app.capability_service import _is_of_this_machine
@@ -11,10 +12,10 @@ from kakeya_fleet.node.membership.network import addresses_of, is_own_address
 
 
 @pytest.fixture(autouse=True)
-def interfaces(monkeypatch) -> None:
+def interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback, a bridge of containers, the network, and what IPv6 adds."""
 
-    def entry(family, address):
+    def entry(family: int, address: str) -> SimpleNamespace:
         return SimpleNamespace(family=family, address=address)
 
     found = {
@@ -27,7 +28,7 @@ def interfaces(monkeypatch) -> None:
             entry(-1, "aa:bb:cc:dd:ee:ff"),
         ],
     }
-    monkeypatch.setattr(network.psutil, "net_if_addrs", lambda: found)
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
     monkeypatch.setattr(network, "_outward_addresses", lambda: {"192.168.1.20"})
 
 
@@ -36,12 +37,12 @@ WRAPPED = ("::ffff:192.168.1.20", "::ffff:127.0.0.1")
 
 
 @pytest.mark.parametrize("address", [*OWN, *WRAPPED])
-def test_own_addresses(address) -> None:
+def test_own_addresses(address: str) -> None:
     assert is_own_address(address)
 
 
 @pytest.mark.parametrize("address", ["192.168.1.21", "fd00::21", "10.0.0.1", "mini-1", ""])
-def test_addresses_of_elsewhere(address) -> None:
+def test_addresses_of_elsewhere(address: str) -> None:
     assert not is_own_address(address)
 
 
@@ -57,7 +58,7 @@ def test_addresses_of_elsewhere(address) -> None:
         ("vsock:3:5000", False),
     ],
 )
-def test_callers_of_this_machine_are_known_by_their_address(peer, is_own) -> None:
+def test_callers_of_this_machine_are_known_by_their_address(peer: str, is_own: bool) -> None:
     assert _is_of_this_machine(peer) is is_own
 
 

@@ -1,3 +1,5 @@
+from collections.abc import AsyncIterator
+
 import grpc.aio
 import pytest
 
@@ -5,18 +7,18 @@ from kakeya_fleet.node.membership.peers import Peers
 
 
 @pytest.fixture
-async def peers():
+async def peers() -> AsyncIterator[Peers]:
     peers = Peers()
     yield peers
     await peers.close()
 
 
-async def test_one_channel_an_address(peers) -> None:
+async def test_one_channel_an_address(peers: Peers) -> None:
     assert peers.channel("127.0.0.1:1") is peers.channel("127.0.0.1:1")
     assert peers.channel("127.0.0.1:1") is not peers.channel("127.0.0.1:2")
 
 
-async def test_round_trip_is_the_least_of_the_last_16(peers) -> None:
+async def test_round_trip_is_the_least_of_the_last_16(peers: Peers) -> None:
     assert peers.round_trip("a") is None
     for seconds in (0.001, *[0.005] * 15):
         peers.record_round_trip("a", seconds)
@@ -25,7 +27,7 @@ async def test_round_trip_is_the_least_of_the_last_16(peers) -> None:
     assert peers.round_trip("a") == 0.004
 
 
-async def test_an_address_is_kept_until_it_fails(peers) -> None:
+async def test_an_address_is_kept_until_it_fails(peers: Peers) -> None:
     addresses = ("h:1", "h:2", "h:3")
     assert [peers.choose("a", addresses) for _ in range(2)] == ["h:1", "h:1"]
     peers.failed("a")
@@ -36,7 +38,7 @@ async def test_an_address_is_kept_until_it_fails(peers) -> None:
     assert peers.choose("a", ("h:9",)) == "h:9"
 
 
-async def test_prune_closes_and_forgets_all_others(peers) -> None:
+async def test_prune_closes_and_forgets_all_others(peers: Peers) -> None:
     kept, dropped = peers.channel("127.0.0.1:1"), peers.channel("127.0.0.1:2")
     peers.record_round_trip("a", 0.1)
     peers.record_round_trip("b", 0.1)

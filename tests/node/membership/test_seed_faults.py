@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import grpc.aio
 import pytest
@@ -10,15 +12,18 @@ from kakeya import AsyncClient, DeadlineExceeded, NodeUnreachable
 from kakeya_fleet.node.membership.seed_diagnosis import Presence, diagnose, look
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
+from tests.node.conftest import Event, Serve, StartAgent
+
+Listening = Callable[[bytes], Awaitable[str]]
 
 
 @pytest.fixture
-async def listening():
+async def listening() -> AsyncIterator[Listening]:
     """listening(answer): host:port of a server that says `answer` to the first bytes."""
-    servers = []
+    servers: list[asyncio.Server] = []
 
-    async def start(answer) -> str:
-        async def handle(reader, writer) -> None:
+    async def start(answer: bytes) -> str:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)
             writer.write(answer)
             if answer:
@@ -36,7 +41,7 @@ async def listening():
 
 
 async def test_what_is_at_an_address_is_told_by_its_first_bytes(
-    listening, serve, free_port
+    listening: Listening, serve: Serve, free_port: int
 ) -> None:
     assert await look(f"127.0.0.1:{free_port}") is Presence.NOTHING
     assert await look("no-such-host.invalid:7600") is Presence.NO_NAME
@@ -52,12 +57,14 @@ async def test_what_is_at_an_address_is_told_by_its_first_bytes(
 
 
 @pytest.fixture
-def free_port():
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+        return int(server.getsockname()[1])
 
 
-async def test_silence_and_another_program_are_told_apart(listening, free_port) -> None:
+async def test_silence_and_another_program_are_told_apart(
+    listening: Listening, free_port: int
+) -> None:
     nobody, another = f"127.0.0.1:{free_port}", await listening(b"HTTP/1.1 400 Bad Request\r\n")
     silent = await diagnose(nobody, NodeUnreachable("x"), "home")
     assert silent.reason == "UNREACHABLE"
@@ -69,12 +76,13 @@ async def test_silence_and_another_program_are_told_apart(listening, free_port) 
 class Told:
     """A seed watch, and what it told."""
 
-    def __init__(self, address) -> None:
-        self.events, self.said, self.now = EventLog(), [], 0.0
+    def __init__(self, address: str) -> None:
+        self.events, self.now = EventLog(), 0.0
+        self.said: list[Event] = []
         self.watch = SeedWatch([address], "home", self.said.append, self.events, lambda: self.now)
 
 
-async def test_the_silence_of_a_member_is_told_as_its_death_alone(free_port) -> None:
+async def test_the_silence_of_a_member_is_told_as_its_death_alone(free_port: int) -> None:
     told = Told(address := f"127.0.0.1:{free_port}")
     for told.now in (0.0, 10.0):
         await told.watch.failed(address, NodeUnreachable("x"), is_known=True)
@@ -84,7 +92,7 @@ async def test_the_silence_of_a_member_is_told_as_its_death_alone(free_port) -> 
     assert [event["event"] for event in told.said] == ["seed_fault"]
 
 
-async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port) -> None:
+async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port: int) -> None:
     told = Told(address := f"127.0.0.1:{free_port}")
     for told.now in range(0, 200, 10):
         await told.watch.failed(address, NodeUnreachable("x"), is_known=False)
@@ -96,7 +104,9 @@ async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port) ->
     assert kinds == [EventKind.SEED_FAULT, EventKind.SEED_JOINED]
 
 
-async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent, caplog) -> None:
+async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(
+    start_agent: StartAgent, caplog: pytest.LogCaptureFixture
+) -> None:
     other = await start_agent("other", fleet_name="other")
     http = other.ready["http_address"]
     agent = await start_agent("a", peers=[other.address, http])
@@ -117,7 +127,7 @@ async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent, 
 
 
 async def test_a_peer_that_comes_to_the_fleet_is_told_once_and_is_no_fault_any_more(
-    start_agent,
+    start_agent: StartAgent,
 ) -> None:
     wrong = await start_agent("b", fleet_name="other")
     agent = await start_agent("a", peers=[wrong.address])
@@ -130,7 +140,9 @@ async def test_a_peer_that_comes_to_the_fleet_is_told_once_and_is_no_fault_any_m
         assert (await client.fleet.node()).seed_faults == ()
 
 
-async def test_two_nodes_of_one_name_hear_of_each_other(start_agent, tmp_path) -> None:
+async def test_two_nodes_of_one_name_hear_of_each_other(
+    start_agent: StartAgent, tmp_path: Path
+) -> None:
     one = await start_agent("mini-1")
     two = await start_agent("mini-1", state=str(tmp_path / "copy"), peers=[one.address])
     for agent, other in ((one, two), (two, one)):

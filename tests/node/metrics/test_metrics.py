@@ -3,7 +3,6 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, Metric
 from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.registry import Collector
 
 from kakeya_fleet.engine.speculation.generation_report import DropReason, StopReason
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -15,7 +14,7 @@ def names(metrics: NodeMetrics) -> set[str]:
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}
 
 
-def wrappers(metrics: NodeMetrics) -> list[Collector]:
+def wrappers(metrics: NodeMetrics) -> list[MetricWrapperBase | TalliedHistogram]:
     return [
         each
         for each in vars(metrics).values()
@@ -23,11 +22,11 @@ def wrappers(metrics: NodeMetrics) -> list[Collector]:
     ]
 
 
-def describe(wrapper: Collector) -> list[Metric]:
+def describe(wrapper: MetricWrapperBase | TalliedHistogram) -> list[Metric]:
     return list(wrapper.describe())
 
 
-def test_names_follow_the_conventions(metrics) -> None:
+def test_names_follow_the_conventions(metrics: NodeMetrics) -> None:
     metrics.sessions.labels(outcome="closed").inc()
     found = names(metrics)
     assert all(name.startswith("kakeya_") and ":" not in name for name in found)
@@ -41,7 +40,7 @@ def test_names_follow_the_conventions(metrics) -> None:
     } <= found
 
 
-def test_each_metric_has_its_unit_and_a_sentence(metrics) -> None:
+def test_each_metric_has_its_unit_and_a_sentence(metrics: NodeMetrics) -> None:
     for wrapper in wrappers(metrics):
         [described] = describe(wrapper)
         assert described.documentation.endswith("."), described.name
@@ -50,13 +49,13 @@ def test_each_metric_has_its_unit_and_a_sentence(metrics) -> None:
                 assert described.name.endswith(f"_{unit}"), described.name
 
 
-def test_each_metric_is_registered_once_and_kept(metrics) -> None:
+def test_each_metric_is_registered_once_and_kept(metrics: NodeMetrics) -> None:
     registered = {family.name for family in metrics.registry.collect()}
     kept = [describe(wrapper)[0].name for wrapper in wrappers(metrics)]
     assert sorted(kept) == sorted(registered)
 
 
-def test_labels_of_closed_sets_are_told_in_the_text(metrics) -> None:
+def test_labels_of_closed_sets_are_told_in_the_text(metrics: NodeMetrics) -> None:
     said = {
         metrics.sessions: [each.value for each in Outcome],
         metrics.generations: [*(each.value for each in StopReason), "left"],
@@ -67,7 +66,7 @@ def test_labels_of_closed_sets_are_told_in_the_text(metrics) -> None:
             assert value in describe(wrapper)[0].documentation
 
 
-def test_two_nodes_of_a_process_count_apart(metrics) -> None:
+def test_two_nodes_of_a_process_count_apart(metrics: NodeMetrics) -> None:
     other = NodeMetrics()
     metrics.tokens_generated.inc(7)
     assert other.registry.get_sample_value("kakeya_tokens_generated_total") == 0
@@ -85,7 +84,9 @@ def test_two_nodes_of_a_process_count_apart(metrics) -> None:
         ),
     ],
 )
-def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last) -> None:
+def test_the_text_has_the_format_that_is_asked_for(
+    metrics: NodeMetrics, accept: str, kind: str, last: bytes | None
+) -> None:
     metrics.tokens_generated.inc(7)
     body, content_type = metrics.exposition(accept)
     assert content_type.startswith(kind)
@@ -93,8 +94,10 @@ def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last) 
     assert body.endswith(b"# EOF\n") == (last is not None)
 
 
-def test_the_process_memory_is_measured(metrics) -> None:
-    assert metrics.registry.get_sample_value("kakeya_process_resident_bytes") > 1e6
+def test_the_process_memory_is_measured(metrics: NodeMetrics) -> None:
+    resident = metrics.registry.get_sample_value("kakeya_process_resident_bytes")
+    assert resident is not None
+    assert resident > 1e6
 
 
 def test_a_tallied_histogram_counts_as_the_usual_one_does() -> None:
@@ -106,7 +109,7 @@ def test_a_tallied_histogram_counts_as_the_usual_one_does() -> None:
         for _ in range(count):
             usual.observe(value)
 
-    def samples(letter):
+    def samples(letter: str) -> dict[tuple[str, str | None], float]:
         return {
             (sample.name.replace(f"_{letter}_", "_"), sample.labels.get("le")): sample.value
             for family in registry.collect()

@@ -8,12 +8,21 @@ from kakeya_fleet.node.planning.acceptance_ledger import (
     KEPT_SECONDS,
     RECENT_SESSIONS,
     AcceptanceLedger,
+    Pair,
 )
 
 PAIR = ("verifier", "proposer")
 
 
-def record(ledger, drafted, tried, accepted, now=0.0, pair=PAIR, session="s") -> None:
+def record(
+    ledger: AcceptanceLedger,
+    drafted: int,
+    tried: int,
+    accepted: int,
+    now: float = 0.0,
+    pair: Pair = PAIR,
+    session: str = "s",
+) -> None:
     ledger.record(
         pair, session, drafted_count=drafted, tried_count=tried, accepted_count=accepted, now=now
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -14,7 +15,6 @@ import pytest_asyncio
 
 from kakeya.v1 import (
     capability_pb2,
-    capability_pb2_grpc,
     placement_pb2,
     placement_pb2_grpc,
     runtime_pb2,
@@ -24,37 +24,54 @@ from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.fleet.cards.card import ArchiveOffer
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 from tests.support.neighbourhood import Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class SelfReport(capability_pb2_grpc.CapabilityServiceServicer):
+class SelfReport:
     """GetNode of a verifier's node, after a delay."""
 
-    def __init__(self, response, delay_seconds=0.0) -> None:
+    def __init__(
+        self, response: capability_pb2.GetNodeResponse, delay_seconds: float = 0.0
+    ) -> None:
         self.response = response
         self.delay_seconds = delay_seconds
         self.asked = 0
 
-    async def GetNode(self, request, context):  # noqa: N802
+    async def answer(
+        self, _request: capability_pb2.GetNodeRequest, _context: object
+    ) -> capability_pb2.GetNodeResponse:
         self.asked += 1
         await asyncio.sleep(self.delay_seconds)
         return self.response
 
-    async def _unused(self, request, context) -> None:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Adds the service, whose other methods nobody implements."""
+        handler = grpc.unary_unary_rpc_method_handler(
+            self.answer,
+            request_deserializer=capability_pb2.GetNodeRequest.FromString,
+            response_serializer=capability_pb2.GetNodeResponse.SerializeToString,
+        )
+        service = grpc.method_handlers_generic_handler(
+            "kakeya.v1.CapabilityService", {"GetNode": handler}
+        )
+        server.add_generic_rpc_handlers((service,))
 
-    ExchangeCapabilities = ProbePeer = WatchFleet = Leave = _unused
+
+Faraway = Callable[[SelfReport], Awaitable[None]]
 
 
-async def plan_of(node, **fields):
+async def plan_of(node: Node, **fields: Any) -> placement_pb2.Plan:
     stub = placement_pb2_grpc.PlacementServiceStub(node.channel)
     request = placement_pb2.PlanRequest(**{"verifier_model": "random", **fields})
     return (await stub.Plan(request, timeout=20)).plan
 
 
-def reasons(plan):
+def reasons(
+    plan: placement_pb2.Plan,
+) -> dict[tuple[str, str], placement_pb2.RejectionReason.ValueType]:
     return {
         (rejection.proposer.node_id, rejection.proposer.model_id): rejection.reason
         for rejection in plan.rejections
@@ -62,13 +79,15 @@ def reasons(plan):
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def faraway(neighbourhood, verifier):
+async def faraway(
+    neighbourhood: nodes.Neighbourhood, verifier: nodes.Node
+) -> AsyncIterator[Faraway]:
     """faraway(report): a node with the verifier's card, which answers GetNode alone."""
     servers = []
 
-    async def start(report) -> None:
+    async def start(report: SelfReport) -> None:
         server = grpc.aio.server()
-        capability_pb2_grpc.add_CapabilityServiceServicer_to_server(report, server)
+        report.add_to(server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         servers.append(server)
@@ -81,7 +100,9 @@ async def faraway(neighbourhood, verifier):
     neighbourhood.directory.views.pop("faraway", None)
 
 
-async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, proposer) -> None:
+async def test_the_own_verifier_is_paired_with_the_proposer_next_door(
+    verifier: nodes.Node, proposer: nodes.Node
+) -> None:
     plan = await plan_of(verifier, context_tokens=1000)
     assert plan.verifier.node_id == "verifier"
     assert plan.verifier.address == verifier.address
@@ -97,7 +118,7 @@ async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, 
 
 
 async def test_archives_are_placed_by_what_they_have_free_now_and_by_what_layers_waited(
-    neighbourhood, proposer, faraway
+    neighbourhood: nodes.Neighbourhood, proposer: nodes.Node, faraway: Faraway
 ) -> None:
     offer = ArchiveOffer(1 << 40, 1 << 40, 7001, "torch")
     await faraway(
@@ -120,7 +141,7 @@ async def test_archives_are_placed_by_what_they_have_free_now_and_by_what_layers
         load = capability_pb2.NodeLoad(archive_budget_bytes=1 << 40, archive_bytes=used)
         server = grpc.aio.server()
         report = SelfReport(capability_pb2.GetNodeResponse(load=load))
-        capability_pb2_grpc.add_CapabilityServiceServicer_to_server(report, server)
+        report.add_to(server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         servers.append(server)
@@ -151,7 +172,7 @@ async def test_archives_are_placed_by_what_they_have_free_now_and_by_what_layers
 
 
 async def test_another_nodes_verifier_is_planned_with_what_it_measured(
-    verifier, proposer, faraway
+    verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway
 ) -> None:
     report = SelfReport(
         capability_pb2.GetNodeResponse(
@@ -181,7 +202,7 @@ async def test_another_nodes_verifier_is_planned_with_what_it_measured(
 
 
 async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(
-    verifier, proposer, faraway
+    verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway
 ) -> None:
     await faraway(
         SelfReport(
@@ -200,7 +221,7 @@ async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(
 
 
 async def test_a_silent_node_is_planned_without_its_measurements(
-    verifier, proposer, faraway
+    verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway
 ) -> None:
     await faraway(SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0))
     plan = await plan_of(proposer, verifier_model="faraway")
@@ -225,7 +246,9 @@ async def test_an_impossible_plan_is_refused(verifier: Node) -> None:
         assert (refusal.code, refusal.reason) == told, field
 
 
-async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer) -> None:
+async def test_a_node_without_the_model_says_who_serves_it(
+    verifier: nodes.Node, proposer: nodes.Node
+) -> None:
     caller = calls.Caller(proposer.channel)
     request = runtime_pb2.CreateSessionRequest(model_id="random")
     refusal = await caller.refusal("CreateSession", request)
@@ -236,7 +259,9 @@ async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer) -
     assert refusal.metadata == {"address": verifier.address, "node_id": "verifier"}
 
 
-async def test_a_dead_nodes_model_is_not_found(verifier, proposer, neighbourhood) -> None:
+async def test_a_dead_nodes_model_is_not_found(
+    verifier: nodes.Node, proposer: nodes.Node, neighbourhood: nodes.Neighbourhood
+) -> None:
     neighbourhood.directory.set_liveness("verifier", Liveness.DEAD)
     request = runtime_pb2.CreateSessionRequest(model_id="random")
     refusal = await calls.Caller(proposer.channel).refusal("CreateSession", request)
@@ -244,7 +269,7 @@ async def test_a_dead_nodes_model_is_not_found(verifier, proposer, neighbourhood
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
 
 
-async def test_an_open_breaker_is_in_the_plan(verifier, proposer) -> None:
+async def test_an_open_breaker_is_in_the_plan(verifier: nodes.Node, proposer: nodes.Node) -> None:
     book = verifier.roles.verifier._breakers
     book.put(
         ("proposer", "ngram"), Breaker().after_fault(DraftFaultKind.DEADLINE, time.monotonic())
@@ -278,7 +303,7 @@ async def test_figures_that_are_none_are_not_planned_with(
 
 
 async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_it(
-    verifier, proposer, faraway, neighbourhood
+    verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway, neighbourhood: nodes.Neighbourhood
 ) -> None:
     """Its old channel is closed under the question, which gRPC tells as a cancellation."""
     report = SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0)
@@ -292,15 +317,17 @@ async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_i
 
 
 async def test_a_node_that_answers_with_bytes_that_are_none_is_planned_without(
-    verifier, proposer, neighbourhood
+    verifier: nodes.Node, proposer: nodes.Node, neighbourhood: nodes.Neighbourhood
 ) -> None:
-    async def garbage(_request, _context) -> bytes:
+    async def garbage(_request: object, _context: object) -> bytes:
         return b"\xff\xff"
 
     method = "/kakeya.v1.CapabilityService/GetNode"
 
     class Garbage(grpc.GenericRpcHandler):
-        def service(self, call):
+        def service(
+            self, call: grpc.HandlerCallDetails
+        ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
             return grpc.unary_unary_rpc_method_handler(garbage) if call.method == method else None
 
     server = grpc.aio.server()

@@ -55,5 +55,5 @@ def test_every_field_of_a_plan_reaches_the_client() -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_pair_that_is_not_exact_stays_so_over_the_wire(exact) -> None:
+def test_a_pair_that_is_not_exact_stays_so_over_the_wire(exact: bool) -> None:
     assert plan_to_wire(replace(PLAN, exact=exact)).exact is exact

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_specs_name_role_and_model() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "tiny", "verifier", "verifier=", "=tiny", "archive=x", "V=x"])
-def test_a_bad_spec_says_how_to_write_it(text) -> None:
+def test_a_bad_spec_says_how_to_write_it(text: str) -> None:
     with pytest.raises(BadRoleSpec, match=r"write (verifier=MODEL, proposer=ngram|archive=AMOUNT)"):
         parse_role_spec(text)
 
@@ -71,7 +72,7 @@ async def test_unknown_models_are_named() -> None:
         await roles.close()
 
 
-async def test_offers_carry_what_was_measured(checkpoint) -> None:
+async def test_offers_carry_what_was_measured(checkpoint: Path) -> None:
     settings = RoleSettings(kv_budget_bytes=1 << 20)
     roles = nodes.roles_of(f"verifier={checkpoint}", "proposer=ngram", settings=settings)
     await roles.load()
@@ -117,7 +118,7 @@ print(sorted(set(sys.modules) & {"torch", "transformers", "safetensors", "mlx"})
     assert done.stdout.strip() == "[]", done.stderr
 
 
-async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path) -> None:
+async def test_two_verifiers_of_one_name_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     """Requests name a model: the second one would quietly take the first one's place."""
     twin = tmp_path / checkpoint.name
     shutil.copytree(checkpoint, twin)
@@ -132,7 +133,7 @@ async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path) -> No
     assert workers() == before
 
 
-def workers():
+def workers() -> int:
     return sum(thread.name == "verifier-random" for thread in threading.enumerate())
 
 

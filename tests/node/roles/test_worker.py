@@ -6,17 +6,23 @@ import asyncio
 import random
 import threading
 import time
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import DraftSource
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, Turn, VerifyTurn
+from kakeya_fleet.engine.speculation.generation_report import Done
 from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
@@ -24,33 +30,33 @@ from tests.support import streams
 
 
 @pytest.fixture
-async def worker():
+async def worker() -> AsyncIterator[ModelWorker]:
     worker = ModelWorker("test")
     yield worker
     await worker.close()
 
 
-async def test_steps_run_in_order_in_one_thread(worker) -> None:
-    ran = []
+async def test_steps_run_in_order_in_one_thread(worker: ModelWorker) -> None:
+    ran: list[tuple[int, int]] = []
 
-    def step(index):
+    def step(index: int) -> int:
         ran.append((index, threading.get_ident()))
         return index
 
-    results = await asyncio.gather(*(worker.run(lambda i=i: step(i)) for i in range(50)))
+    results = await asyncio.gather(*(worker.run(partial(step, index)) for index in range(50)))
     assert results == list(range(50))
     assert [index for index, _ in ran] == list(range(50))
     assert {thread for _, thread in ran} != {threading.get_ident()}
     assert len({thread for _, thread in ran}) == 1
 
 
-async def test_an_error_reaches_the_caller_and_not_the_thread(worker) -> None:
+async def test_an_error_reaches_the_caller_and_not_the_thread(worker: ModelWorker) -> None:
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 7) == 7
 
 
-async def test_a_waiting_step_is_taken_back(worker) -> None:
+async def test_a_waiting_step_is_taken_back(worker: ModelWorker) -> None:
     gate, ran = threading.Event(), []
     first = asyncio.create_task(worker.run(gate.wait))
     second = asyncio.create_task(worker.run(lambda: ran.append("second")))
@@ -64,7 +70,7 @@ async def test_a_waiting_step_is_taken_back(worker) -> None:
     assert ran == ["third"]
 
 
-async def test_a_step_that_began_is_waited_for(worker) -> None:
+async def test_a_step_that_began_is_waited_for(worker: ModelWorker) -> None:
     began, gate, ran = threading.Event(), threading.Event(), []
 
     def step() -> None:
@@ -88,7 +94,7 @@ async def test_closing_lets_the_running_step_end_and_refuses_the_others() -> Non
     worker = ModelWorker("closing")
     began, gate = threading.Event(), threading.Event()
 
-    def step():
+    def step() -> bool:
         began.set()
         return gate.wait()
 
@@ -112,18 +118,22 @@ WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=9)
 PROMPT = [(3 * index * index) % 48 for index in range(30)]
 
 
-def opened(verifier, prompt=PROMPT, spec=WINDOWED):
+def opened(
+    verifier: hashing.HashVerifier, prompt: Sequence[int] = PROMPT, spec: CacheSpec = WINDOWED
+) -> Session:
     session = Session(verifier, verifier.allocate(spec))
     session.append(prompt)
     return session
 
 
-def verifying(session):
+def verifying(session: Session) -> VerifyTurn:
     return VerifyTurn(session, Block((), GREEDY, 1), time.monotonic)
 
 
-async def while_busy(worker, *turns, functions=()):
-    """Submits turns and functions while the thread is held up; the tasks, when all wait."""
+async def while_busy(
+    worker: ModelWorker, *turns: Turn[Any]
+) -> tuple[asyncio.Task[None], threading.Event, list[asyncio.Task[Any]]]:
+    """Submits turns while the thread is held up; the tasks, when all wait."""
     gate, began = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -132,13 +142,12 @@ async def while_busy(worker, *turns, functions=()):
 
     holding = asyncio.create_task(worker.run(hold))
     await asyncio.to_thread(began.wait)
-    waiting = [*map(worker.run_turn, turns), *map(worker.run, functions)]
-    tasks = [asyncio.create_task(each) for each in waiting]
+    tasks = [asyncio.create_task(worker.run_turn(turn)) for turn in turns]
     await asyncio.sleep(0)
     return holding, gate, tasks
 
 
-async def test_turns_that_wait_share_a_forward(worker) -> None:
+async def test_turns_that_wait_share_a_forward(worker: ModelWorker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(5)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -151,7 +160,7 @@ async def test_turns_that_wait_share_a_forward(worker) -> None:
         assert list(one.step.committed) == expected
 
 
-async def test_a_waiting_turn_is_taken_back_at_once(worker) -> None:
+async def test_a_waiting_turn_is_taken_back_at_once(worker: ModelWorker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(3)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -166,17 +175,19 @@ async def test_a_waiting_turn_is_taken_back_at_once(worker) -> None:
     assert (await worker.run_turn(verifying(sessions[1]))).step.first_index == 1
 
 
-async def test_a_turn_that_began_is_waited_for(worker) -> None:
+async def test_a_turn_that_began_is_waited_for(
+    worker: ModelWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(2)]
     began, gate, honest = threading.Event(), threading.Event(), verifier.forward_batch
 
-    def forward_batch(feeds):
+    def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
         began.set()
         gate.wait()
         return honest(feeds)
 
-    verifier.forward_batch = forward_batch
+    monkeypatch.setattr(verifier, "forward_batch", forward_batch)
     holding, free, tasks = await while_busy(worker, *map(verifying, sessions))
     free.set()
     await holding
@@ -198,12 +209,14 @@ class Patient(Gathering):
         super().__init__()
         self.waits = threading.Event()
 
-    def linger_seconds(self, _now) -> float:
+    def linger_seconds(self, _now: object) -> float:
         self.waits.set()
         return 5.0
 
 
-async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch) -> None:
+async def test_closing_refuses_what_came_while_it_waited_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gathering = Patient()
     monkeypatch.setattr("kakeya_fleet.node.roles.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
@@ -218,7 +231,7 @@ async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch) -
 
 
 async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
-    worker, monkeypatch
+    worker: ModelWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(
@@ -233,11 +246,11 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
     assert not worker._gathering._late
 
 
-async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker) -> None:
+async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker: ModelWorker) -> None:
     """They share forwards, some draft, some are left in the middle, some end within a forward."""
     verifier = hashing.HashVerifier()
 
-    async def one(number):
+    async def one(number: int) -> bool:
         rng = random.Random(number)
         spec = CacheSpec(CacheKind.SINK_WINDOW, sink=number % 3, window=5 + number)
         if number % 4 == 3:
@@ -269,7 +282,9 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker) -
         forked.end("closed")
         return same
 
-    async def collect(session, source, count, sampling):
+    async def collect(
+        session: Session, source: DraftSource | None, count: int, sampling: SamplingParameters
+    ) -> tuple[list[int], Done]:
         asked = streams.parameters(count, sampling=sampling, block_size=4)
         return await streams.collect(session, source, asked, run=worker.run_turn)
 

@@ -1,24 +1,34 @@
 """Traces of a real node at a collector that parses what it is sent."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, Protocol, cast
 
 import pytest
 import structlog
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from kakeya.v1 import runtime_pb2, runtime_pb2_grpc
 from kakeya_fleet.fleet.placement.plan import KvStrategy
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.errors import BadConfig
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.tracing import starting
 from kakeya_fleet.node.tracing.session_traces import SessionTraces
 from kakeya_fleet.node.tracing.starting import TracesExtraMissing, start_traces, traces_url
 from kakeya_fleet.node.tracing.trace_export import MOST_WAITING, TraceExport
 from kakeya_fleet.node.tracing.traced import TracedGeneration, TracedSession
+from tests.node.conftest import Eventually, RunningAgent, Scrape, StartAgent, next_message
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PROMPT = [index * 7 % 90 for index in range(40)]
@@ -31,7 +41,7 @@ class Collector:
     url: str = ""
     status: int = 200
     resources: list[dict[str, str]] = field(default_factory=list)
-    spans: list[object] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def take(self, request: web.Request) -> web.Response:
@@ -45,13 +55,21 @@ class Collector:
                     self.spans += scope.spans
         return web.Response(status=self.status)
 
-    def named(self, name):
+    def named(self, name: str) -> list[Span]:
         return [span for span in self.spans if span.name == name]
 
 
-def attributes(of):
-    def value(any_value):
+class Attributed(Protocol):
+    """A resource, a span or an event of one."""
+
+    @property
+    def attributes(self) -> Iterable[KeyValue]: ...
+
+
+def attributes(of: Attributed) -> dict[str, Any]:
+    def value(any_value: AnyValue) -> Any:
         kind = any_value.WhichOneof("value")
+        assert kind is not None
         if kind == "array_value":
             return [value(each) for each in any_value.array_value.values]
         return getattr(any_value, kind)
@@ -60,7 +78,7 @@ def attributes(of):
 
 
 @pytest.fixture
-async def collector():
+async def collector() -> AsyncIterator[Collector]:
     collector = Collector()
     collector.open.set()
     app = web.Application(client_max_size=64 << 20)
@@ -69,21 +87,25 @@ async def collector():
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    collector.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    collector.url = "http://{}:{}".format(*runner.addresses[0])
     yield collector
     collector.open.set()
     await runner.cleanup()
 
 
 @pytest.fixture
-async def node(start_agent, collector, random_checkpoint):
+async def node(
+    start_agent: StartAgent, collector: Collector, random_checkpoint: Callable[..., Path]
+) -> RunningAgent:
     model = random_checkpoint()
     return await start_agent(
         serve=(f"verifier={model}", "proposer=ngram"), traces_endpoint=collector.url
     )
 
 
-async def opened(node, proposer="ngram"):
+async def opened(
+    node: RunningAgent, proposer: str = "ngram"
+) -> tuple[runtime_pb2_grpc.RuntimeServiceAsyncStub, str, str]:
     """A session with the prompt, and its stub."""
     stub = runtime_pb2_grpc.RuntimeServiceStub(node.channel)
     model = next(each["model_id"] for each in node.ready["models"] if each["role"] == "verifier")
@@ -101,13 +123,15 @@ async def opened(node, proposer="ngram"):
     return stub, session.session_id, model
 
 
-async def test_a_generation_is_a_span_of_its_callers_trace(node, collector, eventually) -> None:
+async def test_a_generation_is_a_span_of_its_callers_trace(
+    node: RunningAgent, collector: Collector, eventually: Eventually
+) -> None:
     stub, session_id, model = await opened(node)
     request = runtime_pb2.GenerateRequest(session_id=session_id, max_tokens=60)
     call = stub.Generate(request, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-01"),))
     done = [message async for message in call][-1].done
 
-    async def arrived():
+    async def arrived() -> bool:
         return bool(collector.named("generation"))
 
     await eventually(arrived)
@@ -142,7 +166,7 @@ async def test_a_generation_is_a_span_of_its_callers_trace(node, collector, even
 
 
 async def test_callers_traces_do_not_mix_and_one_that_leaves_is_told_apart(
-    node, collector, eventually
+    node: RunningAgent, collector: Collector, eventually: Eventually
 ) -> None:
     other = TRACE[::-1]
     stub, session_id, _ = await opened(node)
@@ -152,10 +176,10 @@ async def test_callers_traces_do_not_mix_and_one_that_leaves_is_told_apart(
         async for _message in stub.Generate(request, metadata=header):
             pass
     call = stub.Generate(runtime_pb2.GenerateRequest(session_id=session_id, max_tokens=100_000))
-    await call.read()
+    await next_message(call)
     call.cancel()
 
-    async def arrived():
+    async def arrived() -> bool:
         return len(collector.named("generation")) == 4
 
     await eventually(arrived)
@@ -169,7 +193,7 @@ async def test_callers_traces_do_not_mix_and_one_that_leaves_is_told_apart(
 
 
 async def test_a_collector_that_is_silent_costs_no_session_anything(
-    node, collector, eventually, scrape
+    node: RunningAgent, collector: Collector, eventually: Eventually, scrape: Scrape
 ) -> None:
     collector.open.clear()
     stub, session_id, _ = await opened(node)
@@ -182,21 +206,22 @@ async def test_a_collector_that_is_silent_costs_no_session_anything(
     collector.open.set()
 
 
-def traced(block_count=0):
+def traced(block_count: int = 0) -> TracedGeneration:
     session = TracedSession("s", "tiny", "full", "")
     return TracedGeneration(session, "", 1, [], block_count=block_count, end_ns=2)
 
 
-async def counted(metrics, eventually, fate, count) -> None:
-    async def so():
+async def counted(metrics: NodeMetrics, eventually: Eventually, fate: str, count: int) -> None:
+    async def so() -> bool:
         labels = {"fate": fate}
-        return (metrics.registry.get_sample_value("kakeya_trace_spans_total", labels) or 0) >= count
+        found = metrics.registry.get_sample_value("kakeya_trace_spans_total", labels) or 0.0
+        return found >= count
 
     await eventually(so)
 
 
 async def test_what_the_collector_refuses_is_counted_and_told_once(
-    collector, metrics, eventually
+    collector: Collector, metrics: NodeMetrics, eventually: Eventually
 ) -> None:
     collector.status = 400
     with structlog.testing.capture_logs() as log:
@@ -212,7 +237,9 @@ async def test_what_the_collector_refuses_is_counted_and_told_once(
     assert [entry["event"] for entry in log] == ["traces_refused", "traces_accepted"]
 
 
-async def test_a_full_queue_drops_and_never_waits(collector, metrics, eventually) -> None:
+async def test_a_full_queue_drops_and_never_waits(
+    collector: Collector, metrics: NodeMetrics, eventually: Eventually
+) -> None:
     collector.open.clear()
     export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
     for _ in range(MOST_WAITING + 200):
@@ -223,7 +250,7 @@ async def test_a_full_queue_drops_and_never_waits(collector, metrics, eventually
     await asyncio.to_thread(export.close)
 
 
-async def test_what_waits_is_sent_at_the_end(collector, metrics) -> None:
+async def test_what_waits_is_sent_at_the_end(collector: Collector, metrics: NodeMetrics) -> None:
     export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
     for _ in range(100):
         export.put(traced())
@@ -232,14 +259,15 @@ async def test_what_waits_is_sent_at_the_end(collector, metrics) -> None:
 
 
 def test_a_session_that_ends_leaves_nothing_behind() -> None:
-    handed = []
+    handed: list[TracedGeneration] = []
     traces = SessionTraces(handed.append, lambda: 1)
     spec = SimpleNamespace(model_id="tiny", kv_strategy=KvStrategy.FULL, restorer=None)
-    session = SimpleNamespace(session_id="s", spec=spec)
+    # What traces look at of a session.
+    session = cast("OpenSession", SimpleNamespace(session_id="s", spec=spec))
     traces.prefilled(session, 5, 0.1)
     traces.began(session)
     traces.prefilled(session, 5, 0.1)
-    traces.ended(session, None)
+    traces.ended(session, Outcome.CLOSED)
     traces.left(session)
     assert len(handed) == 1
     assert handed[0].session == TracedSession("s", "tiny", "full", "")
@@ -247,7 +275,7 @@ def test_a_session_that_ends_leaves_nothing_behind() -> None:
     assert not traces._running
 
 
-def test_without_the_extra_the_mend_is_named(monkeypatch) -> None:
+def test_without_the_extra_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "_NEEDED", ("opentelemetry_is_not_here.sdk",))
     with pytest.raises(TracesExtraMissing, match=r"pip install 'kakeya-fleet\[traces\]'"):
         start_traces("http://127.0.0.1:4318", {}, NodeMetrics())
@@ -260,6 +288,6 @@ def test_a_collectors_address_gets_the_usual_path() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://a:1", "http://", "http://[::1"])
-def test_another_kind_of_endpoint_is_refused(endpoint) -> None:
+def test_another_kind_of_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(BadConfig, match="traces_endpoint"):
         build({"traces_endpoint": endpoint}, {})

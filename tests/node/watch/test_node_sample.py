@@ -1,6 +1,7 @@
 """Samples, and what of a report people notice."""
 
 from kakeya.v1 import capability_pb2 as wire
+from kakeya.v1 import placement_pb2
 from kakeya_fleet.node.watch.node_sample import (
     KEPT_SECONDS,
     Levels,
@@ -31,10 +32,14 @@ def test_the_ring_keeps_fifteen_minutes_and_gives_the_latest() -> None:
     assert ring.latest(0.0) == ()
 
 
-def report(**fields):
+def report(**fields: object) -> wire.GetNodeResponse:
     made = wire.GetNodeResponse(
         links=[wire.PeerLink(node_id="n", round_trip_seconds=0.001)],
-        tensor_links=[wire.TensorLinkStatus(peer_node_id="n", transport=1, byte_count=5)],
+        tensor_links=[
+            wire.TensorLinkStatus(
+                peer_node_id="n", transport=placement_pb2.TRANSPORT_LOCAL, byte_count=5
+            )
+        ],
         acceptances=[wire.MeasuredAcceptance(acceptance_rate=0.5, drafted_count=9)],
     )
     made.load.session_count = 1

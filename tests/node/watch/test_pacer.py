@@ -18,8 +18,11 @@ steps = st.lists(
 
 
 @given(steps)
-def test_every_change_is_told_within_its_interval_and_none_twice(changes) -> None:
-    pacer, now = Pacer(), 0.0
+def test_every_change_is_told_within_its_interval_and_none_twice(
+    changes: list[tuple[float, str, float]],
+) -> None:
+    pacer: Pacer[str] = Pacer()
+    now = 0.0
     told: dict[str, list[float]] = {key: [] for key in "abc"}
     waiting: dict[str, tuple[float, float]] = {}
 
@@ -44,7 +47,7 @@ def test_every_change_is_told_within_its_interval_and_none_twice(changes) -> Non
 
 
 def test_what_was_quiet_is_due_at_once_and_then_waits() -> None:
-    pacer = Pacer()
+    pacer: Pacer[str] = Pacer()
     pacer.mark("a", 10.0, 0.1)
     assert pacer.next_due == 10.0
     assert pacer.take(10.0) == ["a"]
@@ -54,7 +57,7 @@ def test_what_was_quiet_is_due_at_once_and_then_waits() -> None:
 
 
 def test_an_urgent_change_overtakes_a_patient_one() -> None:
-    pacer = Pacer()
+    pacer: Pacer[str] = Pacer()
     pacer.mark("a", 0.0, 1.0)
     pacer.take(0.0)
     pacer.mark("a", 0.2, 1.0)
@@ -64,7 +67,7 @@ def test_an_urgent_change_overtakes_a_patient_one() -> None:
 
 
 def test_what_is_no_more_is_not_told() -> None:
-    pacer = Pacer()
+    pacer: Pacer[str] = Pacer()
     pacer.mark("a", 0.0, 1.0)
     pacer.forget("a")
     assert pacer.take(5.0) == []

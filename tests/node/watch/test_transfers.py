@@ -5,10 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kakeya_fleet.node.watch.activity import NodeActivity
-from kakeya_fleet.node.watch.event_log import EventKind, EventLog
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog, NodeEvent
 from kakeya_fleet.node.watch.latest_rate import LatestRate, remaining_seconds
 from kakeya_fleet.node.watch.model_transfer import ModelTransfer
-from kakeya_fleet.node.watch.transfers import MOST_TRANSFERS, TransferKind, Transfers, TransferState
+from kakeya_fleet.node.watch.transfers import (
+    MOST_TRANSFERS,
+    TransferKind,
+    Transfers,
+    TransferState,
+)
 
 
 class Clock:
@@ -20,16 +25,18 @@ class Clock:
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def transfers(clock):
+def transfers(clock: Clock) -> Transfers:
     return Transfers(clock, clock)
 
 
-def test_a_steady_rate_is_found_and_what_remains_follows(transfers, clock) -> None:
+def test_a_steady_rate_is_found_and_what_remains_follows(
+    transfers: Transfers, clock: Clock
+) -> None:
     transfer = transfers.begin(TransferKind.DOWNLOAD, "m")
     for second in range(1, 21):
         clock.now = 100.0 + second
@@ -41,7 +48,7 @@ def test_a_steady_rate_is_found_and_what_remains_follows(transfers, clock) -> No
     assert status.started_at_unix == 100.0
 
 
-def test_the_rate_is_that_of_the_latest_seconds(transfers, clock) -> None:
+def test_the_rate_is_that_of_the_latest_seconds(transfers: Transfers, clock: Clock) -> None:
     transfer = transfers.begin(TransferKind.DOWNLOAD, "m")
     done = 0
     for second in range(1, 31):
@@ -55,7 +62,7 @@ def test_the_rate_is_that_of_the_latest_seconds(transfers, clock) -> None:
     assert transfer.status().remaining_seconds == 0.0
 
 
-def test_ends_are_told(transfers) -> None:
+def test_ends_are_told(transfers: Transfers) -> None:
     done, failed = (transfers.begin(TransferKind.LOAD, name) for name in "ab")
     done.progress(5, 10)
     done.done()
@@ -65,7 +72,7 @@ def test_ends_are_told(transfers) -> None:
     assert (second.state, second.error) == (TransferState.FAILED, "no memory: close programs")
 
 
-def test_what_runs_is_kept_before_what_ended(transfers) -> None:
+def test_what_runs_is_kept_before_what_ended(transfers: Transfers) -> None:
     running = transfers.begin(TransferKind.LOAD, "kept")
     for number in range(2 * MOST_TRANSFERS):
         transfers.begin(TransferKind.LOAD, str(number)).done()
@@ -75,8 +82,8 @@ def test_what_runs_is_kept_before_what_ended(transfers) -> None:
     assert statuses[-1].model_id == str(2 * MOST_TRANSFERS - 1)
 
 
-def test_chunks_in_a_row_are_told_once(transfers, clock) -> None:
-    told = []
+def test_chunks_in_a_row_are_told_once(transfers: Transfers, clock: Clock) -> None:
+    told: list[str] = []
     transfers.on_change = told.append
     transfer = transfers.begin(TransferKind.LOAD, "m")
     for chunk in range(1000):
@@ -87,7 +94,7 @@ def test_chunks_in_a_row_are_told_once(transfers, clock) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 3.0), st.integers(0, 10**9)), min_size=1, max_size=400))
-def test_a_rate_is_never_beyond_the_fastest_step(steps) -> None:
+def test_a_rate_is_never_beyond_the_fastest_step(steps: list[tuple[float, int]]) -> None:
     rate, now, amount, fastest = LatestRate(2.0), 0.0, 0, 0.0
     rate.reached(0, 0.0)
     for seconds, more in steps:
@@ -127,7 +134,7 @@ def test_a_failure_is_an_event_and_a_failed_transfer() -> None:
 
 
 def test_the_latest_events_are_kept_and_numbered() -> None:
-    heard = []
+    heard: list[NodeEvent] = []
     log = EventLog(lambda: 7.0)
     log.on_add = heard.append
     for number in range(300):

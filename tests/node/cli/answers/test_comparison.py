@@ -1,9 +1,12 @@
 import dataclasses
 import hashlib
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from kakeya import (
+    AsyncClient,
     GenerationDone,
     KvStrategy,
     Placement,
@@ -14,6 +17,7 @@ from kakeya import (
 )
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, digest_of
 from kakeya_fleet.node.cli.answers.comparison import Comparison, compare
+from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer
 from kakeya_fleet.node.cli.shell.remedies import with_remedy
 
 NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
@@ -21,7 +25,7 @@ DONE = GenerationDone(StopReason.MAX_TOKENS, 3, 4, Timings(0, 0, 0, 1), NUMBERS,
 ALONE = Plan(Placement("v", "n", "a:1", "m"), None, None, 0, 0, 0, 0, 0, False, 0, (), (), True)
 
 
-def comparison(drafted, alone):
+def comparison(drafted: Sequence[int], alone: Sequence[int]) -> Comparison:
     return Comparison("x", *(Answer(tuple(ids), DONE, ALONE, 1.0) for ids in (drafted, alone)))
 
 
@@ -35,7 +39,9 @@ def comparison(drafted, alone):
         ([1, 2, 3], [], 0),
     ],
 )
-def test_streams_are_compared_by_every_id_and_by_their_length(drafted, alone, first) -> None:
+def test_streams_are_compared_by_every_id_and_by_their_length(
+    drafted: list[int], alone: list[int], first: int | None
+) -> None:
     result = comparison(drafted, alone)
     assert result.first_difference == first
     assert result.identical is (first is None)
@@ -56,14 +62,20 @@ def test_a_refusal_ends_with_its_mend() -> None:
 
 
 @pytest.mark.parametrize("kept", [None, *KvStrategy])
-async def test_both_answers_are_kept_as_the_node_chose_for_the_first(monkeypatch, kept) -> None:
+async def test_both_answers_are_kept_as_the_node_chose_for_the_first(
+    monkeypatch: pytest.MonkeyPatch, kept: KvStrategy | None
+) -> None:
     """An archive that comes or goes between the two must not make their streams differ."""
-    asked = []
+    asked: list[str | None] = []
 
-    async def answered(_client, question, _tokenizer, _choice):
+    async def answered(
+        _client: object, question: Question, _tokenizer: object, _choice: object
+    ) -> Answer:
         asked.append(question.kv.strategy)
         return Answer((1,), DONE, dataclasses.replace(ALONE, kv_strategy=kept), 1.0)
 
     monkeypatch.setattr("kakeya_fleet.node.cli.answers.comparison.answer", answered)
-    await compare(None, Question("m", "x", 1), None, "off")
+    # Who answers asks neither.
+    client, tokenizer = cast("AsyncClient", None), cast("TextTokenizer", None)
+    await compare(client, Question("m", "x", 1), tokenizer, "off")
     assert asked == [None, kept]

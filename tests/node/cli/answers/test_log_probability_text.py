@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 from kakeya import Alternative
 from kakeya_fleet.node.cli.answers.log_probability_text import (
@@ -10,7 +11,7 @@ from kakeya_fleet.node.cli.terminal.tables import plain_table
 WORDS = {1: " a", 2: "\n", 3: "ß"}
 
 
-def decode(token_ids):
+def decode(token_ids: Sequence[int]) -> str:
     return "".join(WORDS[token_id] for token_id in token_ids)
 
 

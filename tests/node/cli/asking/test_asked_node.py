@@ -3,6 +3,8 @@
 import io
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,14 +15,16 @@ from kakeya_fleet.node.cli.asking.node_names import only_node
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 from tests.support.fleet_scene import NGRAM, status
 
+Announce = Callable[..., None]
+
 
 @pytest.fixture
-def announce(tmp_path, monkeypatch):
+def announce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Announce:
     """announce(name, address): an agent of this machine, as its state directory tells."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("KAKEYA_STATE", raising=False)
 
-    def write(name, address, folder="", **facts) -> None:
+    def write(name: str, address: str, folder: str = "", **facts: object) -> None:
         state = tmp_path / "kakeya" / (folder or name)
         state.mkdir(parents=True)
         known = {"name": name, "address": address, "pid": os.getpid()}
@@ -29,25 +33,25 @@ def announce(tmp_path, monkeypatch):
     return write
 
 
-def starting():
+def starting() -> dict[str, object]:
     """What an agent says of itself before it answers."""
     return {"state": "starting", "started_at_unix": psutil.Process().create_time()}
 
 
-def refused(call, *arguments, **options):
+def refused(call: Callable[..., object], *arguments: object, **options: object) -> tuple[str, str]:
     with pytest.raises(CommandFailed) as caught:
         call(*arguments, **options)
     return caught.value.reason, caught.value.message
 
 
-def test_the_name_of_an_agent_here_stands_for_its_address(announce) -> None:
+def test_the_name_of_an_agent_here_stands_for_its_address(announce: Announce) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-2", "127.0.0.1:2")
     assert asked_address("mini-2") == "127.0.0.1:2"
     assert asked_address("10.0.0.1:7600") == "10.0.0.1:7600"
 
 
-def test_a_name_of_two_agents_here_is_refused_with_both(announce) -> None:
+def test_a_name_of_two_agents_here_is_refused_with_both(announce: Announce) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-1", "127.0.0.1:2", folder="copy")
     reason, message = refused(asked_address, "mini-1")
@@ -55,7 +59,7 @@ def test_a_name_of_two_agents_here_is_refused_with_both(announce) -> None:
     assert "127.0.0.1:1 (on this machine), 127.0.0.1:2 (on this machine)" in message
 
 
-def test_a_name_without_any_agent_here_cannot_be_looked_up(announce) -> None:
+def test_a_name_without_any_agent_here_cannot_be_looked_up(announce: Announce) -> None:
     reason, message = refused(asked_address, "mini-9")
     assert reason == "NO_LOCAL_NODE"
     assert "'mini-9'" in message
@@ -83,7 +87,7 @@ def test_a_proposers_node_by_a_name_that_two_have_is_refused() -> None:
 
 
 def test_what_must_not_happen_to_the_wrong_node_is_refused_without_a_terminal(
-    announce, monkeypatch
+    announce: Announce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announce("mini-1", "127.0.0.1:1")
     assert chosen_address(None, "leaves", may_ask=True) == "127.0.0.1:1"
@@ -103,7 +107,9 @@ class Typed(io.StringIO):
 
 
 @pytest.mark.parametrize("answer", ["2", "mini-2", "127.0.0.1:2"])
-def test_at_a_terminal_the_person_chooses(announce, monkeypatch, answer) -> None:
+def test_at_a_terminal_the_person_chooses(
+    announce: Announce, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-2", "127.0.0.1:2")
     monkeypatch.setattr("sys.stdin", Typed(f"{answer}\n"))
@@ -114,7 +120,9 @@ def test_at_a_terminal_the_person_chooses(announce, monkeypatch, answer) -> None
 
 
 @pytest.mark.parametrize("answer", ["", "3", "mini"])
-def test_an_answer_that_names_none_drains_none(announce, monkeypatch, answer) -> None:
+def test_an_answer_that_names_none_drains_none(
+    announce: Announce, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-2", "127.0.0.1:2")
     monkeypatch.setattr("sys.stdin", Typed(f"{answer}\n"))
@@ -123,14 +131,14 @@ def test_an_answer_that_names_none_drains_none(announce, monkeypatch, answer) ->
 
 
 @pytest.mark.parametrize("node", [None, "mini-1", "127.0.0.1:7600"])
-def test_a_node_that_answers_nobody_yet_is_starting(announce, node) -> None:
+def test_a_node_that_answers_nobody_yet_is_starting(announce: Announce, node: str | None) -> None:
     announce("mini-1", "127.0.0.1:7600", **starting())
     reason, message = refused(asked_address, node)
     assert reason == "NODE_STARTING"
     assert f"mini-1 is starting on this machine (process {os.getpid()}, for " in message
 
 
-def test_another_one_that_answers_is_asked(announce) -> None:
+def test_another_one_that_answers_is_asked(announce: Announce) -> None:
     announce("mini-1", "", **starting())
     announce("mini-2", "127.0.0.1:2")
     assert asked_address(None) == "127.0.0.1:2"

@@ -1,6 +1,6 @@
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice, kv_options
 
@@ -13,7 +13,7 @@ def command(other: int, *, kv: KvChoice) -> int:
     return 0
 
 
-def run(*words):
+def run(*words: str) -> Result:
     return CliRunner().invoke(command, words)
 
 
@@ -41,7 +41,7 @@ def test_every_option_reaches_its_field() -> None:
         ("--kv restored --sink 4294967296", "0<=x<=4294967295"),
     ],
 )
-def test_what_cannot_be_together_is_refused(words, says) -> None:
+def test_what_cannot_be_together_is_refused(words: str, says: str) -> None:
     result = run(*words.split())
     assert result.exit_code == 2
     assert says in result.output

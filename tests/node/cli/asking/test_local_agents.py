@@ -8,12 +8,12 @@ import psutil
 from kakeya_fleet.node.cli.asking.local_agents import local_agents
 
 
-def announce(folder, **facts) -> None:
+def announce(folder: Path, **facts: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "agent.json").write_text(json.dumps(facts))
 
 
-def test_agents_are_found_by_name_order(tmp_path) -> None:
+def test_agents_are_found_by_name_order(tmp_path: Path) -> None:
     announce(tmp_path / "b", name="mini-2", address="127.0.0.1:2", pid=os.getpid())
     announce(tmp_path / "a", name="mini-1", address="127.0.0.1:1", pid=os.getpid())
     assert [agent.name for agent in local_agents(tmp_path)] == ["mini-1", "mini-2"]
@@ -28,7 +28,7 @@ def test_what_a_killed_agent_left_behind_names_no_agent(
     assert local_agents(tmp_path) == []
 
 
-def test_damaged_files_are_passed_over(tmp_path) -> None:
+def test_damaged_files_are_passed_over(tmp_path: Path) -> None:
     announce(tmp_path / "good", name="good", address="127.0.0.1:1", pid=os.getpid())
     for name, text in {"a": "{", "b": "[]", "c": '{"address": 1}', "d": '{"pid": "x"}'}.items():
         (tmp_path / name).mkdir()
@@ -36,7 +36,7 @@ def test_damaged_files_are_passed_over(tmp_path) -> None:
     assert [agent.name for agent in local_agents(tmp_path)] == ["good"]
 
 
-def test_a_state_directory_elsewhere_counts_too_and_only_once(tmp_path) -> None:
+def test_a_state_directory_elsewhere_counts_too_and_only_once(tmp_path: Path) -> None:
     announce(tmp_path / "root" / "one", name="one", address="127.0.0.1:1", pid=os.getpid())
     announce(tmp_path / "away", name="away", address="127.0.0.1:2", pid=os.getpid())
     assert [agent.name for agent in local_agents(tmp_path / "root", tmp_path / "away")] == [
@@ -46,11 +46,11 @@ def test_a_state_directory_elsewhere_counts_too_and_only_once(tmp_path) -> None:
     assert len(local_agents(tmp_path / "root", tmp_path / "root" / "one")) == 1
 
 
-def test_a_root_that_does_not_exist_has_no_agents(tmp_path) -> None:
+def test_a_root_that_does_not_exist_has_no_agents(tmp_path: Path) -> None:
     assert local_agents(tmp_path / "nowhere") == []
 
 
-def test_an_agent_that_answers_nobody_yet_is_starting(tmp_path) -> None:
+def test_an_agent_that_answers_nobody_yet_is_starting(tmp_path: Path) -> None:
     began = psutil.Process().create_time()
     facts = {"state": "starting", "pid": os.getpid(), "started_at_unix": began}
     announce(tmp_path / "a", name="mini-1", address="", **facts)
@@ -59,7 +59,7 @@ def test_an_agent_that_answers_nobody_yet_is_starting(tmp_path) -> None:
 
 
 def test_a_process_with_the_number_of_one_that_was_killed_while_it_started_is_no_agent(
-    tmp_path,
+    tmp_path: Path,
 ) -> None:
     began = psutil.Process().create_time() - 3600
     facts = {"state": "starting", "pid": os.getpid(), "started_at_unix": began}

@@ -1,4 +1,5 @@
 import io
+from collections.abc import Generator, Sequence
 
 from kakeya_fleet.node.cli.asking.prefill import (
     FIRST_PIECE,
@@ -13,18 +14,18 @@ from kakeya_fleet.node.cli.asking.prefill import (
 class Clock:
     """Each piece takes as long as its ids at `rate` a second."""
 
-    def __init__(self, rate) -> None:
+    def __init__(self, rate: float) -> None:
         self.rate = rate
         self.now = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
-    def append(self, piece) -> None:
+    def append(self, piece: Sequence[int]) -> None:
         self.now += len(piece) / self.rate
 
 
-def run(count, rate):
+def run(count: int, rate: float) -> tuple[list[int], str]:
     screen = io.StringIO()
     clock = Clock(rate)
     sizes = []
@@ -56,6 +57,7 @@ def test_an_interrupted_prompt_takes_its_line_along() -> None:
     screen = io.StringIO()
     clock = Clock(100)
     reading = pieces(range(4_000), PrefillLine(screen), clock)
+    assert isinstance(reading, Generator)
     clock.append(next(reading))
     clock.append(next(reading))
     reading.close()

@@ -1,6 +1,6 @@
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling, sampling_options
 
@@ -13,7 +13,7 @@ def command(other: int, *, sampling: Sampling) -> int:
     return 0
 
 
-def run(*words):
+def run(*words: str) -> Result:
     return CliRunner().invoke(command, words)
 
 
@@ -42,7 +42,7 @@ def test_every_option_reaches_its_field() -> None:
         ("--repetition-penalty 0", "<=x<=64"),
     ],
 )
-def test_what_no_node_takes_is_said_here(words, says) -> None:
+def test_what_no_node_takes_is_said_here(words: str, says: str) -> None:
     done = run(*words.split())
     assert done.exit_code == 2
     assert says in done.output

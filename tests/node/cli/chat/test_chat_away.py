@@ -2,17 +2,24 @@
 
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Never
+from typing import Never, cast
 
 import pytest
 
+import kakeya
 from kakeya import NodeUnreachable
+from kakeya.text import TextCodec
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 from kakeya_fleet.node.cli.chat.conversation import Conversation, plain_text
 from kakeya_fleet.node.cli.chat.lines import Said
 from kakeya_fleet.node.cli.chat.loop import Chat
+from kakeya_fleet.node.cli.chat.screen import ChatScreen
 from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch
+from kakeya_fleet.node.cli.chat.typed_input import Typist as RealTypist
+from tests.support.commands import Screen
 from tests.support.pty_screen import starting
 
 TYPING = """
@@ -29,10 +36,10 @@ while (text := typist.read()) is not None:
 
 
 class Words:
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    def decode(self, token_ids, *, skip_special_tokens):
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         return bytes(token_ids).decode()
 
 
@@ -41,20 +48,20 @@ class Session:
 
     resumptions = ()
 
-    def __init__(self, *, answers) -> None:
-        self.history = []
+    def __init__(self, *, answers: bool) -> None:
+        self.history: list[int] = []
         self._answers = answers
 
     @property
-    def history_length(self):
+    def history_length(self) -> int:
         return len(self.history)
 
-    def append(self, token_ids) -> None:
+    def append(self, token_ids: Sequence[int]) -> None:
         if not self._answers:
             raise NodeUnreachable("no node answers")
         self.history += token_ids
 
-    def generate(self, *_, **__) -> Never:
+    def generate(self, *_: object, **__: object) -> Never:
         self.history += b"so"
         raise NodeUnreachable("no node answers")
 
@@ -63,34 +70,43 @@ class Typist:
     is_terminal = True
 
     def __init__(self) -> None:
-        self.kept = []
+        self.kept: list[str] = []
 
-    def keep(self, text) -> str:
+    def keep(self, text: str) -> str:
         self.kept.append(text)
         return "kept"
 
 
-def chat(typist, screen, session):
+def chat(typist: Typist, screen: SimpleNamespace, session: Session) -> Chat:
+    """Of each part there is what a chat asks of it when words are sent."""
     codec = SimpleNamespace(
         detokenizer=lambda **_: SimpleNamespace(push=lambda _: "", flush=lambda: "")
     )
-    branch = Branch(1, session, Conversation(Words(), plain_text))
-    return Chat(typist, screen, AnswerLimits(Sampling(), 8), codec, branch)
+    held = cast("kakeya.Session", session)
+    return Chat(
+        cast("RealTypist", typist),
+        cast("ChatScreen", screen),
+        AnswerLimits(Sampling(), 8),
+        cast("TextCodec", codec),
+        Branch(1, held, Conversation(Words(), plain_text)),
+    )
 
 
 @pytest.fixture
-def notices():
+def notices() -> list[str]:
     return []
 
 
 @pytest.fixture
-def shown(notices):
+def shown(notices: list[str]) -> SimpleNamespace:
     return SimpleNamespace(
         notice=notices.append, answer=lambda *_, **__: None, end_answer=lambda: None
     )
 
 
-def test_words_that_could_not_be_sent_are_kept_each_time(shown, notices) -> None:
+def test_words_that_could_not_be_sent_are_kept_each_time(
+    shown: SimpleNamespace, notices: list[str]
+) -> None:
     typist = Typist()
     talk = chat(typist, shown, Session(answers=False))
     for _ in range(2):
@@ -99,7 +115,7 @@ def test_words_that_could_not_be_sent_are_kept_each_time(shown, notices) -> None
     assert [text for text in notices if text == "kept"] == ["kept", "kept"]
 
 
-def test_words_that_have_a_part_of_their_answer_are_not_said_again(shown) -> None:
+def test_words_that_have_a_part_of_their_answer_are_not_said_again(shown: SimpleNamespace) -> None:
     typist = Typist()
     chat(typist, shown, Session(answers=True))._obey(Said("hello"))
     assert typist.kept == []
@@ -107,7 +123,7 @@ def test_words_that_have_a_part_of_their_answer_are_not_said_again(shown) -> Non
 
 @pytest.mark.parametrize("editing", ["with", "without"])
 def test_on_a_terminal_enter_sends_them_and_what_comes_next_is_new(
-    screen, tmp_path, editing
+    screen: Screen, tmp_path: Path, editing: str
 ) -> None:
     command = [sys.executable, "-c", TYPING, str(tmp_path / "history"), editing]
     process = screen(program=starting(command, {**os.environ, "TERM": "xterm-256color"}))

@@ -1,10 +1,17 @@
 """A conversation is one history: what a turn keeps of it, and which ids it appends."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from kakeya_fleet.node.cli.chat.conversation import Conversation, Message, plain_text, shared_length
+from kakeya_fleet.node.cli.chat.conversation import (
+    Conversation,
+    Message,
+    Render,
+    plain_text,
+    shared_length,
+)
 
 END = 300
 
@@ -12,7 +19,7 @@ END = 300
 class Letters:
     """Ids are code points; END is a special token, `<end>` as text."""
 
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         ids = []
         while text:
             if text.startswith("<end>"):
@@ -23,17 +30,17 @@ class Letters:
                 text = text[1:]
         return ids
 
-    def decode(self, token_ids, *, skip_special_tokens):
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         special = "" if skip_special_tokens else "<end>"
         return "".join(special if each == END else chr(each) for each in token_ids)
 
 
-def marked(messages):
+def marked(messages: Sequence[Message]) -> str:
     """A template as models have them: a role and an end around each message."""
     return "".join(f"[{each.role}]{each.content}<end>" for each in messages) + "[assistant]"
 
 
-def trimming(messages):
+def trimming(messages: Sequence[Message]) -> str:
     """A template that writes earlier answers anew, without the spaces around them."""
     shown = [Message(each.role, each.content.strip()) for each in messages]
     return marked(shown)
@@ -42,12 +49,12 @@ def trimming(messages):
 class Session:
     """Holds ids as a node does: asks are appended, rewinds cut."""
 
-    def __init__(self, conversation) -> None:
+    def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
-        self.history = []
-        self.appended = []
+        self.history: list[int] = []
+        self.appended: list[int] = []
 
-    def ask(self, text, answer):
+    def ask(self, text: str, answer: str) -> str:
         turn = self.conversation.ask(text, tuple(self.history))
         self.history = [*self.history[: turn.keep], *turn.append]
         self.appended.append(len(turn.append))
@@ -56,11 +63,11 @@ class Session:
         return self.conversation.answered(ids)
 
     @property
-    def text(self):
+    def text(self) -> str:
         return Letters().decode(self.history, skip_special_tokens=False)
 
 
-def talk(render=marked, system=""):
+def talk(render: Render = marked, system: str = "") -> Session:
     return Session(Conversation(Letters(), render, system=system))
 
 
@@ -113,8 +120,8 @@ def test_undo_goes_back_to_before_the_question() -> None:
     assert turn.keep == len(kept) + len("[user]")
     assert session.history[: len(kept)] == kept
     assert session.conversation.turn_count == 2
-    assert session.conversation.take_back().content == "later"
-    assert session.conversation.take_back().content == "one"
+    assert session.conversation.take_back() == Message("user", "later")
+    assert session.conversation.take_back() == Message("user", "one")
     assert session.conversation.take_back() is None
 
 
@@ -156,7 +163,7 @@ def test_turns_without_a_template_are_joined_plainly() -> None:
 
 
 @pytest.mark.parametrize("render", [marked, trimming])
-def test_the_history_is_always_the_rendered_conversation(render) -> None:
+def test_the_history_is_always_the_rendered_conversation(render: Render) -> None:
     for seed in range(6):
         rng = random.Random(seed)
         session = talk(render)

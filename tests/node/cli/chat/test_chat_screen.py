@@ -16,7 +16,7 @@ class Interrupted(StringIO):
             raise KeyboardInterrupt
 
 
-def test_a_notice_after_an_interrupted_piece_begins_a_line(monkeypatch) -> None:
+def test_a_notice_after_an_interrupted_piece_begins_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     written = Interrupted()
     monkeypatch.setattr(sys, "stdout", written)
     monkeypatch.setattr(sys, "stderr", written)

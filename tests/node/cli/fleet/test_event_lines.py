@@ -4,7 +4,7 @@ from kakeya import EventSeverity, NodeEvent
 from kakeya_fleet.node.cli.fleet.event_lines import event_lines
 
 
-def drawn(*told):
+def drawn(*told: tuple[str, float, str, str]) -> list[tuple[float, str, str, str]]:
     events = [
         (teller, NodeEvent(number, at, EventSeverity.INFO, kind, "", "", subject, ""))
         for number, (teller, at, kind, subject) in enumerate(told)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 from kakeya import (
     ArchiveOffer,
@@ -12,48 +13,56 @@ from kakeya import (
 )
 from kakeya_fleet.node.cli.fleet.host_memory import hosts_of
 from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
-from kakeya_fleet.node.cli.terminal.tables import ScreenTable, plain_table
+from kakeya_fleet.node.cli.terminal.tables import Cell, ScreenTable, plain_table
 
 GIB = 1024**3
 
 
-def offer(model_id, role, *, exact=False):
+def offer(model_id: str, role: Role, *, exact: bool = False) -> ModelOffer:
     return ModelOffer(
         model_id, role, ModelKind.NGRAM, "", "", "", "", 0, 0, 0, (), exact, 0, "torch"
     )
 
 
-def card(name, **changes):
-    facts = {
-        "node_id": name * 8,
-        "name": name,
-        "fleet_name": "default",
-        "boot_id": "b",
-        "incarnation": 1,
-        "sequence": 0,
-        "public_key": "",
-        "addresses": ("10.0.0.1:7600",),
-        "platform": "linux/x86_64",
-        "accelerator_kind": "cpu",
-        "accelerator_name": "x",
-        "memory_total_bytes": 16 * GIB,
-        "memory_free_bytes": 12 * GIB,
-        "software_version": "0.1.0",
-        "protocol_min": 1,
-        "protocol_max": 1,
-        "models": (),
-        "ring_address": "",
-        "announced_at_unix": 0.0,
-        "ttl_seconds": 60.0,
-    }
-    return Card(**(facts | changes))
+def card(name: str, **changes: Any) -> Card:
+    usual = Card(
+        node_id=name * 8,
+        name=name,
+        fleet_name="default",
+        boot_id="b",
+        incarnation=1,
+        sequence=0,
+        public_key="",
+        addresses=("10.0.0.1:7600",),
+        platform="linux/x86_64",
+        accelerator_kind="cpu",
+        accelerator_name="x",
+        memory_total_bytes=16 * GIB,
+        memory_free_bytes=12 * GIB,
+        software_version="0.1.0",
+        protocol_min=1,
+        protocol_max=1,
+        models=(),
+        ring_address="",
+        announced_at_unix=0.0,
+        ttl_seconds=60.0,
+    )
+    return replace(usual, **changes)
 
 
-def status(name, liveness=Liveness.ALIVE, *, age=0.4, trip=0.00031, is_self=False, **changes):
+def status(
+    name: str,
+    liveness: Liveness = Liveness.ALIVE,
+    *,
+    age: float = 0.4,
+    trip: float | None = 0.00031,
+    is_self: bool = False,
+    **changes: Any,
+) -> NodeStatus:
     return NodeStatus(name * 8, liveness, age, trip, is_self, card(name, **changes))
 
 
-def line(node, **more):
+def line(node: NodeStatus, **more: Any) -> str:
     hosts = hosts_of([node], {node.node_id: node.card.memory_free_bytes} if node.card else {})
     return plain_table(COLUMNS, rows([node], hosts, **more)).splitlines()[1]
 
@@ -79,9 +88,12 @@ def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not() -> None:
     node = status("a", models=(offer("tiny", Role.VERIFIER), offer("ngram", Role.PROPOSER)))
     assert "verifier=tiny (not exact), proposer=ngram  " in line(node)
     served = rows([node])[0][1]
+    assert isinstance(served, Cell)
     assert served.style == "yellow"
     exact = status("a", models=(offer("tiny", Role.VERIFIER, exact=True),))
-    assert rows([exact])[0][1].style == ""
+    served = rows([exact])[0][1]
+    assert isinstance(served, Cell)
+    assert served.style == ""
 
 
 def test_a_verifier_of_several_processes_is_told_with_their_number() -> None:
@@ -149,7 +161,9 @@ def test_on_eighty_columns_names_and_addresses_stay_whole() -> None:
         status(f"living-room-mini-{index}", models=(model,), addresses=(address,))
         for index, address in enumerate(addresses)
     ]
-    hosts = hosts_of(nodes, {node.node_id: node.card.memory_free_bytes for node in nodes})
+    hosts = hosts_of(
+        nodes, {node.node_id: node.card.memory_free_bytes for node in nodes if node.card}
+    )
     lines = [each.plain for each in ScreenTable(COLUMNS, rows(nodes, hosts), "fleet").lines(80)]
     assert max(map(len, lines)) <= 80
     for whole in (*addresses, model.model_id, "4.00 / 16.0 GiB", "alive, 0.4 s ago"):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kakeya import FleetSnapshot, Liveness, SeedFault
+from kakeya import FleetSnapshot, Liveness, NodeStatus, SeedFault
 from kakeya_fleet.node.cli.fleet.host_memory import hosts_of, total_text
 from kakeya_fleet.node.cli.fleet.notes import note_lines
 from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
@@ -10,9 +10,10 @@ from kakeya_fleet.node.cli.terminal.tables import plain_table
 from tests.support.fleet_scene import GIB, status
 
 
-def on(host_id, name, liveness=Liveness.ALIVE):
+def on(host_id: str, name: str, liveness: Liveness = Liveness.ALIVE) -> NodeStatus:
     """A node of 16 GiB on that machine; its card says that 12 GiB are free."""
     node = status(name, liveness=liveness)
+    assert node.card is not None
     return replace(node, card=replace(node.card, host_id=host_id))
 
 
@@ -65,6 +66,7 @@ def test_a_peer_that_cannot_be_joined_is_told_with_its_age_and_mend() -> None:
 
 
 def test_a_name_of_several_nodes_is_told_with_their_ids_and_a_free_one() -> None:
+    assert TWO.card is not None
     nodes = (ONE, replace(TWO, card=replace(TWO.card, name="mini-1")), FAR)
     (note,) = note_lines(nodes, (), ())
     assert note.startswith("2 nodes are called mini-1: ")

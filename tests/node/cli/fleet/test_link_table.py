@@ -1,6 +1,7 @@
-from kakeya import LinkPurpose, TensorLink, Transport
+from kakeya import LinkPurpose, Node, NodeLoad, TensorLink, Transport
 from kakeya_fleet.node.cli.fleet.link_table import COLUMNS, heading, rows
 from kakeya_fleet.node.cli.terminal.tables import plain_table
+from tests.node.cli.fleet.test_fleet_table import card
 
 LINK = TensorLink(
     "b" * 64,
@@ -20,15 +21,8 @@ FRESH = TensorLink(
 )
 
 
-class Card:
-    name = "mini-1"
-
-
-class Node:
-    card = Card()
-
-    def __init__(self, *links) -> None:
-        self.tensor_links = links
+def node(*links: TensorLink) -> Node:
+    return Node(card("mini-1"), (), NodeLoad(0, 0, 0, 0, 0, 0), (), "", False, links)
 
 
 def test_a_link_is_told_with_what_carries_it_how_fast_and_why() -> None:
@@ -44,6 +38,6 @@ def test_a_link_is_told_with_what_carries_it_how_fast_and_why() -> None:
 
 
 def test_the_heading_counts() -> None:
-    assert heading(Node()) == "mini-1: no tensor links"
-    assert heading(Node(LINK)) == "mini-1: 1 tensor link"
-    assert heading(Node(LINK, FRESH)) == "mini-1: 2 tensor links"
+    assert heading(node()) == "mini-1: no tensor links"
+    assert heading(node(LINK)) == "mini-1: 1 tensor link"
+    assert heading(node(LINK, FRESH)) == "mini-1: 2 tensor links"

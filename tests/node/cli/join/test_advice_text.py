@@ -1,12 +1,13 @@
 """The hint after a join: commands that work where they are to be typed."""
 
 import shlex
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from kakeya_fleet.node.cli.join.advice_text import advice_lines
 from kakeya_fleet.node.cli.join.command import command
-from kakeya_fleet.node.config.config import build
+from kakeya_fleet.node.config.config import Config, build
 
 ADVICE = {
     "event": "advice",
@@ -18,13 +19,13 @@ ADVICE = {
 }
 
 
-def join_of(event):
+def join_of(event: Mapping[str, object]) -> list[str]:
     """The words of the join that is proposed, without `fleet join`."""
     (line,) = (line for line in advice_lines(event) if line.startswith("  fleet join"))
     return shlex.split(line)[2:]
 
 
-def configured(words):
+def configured(words: Sequence[str]) -> Config:
     """The configuration that `fleet join WORDS` starts a node with."""
     given = command.make_context("join", list(words)).params
     flags = {key: value for key, value in given.items() if value not in (None, (), False)}
@@ -50,7 +51,7 @@ def test_on_this_machine_the_next_node_is_started_in_another_terminal() -> None:
 )
 @pytest.mark.parametrize("fleet_name", ["default", "at home"])
 def test_what_is_printed_is_a_join_that_is_not_refused_and_of_this_fleet(
-    address, bind, fleet_name
+    address: str, bind: str, fleet_name: str
 ) -> None:
     words = join_of(ADVICE | {"address": address, "fleet_name": fleet_name})
     config = configured(words)
@@ -66,7 +67,7 @@ def test_beyond_loopback_it_is_for_the_other_machine() -> None:
     ("lacks", "serve"),
     [("verifier", "verifier=tiny"), ("archive", "archive=512MiB")],
 )
-def test_what_the_fleet_lacks_is_what_is_proposed(lacks, serve) -> None:
+def test_what_the_fleet_lacks_is_what_is_proposed(lacks: str, serve: str) -> None:
     assert serve in join_of(ADVICE | {"lacks": lacks})
 
 

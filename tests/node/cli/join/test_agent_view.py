@@ -1,6 +1,7 @@
 import io
 import re
 
+import pytest
 from rich.console import Console
 
 from kakeya_fleet.node.cli.join.agent_view import (
@@ -10,7 +11,7 @@ from kakeya_fleet.node.cli.join.agent_view import (
     event_lines,
     transfer_lines,
 )
-from kakeya_fleet.node.watch.transfers import TransferKind, Transfers
+from kakeya_fleet.node.watch.transfers import Transfer, TransferKind, Transfers
 
 READY = {
     "event": "ready",
@@ -72,20 +73,20 @@ def test_an_event_that_is_newer_than_this_view_is_told_as_it_is() -> None:
     assert line.endswith("ring promoted: peer mini-2")
 
 
-def test_json_begins_with_ready_whatever_loads(capsys) -> None:
+def test_json_begins_with_ready_whatever_loads(capsys: pytest.CaptureFixture[str]) -> None:
     view = JsonView()
     view.loading(["verifier=tiny"])
     view.take(READY)
     assert capsys.readouterr().out.startswith('{"event": "ready", ')
 
 
-def test_plain_lines_say_what_loads_once(capsys) -> None:
+def test_plain_lines_say_what_loads_once(capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainView()
     view.loading(["verifier=tiny"])
     assert capsys.readouterr().out == "loading verifier=tiny\n"
 
 
-def transfers_of_a_node():
+def transfers_of_a_node() -> tuple[Transfers, Transfer]:
     """A download of 12 MiB, 3 of which came within a second."""
     now = [0.0]
     transfers = Transfers(clock=lambda: now[0], unix=lambda: 0.0)

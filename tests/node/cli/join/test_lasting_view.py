@@ -1,3 +1,5 @@
+from collections.abc import Mapping, Sequence
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -10,14 +12,14 @@ FULL = OutputLost(OSError(28, "No space left on device"))
 class Failing:
     """A view whose output fails as told, a failure a call."""
 
-    def __init__(self, *failures) -> None:
+    def __init__(self, *failures: Exception | None) -> None:
         self._failures = list(failures)
-        self.shown = []
+        self.shown: list[object] = []
 
-    def loading(self, roles) -> None:
+    def loading(self, roles: Sequence[str]) -> None:
         self.take({"event": "loading", "roles": roles})
 
-    def take(self, event) -> None:
+    def take(self, event: Mapping[str, object]) -> None:
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise failure
@@ -28,7 +30,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("failure", [FULL, BrokenPipeError(32, "Broken pipe")])
-def test_a_node_outlives_its_output_and_says_so_once(failure) -> None:
+def test_a_node_outlives_its_output_and_says_so_once(failure: OutputLost | BrokenPipeError) -> None:
     inner = Failing(failure, failure, failure, None)
     view = LastingView(inner)
     with capture_logs() as log:

@@ -99,7 +99,7 @@ def test_wrong_usage_is_exit_code_2_and_says_what_is_right(fleet: Terminal) -> N
     assert as_json.json["error"]["reason"] == "USAGE"
 
 
-PROMPTS = {
+PROMPTS: dict[str, list[bytes | None]] = {
     "cannot be read": [None],
     "no prompts": [b"\n\n"],
     "UTF-8": [b"\xff\xfe"],

@@ -1,5 +1,6 @@
 import io
 import re
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +34,10 @@ def test_lines_and_emoji_of_several_characters_stay() -> None:
 
 def test_a_cell_is_one_line_whatever_it_holds() -> None:
     columns = (Column("NODE"), Column("STATE"))
-    rows = [(f"mini{STEERING}", "alive"), (Cell(f"a\nforged  dead{TURNED}", ornament="●"), "dead")]
+    rows: list[Sequence[Cell | str]] = [
+        (f"mini{STEERING}", "alive"),
+        (Cell(f"a\nforged  dead{TURNED}", ornament="●"), "dead"),
+    ]
     lines = plain_table(columns, rows).splitlines()
     assert len(lines) == 3
     assert all(line.isprintable() for line in lines)

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ PLAN = Plan(
 )  # fmt: skip
 
 
-def done(**changes):
+def done(**changes: Any) -> GenerationDone:
     return dataclasses.replace(DONE, speculation=dataclasses.replace(NUMBERS, **changes))
 
 

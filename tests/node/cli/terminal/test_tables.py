@@ -1,4 +1,5 @@
 import io
+from collections.abc import Sequence
 
 from rich.console import Console
 
@@ -6,7 +7,10 @@ from kakeya_fleet.node.cli.terminal.folding import HANGING
 from kakeya_fleet.node.cli.terminal.tables import Cell, Column, ScreenTable, memory_bar, plain_table
 
 COLUMNS = [Column("node"), Column("tokens", right=True)]
-ROWS = [["mini-1", "7"], [Cell("a-long-name", style="red", ornament="██"), "1,024"]]
+ROWS: list[Sequence[Cell | str]] = [
+    ["mini-1", "7"],
+    [Cell("a-long-name", style="red", ornament="██"), "1,024"],
+]
 
 
 def test_plain_columns_are_aligned_and_carry_no_ornament() -> None:

@@ -19,7 +19,7 @@ class Timing:
     start_seconds: float = 0.0
 
 
-def bars(text):
+def bars(text: str) -> list[str]:
     return [line.partition("|")[2].rpartition("|")[0] for line in text.splitlines()[1:-1]]
 
 
@@ -105,7 +105,9 @@ TIMINGS = st.builds(
     st.lists(st.builds(Changed, SECONDS), max_size=3),
     st.integers(4, 60),
 )
-def test_every_row_is_exactly_as_wide_as_the_axis(blocks, changes, width) -> None:
+def test_every_row_is_exactly_as_wide_as_the_axis(
+    blocks: list[Timing], changes: list[Changed], width: int
+) -> None:
     for bar in bars(draw_timeline(blocks, changes, width=width, brush=ASCII)):
         assert len(bar) == width
         assert set(bar) <= set("d~V ") or bar.strip() == "^"

@@ -15,12 +15,14 @@ from kakeya import (
     NodeChanged,
     NodeRemoved,
     SeedFault,
+    SessionOutcome,
     TransferState,
 )
 from kakeya_fleet.node.cli.top.looks import ascii_only, block_cells, fitted, sparkline, split_bar
 from kakeya_fleet.node.cli.top.picture import draw, shared_rows
 from kakeya_fleet.node.cli.top.rows import NODE_COLUMNS, SESSION_COLUMNS, widths
 from kakeya_fleet.node.cli.top.view import TopView, press
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 from tests.support.fleet_scene import (
     GIB,
     NGRAM,
@@ -39,7 +41,9 @@ from tests.support.fleet_scene import (
 MINI_1 = "mini-1" * 4
 
 
-def text(fleet, view=None, width=80, height=24):
+def text(
+    fleet: WatchedFleet, view: TopView | None = None, width: int = 80, height: int = 24
+) -> str:
     return "\n".join(line.plain for line in draw(fleet, view or TopView(), width, height))
 
 
@@ -100,6 +104,7 @@ def test_a_node_of_several_roles_shows_each_where_there_is_room() -> None:
     fleet = busy_fleet()
     archive = ArchiveOffer(GIB, GIB, 7700, "float32")
     both = status("mini-2", NGRAM, TOY)
+    assert both.card is not None
     fleet.take_fleet(NodeChanged(replace(both, card=replace(both.card, archive=archive))), 1.0)
     fleet.take_node(
         "mini-2" * 4, replace(sample(NOW, 3.0), drafts_per_second=9, archive_bytes=GIB // 4)
@@ -156,7 +161,7 @@ def test_details_of_a_session_have_its_blocks_in_time() -> None:
 def test_a_session_that_ended_while_it_is_looked_at_is_said() -> None:
     fleet = busy_fleet()
     view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
-    fleet.take_sessions(MINI_1, EndedSession("a" * 8, None))
+    fleet.take_sessions(MINI_1, EndedSession("a" * 8, SessionOutcome.CLOSED))
     assert "the session has ended" in text(fleet, view)
 
 
@@ -175,11 +180,17 @@ def test_what_watches_tell_is_added() -> None:
     assert "TRANSFERS" not in text(fleet)
 
 
+def blocks_of(fleet: WatchedFleet) -> int:
+    watched = fleet.session("a" * 8)
+    assert watched is not None
+    return len(watched.blocks)
+
+
 def test_blocks_of_a_session_go_on_where_they_were() -> None:
     fleet = busy_fleet()
-    known = len(fleet.session("a" * 8).blocks)
+    known = blocks_of(fleet)
     fleet.take_sessions(MINI_1, session("a", label="agent", blocks=[block(999, 4, 4)]))
-    assert len(fleet.session("a" * 8).blocks) == known + 1
+    assert blocks_of(fleet) == known + 1
 
 
 def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions() -> None:

@@ -13,7 +13,7 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.errors import OutOfKvMemory
-from kakeya_fleet.engine.restoration.ranges import RangeStore
+from kakeya_fleet.engine.restoration.ranges import KeepingStore
 from kakeya_fleet.node.roles.archive.answer_audit import (
     AnswerAudit,
     AnswerSample,
@@ -38,7 +38,7 @@ def shape(request: pytest.FixtureRequest) -> EvictedShape:
     return replace(made, context_length=2 * CHUNK_KEYS)
 
 
-def filled(shape: EvictedShape, length: int) -> RangeStore:
+def filled(shape: EvictedShape, length: int) -> KeepingStore:
     store = TorchArchiveStores(BUDGET).make(shape, evicted_stores.ARCHIVE)
     evicted = evicted_stores.random_evicted(shape, length - shape.sink, seed=1)
     for first in range(shape.sink, length, 4000):
@@ -48,7 +48,7 @@ def filled(shape: EvictedShape, length: int) -> RangeStore:
     return store
 
 
-def answer_of(store: RangeStore, shape: EvictedShape, first: int, count: int) -> UsedAnswer:
+def answer_of(store: KeepingStore, shape: EvictedShape, first: int, count: int) -> UsedAnswer:
     asked = evicted_stores.random_queries(shape, LAYER, first, count, seed=2)
     store.begin(asked)
     end = min(store.length, first + count - shape.window)
@@ -56,7 +56,7 @@ def answer_of(store: RangeStore, shape: EvictedShape, first: int, count: int) ->
 
 
 def audited(
-    store: RangeStore, shape: EvictedShape, answer: UsedAnswer, arithmetic: str = ""
+    store: KeepingStore, shape: EvictedShape, answer: UsedAnswer, arithmetic: str = ""
 ) -> AuditOutcome:
     stores = TorchArchiveStores(BUDGET)
     audit = AnswerAudit(

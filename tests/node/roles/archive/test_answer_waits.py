@@ -5,12 +5,14 @@ from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.roles.archive.answer_waits import ANSWERS_KEPT, LEAST_ANSWERS, AnswerWaits
 from scripts.support.simulated_fleet import simulated_card
+from tests.support.neighbourhood import Directory, View
 
 
-class Fleet:
+class Fleet(View):
     """Two nodes with an archive each, one without a known address, one without an archive."""
 
     def __init__(self) -> None:
+        super().__init__("here", Directory())
         offers = [ArchiveOffer(1, 1, 7001, ""), ArchiveOffer(1, 1, 7002, ""), None]
         self.views = [
             NodeView(replace(simulated_card(index), archive=offer), Liveness.ALIVE)
@@ -18,10 +20,10 @@ class Fleet:
         ]
         self.ids = [view.card.node_id for view in self.views]
 
-    def nodes(self):
+    def nodes(self) -> list[NodeView]:
         return self.views
 
-    def address(self, node_id):
+    def address(self, node_id: str) -> str | None:
         addresses = ["10.0.0.1:7600", "[fd00::1]:7600", "10.0.0.3:7600", None]
         return addresses[self.ids.index(node_id)]
 

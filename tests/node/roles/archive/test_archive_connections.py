@@ -95,7 +95,7 @@ def reason_in(body: bytes) -> str:
     for detail in status_pb2.Status.FromString(body).details:
         if detail.Unpack(info):
             assert info.domain == "kakeya"
-            return info.reason
+            return str(info.reason)
     raise AssertionError("an error without a reason")
 
 
@@ -272,7 +272,7 @@ def test_ranges_speak_frames_of_their_own(
     first.send(COMPLETE, position=border)
     rest = evicted_stores.part(kept, border - shape.sink, end - shape.sink)
     second.send(DEPOSIT, bytes_of(rest), count=end - border, position=border)
-    question = {"layer": 2, "count": 5, "number": asked.scaling, "position": end}
+    question: dict[str, Any] = {"layer": 2, "count": 5, "number": asked.scaling, "position": end}
     # To both at once; the second waits for the first one's answer.
     for peer in (second, first):
         peer.send(QUERIES, asked.queries.tobytes(), **question)
@@ -291,7 +291,7 @@ def test_bad_frames_of_ranges_end_their_connection_by_name(
 ) -> None:
     refused, malformed = "RESTORER_REFUSED", "BAD_REQUEST"
     kept = bytes_of(evicted_stores.random_evicted(shape, 20, seed=0))
-    question = {"layer": 0, "count": 2, "number": 1.0, "position": 260}
+    question: dict[str, Any] = {"layer": 0, "count": 2, "number": 1.0, "position": 260}
     queries = np.zeros((4, 2, 8), np.float32).tobytes()
     body = np.zeros(4 * 2 * 10, np.float32)
     bad = body.copy()

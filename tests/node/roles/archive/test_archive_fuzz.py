@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import google_crc32c
 import grpc
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from kakeya.v1 import archive_pb2 as wire
@@ -149,7 +149,7 @@ def test_a_field_that_cannot_be_is_named(server: ArchiveServer, shape: EvictedSh
     assert (info.reason, info.metadata["field"]) == ("RESTORER_REFUSED", "lease_seconds")
 
 
-def _parses(request_type: type[wire.OpenArchiveRequest], sent: bytes) -> bool:
+def _parses(request_type: type[Message], sent: bytes) -> bool:
     try:
         request_type.FromString(sent)
     except DecodeError:
@@ -200,7 +200,7 @@ def _end_of(port: int, archive_id: str, before: list[bytes], sent: bytes) -> str
                 info = error_details_pb2.ErrorInfo()
                 status = status_pb2.Status.FromString(frame.body.tobytes())
                 assert any(detail.Unpack(info) for detail in status.details)
-                return info.reason
+                return str(info.reason)
 
 
 @pytest.mark.parametrize("kind", list(frames(evicted_stores.small_shape())))

@@ -21,7 +21,7 @@ from kakeya_fleet.node.roles.archive import data_connection, served_connection
 from kakeya_fleet.node.roles.archive.archive_use import ArchiveUse, Attended
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
 from kakeya_fleet.node.roles.archive.data_frames import Frame, Kind, parts_of, send_parts
-from kakeya_fleet.node.roles.settings import RestorerSettings
+from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -43,7 +43,7 @@ async def around() -> AsyncIterator[Any]:
 
 async def _verifier(around: Any, name: str, checkpoint: Path, **settings: Any) -> Any:
     restorers = RestorerSettings(deadline=2.0, rebuild=2.0, audit_answers=2, **settings)
-    role = nodes.RoleSettings(kv_budget_bytes=64 << 20, restorers=restorers)
+    role = RoleSettings(kv_budget_bytes=64 << 20, restorers=restorers)
     return await around.start(name, f"verifier={checkpoint}", settings=role)
 
 
@@ -53,7 +53,7 @@ async def forgiving(around: Any, checkpoint: Path) -> Any:
     return await _verifier(around, "forgiving", checkpoint, distrust=0.0)
 
 
-async def opened(caller: calls.Caller, kv_strategy: int) -> str:
+async def opened(caller: calls.Caller, kv_strategy: placement_pb2.KvStrategy.ValueType) -> str:
     session = await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
             model_id="random",
@@ -67,7 +67,9 @@ async def opened(caller: calls.Caller, kv_strategy: int) -> str:
     return str(session.session_id)
 
 
-async def stream_of(caller: calls.Caller, kv_strategy: int) -> tuple[list[int], Any]:
+async def stream_of(
+    caller: calls.Caller, kv_strategy: placement_pb2.KvStrategy.ValueType
+) -> tuple[list[int], Any]:
     """The tokens, and what the session says of itself at the end."""
     session_id = await opened(caller, kv_strategy)
     await caller.append(session_id, PROMPT)

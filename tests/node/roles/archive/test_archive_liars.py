@@ -115,7 +115,7 @@ def partial_answer(told: Frame | None = None, **changes: Change) -> Answer:
 
     def answer(connection: socket.socket, asked: Frame) -> bool:
         column = np.ones((4, asked.count), np.float32)
-        fields = {"output": np.ones((4, asked.count, 8), np.float32)}
+        fields: dict[str, np.ndarray] = {"output": np.ones((4, asked.count, 8), np.float32)}
         fields |= {"total": 2 * column, "maximum": column}
         fields |= {name: change(column) for name, change in changes.items()}
         body = b"".join(part.tobytes() for part in fields.values())

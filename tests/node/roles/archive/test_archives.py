@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -119,7 +120,7 @@ def test_leases_end_what_nobody_uses(archives: Archives, shape: EvictedShape, cl
     never_attached = archives.open(opening)
     used, unused = (archives.attach(archives.open(opening).archive_id) for _ in range(2))
     for name, archive in (("used", used), ("unused", unused)):
-        archive.on_expiry.append(lambda name=name: ended.append(name))
+        archive.on_expiry.append(partial(ended.append, name))
     attach_seconds = archives.settings.attach_seconds
     clock.now = attach_seconds - 1
     assert archives.sweep(clock.now) == 0
@@ -195,7 +196,7 @@ def test_a_strangers_id_is_refused_and_disturbs_nobody(
         with pytest.raises(RestorerLost):
             RemoteEvictedStore(way, archive_id, shape, ARCHIVE)
         close = wire.CloseArchiveRequest(archive_id=archive_id)
-        assert reason_of(lambda close=close: stub.CloseArchive(close)) == not_found
+        assert reason_of(partial(stub.CloseArchive, close)) == not_found
     assert faults == [RestorerFault.GONE] * 3
     own.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
     assert own.finish().total.all()
@@ -234,5 +235,6 @@ def _tags_of(shape: EvictedShape, count: int) -> Tags:
     return np.zeros((len(shape.layers), count), np.uint64)
 
 
-def _deposit_of(shape: EvictedShape, count: int) -> Any:
-    return EvictedKeysValues(tuple(np.zeros(sizes, dtype) for dtype, sizes in shape.arrays(count)))
+def _deposit_of(shape: EvictedShape, count: int) -> EvictedKeysValues:
+    arrays: Iterator[Any] = (np.zeros(sizes, dtype) for dtype, sizes in shape.arrays(count))
+    return EvictedKeysValues(tuple(arrays))

@@ -88,11 +88,11 @@ async def around(checkpoint: Path, drafters: dict[str, Path]) -> AsyncIterator[A
 
 
 @pytest.fixture
-def caller(around: Any) -> Any:
+def caller(around: nodes.Neighbourhood) -> calls.Caller:
     return calls.Caller(around.directory.channels["verifier"])
 
 
-async def opened(caller: Any, model_id: str = "", node_id: str = "archive") -> Any:
+async def opened(caller: calls.Caller, model_id: str = "", node_id: str = "archive") -> Any:
     return await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
             model_id="random",
@@ -106,7 +106,7 @@ async def opened(caller: Any, model_id: str = "", node_id: str = "archive") -> A
     )
 
 
-async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: Any) -> None:
+async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: calls.Caller) -> None:
     streams = []
     for step in (len(PROMPT), 7):
         # Its verifier alone names the map: it is the only one that belongs to it.
@@ -127,7 +127,7 @@ async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: Any) ->
     assert (await caller.generate(exact, MAX_TOKENS)).token_ids != streams[0]
 
 
-async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: Any) -> None:
+async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: calls.Caller) -> None:
     # 256 slots, as the planner counts: 256 bytes of keys and values each, and 128 of a vector.
     request = runtime_pb2.CreateSessionRequest(
         model_id="random",
@@ -144,7 +144,7 @@ async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: Any) -
 
 
 async def test_a_rebuilt_archive_has_the_same_map_or_none(
-    around: Any, caller: Any, drafters: dict[str, Path], checkpoint: Path
+    around: nodes.Neighbourhood, caller: calls.Caller, drafters: dict[str, Path], checkpoint: Path
 ) -> None:
     session = await opened(caller)
     await caller.append(session.session_id, PROMPT)
@@ -159,7 +159,7 @@ async def test_a_rebuilt_archive_has_the_same_map_or_none(
     assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == expected
 
 
-async def test_another_map_is_never_taken_for_it(caller: Any) -> None:
+async def test_another_map_is_never_taken_for_it(caller: calls.Caller) -> None:
     stale = await calls.refused_by(opened(caller, node_id="stale"))
     assert (stale.code, stale.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -171,7 +171,7 @@ async def test_another_map_is_never_taken_for_it(caller: Any) -> None:
     assert "no drafter 'drafter'" in bare.text
 
 
-async def test_a_map_of_another_verifier_is_named_as_such(caller: Any) -> None:
+async def test_a_map_of_another_verifier_is_named_as_such(caller: calls.Caller) -> None:
     foreign = await calls.refused_by(opened(caller, "foreign"))
     assert (foreign.code, foreign.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,

@@ -18,12 +18,15 @@ from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
 from kakeya_fleet.node.roles.archive.position_tags import Tags
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from kakeya_fleet.node.roles.settings import RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
 IDENTITY = placement_pb2.RESTORER_KIND_IDENTITY
+# Of a version to come.
+UNKNOWN: placement_pb2.RestorerKind.ValueType = 17  # type: ignore[assignment] # no member
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(180)]
 MAX_TOKENS = 40
@@ -32,14 +35,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around() -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[nodes.Neighbourhood]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, checkpoint: Path) -> Any:
-    settings = nodes.RoleSettings(
+async def verifier_node(around: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
+    settings = RoleSettings(
         kv_budget_bytes=64 << 20,
         restorers=RestorerSettings(deadline=1.0, rebuild=0.5),
     )
@@ -47,16 +50,18 @@ async def verifier_node(around: Any, checkpoint: Path) -> Any:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def archive(around: Any) -> Any:
+async def archive(around: nodes.Neighbourhood) -> nodes.Node:
     return await around.start("archive", "archive=64MiB")
 
 
 @pytest.fixture
-def caller(verifier_node: Any, archive: Any) -> Any:
+def caller(verifier_node: nodes.Node, archive: nodes.Node) -> calls.Caller:
     return calls.Caller(verifier_node.channel)
 
 
-async def opened(caller: Any, restorer: Any = None, **fields: Any) -> Any:
+async def opened(
+    caller: calls.Caller, restorer: placement_pb2.Restorer | None = None, **fields: Any
+) -> runtime_pb2.CreateSessionResponse:
     return await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
             model_id="random",
@@ -71,13 +76,17 @@ async def opened(caller: Any, restorer: Any = None, **fields: Any) -> Any:
     )
 
 
-async def stream_of(caller: Any, kv_strategy: int, restorer: Any = None) -> list[int]:
+async def stream_of(
+    caller: calls.Caller,
+    kv_strategy: placement_pb2.KvStrategy.ValueType,
+    restorer: placement_pb2.Restorer | None = None,
+) -> list[int]:
     session = await opened(caller, restorer, kv_strategy=kv_strategy)
     await caller.append(session.session_id, PROMPT)
     return (await caller.generate(session.session_id, MAX_TOKENS)).token_ids
 
 
-async def test_an_archive_gives_back_what_full_attention_sees(caller: Any) -> None:
+async def test_an_archive_gives_back_what_full_attention_sees(caller: calls.Caller) -> None:
     full = await stream_of(caller, FULL)
     assert await stream_of(caller, RESTORED) == full
     identity = placement_pb2.Restorer(kind=IDENTITY)
@@ -86,7 +95,7 @@ async def test_an_archive_gives_back_what_full_attention_sees(caller: Any) -> No
 
 
 async def test_the_session_says_where_its_evicted_positions_are(
-    caller: Any, verifier_node: Any, archive: Any
+    caller: calls.Caller, verifier_node: nodes.Node, archive: nodes.Node
 ) -> None:
     session = await opened(caller)
     assert session.plan.archive.node_name == "archive"
@@ -110,7 +119,7 @@ async def test_the_session_says_where_its_evicted_positions_are(
     assert verifier_node.metric("kakeya_restorer_round_trip_seconds_count") > 0
 
 
-async def test_sessions_of_one_archive_do_not_mix(caller: Any) -> None:
+async def test_sessions_of_one_archive_do_not_mix(caller: calls.Caller) -> None:
     other_prompt = [(5 * index) % 96 for index in range(150)]
     alone = [await stream_of(caller, FULL)]
     session = await opened(caller, kv_strategy=FULL)
@@ -129,7 +138,7 @@ async def test_sessions_of_one_archive_do_not_mix(caller: Any) -> None:
     assert list(together) == alone
 
 
-async def test_a_fork_has_an_archive_of_its_own(caller: Any) -> None:
+async def test_a_fork_has_an_archive_of_its_own(caller: calls.Caller) -> None:
     session = await opened(caller)
     await caller.append(session.session_id, PROMPT)
     expected = (await caller.generate(session.session_id, MAX_TOKENS)).token_ids
@@ -142,7 +151,7 @@ async def test_a_fork_has_an_archive_of_its_own(caller: Any) -> None:
 
 
 async def test_a_lost_archive_is_made_anew_with_the_same_stream(
-    caller: Any, around: Any, verifier_node: Any
+    caller: calls.Caller, around: nodes.Neighbourhood, verifier_node: nodes.Node
 ) -> None:
     """While an append is computed, and again while an answer is."""
     full = await stream_of(caller, FULL)
@@ -165,7 +174,7 @@ async def test_a_lost_archive_is_made_anew_with_the_same_stream(
 
 
 async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives(
-    caller: Any, around: Any
+    caller: calls.Caller, around: nodes.Neighbourhood
 ) -> None:
     full = await stream_of(caller, FULL)
     lonely = await around.start("lonely", "archive=64MiB")
@@ -186,7 +195,9 @@ async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives
     around.directory.set_liveness("lonely", Liveness.DEAD)
 
 
-async def test_a_full_archive_refuses_and_another_is_taken(caller: Any, around: Any) -> None:
+async def test_a_full_archive_refuses_and_another_is_taken(
+    caller: calls.Caller, around: nodes.Neighbourhood
+) -> None:
     await around.start("small", "archive=1MiB")
     request = placement_pb2.Restorer(node_id="small")
     # 256 positions of the model's 2 layers of 2 heads of 16 values: 64 KiB of K/V a session.
@@ -210,7 +221,7 @@ async def test_a_full_archive_refuses_and_another_is_taken(caller: Any, around: 
 
 
 async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_lives(
-    caller: Any, monkeypatch: pytest.MonkeyPatch
+    caller: calls.Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = await stream_of(caller, FULL)
     session = await opened(caller)
@@ -234,7 +245,9 @@ async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_liv
     assert not (await caller.info(session.session_id)).restorer.lost
 
 
-async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: Any) -> None:
+async def test_what_cannot_be_restored_is_refused_by_name(
+    caller: calls.Caller, around: nodes.Neighbourhood
+) -> None:
     no_such = await calls.refused_by(opened(caller, placement_pb2.Restorer(node_id="nobody")))
     assert (no_such.code, no_such.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -244,13 +257,14 @@ async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: A
     map_of = placement_pb2.Restorer(kind=PROJECTION, model_id="../../etc")
     no_map = await calls.refused_by(opened(caller, map_of))
     assert (no_map.code, no_map.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
-    for wrong in (
+    mistakes: list[dict[str, Any]] = [
         {"kv_strategy": FULL, "restorer": placement_pb2.Restorer()},
         {"restorer": placement_pb2.Restorer(kind=IDENTITY, node_id="archive")},
         {"restorer": placement_pb2.Restorer(model_id="tiny-dflash")},
-        {"restorer": placement_pb2.Restorer(kind=17)},
+        {"restorer": placement_pb2.Restorer(kind=UNKNOWN)},
         {"kv_strategy": 0, "restorer": placement_pb2.Restorer(node_id="archive")},
-    ):
+    ]
+    for wrong in mistakes:
         error = await calls.refused_by(opened(caller, **wrong))
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
     around.directory.set_liveness("archive", Liveness.SUSPECT)
@@ -261,7 +275,7 @@ async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: A
 
 
 async def test_who_leaves_while_an_archive_is_awaited_leaves_nothing_behind(
-    caller: Any, around: Any, verifier_node: Any
+    caller: calls.Caller, around: nodes.Neighbourhood, verifier_node: nodes.Node
 ) -> None:
     full = await stream_of(caller, FULL)
     brief = await around.start("brief", "archive=64MiB")

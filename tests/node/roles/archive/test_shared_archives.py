@@ -57,13 +57,13 @@ def _short_chunks() -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around() -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[nodes.Neighbourhood]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, checkpoint: Path) -> Any:
+async def verifier_node(around: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
     settings = RoleSettings(
         kv_budget_bytes=32 << 20,
         restorers=RestorerSettings(deadline=15.0, rebuild=0.5),
@@ -72,20 +72,21 @@ async def verifier_node(around: Any, checkpoint: Path) -> Any:
 
 
 @pytest.fixture
-def caller(verifier_node: Any) -> Any:
+def caller(verifier_node: nodes.Node) -> calls.Caller:
     return calls.Caller(verifier_node.channel)
 
 
 class Archives:
     """Archives of one test, which leave the fleet with it."""
 
-    def __init__(self, around: Any) -> None:
+    def __init__(self, around: nodes.Neighbourhood, seen: nodes.View) -> None:
         self._around = around
-        self._started: list[Any] = []
+        self._seen = seen
+        self._started: list[nodes.Node] = []
 
-    async def start(self, name: str, spec: str = "archive=64MiB", trip: float = 2e-4) -> Any:
+    async def start(self, name: str, spec: str = "archive=64MiB", trip: float = 2e-4) -> nodes.Node:
         node = await self._around.start(name, spec)
-        self._around.verifier_view.round_trips[name] = trip
+        self._seen.round_trips[name] = trip
         self._started.append(node)
         return node
 
@@ -96,9 +97,10 @@ class Archives:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def archives(around: Any, verifier_node: Any) -> AsyncIterator[Archives]:
-    around.verifier_view = verifier_node.view
-    made = Archives(around)
+async def archives(
+    around: nodes.Neighbourhood, verifier_node: nodes.Node
+) -> AsyncIterator[Archives]:
+    made = Archives(around, verifier_node.view)
     yield made
     await made.close()
 
@@ -107,7 +109,7 @@ def tokens(count: int) -> list[int]:
     return PROMPT[:count]
 
 
-async def opened(caller: Any, kv_strategy: Any = RESTORED, node_id: str = "") -> str:
+async def opened(caller: calls.Caller, kv_strategy: Any = RESTORED, node_id: str = "") -> str:
     restorer = placement_pb2.Restorer(node_id=node_id) if node_id else None
     session = await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
@@ -123,11 +125,11 @@ async def opened(caller: Any, kv_strategy: Any = RESTORED, node_id: str = "") ->
     return str(session.session_id)
 
 
-async def closed(caller: Any, session_id: str) -> None:
+async def closed(caller: calls.Caller, session_id: str) -> None:
     await caller.stub.CloseSession(runtime_pb2.CloseSessionRequest(session_id=session_id))
 
 
-async def stream(caller: Any, session_id: str, count: int = MAX_TOKENS) -> list[int]:
+async def stream(caller: calls.Caller, session_id: str, count: int = MAX_TOKENS) -> list[int]:
     """Sampled, so that small differences of the logits are seen, too."""
     found = await caller.generate(session_id, count, temperature=1.0, seed=11)
     return list(found.token_ids)
@@ -136,7 +138,7 @@ async def stream(caller: Any, session_id: str, count: int = MAX_TOKENS) -> list[
 _EXPECTED: dict[int, list[int]] = {}
 
 
-async def expected(caller: Any, count: int) -> list[int]:
+async def expected(caller: calls.Caller, count: int) -> list[int]:
     """The stream of full attention behind so many tokens."""
     if count not in _EXPECTED:
         session_id = await opened(caller, FULL)
@@ -152,7 +154,7 @@ def where(info: Any) -> list[tuple[str, int]]:
 
 
 async def test_three_archives_share_a_session_and_its_stream_is_that_of_full_attention(
-    caller: Any, archives: Archives
+    caller: calls.Caller, archives: Archives
 ) -> None:
     full = await expected(caller, THREE_RANGES + WINDOW)
     nearest, second = [await archives.start(name, ONE_CHUNK, trip) for name, trip in
@@ -180,7 +182,7 @@ async def test_three_archives_share_a_session_and_its_stream_is_that_of_full_att
 
 
 async def test_a_session_that_loses_one_of_its_archives_is_made_anew_whole(
-    caller: Any, archives: Archives, around: Any
+    caller: calls.Caller, archives: Archives, around: nodes.Neighbourhood
 ) -> None:
     """The first of two, which takes no deposit any more."""
     full = await expected(caller, TWO_RANGES + WINDOW)
@@ -202,7 +204,7 @@ async def test_a_session_that_loses_one_of_its_archives_is_made_anew_whole(
 
 
 async def test_a_history_that_fits_no_archive_is_made_anew_on_several(
-    caller: Any, archives: Archives, around: Any
+    caller: calls.Caller, archives: Archives, around: nodes.Neighbourhood
 ) -> None:
     full = await expected(caller, TWO_RANGES + WINDOW)
     whole = await archives.start("whole", "archive=64MiB", 1e-4)
@@ -218,7 +220,7 @@ async def test_a_history_that_fits_no_archive_is_made_anew_on_several(
 
 
 async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
-    caller: Any, archives: Archives, around: Any, verifier_node: Any
+    caller: calls.Caller, archives: Archives, around: nodes.Neighbourhood, verifier_node: nodes.Node
 ) -> None:
     count = 500
     full = await expected(caller, count)
@@ -266,10 +268,10 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
 
 
 async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
-    caller: Any,
+    caller: calls.Caller,
     archives: Archives,
-    around: Any,
-    verifier_node: Any,
+    around: nodes.Neighbourhood,
+    verifier_node: nodes.Node,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor where the arithmetic is another than that of the archive that was lost."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -17,7 +17,7 @@ from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
-from tests.support import evicted_stores
+from tests.support import evicted_stores, range_nodes
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -25,17 +25,21 @@ END = 3 * CHUNK + 300
 
 
 @pytest.fixture
-def nodes(nodes_of_ranges: Any) -> Any:
+def nodes(nodes_of_ranges: range_nodes.Nodes) -> range_nodes.Nodes:
     return nodes_of_ranges
 
 
 @pytest.fixture
-def shape(nodes: Any) -> EvictedShape:
+def shape(nodes: range_nodes.Nodes) -> EvictedShape:
     return nodes.shape
 
 
+def is_empty(node: range_nodes.Node) -> bool:
+    return node.stores.used_bytes == 0
+
+
 def test_one_that_was_opened_ahead_and_is_lost_before_it_is_used_is_no_loss(
-    nodes: Any, shape: EvictedShape
+    nodes: range_nodes.Nodes, shape: EvictedShape
 ) -> None:
     first, second, third = (
         nodes.start(name, room) for name, room in (("a", 1), ("b", 8), ("c", 8))
@@ -51,7 +55,9 @@ def test_one_that_was_opened_ahead_and_is_lost_before_it_is_used_is_no_loss(
     store.release()
 
 
-def test_queries_alone_keep_an_archive_from_expiring(nodes: Any, shape: EvictedShape) -> None:
+def test_queries_alone_keep_an_archive_from_expiring(
+    nodes: range_nodes.Nodes, shape: EvictedShape
+) -> None:
     """The first of two takes no deposit any more."""
     first = nodes.start("a", 1)
     nodes.start("b", 8)
@@ -70,7 +76,9 @@ def test_queries_alone_keep_an_archive_from_expiring(nodes: Any, shape: EvictedS
     store.release()
 
 
-def test_one_that_is_opened_too_late_is_released(nodes: Any, shape: EvictedShape) -> None:
+def test_one_that_is_opened_too_late_is_released(
+    nodes: range_nodes.Nodes, shape: EvictedShape
+) -> None:
     nodes.start("a", 1)
     nodes.start("b", 8)
     wanted: list[NextRange] = []
@@ -86,7 +94,7 @@ def test_one_that_is_opened_too_late_is_released(nodes: Any, shape: EvictedShape
 
 
 def test_without_another_archive_the_session_is_lost_by_name_and_gives_all_back(
-    nodes: Any, shape: EvictedShape
+    nodes: range_nodes.Nodes, shape: EvictedShape
 ) -> None:
     nodes.start("a", 2)
     store = nodes.session()
@@ -106,7 +114,7 @@ def test_without_another_archive_the_session_is_lost_by_name_and_gives_all_back(
     ("moment", "which"), [("deposit", 2), ("queries", 0), ("carry", 1), ("carry", 2)]
 )
 def test_one_lost_part_loses_all_of_them(
-    nodes: Any, shape: EvictedShape, which: int, moment: str
+    nodes: range_nodes.Nodes, shape: EvictedShape, which: int, moment: str
 ) -> None:
     for name, room in (("a", 1), ("b", 1), ("c", 2)):
         nodes.start(name, room)
@@ -131,13 +139,13 @@ def test_one_lost_part_loses_all_of_them(
         step()
     assert store.failed_nodes == {nodes.nodes[which].name}
     for node in nodes.nodes:
-        nodes.until(lambda node=node: node.stores.used_bytes == 0)
+        nodes.until(partial(is_empty, node))
     with pytest.raises(RestorerLost):
         store.fork(20)
     store.release()
 
 
-def test_full_memory_here_is_a_lost_store(nodes: Any, shape: EvictedShape) -> None:
+def test_full_memory_here_is_a_lost_store(nodes: range_nodes.Nodes, shape: EvictedShape) -> None:
     own = kv_pool(CHUNK * shape.bytes_per_position // 2)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
     sharing = Sharing(shape, ARCHIVE, None, nodes.open_next, 1.0, CHUNK)
@@ -148,7 +156,7 @@ def test_full_memory_here_is_a_lost_store(nodes: Any, shape: EvictedShape) -> No
     assert own.used_bytes == 0
 
 
-def test_a_socket_that_is_gone_is_no_answer(nodes: Any) -> None:
+def test_a_socket_that_is_gone_is_no_answer(nodes: range_nodes.Nodes) -> None:
     """A killed archive in the middle of a carry: told at once, not by the deadline."""
     nodes.start("a", 1)
     nodes.start("b", 8)
@@ -158,7 +166,7 @@ def test_a_socket_that_is_gone_is_no_answer(nodes: Any) -> None:
     store.begin(queries)
     second = store._parts[1].store
     assert isinstance(second, RemoteEvictedStore)
-    second._live()._socket.shutdown(socket.SHUT_RDWR)
+    second._live()._connection._socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(RestorerLost):
         store.finish()
     assert nodes.faults == [RestorerFault.UNREACHABLE]

@@ -21,7 +21,7 @@ from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
-from tests.support import evicted_stores
+from tests.support import evicted_stores, range_nodes
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -29,12 +29,12 @@ END = 3 * CHUNK + 300
 
 
 @pytest.fixture
-def nodes(nodes_of_ranges: Any) -> Any:
+def nodes(nodes_of_ranges: range_nodes.Nodes) -> range_nodes.Nodes:
     return nodes_of_ranges
 
 
 @pytest.fixture
-def shape(nodes: Any) -> EvictedShape:
+def shape(nodes: range_nodes.Nodes) -> EvictedShape:
     return nodes.shape
 
 
@@ -42,7 +42,7 @@ def shape(nodes: Any) -> EvictedShape:
     ("rooms", "cut"), [((8,), 1500), ((2, 8), 16), ((1, 1, 8), 1500), ((1, 2, 8), 16)], ids=str
 )
 def test_one_two_and_three_archives_have_the_same_bits(
-    nodes: Any, shape: EvictedShape, rooms: tuple[int, ...], cut: int
+    nodes: range_nodes.Nodes, shape: EvictedShape, rooms: tuple[int, ...], cut: int
 ) -> None:
     alone = nodes.alone()
     for index, room in enumerate(rooms):
@@ -52,7 +52,9 @@ def test_one_two_and_three_archives_have_the_same_bits(
     assert store.length == END
     borders = [0, *itertools.accumulate(room * CHUNK for room in rooms[:-1])]
     assert [part.first for part in store.ranges] == [max(shape.sink, at) for at in borders]
-    assert [held.where.node_id for held in store.ranges] == [f"n{at}" for at in range(len(rooms))]
+    assert [held.where and held.where.node_id for held in store.ranges] == [
+        f"n{at}" for at in range(len(rooms))
+    ]
     assert store.ranges[-1].end == END
     for layer, count, first in itertools.product((0, 2, 3), (1, 7, 40), (5, 1030, 2100, END - 40)):
         queries = nodes.queries(layer, first, count, seed=first)
@@ -69,7 +71,9 @@ def test_one_two_and_three_archives_have_the_same_bits(
     store.release()
 
 
-def test_wide_queries_are_carried_in_pieces(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_queries_are_carried_in_pieces(
+    nodes: range_nodes.Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote_store, "query_pieces", pieces_of_16)
     alone = nodes.alone()
     for name, room in (("a", 1), ("b", 1), ("c", 2)):
@@ -98,7 +102,9 @@ def pieces_of_16(whole: Any) -> list[Any]:
     ]
 
 
-def test_the_next_archive_is_asked_for_before_it_is_needed(nodes: Any, shape: EvictedShape) -> None:
+def test_the_next_archive_is_asked_for_before_it_is_needed(
+    nodes: range_nodes.Nodes, shape: EvictedShape
+) -> None:
     nodes.start("a", 1)
     nodes.start("b", 8)
     store = nodes.session()
@@ -119,7 +125,9 @@ def test_the_next_archive_is_asked_for_before_it_is_needed(nodes: Any, shape: Ev
 
 
 @pytest.mark.parametrize("length", [END, 2 * CHUNK - 5, CHUNK, 1])
-def test_a_fork_is_over_forks_of_the_parts(nodes: Any, shape: EvictedShape, length: int) -> None:
+def test_a_fork_is_over_forks_of_the_parts(
+    nodes: range_nodes.Nodes, shape: EvictedShape, length: int
+) -> None:
     for name, room in (("a", 3), ("b", 5), ("c", 9)):
         nodes.start(name, room)
     # The first has room for the forks' copies, and not for another chunk of the session.
@@ -143,7 +151,9 @@ def test_a_fork_is_over_forks_of_the_parts(nodes: Any, shape: EvictedShape, leng
     fork.release()
 
 
-def test_a_fork_without_room_leaves_the_session_as_it_was(nodes: Any, shape: EvictedShape) -> None:
+def test_a_fork_without_room_leaves_the_session_as_it_was(
+    nodes: range_nodes.Nodes, shape: EvictedShape
+) -> None:
     nodes.start("a", 1)
     nodes.start("b", 5, ArchiveLimits(at_once=2))
     store = nodes.session()
@@ -160,7 +170,9 @@ def test_a_fork_without_room_leaves_the_session_as_it_was(nodes: Any, shape: Evi
     store.release()
 
 
-def test_sessions_over_the_same_archives_do_not_meet(nodes: Any, shape: EvictedShape) -> None:
+def test_sessions_over_the_same_archives_do_not_meet(
+    nodes: range_nodes.Nodes, shape: EvictedShape
+) -> None:
     """Interleaved step by step, in two threads, each as if it were alone."""
     # A first chunk is taken as it fills: when both have begun theirs, neither can take a second.
     nodes.start("a", 2)
@@ -199,7 +211,7 @@ def test_sessions_over_the_same_archives_do_not_meet(nodes: Any, shape: EvictedS
 
 
 def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
-    nodes: Any, shape: EvictedShape
+    nodes: range_nodes.Nodes, shape: EvictedShape
 ) -> None:
     own = kv_pool(8 * CHUNK * shape.bytes_per_position)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
@@ -209,7 +221,7 @@ def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
     nodes.fill(store, 2 * CHUNK - 300, 16)
     # No archive had room for the second chunk: it stays here.
     assert [wanted.first for wanted in nodes.wanted] == [CHUNK]
-    assert store.ranges == (HeldRange(None, shape.sink, 2 * CHUNK - 300),)
+    assert [*store.ranges] == [HeldRange(None, shape.sink, 2 * CHUNK - 300)]
     assert store.own_bytes == store.stored_bytes == own.used_bytes
     late = nodes.start("late", 8)
     nodes.fill(store, END, 16)

@@ -6,7 +6,10 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,6 +22,7 @@ from kakeya_fleet.node.roles.groups.group_settings import GroupLimits
 from kakeya_fleet.node.roles.groups.launching import Launch, Processes
 from kakeya_fleet.node.roles.groups.rank_environment import RankEnvironment
 from kakeya_fleet.node.roles.groups.rank_proof import Purpose
+from kakeya_fleet.node.roles.groups.rank_socket import RankSocket
 
 NONCE = b"n" * 32
 PORTS = Message({"ports": [20_001]})
@@ -27,7 +31,7 @@ PORTS = Message({"ports": [20_001]})
 class Meeting:
     """A leader that gathers, and ranks in threads of this process that say what a test says."""
 
-    def __init__(self, **limits: float) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.fault = ""
         self.held = ExitStack()
         self.listener = self.held.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -39,9 +43,9 @@ class Meeting:
             until=time.monotonic() + 20.0,
         )
         self.held.callback(self.gathering.close)
-        self.sockets = {}
+        self.sockets: dict[tuple[Purpose, int], RankSocket] = {}
 
-    def come(self, rank) -> None:
+    def come(self, rank: int) -> None:
         """Both connections of a rank, proven."""
         port = self.listener.getsockname()[1]
         own = RankEnvironment(NONCE, "127.0.0.1", port, rank, 2, 1, None)
@@ -50,7 +54,7 @@ class Meeting:
             self.held.callback(found.connection.close)
             self.sockets[purpose, rank] = found
 
-    def ranks(self, *said):
+    def ranks(self, *said: bytes) -> threading.Thread:
         """Comes as one rank after the other, each of which says these bytes."""
 
         def run() -> None:
@@ -65,11 +69,14 @@ class Meeting:
         return thread
 
 
+Meet = Callable[..., Meeting]
+
+
 @pytest.fixture
-def meet():
+def meet() -> Iterator[Meet]:
     with ExitStack() as held:
 
-        def make(**options):
+        def make(**options: float) -> Meeting:
             found = Meeting(**options)
             held.enter_context(found.held)
             return found
@@ -77,11 +84,11 @@ def meet():
         yield make
 
 
-def frame(message):
+def frame(message: Message) -> bytes:
     return b"".join(bytes(part) for part in encode(message))
 
 
-def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet) -> None:
+def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet: Meet) -> None:
     meeting = meet()
     meeting.ranks(frame(PORTS), frame(Message({"ports": [20_002]})))
     members = meeting.gathering.members(meeting.listener)
@@ -103,14 +110,14 @@ def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet) -> N
     ],
     ids=["half", "none", "other count", "no port"],
 )
-def test_a_greeting_that_is_none_ends_the_start(meet, words, said) -> None:
+def test_a_greeting_that_is_none_ends_the_start(meet: Meet, words: bytes, said: str) -> None:
     meeting = meet(message_seconds=0.3)
     meeting.ranks(frame(PORTS), words)
     with pytest.raises(GroupNotStarted, match=said):
         meeting.gathering.members(meeting.listener)
 
 
-def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet) -> None:
+def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet: Meet) -> None:
     meeting = meet(silence_seconds=0.5, loading_silence_seconds=0.5)
     meeting.ranks(frame(PORTS), frame(PORTS))
     members = meeting.gathering.members(meeting.listener)
@@ -148,7 +155,7 @@ def test_words_that_a_process_never_reads_do_not_keep_the_others() -> None:
     assert processes.fault() == ""
 
 
-def test_what_a_process_started_ends_with_it(tmp_path) -> None:
+def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
     """As the ssh processes of mlx.launch, which cannot end them when it is killed."""
     told = tmp_path / "pid"
     script = (

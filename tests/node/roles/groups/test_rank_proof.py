@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from typing import Never
 
 import pytest
@@ -24,8 +25,8 @@ NONCE, OTHER = b"n" * 32, b"o" * 32
 MINE, THEIRS = b"m" * CHALLENGE_BYTES, b"t" * CHALLENGE_BYTES
 
 
-def exactly(connection):
-    def read(count):
+def exactly(connection: socket.socket) -> Callable[[int], bytes]:
+    def read(count: int) -> bytes:
         data = b""
         while len(data) < count:
             more = connection.recv(count - len(data))
@@ -37,10 +38,12 @@ def exactly(connection):
     return read
 
 
-def meet(rank_nonce, leader_nonce, claim, rank_count=2):
+def meet(
+    rank_nonce: bytes, leader_nonce: bytes, claim: Claim, rank_count: int = 2
+) -> tuple[Claim | NotProven, NotProven | EOFError | None]:
     """(what the leader found, what the rank found); an exception stands for itself."""
     ours, theirs = socket.socketpair()
-    found = []
+    found: list[Claim | NotProven] = []
 
     def lead() -> None:
         try:
@@ -51,10 +54,10 @@ def meet(rank_nonce, leader_nonce, claim, rank_count=2):
 
     leader = threading.Thread(target=lead)
     leader.start()
+    result: NotProven | EOFError | None = None
     with theirs:
         try:
             prove_to_leader(rank_nonce, claim, THEIRS, exactly(theirs), theirs.sendall)
-            result = None
         except (NotProven, EOFError) as error:
             result = error
     leader.join()
@@ -67,7 +70,9 @@ def test_both_ends_prove_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("nonces", [(OTHER, NONCE), (NONCE, OTHER)])
-def test_another_nonce_is_refused_before_the_leader_says_anything(nonces) -> None:
+def test_another_nonce_is_refused_before_the_leader_says_anything(
+    nonces: tuple[bytes, bytes],
+) -> None:
     found, result = meet(*nonces, Claim(Purpose.COMMANDS, 0))
     assert isinstance(found, NotProven)
     assert isinstance(result, EOFError)
@@ -78,9 +83,9 @@ def test_a_rank_that_is_none_of_the_group_is_refused() -> None:
     assert isinstance(found, NotProven)
 
 
-def recorded_reply():
+def recorded_reply() -> bytes:
     """What rank 1 once answered to the challenge `MINE`."""
-    sent = []
+    sent: list[bytes] = []
     with pytest.raises(EOFError):
         prove_to_leader(
             NONCE,
@@ -97,7 +102,7 @@ def _end() -> Never:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 10, REPLY_BYTES - 1])
-def test_no_byte_of_a_reply_can_be_another(place) -> None:
+def test_no_byte_of_a_reply_can_be_another(place: int) -> None:
     reply = bytearray(recorded_reply())
     assert prove_to_rank(NONCE, 2, MINE, lambda _: bytes(reply), lambda _: None) == Claim(
         Purpose.PULSE, 1
@@ -114,9 +119,9 @@ def test_what_was_answered_once_is_no_answer_to_the_next_challenge() -> None:
 
 
 def test_a_leader_that_echoes_is_no_leader() -> None:
-    sent = []
+    sent: list[bytes] = []
 
-    def read(count):
+    def read(count: int) -> bytes:
         return sent[-1][-DIGEST_BYTES:] if sent else THEIRS
 
     with pytest.raises(NotProven):

@@ -9,12 +9,14 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kakeya_fleet.fleet.hostfiles.hostfile import parse_hostfile
 from kakeya_fleet.node.errors import BadGroup
 from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
+from kakeya_fleet.node.roles.groups.launching import Launch
 from kakeya_fleet.node.roles.groups.rank_starting import joining, launches
 
 NONCE = b"n" * 32
@@ -22,12 +24,14 @@ HERE = {"ssh": "localhost", "ips": ["127.0.0.1"]}
 THERE = {"ssh": "me@mini-2", "ips": ["10.1.1.2"]}
 
 
-def settings(backend, *hosts, host="10.1.1.1", **other):
+def settings(
+    backend: str, *hosts: dict[str, Any], host: str = "10.1.1.1", **other: Any
+) -> GroupSettings:
     text = json.dumps({"backend": backend, "envs": ["A=b c"], "hosts": list(hosts), **other})
     return GroupSettings(parse_hostfile(text), "org/model", host=host)
 
 
-def started(found):
+def started(found: GroupSettings) -> list[Launch]:
     with ExitStack() as held:
         return list(launches(found, held, NONCE, 7000))
 
@@ -50,7 +54,9 @@ def test_ranks_of_this_host_are_started_directly() -> None:
     assert told["ring"] == []
 
 
-def test_a_rank_elsewhere_is_started_by_ssh_and_hears_the_nonce_from_its_input(tmp_path) -> None:
+def test_a_rank_elsewhere_is_started_by_ssh_and_hears_the_nonce_from_its_input(
+    tmp_path: Path,
+) -> None:
     found = settings("gloo", {"ssh": "localhost", "ips": ["10.1.1.1"]}, THERE)
     _, there = started(found)
     assert there.command[0] == "ssh"

@@ -88,6 +88,7 @@ def test_a_group_serves_and_leaves_nothing_behind(start: Start) -> None:
     assert groups.listening() == ports
     cache = verifier.allocate(RING)
     logits = verifier.forward(cache, [1, 2, 3], want_logits=True)
+    assert logits is not None
     assert logits.shape == (3, verifier.info.vocabulary_size)
     started.group.close()
     assert groups.gone(ranks)
@@ -101,7 +102,7 @@ def test_a_rank_that_dies_ends_the_group_and_the_call_that_waits_at_once(start: 
     verifier = started.verifier
     cache = verifier.allocate(RING)
     ranks = groups.ranks_of()
-    ended: list[tuple[float, str]] = []
+    ended: list[str] = []
 
     def work() -> None:
         try:
@@ -174,21 +175,24 @@ class Leader:
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._asking, self._answering = self.process.stdin, self.process.stdout
         assert self.answer() == "ready"
 
     def answer(self) -> str:
-        return self.process.stdout.readline().strip()
+        return self._answering.readline().strip()
 
     def ask(self) -> str:
-        self.process.stdin.write("?\n")
-        self.process.stdin.flush()
+        self._asking.write("?\n")
+        self._asking.flush()
         return self.answer()
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self._asking.close()
+        self._answering.close()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.roles.verifier import verifier_loading
+from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support import rank_groups as groups
@@ -213,7 +214,7 @@ async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path: Path
         frozen = groups.ranks_of()[1]
         request = runtime_pb2.GenerateRequest(session_id=session_id, max_tokens=100_000)
         stream = caller.stub.Generate(request, timeout=60)
-        assert (await stream.read()).tokens.token_ids
+        assert (await next_message(stream)).tokens.token_ids
         frozen.send_signal(signal.SIGSTOP)
         # By then a step waits for it.
         await asyncio.sleep(0.2)

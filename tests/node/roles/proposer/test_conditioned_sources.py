@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -14,9 +14,10 @@ import pytest_asyncio
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc, tensor_pb2_grpc
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
-from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
 from kakeya_fleet.engine.sessions.feature_window import FeatureWindow
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
@@ -34,6 +35,7 @@ from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support.allowances import allowances_of
 
@@ -66,12 +68,12 @@ class RecallingState:
     def commit(self, token_ids: Sequence[int]) -> None:
         self.tokens.extend(token_ids)
 
-    def take_features(self, first, vectors) -> None:
+    def take_features(self, first: int, vectors: ContextVectors) -> None:
         known = max(0, self.vectors.end - first)
         if known < len(vectors):
             self.vectors.extend(first + known, vectors[known:])
 
-    def propose(self, assumed, block_size, step_count) -> Draft:
+    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
         assert not assumed
         if self.features_end < self.length - 1:
             raise DraftFailed(DraftFaultKind.FEATURES, f"only up to {self.features_end}")
@@ -91,18 +93,14 @@ class RecallingProposer:
         fc = np.eye(WIDTH, dtype=np.float32)
         self.encoder = ContextEncoder(EncoderWeights(fc, np.ones(WIDTH, np.float32), 0.0, (0,)))
 
-    def open(self, prefix):
+    def open(self, prefix: Sequence[int]) -> RecallingState:
         return RecallingState(list(prefix))
-
-
-async def inline(step):
-    return step()
 
 
 class Verifier:
     """A history that grows, and the vectors of all its positions but the last."""
 
-    def __init__(self, positions=512) -> None:
+    def __init__(self, positions: int = 512) -> None:
         self.history = History(PREFIX)
         self.window = FeatureWindow(WIDTH, positions)
         self.reads = 0
@@ -113,11 +111,11 @@ class Verifier:
         vectors = np.array([vector(position) for position in range(first, end)], np.float32)
         self.window.extend(first, vectors.reshape(end - first, WIDTH))
 
-    def commit(self, *token_ids) -> None:
+    def commit(self, *token_ids: int) -> None:
         self.history.extend(token_ids)
         self.catch_up()
 
-    def read(self, position):
+    def read(self, position: int) -> tuple[int, ContextVectors]:
         self.reads += 1
         return self.window.since(position)
 
@@ -137,7 +135,7 @@ class Server:
             tokenizer_digest="t",
             vocabulary_size=VOCABULARY,
         )
-        served = ServedProposer(proposer, self.offer, inline, inline)
+        served = ServedProposer(proposer, self.offer, run_inline, run_inline)
         metrics = NodeMetrics()
         self.table = LinkTable(lambda: 0.0, allowances_of())
         proposers = {"recalling": ConditionedProposer(proposer.encoder.weights, WIDTH, "")}
@@ -159,7 +157,7 @@ class Server:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def server():
+async def server() -> AsyncIterator[Server]:
     started = Server()
     await started.start()
     yield started
@@ -167,21 +165,32 @@ async def server():
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def channel(server):
+async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as opened:
         yield opened
 
 
-def remote(server, channel, verifier, dtype=TensorDtype.BFLOAT16):
+def remote(
+    server: Server,
+    channel: grpc.aio.Channel,
+    verifier: Verifier,
+    dtype: TensorDtype = TensorDtype.BFLOAT16,
+) -> RemoteDraftSource:
     address = ProposerAddress(channel, server.offer, "self", "")
     sender = FeatureSender(address, verifier.read, open_timeout=5.0, dtype=dtype)
     return RemoteDraftSource(channel, "recalling", VOCABULARY, "t", sender=sender)
 
 
+Source = LocalDraftSource | RemoteDraftSource
+MakeSource = Callable[[Verifier], Source]
+
+
 @pytest.fixture(params=["local", "float32", "bfloat16"])
-def make_source(request, server, channel):
-    def make(verifier):
+def make_source(
+    request: pytest.FixtureRequest, server: Server, channel: grpc.aio.Channel
+) -> MakeSource:
+    def make(verifier: Verifier) -> Source:
         if request.param == "local":
             return LocalDraftSource(RecallingProposer(), features=verifier.read)
         dtype = TensorDtype(request.param)
@@ -190,7 +199,7 @@ def make_source(request, server, channel):
     return make
 
 
-async def expected(verifier):
+async def expected(verifier: Verifier) -> tuple[int, ...]:
     """What a fresh proposer drafts that knows the whole history and all there is of vectors."""
     return (
         await LocalDraftSource(RecallingProposer(), features=verifier.read).draft(
@@ -199,7 +208,7 @@ async def expected(verifier):
     ).token_ids
 
 
-async def test_drafts_are_those_of_the_history_and_its_vectors(make_source) -> None:
+async def test_drafts_are_those_of_the_history_and_its_vectors(make_source: MakeSource) -> None:
     verifier = Verifier()
     source = make_source(verifier)
     assert not source.drafts_ahead
@@ -210,7 +219,7 @@ async def test_drafts_are_those_of_the_history_and_its_vectors(make_source) -> N
     await source.close()
 
 
-async def test_a_window_that_forgets_is_enough(make_source) -> None:
+async def test_a_window_that_forgets_is_enough(make_source: MakeSource) -> None:
     """Vectors older than the window never come; the state keeps those it has."""
     verifier = Verifier(positions=4)
     source = make_source(verifier)
@@ -228,7 +237,7 @@ async def test_a_window_that_forgets_is_enough(make_source) -> None:
 
 
 async def test_without_vectors_the_draft_fails_at_once_and_the_next_one_does_not(
-    make_source,
+    make_source: MakeSource,
 ) -> None:
     verifier = Verifier()
     source = make_source(verifier)
@@ -241,9 +250,11 @@ async def test_without_vectors_the_draft_fails_at_once_and_the_next_one_does_not
     await source.close()
 
 
-async def drafted(source, verifier):
+async def drafted(
+    source: Source, verifier: Verifier
+) -> tuple[tuple[int, ...], list[DraftFaultKind]]:
     """A draft, and how many failed before it; the channel may take a moment to come back."""
-    faults = []
+    faults: list[DraftFaultKind] = []
     async with asyncio.timeout(10):
         while True:
             try:
@@ -253,7 +264,9 @@ async def drafted(source, verifier):
                 await asyncio.sleep(0.02)
 
 
-async def test_a_proposer_restarted_under_the_channel_catches_up(server, channel) -> None:
+async def test_a_proposer_restarted_under_the_channel_catches_up(
+    server: Server, channel: grpc.aio.Channel
+) -> None:
     verifier = Verifier()
     source = remote(server, channel, verifier)
     await drafted(source, verifier)
@@ -271,7 +284,7 @@ async def test_a_proposer_restarted_under_the_channel_catches_up(server, channel
 
 
 async def test_a_broken_link_alone_is_opened_again_and_so_is_a_broken_stream(
-    server, channel
+    server: Server, channel: grpc.aio.Channel
 ) -> None:
     verifier = Verifier()
     source = remote(server, channel, verifier)
@@ -281,6 +294,7 @@ async def test_a_broken_link_alone_is_opened_again_and_so_is_a_broken_stream(
     tokens, faults = await drafted(source, verifier)
     assert tokens == await expected(verifier)
     assert set(faults) <= {DraftFaultKind.FEATURES}
+    assert source._stream is not None
     await source._stream.close()
     verifier.commit(1)
     assert (await drafted(source, verifier)) == (await expected(verifier), [])
@@ -292,12 +306,14 @@ async def test_a_broken_link_alone_is_opened_again_and_so_is_a_broken_stream(
     await source.close()
 
 
-async def test_lost_vectors_are_sent_again(server, channel) -> None:
+async def test_lost_vectors_are_sent_again(server: Server, channel: grpc.aio.Channel) -> None:
     verifier = Verifier()
     source = remote(server, channel, verifier)
     await drafted(source, verifier)
     verifier.commit(4, 5, 6)
     # The sender believes that they arrived.
+    assert source._sender is not None
+    assert source._sender._stream is not None
     source._sender._stream._sent_end = len(verifier.history) - 1
     with pytest.raises(DraftFailed) as caught:
         await source.draft(verifier.history, (), 5)
@@ -309,7 +325,7 @@ async def test_lost_vectors_are_sent_again(server, channel) -> None:
 
 
 async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
-    server, channel
+    server: Server, channel: grpc.aio.Channel
 ) -> None:
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
     call = stub.Draft(timeout=10)
@@ -318,7 +334,7 @@ async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
     )
     await call.write(proposer_pb2.DraftRequest(open=opening))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call.read()
+        await next_message(call)
     assert calls.refused(caught.value).metadata["field"] == "feature_link_id"
     request = proposer_pb2.ProposeBlockRequest(
         model_id="recalling", committed_token_ids=[1], block_size=4
@@ -328,7 +344,9 @@ async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
     assert calls.refused(caught.value).reason == "BAD_REQUEST"
 
 
-async def test_an_unknown_link_costs_drafts_not_the_stream(server, channel) -> None:
+async def test_an_unknown_link_costs_drafts_not_the_stream(
+    server: Server, channel: grpc.aio.Channel
+) -> None:
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
     call = stub.Draft(timeout=10)
     opening = proposer_pb2.DraftOpen(
@@ -342,7 +360,7 @@ async def test_an_unknown_link_costs_drafts_not_the_stream(server, channel) -> N
     for block_id in (1, 2):
         proposal = proposer_pb2.DraftProposal(block_id=block_id, base_length=2, block_size=4)
         await call.write(proposer_pb2.DraftRequest(proposal=proposal))
-        response = await call.read()
+        response = await next_message(call)
         assert response.status == proposer_pb2.DRAFT_STATUS_FEATURES_MISSING
         assert (response.features_end, list(response.token_ids)) == (0, [])
     call.cancel()

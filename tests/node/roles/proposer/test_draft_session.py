@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Never
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Never, Self, cast
 
+import grpc.aio
 import pytest
 
 from kakeya.v1 import proposer_pb2
-from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.blocking import Runner
+from kakeya_fleet.engine.contracts.draft import Draft, Proposer
+from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.errors import BadParameters
-from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
 from kakeya_fleet.node.admission.caller import NOBODY, Caller
@@ -32,19 +36,16 @@ from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers, TooManyStreams
 from tests.support.allowances import allowances_of
 
+Context = grpc.aio.ServicerContext[proposer_pb2.DraftRequest, proposer_pb2.DraftResponse]
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 
 
-async def inline(step):
-    return step()
-
-
-def served(proposer, run=inline, **fields):
+def served(proposer: Proposer, run: Runner = run_inline, **fields: Any) -> ServedProposer:
     offer = ModelOffer(model_id="m", role=Role.PROPOSER, kind=ModelKind.NGRAM, **fields)
     return ServedProposer(proposer, offer, run, run)
 
 
-def proposal(block_id, base_length=12, **fields):
+def proposal(block_id: int, base_length: int = 12, **fields: Any) -> proposer_pb2.DraftRequest:
     return proposer_pb2.DraftRequest(
         proposal=proposer_pb2.DraftProposal(
             block_id=block_id, base_length=base_length, block_size=2, **fields
@@ -52,7 +53,7 @@ def proposal(block_id, base_length=12, **fields):
     )
 
 
-def cancel(through):
+def cancel(through: int) -> proposer_pb2.DraftRequest:
     return proposer_pb2.DraftRequest(cancel=proposer_pb2.DraftCancel(through_block_id=through))
 
 
@@ -69,23 +70,30 @@ class HeavyProposer:
     """A model whose every draft waits for `gate`; says when one began."""
 
     model_id = "m"
+    info = ProposerInfo("m", "ngram")
     encoder = None
 
     def __init__(self) -> None:
         self.began, self.gate = threading.Event(), threading.Event()
         self.length = 0
 
-    def open(self, prefix):
+    def open(self, prefix: Sequence[int]) -> Self:
         self.length = len(prefix)
         return self
 
-    def commit(self, token_ids) -> None:
+    def commit(self, token_ids: Sequence[int]) -> None:
         self.length += len(token_ids)
 
-    def propose(self, assumed, block_size, step_count):
+    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
         self.began.set()
         assert self.gate.wait(timeout=10)
         return Draft((7,))
+
+
+async def answer_of(session: DraftSession) -> proposer_pb2.DraftResponse:
+    response = await session.next_response()
+    assert response is not None, "the session ended"
+    return response
 
 
 async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled() -> None:
@@ -94,8 +102,8 @@ async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled() ->
         session.accept(proposal(block_id, 11 + block_id, committed_token_ids=[1] * (block_id > 1)))
     session.accept(cancel(2))
     session.end()
-    answers = [await session.next_response() for _ in range(4)]
-    assert answers.pop() is None
+    answers = [await answer_of(session) for _ in range(3)]
+    assert await session.next_response() is None
     assert [answer.status for answer in answers] == [
         proposer_pb2.DRAFT_STATUS_CANCELLED,
         proposer_pb2.DRAFT_STATUS_CANCELLED,
@@ -110,13 +118,13 @@ async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile
     session = DraftSession(served(model, worker.run), OPENING, memory())
     session.accept(proposal(1))
     session.accept(proposal(2))
-    answering = asyncio.create_task(session.next_response())
+    answering = asyncio.create_task(answer_of(session))
     await asyncio.to_thread(model.began.wait)
     # The draft runs, and the loop is here to take this.
     session.accept(cancel(2))
     model.gate.set()
     assert (await answering).status == proposer_pb2.DRAFT_STATUS_DRAFTED
-    assert (await session.next_response()).status == proposer_pb2.DRAFT_STATUS_CANCELLED
+    assert (await answer_of(session)).status == proposer_pb2.DRAFT_STATUS_CANCELLED
     await worker.close()
 
 
@@ -180,7 +188,9 @@ async def test_the_longest_honest_history_is_kept() -> None:
     ("own", "theirs", "fits"),
     [("", "a", True), ("a", "a", True), ("a", "b", False), ("a", "", False)],
 )
-async def test_the_tokenizers_must_be_equal_unless_any_will_do(own, theirs, fits) -> None:
+async def test_the_tokenizers_must_be_equal_unless_any_will_do(
+    own: str, theirs: str, fits: bool
+) -> None:
     opening = proposer_pb2.DraftOpen(vocabulary_size=9, tokenizer_digest=theirs)
     proposer = served(NgramProposer(), tokenizer_digest=own)
     if fits:
@@ -194,24 +204,25 @@ class ThreadNoting:
     """A proposer that notes the thread of every step."""
 
     model_id = "m"
+    info = ProposerInfo("m", "ngram")
     encoder = None
 
     def __init__(self) -> None:
-        self.steps = []
+        self.steps: list[tuple[str, bool]] = []
         self.length = 0
 
-    def _note(self, what) -> None:
+    def _note(self, what: str) -> None:
         self.steps.append((what, threading.current_thread() is threading.main_thread()))
 
-    def open(self, prefix):
+    def open(self, prefix: Sequence[int]) -> Self:
         self.commit(prefix)
         self._note("open")
         return self
 
-    def commit(self, token_ids) -> None:
+    def commit(self, token_ids: Sequence[int]) -> None:
         self.length += len(token_ids)
 
-    def propose(self, assumed, block_size, step_count):
+    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
         self._note("propose")
         return Draft((7,))
 
@@ -221,7 +232,7 @@ async def test_what_takes_in_many_tokens_leaves_the_event_loop(
     count: int, on_the_loop: bool
 ) -> None:
     proposer = ThreadNoting()
-    lookup = ServedProposer(proposer, served(proposer).offer, inline, run_in_thread)
+    lookup = ServedProposer(proposer, served(proposer).offer, run_inline, run_in_thread)
     session = DraftSession(lookup, OPENING, memory())
     await session.open()
     session.accept(proposal(1, 12 + count, committed_token_ids=[1] * count))
@@ -242,7 +253,7 @@ async def test_what_takes_in_many_tokens_leaves_the_event_loop(
     assert proposer.steps == ([] if on_the_loop else [("open", False)])
 
 
-def opening_with(prefix):
+def opening_with(prefix: Sequence[int]) -> proposer_pb2.DraftOpen:
     return proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=prefix)
 
 
@@ -254,7 +265,7 @@ async def test_a_step_in_a_thread_is_waited_for_by_its_cancelled_caller() -> Non
         assert gate.wait(timeout=10)
         ended.append(True)
 
-    ended = []
+    ended: list[bool] = []
     running = asyncio.create_task(run_in_thread(step))
     await asyncio.to_thread(began.wait)
     running.cancel()
@@ -275,16 +286,17 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
         def peer(self) -> str:
             return "ipv4:127.0.0.1:9"
 
-        async def send_initial_metadata(self, _metadata) -> Never:
+        async def send_initial_metadata(self, _metadata: object) -> Never:
             raise asyncio.CancelledError
 
-    async def requests():
+    async def requests() -> AsyncIterator[proposer_pb2.DraftRequest]:
         yield proposer_pb2.DraftRequest(open=OPENING)
 
     proposer = NgramProposer()
     lookup = served(proposer)
     servicer = ProposerServicer({"m": lookup}, NodeMetrics(), allowances_of())
     with pytest.raises(asyncio.CancelledError):
-        await servicer.Draft(requests(), Gone())
+        # All that is asked of it before the stream is open.
+        await servicer.Draft(requests(), cast("Context", Gone()))
     assert servicer.stream_count == 0
     assert not servicer._sessions

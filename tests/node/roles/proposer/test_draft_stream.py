@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -18,6 +18,7 @@ from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.node.admission.limits import DraftLimits, Limits
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
+from tests.node.conftest import next_message
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
 
@@ -30,41 +31,43 @@ STALE = proposer_pb2.DRAFT_STATUS_STALE
 CANCELLED = proposer_pb2.DRAFT_STATUS_CANCELLED
 
 
-def source_to(node, vocabulary_size=96, **options):
+def source_to(node: nodes.Node, vocabulary_size: int = 96, **options: Any) -> RemoteDraftSource:
     return RemoteDraftSource(node.channel, "ngram", vocabulary_size, "digest", **options)
 
 
 @pytest.fixture
-def stub(proposer):
+def stub(proposer: nodes.Node) -> proposer_pb2_grpc.ProposerServiceAsyncStub:
     return proposer_pb2_grpc.ProposerServiceStub(proposer.channel)
 
 
 class Stream:
     """A draft stream by hand."""
 
-    def __init__(self, stub, **opening) -> None:
+    def __init__(self, stub: proposer_pb2_grpc.ProposerServiceAsyncStub, **opening: Any) -> None:
         self.call = stub.Draft(timeout=30)
-        self.opening = {"model_id": "ngram", "vocabulary_size": 96, **opening}
+        self.opening: dict[str, Any] = {"model_id": "ngram", "vocabulary_size": 96, **opening}
 
-    async def open(self):
+    async def open(self) -> Self:
         await self.send(open=proposer_pb2.DraftOpen(**self.opening))
         return self
 
-    async def send(self, **kind) -> None:
+    async def send(self, **kind: Any) -> None:
         await self.call.write(proposer_pb2.DraftRequest(**kind))
 
-    async def propose(self, block_id, base_length, block_size=4, **fields) -> None:
+    async def propose(
+        self, block_id: int, base_length: int, block_size: int = 4, **fields: Any
+    ) -> None:
         await self.send(
             proposal=PROPOSAL(
                 block_id=block_id, base_length=base_length, block_size=block_size, **fields
             )
         )
 
-    async def answer(self):
-        return await asyncio.wait_for(self.call.read(), timeout=10)
+    async def answer(self) -> proposer_pb2.DraftResponse:
+        return await asyncio.wait_for(next_message(self.call), timeout=10)
 
 
-async def test_the_remote_source_drafts_what_the_local_one_does(proposer) -> None:
+async def test_the_remote_source_drafts_what_the_local_one_does(proposer: nodes.Node) -> None:
     local, remote = LocalDraftSource(NgramProposer()), source_to(proposer)
     history = History(REPEATING)
     for step in range(30):
@@ -77,7 +80,7 @@ async def test_the_remote_source_drafts_what_the_local_one_does(proposer) -> Non
     await remote.close()
 
 
-async def test_several_proposals_in_flight_are_answered_in_order(proposer) -> None:
+async def test_several_proposals_in_flight_are_answered_in_order(proposer: nodes.Node) -> None:
     source = source_to(proposer)
     history = History(REPEATING)
     drafts = [
@@ -89,7 +92,7 @@ async def test_several_proposals_in_flight_are_answered_in_order(proposer) -> No
     await source.close()
 
 
-async def test_a_taken_back_proposal_costs_nothing_later(proposer) -> None:
+async def test_a_taken_back_proposal_costs_nothing_later(proposer: nodes.Node) -> None:
     source = source_to(proposer)
     history = History(REPEATING)
     await source.draft(history, [], 4)
@@ -105,7 +108,9 @@ async def test_a_taken_back_proposal_costs_nothing_later(proposer) -> None:
     await source.close()
 
 
-async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhood) -> None:
+async def test_closing_fails_what_is_in_flight_and_what_comes_later(
+    neighbourhood: nodes.Neighbourhood,
+) -> None:
     await neighbourhood.start_liar("mute", liars.hanging())
     channel = neighbourhood.directory.channels["mute"]
     source = RemoteDraftSource(channel, "liar", 96, "")
@@ -144,7 +149,7 @@ async def test_a_proposer_that_does_not_open_is_given_up() -> None:
             await source.close()
 
 
-async def test_a_closed_channel_is_a_fault_not_a_crash(proposer) -> None:
+async def test_a_closed_channel_is_a_fault_not_a_crash(proposer: nodes.Node) -> None:
     channel = grpc.aio.insecure_channel(proposer.address)
     source = RemoteDraftSource(channel, "ngram", 96, "")
     await source.draft(History([1, 2]), [], 4)
@@ -158,7 +163,7 @@ async def test_a_closed_channel_is_a_fault_not_a_crash(proposer) -> None:
     await source.close()
 
 
-async def test_an_unknown_model_is_a_fault_that_names_it(proposer) -> None:
+async def test_an_unknown_model_is_a_fault_that_names_it(proposer: nodes.Node) -> None:
     source = RemoteDraftSource(proposer.channel, "nobody", 96, "")
     with pytest.raises(DraftFailed, match="nobody") as caught:
         await source.draft(History([1]), [], 4)
@@ -166,7 +171,9 @@ async def test_an_unknown_model_is_a_fault_that_names_it(proposer) -> None:
     await source.close()
 
 
-async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(stub) -> None:
+async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(
+    stub: proposer_pb2_grpc.ProposerServiceAsyncStub,
+) -> None:
     stream = await Stream(stub, prefix_token_ids=REPEATING).open()
     await stream.propose(1, len(REPEATING))
     first = await stream.answer()
@@ -202,7 +209,7 @@ def proposed(**fields: Any) -> dict[str, proposer_pb2.DraftProposal]:
     return {"proposal": PROPOSAL(**{"block_id": 1, "block_size": 1, **fields})}
 
 
-BAD_STREAMS = [
+BAD_STREAMS: list[tuple[list[dict[str, Any]], tuple[grpc.StatusCode, str]]] = [
     ([proposed()], MALFORMED),
     ([OPEN, OPEN], MALFORMED),
     ([{}], MALFORMED),
@@ -219,7 +226,7 @@ BAD_STREAMS = [
 
 
 async def test_a_bad_stream_ends_with_its_reason(
-    stub: proposer_pb2_grpc.ProposerServiceStub, proposer: nodes.Node
+    stub: proposer_pb2_grpc.ProposerServiceAsyncStub, proposer: nodes.Node
 ) -> None:
     for requests, told in BAD_STREAMS:
         call = stub.Draft(
@@ -234,23 +241,26 @@ async def test_a_bad_stream_ends_with_its_reason(
 
 
 async def test_a_bad_stateless_proposal_is_refused(
-    stub: proposer_pb2_grpc.ProposerServiceStub,
+    stub: proposer_pb2_grpc.ProposerServiceAsyncStub,
 ) -> None:
-    good = {"model_id": "ngram", "committed_token_ids": [1], "block_size": 1}
-    for fields, reason in (
+    good: dict[str, Any] = {"model_id": "ngram", "committed_token_ids": [1], "block_size": 1}
+    mistakes: list[tuple[dict[str, Any], str]] = [
         ({"model_id": "x"}, "MODEL_NOT_FOUND"),
         ({"committed_token_ids": []}, "BAD_REQUEST"),
         ({"block_size": 0}, "BAD_REQUEST"),
         ({"block_size": 65}, "BAD_REQUEST"),
         ({"committed_token_ids": [2**31]}, "TOKEN_OUT_OF_VOCABULARY"),
-    ):
+    ]
+    for fields, reason in mistakes:
         request = proposer_pb2.ProposeBlockRequest(**{**good, **fields})
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.ProposeBlock(request, timeout=10)
         assert calls.refused(caught.value).reason == reason, fields
 
 
-async def test_a_stateless_proposal_drafts(stub) -> None:
+async def test_a_stateless_proposal_drafts(
+    stub: proposer_pb2_grpc.ProposerServiceAsyncStub,
+) -> None:
     request = proposer_pb2.ProposeBlockRequest(
         model_id="ngram", committed_token_ids=REPEATING, block_size=5
     )
@@ -259,7 +269,9 @@ async def test_a_stateless_proposal_drafts(stub) -> None:
     assert response.compute_seconds > 0
 
 
-async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer) -> None:
+async def test_a_stream_that_is_left_is_freed_within_a_second(
+    stub: proposer_pb2_grpc.ProposerServiceAsyncStub, proposer: nodes.Node
+) -> None:
     streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(3)]
     for stream in streams:
         await stream.propose(1, len(REPEATING))
@@ -271,7 +283,9 @@ async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer) ->
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
 
 
-async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood) -> None:
+async def test_too_many_streams_are_refused_with_a_retry_hint(
+    neighbourhood: nodes.Neighbourhood,
+) -> None:
     node = await neighbourhood.start(
         "crowded", "proposer=ngram", limits=Limits(drafts=DraftLimits(streams=2))
     )
@@ -295,7 +309,9 @@ async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood) -> 
     await node.stop()
 
 
-async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighbourhood) -> None:
+async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(
+    neighbourhood: nodes.Neighbourhood,
+) -> None:
     node = await neighbourhood.start("draining", "proposer=ngram")
     stub = proposer_pb2_grpc.ProposerServiceStub(node.channel)
     stream = await Stream(stub, prefix_token_ids=REPEATING).open()
@@ -312,7 +328,9 @@ async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighb
     await node.stop()
 
 
-async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stub) -> None:
+async def test_a_long_prefix_does_not_stop_the_node_from_answering(
+    proposer: nodes.Node, stub: proposer_pb2_grpc.ProposerServiceAsyncStub
+) -> None:
     """While tens of thousands of tokens are taken in, others still get their blocks."""
     source = source_to(proposer)
     await source.draft(History(REPEATING), [], 4)
@@ -329,7 +347,7 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
     stream.call.cancel()
 
 
-async def test_a_stream_that_never_opens_is_ended(neighbourhood) -> None:
+async def test_a_stream_that_never_opens_is_ended(neighbourhood: nodes.Neighbourhood) -> None:
     limits = Limits(drafts=DraftLimits(opening_seconds=0.2))
     proposer = await neighbourhood.start("waits-briefly", "proposer=ngram", limits=limits)
     stub = proposer_pb2_grpc.ProposerServiceStub(proposer.channel)

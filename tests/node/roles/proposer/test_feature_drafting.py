@@ -7,45 +7,56 @@ end of the link: the proposer's node is the real one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
+from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.links.features.feature_sender import FeatureStream
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 5 % 96 for index in range(50)]
 TOKENS = 60
-SAMPLED = {"temperature": 0.9, "seed": 21}
+SAMPLED: dict[str, float] = {"temperature": 0.9, "seed": 21}
 FEATURES = runtime_pb2.DROP_REASON_FEATURES
 send = FeatureStream.send
 
 
+Alone = Callable[..., Awaitable[list[int]]]
+Send = Callable[[FeatureStream, int, ContextVectors], None]
+
+
 @pytest.fixture(scope="module")
-def drafter(checkpoint, random_drafter):
+def drafter(checkpoint: Path, random_drafter: Callable[..., Path]) -> Path:
     return random_drafter(checkpoint, "drafter")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def proposer(neighbourhood, drafter):
+async def proposer(neighbourhood: nodes.Neighbourhood, drafter: Path) -> nodes.Node:
     return await neighbourhood.start("drafting", f"proposer={drafter}")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def alone(verifier):
+async def alone(verifier: nodes.Node) -> Alone:
     """The verifier's own stream: (tokens, prompt, **sampling)."""
     client = calls.Caller(verifier.channel)
-    known = {}
+    known: dict[tuple[object, ...], list[int]] = {}
 
-    async def stream(tokens=TOKENS, prompt=PROMPT, **sampling):
+    async def stream(
+        tokens: int = TOKENS, prompt: Sequence[int] = PROMPT, **sampling: Any
+    ) -> list[int]:
         key = (tokens, tuple(prompt), tuple(sampling.items()))
         if key not in known:
             session = await client.open()
@@ -56,7 +67,9 @@ async def alone(verifier):
     return stream
 
 
-async def paired(client, node_id="drafting", prompt=PROMPT):
+async def paired(
+    client: calls.Caller, node_id: str = "drafting", prompt: Sequence[int] = PROMPT
+) -> str:
     """A session that is fixed to the drafter of a node."""
     session = await client.open(
         mode=runtime_pb2.SPECULATION_MODE_FIXED, proposer="drafter", proposer_node=node_id
@@ -65,11 +78,13 @@ async def paired(client, node_id="drafting", prompt=PROMPT):
     return session
 
 
-def faults_of(stream):
+def faults_of(stream: calls.Stream) -> dict[runtime_pb2.DropReason.ValueType, int]:
     return {fault.reason: fault.count for fault in stream.done.speculation.faults}
 
 
-async def test_remote_drafts_never_change_the_stream(client, proposer, alone) -> None:
+async def test_remote_drafts_never_change_the_stream(
+    client: calls.Caller, proposer: nodes.Node, alone: Alone
+) -> None:
     session = await paired(client)
     stream = await client.generate(session, TOKENS, **SAMPLED)
     assert stream.token_ids == await alone(**SAMPLED)
@@ -81,7 +96,7 @@ async def test_remote_drafts_never_change_the_stream(client, proposer, alone) ->
 
 
 async def test_each_vector_travels_once_and_a_closed_session_leaves_no_link(
-    client, proposer
+    client: calls.Caller, proposer: nodes.Node
 ) -> None:
     before = proposer.metric("kakeya_link_bytes_total")
     session = await paired(client)
@@ -96,7 +111,7 @@ async def test_each_vector_travels_once_and_a_closed_session_leaves_no_link(
 
 
 async def test_a_proposer_in_the_same_process_drafts_too(
-    neighbourhood, checkpoint, drafter
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path, drafter: Path
 ) -> None:
     node = await neighbourhood.start("both", f"verifier={checkpoint}", f"proposer={drafter}")
     client = calls.Caller(node.channel)
@@ -113,7 +128,12 @@ async def test_a_proposer_in_the_same_process_drafts_too(
 
 
 async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
-    neighbourhood, verifier, client, proposer, alone, monkeypatch
+    neighbourhood: nodes.Neighbourhood,
+    verifier: nodes.Node,
+    client: calls.Caller,
+    proposer: nodes.Node,
+    alone: Alone,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are made all the while, so that nothing is missing when the drafter is back."""
     other = await neighbourhood.start("looking-up", "proposer=ngram")
@@ -134,6 +154,7 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     assert tried == ["drafter", "ngram"]
     assert first.done.speculation.faults == []
     roster = pairing._roster
+    assert roster is not None
     roster._contest = replace(roster._contest, leader=0, runner_up=None, trial=None, is_warm=False)
     roster.rivals[0].state.pace = roster.rivals[0].state.pace.taken_up()
     second = await client.generate(session, 40)
@@ -144,24 +165,24 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     neighbourhood.directory.set_liveness("looking-up", Liveness.DEAD)
 
 
-def dropped(stream, first, vectors) -> None:
+def dropped(stream: FeatureStream, first: int, vectors: ContextVectors) -> None:
     """The vectors get lost, and the sender does not know."""
     stream._sent_end = first + len(vectors)
 
 
-def not_finite(stream, first, vectors) -> None:
+def not_finite(stream: FeatureStream, first: int, vectors: ContextVectors) -> None:
     broken = vectors.copy()
     broken[-1, -1] = np.nan
     send(stream, first, broken)
 
 
-def ended(stream, first, vectors) -> None:
+def ended(stream: FeatureStream, first: int, vectors: ContextVectors) -> None:
     """The link ends under it: a delta out of order, a dead connection."""
     stream._end.end("out of order")
     send(stream, first, vectors)
 
 
-FAULTS = {
+FAULTS: dict[Send, str | None] = {
     dropped: None,
     not_finite: "not_finite",
     ended: None,
@@ -170,11 +191,16 @@ FAULTS = {
 
 @pytest.mark.parametrize(("fault", "sampling"), [(dropped, SAMPLED), (not_finite, {}), (ended, {})])
 async def test_bad_vectors_cost_drafts_and_no_token(
-    client, proposer, alone, monkeypatch, fault, sampling
+    client: calls.Caller,
+    proposer: nodes.Node,
+    alone: Alone,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Send,
+    sampling: dict[str, float],
 ) -> None:
     sent = 0
 
-    def sending(stream, first, vectors) -> None:
+    def sending(stream: FeatureStream, first: int, vectors: ContextVectors) -> None:
         nonlocal sent
         sent += 1
         # Now and then, so that the breaker stays closed.
@@ -201,7 +227,11 @@ async def test_bad_vectors_cost_drafts_and_no_token(
 
 
 async def test_vectors_that_are_always_bad_open_the_breaker(
-    client, proposer, alone, monkeypatch, verifier
+    client: calls.Caller,
+    proposer: nodes.Node,
+    alone: Alone,
+    monkeypatch: pytest.MonkeyPatch,
+    verifier: nodes.Node,
 ) -> None:
     monkeypatch.setattr(FeatureStream, "send", not_finite)
     session = await paired(client)
@@ -222,7 +252,12 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
 
 
 async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_vectors(
-    neighbourhood, client, checkpoint, drafter, random_drafter, alone
+    neighbourhood: nodes.Neighbourhood,
+    client: calls.Caller,
+    checkpoint: Path,
+    drafter: Path,
+    random_drafter: Callable[..., Path],
+    alone: Alone,
 ) -> None:
     node = await neighbourhood.start("retrained", f"proposer={drafter}")
     session = await paired(client, "retrained")
@@ -246,7 +281,7 @@ async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_v
 
 
 async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(
-    client, proposer, alone
+    client: calls.Caller, proposer: nodes.Node, alone: Alone
 ) -> None:
     prompts = [PROMPT, PROMPT[::-1]]
     sessions = [await paired(client, prompt=prompt) for prompt in prompts]
@@ -257,7 +292,9 @@ async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(
         assert stream.done.speculation.drafted_count > 0
 
 
-async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone) -> None:
+async def test_a_fork_keeps_the_vectors_of_its_prefix(
+    client: calls.Caller, proposer: nodes.Node, alone: Alone
+) -> None:
     session = await paired(client)
     await client.generate(session, 30)
     response = await client.stub.ForkSession(
@@ -271,10 +308,15 @@ async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone) -
 
 @pytest.mark.parametrize("fields", [{"encoder_digest": "a" * 64}, {"model_id": "nobody"}])
 async def test_without_its_encoder_a_session_decodes_alone_and_says_so(
-    neighbourhood, client, proposer, alone, fields
+    neighbourhood: nodes.Neighbourhood,
+    client: calls.Caller,
+    proposer: nodes.Node,
+    alone: Alone,
+    fields: dict[str, str],
 ) -> None:
     (offer,) = proposer.roles.offers()
-    strange = replace(offer, **{"encoder_digest": "b" * 64, **fields})
+    changes: dict[str, Any] = {"encoder_digest": "b" * 64, **fields}
+    strange = replace(offer, **changes)
     await neighbourhood.directory.put("strange", proposer.address, (strange,))
     session = await client.open(
         mode=runtime_pb2.SPECULATION_MODE_FIXED,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Never
 
 import pytest
@@ -20,38 +21,41 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
+Model = tuple[ModelSteps, Clock]
+
+
 @pytest.fixture
-async def model():
+async def model() -> AsyncIterator[Model]:
     worker, clock = ModelWorker("model"), Clock()
     yield ModelSteps(worker.run, clock), clock
     await worker.close()
 
 
-def step(clock, seconds):
-    def run():
+def step(clock: Clock, seconds: float) -> Callable[[], bool]:
+    def run() -> bool:
         clock.now += seconds
         return threading.current_thread() is threading.main_thread()
 
     return run
 
 
-async def test_a_model_is_quick_once_a_step_of_it_was(model) -> None:
+async def test_a_model_is_quick_once_a_step_of_it_was(model: Model) -> None:
     steps, clock = model
     quick = step(clock, INLINE_STEP_SECONDS / 2)
     assert [await steps.run(quick) for _ in range(3)] == [False, True, True]
 
 
-async def test_a_slow_model_never_blocks_the_event_loop(model) -> None:
+async def test_a_slow_model_never_blocks_the_event_loop(model: Model) -> None:
     steps, clock = model
     slow = step(clock, INLINE_STEP_SECONDS * 1.1)
     assert not any([await steps.run(slow) for _ in range(2 * JUDGED_STEPS)])
 
 
-async def test_a_model_that_became_slow_leaves_the_event_loop(model) -> None:
+async def test_a_model_that_became_slow_leaves_the_event_loop(model: Model) -> None:
     steps, clock = model
     await steps.run(step(clock, INLINE_STEP_SECONDS / 2))
     slow = step(clock, INLINE_STEP_SECONDS * 2)
@@ -60,7 +64,7 @@ async def test_a_model_that_became_slow_leaves_the_event_loop(model) -> None:
     assert not any(inline[JUDGED_STEPS:])
 
 
-async def test_a_hiccup_does_not_make_a_model_slow(model) -> None:
+async def test_a_hiccup_does_not_make_a_model_slow(model: Model) -> None:
     steps, clock = model
     quick = step(clock, INLINE_STEP_SECONDS / 2)
     await steps.run(quick)
@@ -68,11 +72,11 @@ async def test_a_hiccup_does_not_make_a_model_slow(model) -> None:
     assert await steps.run(quick)
 
 
-async def test_a_short_step_waits_for_a_long_one_in_the_thread(model) -> None:
+async def test_a_short_step_waits_for_a_long_one_in_the_thread(model: Model) -> None:
     steps, clock = model
     await steps.run(step(clock, 0.0))
     begun, go = threading.Event(), threading.Event()
-    order = []
+    order: list[str] = []
 
     def long() -> None:
         begun.set()
@@ -89,7 +93,7 @@ async def test_a_short_step_waits_for_a_long_one_in_the_thread(model) -> None:
     assert order == ["long", "short"]
 
 
-async def test_a_step_raises_where_it_is_awaited(model) -> None:
+async def test_a_step_raises_where_it_is_awaited(model: Model) -> None:
     steps, clock = model
 
     def broken() -> Never:

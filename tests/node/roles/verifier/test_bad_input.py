@@ -308,10 +308,14 @@ async def test_random_bytes_never_reach_the_unknown(verifier: Node, path: str) -
             assert "Traceback" not in refusal.text
 
 
+RawCall = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+
+
 async def test_bytes_that_do_not_parse_are_a_bad_request(verifier: Node) -> None:
     for path in ("RuntimeService/CreateSession", "PlacementService/Plan"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await verifier.channel.unary_unary(f"/kakeya.v1.{path}")(b"\xff\xff\xff", timeout=10)
+            method: RawCall = verifier.channel.unary_unary(f"/kakeya.v1.{path}")
+            await method(b"\xff\xff\xff", timeout=10)
         refusal = calls.refused(caught.value)
         assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BAD_REQUEST")
 

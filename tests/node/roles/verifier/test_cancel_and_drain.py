@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Never
+from pathlib import Path
+from typing import Any, Never
 
 import grpc
 import grpc.aio
 import pytest
+from grpc.aio import UnaryStreamCall
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.errors import InvariantViolated
+from kakeya_fleet.engine.speculation.roster import Rival
+from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
+from kakeya_fleet.node.roles.verifier.pairing import Pairing
+from tests.node.conftest import next_message
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
 
@@ -20,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [index * 11 % 96 for index in range(30)]
 
 
-async def settled(client, session):
+async def settled(client: calls.Caller, session: str) -> runtime_pb2.SessionInfo:
     """The session's info once nothing runs in it."""
     while True:
         info = await client.info(session)
@@ -28,18 +34,20 @@ async def settled(client, session):
             return info
 
 
-def drafting(pairing):
+def drafting(pairing: Pairing) -> Rival | None:
     """The proposer that drafts for a session, None before its sources are open."""
     return pairing._roster.drafting if pairing._roster is not None else None
 
 
-def started(client, session, max_tokens=4000, **fields):
+def started(
+    client: calls.Caller, session: str, max_tokens: int = 4000, **fields: Any
+) -> UnaryStreamCall[runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse]:
     return client.stub.Generate(
         runtime_pb2.GenerateRequest(session_id=session, max_tokens=max_tokens, **fields), timeout=60
     )
 
 
-async def test_leaving_the_stream_stops_the_work_within_one_block(client) -> None:
+async def test_leaving_the_stream_stops_the_work_within_one_block(client: calls.Caller) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     call = started(client, session)
@@ -64,7 +72,7 @@ async def test_leaving_the_stream_stops_the_work_within_one_block(client) -> Non
     assert rest.token_ids == expected[committed:]
 
 
-async def test_a_waiting_generate_that_is_cancelled_does_nothing(client) -> None:
+async def test_a_waiting_generate_that_is_cancelled_does_nothing(client: calls.Caller) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first = started(client, session, 60)
@@ -79,7 +87,7 @@ async def test_a_waiting_generate_that_is_cancelled_does_nothing(client) -> None
 
 
 async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_computes_them(
-    client,
+    client: calls.Caller,
 ) -> None:
     tokens = [index * 13 % 96 for index in range(1500)]
     session = await client.open()
@@ -100,12 +108,12 @@ async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_comput
 
 
 async def test_a_broken_promise_ends_the_session_and_is_counted(
-    client, verifier, monkeypatch
+    client: calls.Caller, verifier: nodes.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
 
-    def broken(*_arguments) -> Never:
+    def broken(*_arguments: object) -> Never:
         raise InvariantViolated("the cache lost a token", invariant="history_cache_agreement")
 
     monkeypatch.setattr("kakeya_fleet.engine.invariants.check_agreement", broken)
@@ -123,11 +131,11 @@ async def test_a_broken_promise_ends_the_session_and_is_counted(
 
 
 async def test_an_unexpected_failure_is_internal_without_its_text(
-    client, verifier, monkeypatch
+    client: calls.Caller, verifier: nodes.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await client.open()
 
-    def broken(*_arguments, **_named) -> Never:
+    def broken(*_arguments: object, **_named: object) -> Never:
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr("kakeya_fleet.engine.sessions.session.Session.append", broken)
@@ -140,7 +148,9 @@ async def test_an_unexpected_failure_is_internal_without_its_text(
     assert verifier.metric("kakeya_rpc_errors_total", reason="INTERNAL_ERROR") == 1
 
 
-async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, checkpoint) -> None:
+async def test_draining_ends_generations_and_refuses_new_ones(
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
+) -> None:
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
     running = await client.open()
@@ -171,7 +181,9 @@ async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, che
     await node.stop()
 
 
-async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint) -> None:
+async def test_idle_sessions_are_really_evicted(
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
+) -> None:
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.3)
     node = await neighbourhood.start("brief", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -193,7 +205,7 @@ async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint) -> No
 
 
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
-    neighbourhood, checkpoint
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
     # Nodes of its own: streams and breakers of other tests' sessions are not counted.
     settings = replace(nodes.SETTINGS, rest_seconds=0.0)
@@ -218,7 +230,7 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
 
 
 async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
-    client, verifier, neighbourhood
+    client: calls.Caller, verifier: nodes.Node, neighbourhood: nodes.Neighbourhood
 ) -> None:
     servicer = liars.hanging()
     await neighbourhood.start_liar("waited-for", servicer)
@@ -226,7 +238,15 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     await client.append(session, PROMPT)
     call = started(client, session)
     pairing = verifier.roles.sessions.opened(session).pairing
-    await calls.until(lambda: drafting(pairing) and drafting(pairing).source._stream._waiting)
+
+    def waits() -> bool:
+        rival = drafting(pairing)
+        source = rival.source if rival is not None else None
+        return isinstance(source, RemoteDraftSource) and bool(
+            source._stream is not None and source._stream._waiting
+        )
+
+    await calls.until(waits)
     await client.close(session)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         while await call.read() is not grpc.aio.EOF:
@@ -237,7 +257,7 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     assert "waited-for" not in verifier.roles.verifier.open_breakers()
 
 
-async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client) -> None:
+async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client: calls.Caller) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first = started(client, session)
@@ -259,14 +279,20 @@ async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client) ->
 
 
 async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
-    client, verifier, proposer, neighbourhood, monkeypatch
+    client: calls.Caller,
+    verifier: nodes.Node,
+    proposer: nodes.Node,
+    neighbourhood: nodes.Neighbourhood,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The proposer has a new channel, and the old stream is slow to close."""
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await client.append(session, PROMPT)
     await client.generate(session, 10)
     pairing = verifier.roles.sessions.opened(session).pairing
-    source = drafting(pairing).source
+    rival = drafting(pairing)
+    assert rival is not None
+    source = rival.source
     closing, gate = asyncio.Event(), asyncio.Event()
     close = source.close
 
@@ -288,7 +314,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
 
 
 async def test_what_was_measured_counts_although_the_client_left_before_the_end(
-    neighbourhood, checkpoint
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
     node = await neighbourhood.start("left", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
@@ -297,7 +323,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     call = started(client, session)
     received = 0
     while received < 400:
-        received += len((await call.read()).tokens.token_ids)
+        received += len((await next_message(call)).tokens.token_ids)
     call.cancel()
     await settled(client, session)
     blocks = node.metric("kakeya_verify_seconds_count")

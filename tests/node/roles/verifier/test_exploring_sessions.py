@@ -6,24 +6,30 @@ from dataclasses import replace
 
 import pytest
 
+from kakeya.v1 import runtime_pb2
+from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
+from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 12
 
 
-async def opened(verifier, caller, *trials: Trial):
+async def opened(verifier: nodes.Node, caller: calls.Caller, *trials: Trial) -> tuple[str, Pairing]:
     """A session whose plan begins alone and tries `trials`; and its pairing."""
-    session = await caller.open(mode=0)
+    session = await caller.open(mode=runtime_pb2.SPECULATION_MODE_UNSPECIFIED)
     await caller.append(session, PROMPT)
     pairing = verifier.roles.sessions.opened(session).pairing
     pairing._plan = replace(pairing._plan, proposer=None, transport=None, trials=trials)
     return session, pairing
 
 
-async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch) -> None:
+async def test_a_plan_says_who_is_on_trial(
+    verifier: nodes.Node, proposer: nodes.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caller = calls.Caller(verifier.channel)
     there = Placement("proposer", "proposer", proposer.address, "ngram")
     session, pairing = await opened(verifier, caller, Trial(there, 1e9))
@@ -31,7 +37,8 @@ async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch) -> N
     before = (await caller.info(session)).plan
     assert (before.HasField("proposer"), before.exploring) == (False, False)
     assert [trial.proposer.model_id for trial in before.trials] == ["ngram"]
-    roster = await pairing.connect([])
+    roster = await pairing.connect(History())
+    assert roster is not None
     roster._contest = replace(roster._contest, trial=0, is_warm=True)
     during = (await caller.info(session)).plan
     assert (during.proposer.node_id, during.exploring) == ("proposer", True)
@@ -44,7 +51,7 @@ async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch) -> N
 
 
 async def test_one_that_left_before_its_trial_costs_nothing_but_is_told(
-    verifier, proposer, monkeypatch
+    verifier: nodes.Node, proposer: nodes.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = calls.Caller(verifier.channel)
     gone = Placement("proposer", "proposer", proposer.address, "no-such-model")

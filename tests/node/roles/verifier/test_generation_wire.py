@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.speculation.generation_report import Committed
 from kakeya_fleet.node.roles.verifier.report_wire import committed_to_wire
-from kakeya_fleet.node.roles.verifier.runtime_wire import generation_spec_from_wire
+from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec, generation_spec_from_wire
 
 INFO = VerifierInfo(
     model_id="m",
@@ -29,7 +30,7 @@ INFO = VerifierInfo(
 )
 
 
-def spec_of(**fields):
+def spec_of(**fields: Any) -> GenerationSpec:
     request = runtime_pb2.GenerateRequest(max_tokens=1, **fields)
     return generation_spec_from_wire(request, lambda count: b"\1" * count)
 
@@ -60,7 +61,7 @@ def test_every_field_arrives() -> None:
 
 
 @pytest.mark.parametrize("penalty", [1 / 64, 64.0])
-def test_the_ends_of_the_penaltys_range_survive_the_wires_precision(penalty) -> None:
+def test_the_ends_of_the_penaltys_range_survive_the_wires_precision(penalty: float) -> None:
     assert spec_of(repetition_penalty=penalty).sampling.repetition_penalty == penalty
 
 
@@ -72,7 +73,7 @@ def test_the_ends_of_the_penaltys_range_survive_the_wires_precision(penalty) -> 
         {"stop_token_ids": [3, 10]},
     ],
 )
-def test_what_does_not_fit_the_model_is_named(fields) -> None:
+def test_what_does_not_fit_the_model_is_named(fields: dict[str, object]) -> None:
     with pytest.raises(BadParameters) as caught:
         spec_of(**fields).check_for_model(INFO)
     assert caught.value.metadata["field"] in fields

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from kakeya_fleet.node.roles.settings import RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -25,30 +26,30 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around() -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[nodes.Neighbourhood]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, checkpoint: Path) -> Any:
-    settings = nodes.RoleSettings(
+async def verifier_node(around: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
+    settings = RoleSettings(
         kv_budget_bytes=64 << 20, restorers=RestorerSettings(deadline=1.0, rebuild=0.5)
     )
     return await around.start("verifier", f"verifier={checkpoint}", settings=settings)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def archive(around: Any) -> Any:
+async def archive(around: nodes.Neighbourhood) -> nodes.Node:
     return await around.start("archive", "archive=64MiB")
 
 
 @pytest.fixture
-def caller(verifier_node: Any, archive: Any) -> Any:
+def caller(verifier_node: nodes.Node, archive: nodes.Node) -> calls.Caller:
     return calls.Caller(verifier_node.channel)
 
 
-async def opened(caller: Any, **fields: Any) -> Any:
+async def opened(caller: calls.Caller, **fields: Any) -> Any:
     fields.setdefault("model_id", "random")
     request = runtime_pb2.CreateSessionRequest(
         window_tokens=32,
@@ -71,7 +72,7 @@ def choice_of(plan: Any) -> str:
 
 
 async def test_a_session_that_does_not_say_is_restored_and_its_forks_too(
-    caller: Any, verifier_node: Any
+    caller: calls.Caller, verifier_node: nodes.Node
 ) -> None:
     session = await opened(caller, initial_token_ids=PROMPT)
     assert session.kv_strategy == session.plan.kv_strategy == RESTORED
@@ -97,7 +98,7 @@ async def test_a_session_that_does_not_say_is_restored_and_its_forks_too(
 
 
 async def test_without_an_archive_sink_and_window_are_kept_and_the_same_request_id_stays_with_it(
-    caller: Any, verifier_node: Any, around: Any
+    caller: calls.Caller, verifier_node: nodes.Node, around: nodes.Neighbourhood
 ) -> None:
     around.directory.set_liveness("archive", Liveness.SUSPECT)
     session = await opened(caller, request_id="before", initial_token_ids=PROMPT)
@@ -116,7 +117,7 @@ async def test_without_an_archive_sink_and_window_are_kept_and_the_same_request_
 
 
 async def test_an_archive_that_is_gone_by_then_costs_no_session_that_did_not_ask_for_it(
-    caller: Any, around: Any
+    caller: calls.Caller, around: nodes.Neighbourhood
 ) -> None:
     """Nobody has noticed yet that its node is dead."""
     frozen = await around.start("gone", "archive=64MiB")
@@ -136,7 +137,7 @@ async def test_an_archive_that_is_gone_by_then_costs_no_session_that_did_not_ask
 
 
 async def test_an_archive_that_is_lost_while_the_first_tokens_are_computed_leaves_no_session(
-    caller: Any, verifier_node: Any, monkeypatch: pytest.MonkeyPatch
+    caller: calls.Caller, verifier_node: nodes.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusing(*_arguments: Any) -> None:
         raise RestorerRefused("these numbers it takes from nobody")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -14,24 +17,24 @@ PROMPT = [index * 11 % 96 for index in range(30)]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def node(neighbourhood, checkpoint):
+async def node(neighbourhood: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
     """A node that serves both roles itself."""
     return await neighbourhood.start("both", f"verifier={checkpoint}", "proposer=ngram")
 
 
 @pytest.fixture
-def client(node):
+def client(node: nodes.Node) -> calls.Caller:
     return calls.Caller(node.channel)
 
 
-async def speculating(client, calls):
+async def speculating(client: calls.Caller) -> str:
     """A session that drafts with the node's own proposer."""
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="both")
     await client.append(session, PROMPT)
     return session
 
 
-async def test_a_whole_life_is_counted_once(node, client) -> None:
+async def test_a_whole_life_is_counted_once(node: nodes.Node, client: calls.Caller) -> None:
     names = {
         "opened": "kakeya_sessions_opened_total",
         "prefilled": "kakeya_tokens_prefilled_total",
@@ -63,7 +66,7 @@ async def test_a_whole_life_is_counted_once(node, client) -> None:
     ended = node.metric("kakeya_generations_total", end="max_tokens")
     closed = node.metric("kakeya_sessions_total", outcome="closed")
 
-    session = await speculating(client, calls)
+    session = await speculating(client)
     assert node.metric("kakeya_sessions_active") == 1
     assert node.metric("kakeya_history_tokens") == len(PROMPT)
     assert node.metric("kakeya_kv_bytes") > 0
@@ -100,7 +103,9 @@ async def test_a_whole_life_is_counted_once(node, client) -> None:
     assert node.metric("kakeya_history_tokens") == 0
 
 
-async def test_a_generation_that_is_left_is_told_apart(node, client) -> None:
+async def test_a_generation_that_is_left_is_told_apart(
+    node: nodes.Node, client: calls.Caller
+) -> None:
     left = node.metric("kakeya_generations_total", end="left")
     session = await client.open()
     await client.append(session, PROMPT)
@@ -115,7 +120,9 @@ async def test_a_generation_that_is_left_is_told_apart(node, client) -> None:
     await client.close(session)
 
 
-async def test_sessions_that_end_with_their_node_were_drained(neighbourhood, checkpoint) -> None:
+async def test_sessions_that_end_with_their_node_were_drained(
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
+) -> None:
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     await calls.Caller(node.channel).open()
     await node.stop()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -10,6 +13,7 @@ import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 from tests.support.neighbourhood import Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,7 +23,7 @@ PROMPT = [index * 11 % 96 for index in range(150)]
 LONG = [index * 13 % 96 for index in range(4000)]
 
 
-def request(token_ids, **fields):
+def request(token_ids: Sequence[int], **fields: Any) -> runtime_pb2.CreateSessionRequest:
     return runtime_pb2.CreateSessionRequest(
         model_id="random",
         kv_strategy=SINK_WINDOW,
@@ -30,21 +34,23 @@ def request(token_ids, **fields):
     )
 
 
-async def opened(client, token_ids, **fields):
+async def opened(
+    client: calls.Caller, token_ids: Sequence[int], **fields: Any
+) -> runtime_pb2.CreateSessionResponse:
     return await client.stub.CreateSession(request(token_ids, **fields), timeout=60)
 
 
-async def open_sessions(client):
+async def open_sessions(client: calls.Caller) -> Sequence[runtime_pb2.SessionInfo]:
     return (await client.stub.ListSessions(runtime_pb2.ListSessionsRequest())).sessions
 
 
 @pytest.fixture
-def alone(verifier):
+def alone(verifier: nodes.Node) -> int:
     """How many sessions of other tests are still there."""
     return len(verifier.roles.sessions)
 
 
-async def test_the_first_tokens_are_the_history_and_computed(client) -> None:
+async def test_the_first_tokens_are_the_history_and_computed(client: calls.Caller) -> None:
     response = await opened(client, PROMPT)
     assert response.history_length == len(PROMPT)
     assert response.prefill_seconds > 0
@@ -64,7 +70,7 @@ async def test_the_first_tokens_are_the_history_and_computed(client) -> None:
     await client.close(response.session_id)
 
 
-async def test_the_same_request_id_appends_once(client) -> None:
+async def test_the_same_request_id_appends_once(client: calls.Caller) -> None:
     """Together, and again later, when the session has gone on."""
     many = await asyncio.gather(*(opened(client, PROMPT, request_id="first") for _ in range(5)))
     assert len({each.session_id for each in many}) == 1
@@ -99,7 +105,7 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
 
 
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
-    client, verifier, alone
+    client: calls.Caller, verifier: nodes.Node, alone: int
 ) -> None:
     sessions = verifier.roles.sessions
     first = client.stub.CreateSession(request(LONG, request_id="left"), timeout=60)
@@ -118,7 +124,9 @@ async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whol
     assert len(sessions) == alone
 
 
-async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint) -> None:
+async def test_draining_ends_an_opening_by_name(
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
+) -> None:
     node = await neighbourhood.start("opening", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     opening = asyncio.create_task(client.refusal("CreateSession", request(LONG)))

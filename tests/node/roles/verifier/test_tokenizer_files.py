@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,6 +14,7 @@ from kakeya.text import TextCodec
 from kakeya.tokenizer_cache import AnnouncedFile, AnnouncedTokenizer
 from kakeya.tokenizer_folder import TOKENIZER_FILES, read_files
 from kakeya_fleet.engine.models.digests import tokenizer_digest
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.tokenizer_files import CHUNK_BYTES, tokenizer_messages
 from kakeya_fleet.node.rpc.refusals import TokenizerNotFound
 
@@ -19,7 +22,7 @@ TINY = Path(__file__).parents[4] / "engine" / "shipped" / "tiny"
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     """A model's folder: the tokenizer, and what is nobody's business."""
     path = tmp_path / "model"
     path.mkdir()
@@ -31,15 +34,14 @@ def folder(tmp_path):
     return path
 
 
-def served(source, digest=None):
+def served(source: Path | str, digest: str = "") -> ServedVerifier:
     """What of a served verifier matters here."""
     digest = digest or tokenizer_digest(Path(source))
-    return SimpleNamespace(
-        source=str(source), offer=SimpleNamespace(model_id="toy", tokenizer_digest=digest)
-    )
+    offer = SimpleNamespace(model_id="toy", tokenizer_digest=digest)
+    return cast("ServedVerifier", SimpleNamespace(source=str(source), offer=offer))
 
 
-async def sent(verifier):
+async def sent(verifier: ServedVerifier) -> dict[str, bytes]:
     """The files as a client takes them."""
     messages = [message async for message in tokenizer_messages(verifier)]
     header = messages[0].header
@@ -50,7 +52,7 @@ async def sent(verifier):
     return announced.split(b"".join(message.chunk for message in messages[1:]))
 
 
-async def test_the_files_of_the_contract_leave_and_no_others(folder) -> None:
+async def test_the_files_of_the_contract_leave_and_no_others(folder: Path) -> None:
     files = await sent(served(folder))
     assert files == {name: (TINY / name).read_bytes() for name in files}
     assert list(files) == [name for name in TOKENIZER_FILES if (TINY / name).is_file()]
@@ -58,7 +60,7 @@ async def test_the_files_of_the_contract_leave_and_no_others(folder) -> None:
     assert codec.encode("hello") == TextCodec.from_folder(TINY).encode("hello")
 
 
-async def test_a_large_file_travels_in_chunks_and_an_empty_one_in_none(folder) -> None:
+async def test_a_large_file_travels_in_chunks_and_an_empty_one_in_none(folder: Path) -> None:
     (folder / "config.json").write_bytes(b'{"a": 1}' + b" " * (3 * CHUNK_BYTES))
     (folder / "chat_template.jinja").write_bytes(b"")
     files = await sent(served(folder))
@@ -66,11 +68,15 @@ async def test_a_large_file_travels_in_chunks_and_an_empty_one_in_none(folder) -
     assert files["chat_template.jinja"] == b""
 
 
-async def test_links_into_the_hubs_cache_are_followed(folder, tmp_path) -> None:
-    snapshot = tmp_path / "snapshot"
-    snapshot.mkdir()
+def linked_into(snapshot: Path, folder: Path) -> None:
     for path in folder.iterdir():
         (snapshot / path.name).symlink_to(path)
+
+
+async def test_links_into_the_hubs_cache_are_followed(folder: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    linked_into(snapshot, folder)
     assert await sent(served(snapshot)) == await sent(served(folder))
 
 
@@ -78,15 +84,15 @@ async def test_a_shipped_model_is_found_by_its_name() -> None:
     assert await sent(served("tiny", tokenizer_digest(TINY)))
 
 
-def without_tokenizer(folder) -> None:
+def without_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def another_tokenizer(folder) -> None:
+def another_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_bytes(b"{}")
 
 
-def too_large(folder) -> None:
+def too_large(folder: Path) -> None:
     with (folder / "special_tokens_map.json").open("wb") as file:
         file.truncate(64 * 1024 * 1024)
 
@@ -100,7 +106,9 @@ def too_large(folder) -> None:
         (shutil.rmtree, "is not to be had here"),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_by_name(folder, spoil, words) -> None:
+async def test_what_cannot_be_sent_is_refused_by_name(
+    folder: Path, spoil: Callable[[Path], object], words: str
+) -> None:
     verifier = served(folder)
     spoil(folder)
     with pytest.raises(TokenizerNotFound, match=words) as caught:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
-from kakeya_fleet.node.watch.event_log import EventKind, Severity
+from kakeya_fleet.node.watch.event_log import EventKind, NodeEvent, Severity
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -16,16 +19,16 @@ SEEN = [index * 11 % 96 for index in range(SINK + WINDOW)]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def node(neighbourhood, checkpoint):
+async def node(neighbourhood: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
     return await neighbourhood.start("forgetful", f"verifier={checkpoint}")
 
 
 @pytest.fixture
-def client(node):
+def client(node: nodes.Node) -> calls.Caller:
     return calls.Caller(node.channel)
 
 
-def told(node, session):
+def told(node: nodes.Node, session: str) -> list[NodeEvent]:
     return [
         event
         for event in node.activity.events.latest
@@ -33,14 +36,16 @@ def told(node, session):
     ]
 
 
-def counted(node):
+def counted(node: nodes.Node) -> tuple[float, float]:
     return (
         node.metric("kakeya_truncated_sessions_total"),
         node.metric("kakeya_forgotten_tokens_total"),
     )
 
 
-async def test_the_first_forgotten_position_is_told_once_and_all_are_counted(node, client) -> None:
+async def test_the_first_forgotten_position_is_told_once_and_all_are_counted(
+    node: nodes.Node, client: calls.Caller
+) -> None:
     session = await client.open(sink=SINK, window=WINDOW, client_label="notes")
     sessions, tokens = counted(node)
     await client.append(session, SEEN)

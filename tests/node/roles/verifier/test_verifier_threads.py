@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 import torch
 
 from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
+from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, load_served_verifier
 
@@ -24,17 +28,17 @@ class FakeThreads:
 
 
 @pytest.fixture
-def threads(monkeypatch):
+def threads(monkeypatch: pytest.MonkeyPatch) -> FakeThreads:
     given = FakeThreads()
     monkeypatch.setattr(verifier_loading, "threads_of", lambda _: given)
     return given
 
 
-def admitted(clock) -> Admission:
+def admitted(clock: Callable[[], float]) -> Admission:
     return Admission(SessionRegistry(clock=clock, ids=str), 1 << 24, clock)
 
 
-async def load(checkpoint) -> list[dict]:
+async def load(checkpoint: Path) -> list[MutableMapping[str, Any]]:
     seconds = iter(range(10**9))
     admission = admitted(lambda: next(seconds) / 1000)
     with structlog.testing.capture_logs() as log:
@@ -46,7 +50,7 @@ async def load(checkpoint) -> list[dict]:
 
 
 async def test_steps_that_take_as_long_with_one_are_given_one(
-    checkpoint, threads, monkeypatch
+    checkpoint: Path, threads: FakeThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     (told,) = await load(checkpoint)
@@ -66,17 +70,16 @@ async def test_what_a_person_set_stays_and_a_back_end_without_a_say_is_left_alon
 
 
 async def test_exactness_is_checked_and_told_with_the_threads_that_serve(
-    checkpoint, monkeypatch
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    checked = []
-    settle = verifier_loading.settle
+    checked: list[int] = []
 
-    def chosen(_verifier, threads, _clock):
+    def chosen(_verifier: object, threads: TorchThreads, _clock: object) -> int:
         threads.use(3)
         return threads.count
 
-    def settled(verifier):
+    def settled(verifier: Verifier) -> Exactness:
         checked.append(verifier.thread_count)
         return settle(verifier)
 

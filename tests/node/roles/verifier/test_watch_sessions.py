@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Self
 
 import grpc
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.node.roles.settings import SessionWatchSettings
 from kakeya_fleet.node.roles.verifier.session_watch import SESSION_QUEUE
+from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -19,45 +23,58 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [index * 7 % 96 for index in range(40)]
 
 
+Condition = Callable[[wire.SessionActivity], bool]
+
+
 class Watch:
     """One watch, and what it told."""
 
-    def __init__(self, client, block_count: int = 0) -> None:
+    def __init__(self, client: calls.Caller, block_count: int = 0) -> None:
         request = wire.WatchSessionsRequest(block_count=block_count)
         self._call = client.stub.WatchSessions(request)
 
-    async def __aenter__(self):
-        first = await self._call.read()
+    async def __aenter__(self) -> Self:
+        first = await next_message(self._call)
         assert first.WhichOneof("kind") == "snapshot"
         self.snapshot = {each.session.session_id: each for each in first.snapshot.sessions}
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, *_: object) -> None:
         self._call.cancel()
 
-    async def until(self, session_id, condition, seconds=30.0):
-        """Messages about the session up to the first that fulfils the condition."""
-        told = []
+    async def until(
+        self, session_id: str, condition: Condition, seconds: float = 30.0
+    ) -> list[wire.SessionActivity]:
+        """What is told of the session up to the first that fulfils the condition."""
+        told: list[wire.SessionActivity] = []
         async with asyncio.timeout(seconds):
             while True:
-                message = await self._call.read()
-                kind = message.WhichOneof("kind")
-                body = getattr(message, kind)
-                about = body.session_id if kind == "ended" else body.session.session_id
-                if about != session_id:
-                    continue
-                told.append(body)
-                if condition(body):
-                    return told
+                message = await next_message(self._call)
+                if message.WhichOneof("kind") == "ended":
+                    assert message.ended.session_id != session_id, "the session ended"
+                elif message.changed.session.session_id == session_id:
+                    told.append(message.changed)
+                    if condition(message.changed):
+                        return told
+
+    async def until_ended(self, session_id: str, seconds: float = 30.0) -> wire.EndedSession:
+        """How the session ended."""
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await next_message(self._call)
+                if message.ended.session_id == session_id:
+                    return message.ended
 
 
-def finished(body) -> bool:
+def finished(body: wire.SessionActivity) -> bool:
     return body.stop_reason != wire.STOP_REASON_UNSPECIFIED and (
         body.session.state == wire.SESSION_STATE_IDLE
     )
 
 
-async def test_a_generation_is_told_block_by_block(client, proposer) -> None:
+async def test_a_generation_is_told_block_by_block(
+    client: calls.Caller, proposer: nodes.Node
+) -> None:
     async with Watch(client) as watch:
         session = await client.open(
             mode=wire.SPECULATION_MODE_FIXED,
@@ -94,18 +111,18 @@ async def test_a_generation_is_told_block_by_block(client, proposer) -> None:
         told = await watch.until(session, lambda body: body.generated_token_count == 50)
         assert {block.generation_number for body in told for block in body.blocks} <= {2}
         await client.close(session)
-        (*_, end) = await watch.until(session, lambda body: isinstance(body, wire.EndedSession))
+        end = await watch.until_ended(session)
         assert end.outcome == wire.SESSION_OUTCOME_CLOSED
 
 
 async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_turn(
-    neighbourhood, checkpoint
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
     settings = replace(nodes.SETTINGS, watch=SessionWatchSettings(least_seconds=0.0))
     node = await neighbourhood.start("at-once", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
 
-    def rests_at(length):
+    def rests_at(length: int) -> Condition:
         return lambda body: (
             body.session.history_length == length and body.session.state == wire.SESSION_STATE_IDLE
         )
@@ -120,7 +137,9 @@ async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_tu
         await client.close(session)
 
 
-async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(client) -> None:
+async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(
+    client: calls.Caller,
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     await client.generate(session, 30)
@@ -139,7 +158,9 @@ async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(clien
     await client.close(session)
 
 
-async def test_a_client_that_leaves_and_an_eviction_are_told(client, verifier) -> None:
+async def test_a_client_that_leaves_and_an_eviction_are_told(
+    client: calls.Caller, verifier: nodes.Node
+) -> None:
     async with Watch(client) as watch:
         session = await client.open()
         await client.append(session, PROMPT)
@@ -156,11 +177,11 @@ async def test_a_client_that_leaves_and_an_eviction_are_told(client, verifier) -
         )
         assert left[-1].stop_reason == wire.STOP_REASON_UNSPECIFIED
         verifier.roles.sessions.sweep(float("inf"))
-        (*_, end) = await watch.until(session, lambda body: isinstance(body, wire.EndedSession))
+        end = await watch.until_ended(session)
         assert end.outcome == wire.SESSION_OUTCOME_EVICTED
 
 
-async def test_no_session_is_told_of_more_than_ten_times_a_second(client) -> None:
+async def test_no_session_is_told_of_more_than_ten_times_a_second(client: calls.Caller) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     loop = asyncio.get_running_loop()
@@ -174,18 +195,18 @@ async def test_no_session_is_told_of_more_than_ten_times_a_second(client) -> Non
     await client.close(session)
 
 
-async def test_too_many_blocks_are_refused(client) -> None:
+async def test_too_many_blocks_are_refused(client: calls.Caller) -> None:
     told = await client.refusal("WatchSessions", wire.WatchSessionsRequest(block_count=257))
     assert (told.code, told.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
 
 
-async def test_a_node_without_a_verifier_has_no_sessions(proposer) -> None:
+async def test_a_node_without_a_verifier_has_no_sessions(proposer: nodes.Node) -> None:
     async with Watch(calls.Caller(proposer.channel)) as watch:
         assert watch.snapshot == {}
 
 
 async def test_leaving_tells_the_sessions_as_drained_and_a_slow_watcher_is_dropped(
-    neighbourhood, checkpoint
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     caller = calls.Caller(node.channel)
@@ -200,5 +221,6 @@ async def test_leaving_tells_the_sessions_as_drained_and_a_slow_watcher_is_dropp
         assert set(watching.snapshot) == {session}
         await node.roles.drain(0.1)
         watch.close()
-        (end,) = await watching.until(session, lambda _: True)
+        end = (await next_message(watching._call)).ended
+        assert end.session_id == session
         assert end.outcome == wire.SESSION_OUTCOME_DRAINED

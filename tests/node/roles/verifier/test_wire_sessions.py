@@ -9,13 +9,14 @@ import pytest
 
 from kakeya.v1 import runtime_pb2
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 7 % 96 for index in range(40)]
 
 
-async def test_a_stream_ends_with_done_and_continues_the_history(client) -> None:
+async def test_a_stream_ends_with_done_and_continues_the_history(client: calls.Caller) -> None:
     session = await client.open()
     assert await client.append(session, PROMPT) == len(PROMPT)
     first = await client.generate(session, 20)
@@ -29,7 +30,7 @@ async def test_a_stream_ends_with_done_and_continues_the_history(client) -> None
     assert at_once.token_ids == first.token_ids + second.token_ids
 
 
-async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client) -> None:
+async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client: calls.Caller) -> None:
     first = await client.open()
     await client.append(first, PROMPT)
     drawn = await client.generate(first, 30, temperature=1.0)
@@ -45,7 +46,9 @@ async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client) -> N
     assert (await client.generate(other, 30, temperature=1.0)).done.seed != drawn.done.seed
 
 
-async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier) -> None:
+async def test_a_session_that_waits_to_be_forked_is_not_evicted(
+    client: calls.Caller, verifier: nodes.Node
+) -> None:
     sessions, lifecycle = verifier.roles.sessions, verifier.roles.verifier._lifecycle
     served = verifier.roles.verifiers["random"]
     session = await client.open()
@@ -63,7 +66,7 @@ async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier
     await client.close(session)
 
 
-async def test_a_fork_shares_the_prefix_and_nothing_else(client) -> None:
+async def test_a_fork_shares_the_prefix_and_nothing_else(client: calls.Caller) -> None:
     origin = await client.open()
     await client.append(origin, PROMPT)
     expected = (await client.generate(origin, 20)).token_ids
@@ -78,7 +81,9 @@ async def test_a_fork_shares_the_prefix_and_nothing_else(client) -> None:
     assert (await client.info(response.session_id)).history_length == len(PROMPT) + 22
 
 
-async def test_a_list_pages_through_all_sessions_once(client, verifier) -> None:
+async def test_a_list_pages_through_all_sessions_once(
+    client: calls.Caller, verifier: nodes.Node
+) -> None:
     created = [await client.open(client_label=f"page {index}") for index in range(7)]
     seen: list[str] = []
     token = ""
@@ -98,7 +103,7 @@ async def test_a_list_pages_through_all_sessions_once(client, verifier) -> None:
     assert [session for session in seen if session in created] == created
 
 
-async def test_info_measures_memory_and_names_the_plan(client) -> None:
+async def test_info_measures_memory_and_names_the_plan(client: calls.Caller) -> None:
     session = await client.open(window=64, client_label="me")
     before = await client.info(session)
     await client.append(session, [index % 96 for index in range(1000)])
@@ -113,7 +118,7 @@ async def test_info_measures_memory_and_names_the_plan(client) -> None:
     assert after.ttl_seconds > after.idle_seconds >= 0
 
 
-async def test_a_second_generate_waits_for_the_first(client) -> None:
+async def test_a_second_generate_waits_for_the_first(client: calls.Caller) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first, second = await asyncio.gather(client.generate(session, 30), client.generate(session, 30))
