@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.links.features.feature_sender import FeatureStream
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,11 +29,18 @@ TOKENS = 60
 SAMPLED = {"temperature": 0.9, "seed": 21}
 FEATURES = runtime_pb2.DROP_REASON_FEATURES
 send = FeatureStream.send
+# What drafts are worth is tried here, not how late one may be on a busy machine.
+PATIENT = replace(nodes.SETTINGS, draft_deadline_seconds=20.0)
 
 
 @pytest.fixture(scope="module")
 def drafter(checkpoint, random_drafter):
     return random_drafter(checkpoint, "drafter")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def verifier(neighbourhood: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
+    return await neighbourhood.start("verifier", f"verifier={checkpoint}", settings=PATIENT)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -98,7 +107,8 @@ async def test_each_vector_travels_once_and_a_closed_session_leaves_no_link(
 async def test_a_proposer_in_the_same_process_drafts_too(
     neighbourhood, checkpoint, drafter
 ) -> None:
-    node = await neighbourhood.start("both", f"verifier={checkpoint}", f"proposer={drafter}")
+    roles = (f"verifier={checkpoint}", f"proposer={drafter}")
+    node = await neighbourhood.start("both", *roles, settings=PATIENT)
     client = calls.Caller(node.channel)
     wanted = await client.open()
     await client.append(wanted, PROMPT)
