@@ -93,3 +93,15 @@ class CloneYields(NodeError):
     """Another process announces this node's identity, and it is the one that stays."""
 
     reason = "CLONE_YIELDS"
+
+
+class BadGroup(NodeError):
+    """The hostfile cannot be used on this node, or for these roles."""
+
+    reason = "BAD_GROUP"
+
+
+class GroupNotStarted(NodeError):
+    """The ranks did not come, or one of them ended before all were ready."""
+
+    reason = "GROUP_NOT_STARTED"

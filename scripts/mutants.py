@@ -374,10 +374,17 @@ MUTANTS = (
     ),
     Mutant(
         "a suspect buried before its time",
-        "fleet/membership/membership.py",
-        "if now - suspicion.since >= seconds:",
-        "if now - suspicion.since >= seconds / 4:",
+        "fleet/membership/detection.py",
+        "if suspicion.is_own and now - suspicion.since >= seconds:",
+        "if suspicion.is_own and now - suspicion.since >= seconds / 4:",
         ("tests/fleet/test_membership.py",),
+    ),
+    Mutant(
+        "a node buried because others say so",
+        "fleet/membership/registry.py",
+        "return Liveness.SUSPECT if liveness is Liveness.DEAD else liveness",
+        "return liveness",
+        ("tests/fleet/test_registry.py",),
     ),
     # ---- Nobody stops a node
     Mutant(

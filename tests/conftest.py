@@ -85,14 +85,21 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
     made: dict[str, Path] = {}
 
     def make(
-        target_folder: Path, name: str = "drafter", *, seed: int = 0, **config: object
+        target_folder: Path,
+        name: str = "drafter",
+        *,
+        seed: int = 0,
+        manifest: bool = True,
+        **config: object,
     ) -> Path:
-        key = repr((target_folder, name, seed, sorted(config.items(), key=str)))
+        key = repr((target_folder, name, seed, manifest, sorted(config.items(), key=str)))
         if key not in made:
             from scripts.train import tiny_dflash  # noqa: PLC0415
 
             folder = tmp_path_factory.mktemp("drafter") / name
-            made[key] = tiny_dflash.write_random_dflash(folder, target_folder, seed, **config)
+            made[key] = tiny_dflash.write_random_dflash(
+                folder, target_folder, seed, manifest=manifest, **config
+            )
         return made[key]
 
     return make

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
 from kakeya_fleet.engine.backends.families import FULL, RECURRENT, SLIDING, Family
-from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.models.json_object import Entries, read_json_object
 
-Entries = dict[str, object]
 """Of a `config.json`."""
 Problems = Iterator[tuple[str, dict[str, str]]]
 """What would run, but not as the model means it, each with an error's metadata."""
@@ -104,7 +103,7 @@ def read_architecture(
     folder is never run. Raises `ArchitectureUnsupported`, `ModelNotFound` without a
     config, `ModelUnusable` for a broken one.
     """
-    entries = _entries(folder / "config.json")
+    entries = read_json_object(folder / "config.json")
     family = _family(entries, families)
     if entries.get("model_type") != family.model_type:
         raise ArchitectureUnsupported(
@@ -129,19 +128,6 @@ def read_architecture(
             **metadata,
         )
     return architecture
-
-
-def _entries(path: Path) -> Entries:
-    """The JSON object in `path`."""
-    try:
-        entries = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelNotFound(f"there is no {path}", path=str(path)) from error
-    except (OSError, ValueError) as error:
-        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
-    if not isinstance(entries, dict):
-        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
-    return cast(Entries, entries)
 
 
 def _family(entries: Entries, families: Mapping[str, Family]) -> Family:

@@ -85,7 +85,11 @@ def check_tensors(
         if stored[name].dtype not in (PACKED_TYPES if name in packed else FLOAT_TYPES)
     )
     problems = {"missing": missing, "unexpected": unexpected, "wrong shape": shapes}
-    problems["not floating point"] = types
+    refuse(folder, problems | {"not floating point": types})
+
+
+def refuse(folder: Path, problems: Mapping[str, list[str]]) -> None:
+    """Raises `WeightsMismatch` if there are any names in `problems`."""
     found = {problem: names for problem, names in problems.items() if names}
     if found:
         text = "; ".join(f"{problem}: {listed(names)}" for problem, names in found.items())

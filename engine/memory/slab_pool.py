@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.memory.allocation import told_as_shortage
 
 Payload = TypeVar("Payload")
 
@@ -67,6 +68,8 @@ class SlabPool(Generic[Payload]):
         self._reserved_bytes = 0
         self._spares: dict[Hashable, list[Slab[Payload]]] = {}
         self._spare_bytes = 0
+        # How many of each kind's spares, the oldest, nobody took since the last `trim`.
+        self._untouched: dict[Hashable, int] = {}
         self.on_full: Callable[[int], None] | None = None
         """Gives back what others hold until so many bytes are free, or raises `OutOfKvMemory`."""
 
@@ -128,7 +131,8 @@ class SlabPool(Generic[Payload]):
     def take(self, kind: Hashable, nbytes: int, make: Callable[[], Payload]) -> Slab[Payload]:
         """A clean slab of `nbytes`; equal kinds are interchangeable.
 
-        Raises `OutOfKvMemory`, and what `make` raises, with nothing taken.
+        Raises `OutOfKvMemory`, also where the machine has less than the budget, and what
+        else `make` raises, with nothing taken.
         """
         with self._lock:
             self._claim(nbytes)
@@ -137,7 +141,8 @@ class SlabPool(Generic[Payload]):
         if spare is not None:
             return self._cleaned(spare)
         try:
-            return Slab(make(), kind, nbytes)
+            with told_as_shortage():
+                return Slab(make(), kind, nbytes)
         except BaseException:
             with self._lock:
                 self._held_bytes -= nbytes
@@ -197,7 +202,8 @@ class SlabPool(Generic[Payload]):
     ) -> Slab[Payload]:
         """A copy that is counted already, in `spare` or a new slab; its taker leaves `slab`."""
         try:
-            fresh = self._cleaned(spare) if spare else Slab(make(), slab.kind, slab.nbytes)
+            with told_as_shortage():
+                fresh = self._cleaned(spare) if spare else Slab(make(), slab.kind, slab.nbytes)
         except BaseException:
             with self._lock:
                 self._held_bytes -= slab.nbytes
@@ -228,6 +234,18 @@ class SlabPool(Generic[Payload]):
                 self._spare_bytes += slab.nbytes
                 self._drop_spares()
 
+    def trim(self) -> int:
+        """Drops the spares that nobody took since the last call; their bytes."""
+        with self._lock:
+            before = self._spare_bytes
+            for kind, count in self._untouched.items():
+                spares = self._spares.get(kind, [])
+                self._spare_bytes -= sum(spare.nbytes for spare in spares[:count])
+                del spares[:count]
+            self._spares = {kind: spares for kind, spares in self._spares.items() if spares}
+            self._untouched = {kind: len(spares) for kind, spares in self._spares.items()}
+            return before - self._spare_bytes
+
     def freed_by(self, slab: Slab[Payload], *, promised: bool = False) -> int:
         """Bytes that count no more once a holder gives `slab` back, as with `give_back`."""
         with self._lock:
@@ -245,6 +263,7 @@ class SlabPool(Generic[Payload]):
             return None
         spare = spares.pop()
         self._spare_bytes -= spare.nbytes
+        self._untouched[kind] = min(self._untouched.get(kind, 0), len(spares))
         return spare
 
     def _cleaned(self, spare: Slab[Payload]) -> Slab[Payload]:
@@ -274,5 +293,7 @@ class SlabPool(Generic[Payload]):
             spares = self._spares[kind]
             while spares and self._spare_bytes > room:
                 self._spare_bytes -= spares.pop().nbytes
+            if kind in self._untouched:
+                self._untouched[kind] = min(self._untouched[kind], len(spares))
             if not spares:
                 del self._spares[kind]

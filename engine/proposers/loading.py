@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from kakeya_fleet.engine.backends import (
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.proposer_info import DFLASH, MASKED_DIFFUSION
 from kakeya_fleet.engine.errors import ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.models.json_object import read_json_object
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here, resolve
 from kakeya_fleet.engine.proposers import ngram
 from kakeya_fleet.engine.proposers.manifest import check_trained_for, read_trained_target
@@ -103,13 +103,7 @@ def proposer_kind(folder: Path) -> str:
     Whatever is marked as a DFlash drafter is held to be one, so that none is
     loaded as the language model that its `model_type` says.
     """
-    path = folder / "config.json"
-    try:
-        entries = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
-    if not isinstance(entries, dict):
-        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
+    entries = read_json_object(folder / "config.json")
     names = entries.get("architectures")
     named = isinstance(names, list) and any("dflash" in str(name).lower() for name in names)
     return (

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
+from kakeya_fleet.engine.memory.allocation import told_as_shortage
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.step import Step
@@ -183,7 +184,8 @@ def _forwarded(running: Sequence[tuple[Turn[Any], int]], feeds: Sequence[Feed]) 
     """Runs one forward and tells each turn what came of it."""
     verifier = running[0][0].session.verifier
     try:
-        outputs = verifier.forward_batch(feeds)
+        with told_as_shortage():
+            outputs = verifier.forward_batch(feeds)
         if len(outputs) != len(feeds):
             raise ValueError(f"a forward of {len(feeds)} feeds has {len(outputs)} outputs")
     except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn

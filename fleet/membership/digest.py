@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kakeya_fleet.fleet.cards.liveness import Liveness
 
 NODE_KEY_BYTES = 8
+LAST_KEY = (1 << 8 * NODE_KEY_BYTES) - 1
+MAX_DIGEST_LINES = 1024
+"""Of one message: 25 ms of work for who reads it. Larger fleets tell theirs in parts, in turn."""
 CARD_HASH_BYTES = 4
 
 
@@ -46,6 +51,25 @@ class DigestEntry(NamedTuple):
     def liveness_order(self) -> tuple[int, int]:
         """What liveness registers are compared by."""
         return self.liveness_incarnation, self.liveness.value
+
+
+@dataclass(frozen=True, slots=True)
+class DigestPart:
+    """All lines of the nodes whose keys are in `first_key` to `last_key`, both included."""
+
+    lines: tuple[DigestEntry, ...]
+    first_key: int = 0
+    last_key: int = LAST_KEY
+
+
+def part_of(lines: Sequence[DigestEntry], start: int) -> DigestPart:
+    """Up to `MAX_DIGEST_LINES` of `lines`, which rise by key, from the one at `start` on."""
+    end = start + MAX_DIGEST_LINES
+    return DigestPart(
+        tuple(lines[start:end]),
+        first_key=lines[start - 1].node_key + 1 if start else 0,
+        last_key=lines[end - 1].node_key if end < len(lines) else LAST_KEY,
+    )
 
 
 def node_key(node_id: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.membership.digest import DigestEntry
+from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart, part_of
 from kakeya_fleet.fleet.membership.membership import Membership
 from kakeya_fleet.fleet.membership.randomness import Randomness
 from kakeya_fleet.fleet.membership.reconciliation import missing_from, select
@@ -36,13 +36,13 @@ class ExchangeMessage:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeAnswer:
-    """What is sent back; `digest` is empty when the roots are equal."""
+    """What is sent back; `digest` is None when the roots are equal."""
 
     sender_id: str
     root_hash: bytes
     cards: tuple[SignedCard, ...]
     rumours: tuple[Rumour, ...]
-    digest: tuple[DigestEntry, ...]
+    digest: DigestPart | None
 
 
 def opening(state: Membership, peer_id: str = "") -> ExchangeMessage:
@@ -63,7 +63,7 @@ def answer(state: Membership, message: ExchangeMessage) -> ExchangeAnswer:
     else:
         cards, rumours = _hot(state, message.sender_id)
     root_hash = registry.root_hash()
-    digest = () if root_hash == message.root_hash else registry.digest()
+    digest = None if root_hash == message.root_hash else _next_part(state)
     return ExchangeAnswer(registry.own_id, root_hash, cards, rumours, digest)
 
 
@@ -71,7 +71,7 @@ def follow_up(
     state: Membership, received: ExchangeAnswer, rng: Randomness
 ) -> ExchangeMessage | None:
     """The next message after an answer that `step` has merged; None when all is told."""
-    if not received.digest:
+    if received.digest is None:
         return None
     missing = missing_from(state.registry, received.digest, rng)
     if not missing:
@@ -83,6 +83,14 @@ def follow_up(
         missing.rumours,
         missing.wanted_node_keys,
     )
+
+
+def _next_part(state: Membership) -> DigestPart:
+    """Parts follow each other from answer to answer, so that all is told in turn."""
+    lines = state.registry.digest()
+    start = state.digest_told if state.digest_told < len(lines) else 0
+    state.digest_told = start + MAX_DIGEST_LINES
+    return part_of(lines, start)
 
 
 def _hot(state: Membership, peer_id: str) -> tuple[tuple[SignedCard, ...], tuple[Rumour, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.membership.digest import DigestEntry
+from kakeya_fleet.fleet.membership.digest import DigestEntry, DigestPart
 from kakeya_fleet.fleet.membership.randomness import Randomness
 from kakeya_fleet.fleet.membership.record import Record
 from kakeya_fleet.fleet.membership.registry import Registry
@@ -32,21 +32,20 @@ class Missing:
         return bool(self.cards or self.rumours or self.wanted_node_keys)
 
 
-def missing_from(registry: Registry, digest: Iterable[DigestEntry], rng: Randomness) -> Missing:
-    """Compares with another's digest; what exceeds a message is left to the next.
+def missing_from(registry: Registry, digest: DigestPart, rng: Randomness) -> Missing:
+    """Compares with a part of another's digest; what exceeds a message is left to the next.
 
     The order is random, so that what the other refuses blocks nothing for ever.
     A tombstone is told to those who know the node, and asked for likewise.
     """
-    lines = frozenset(digest)
     theirs: defaultdict[int, list[DigestEntry]] = defaultdict(list)
-    for entry in lines:
+    for entry in digest.lines:
         theirs[entry.node_key].append(entry)
     cards: list[Record] = []
     rumours: list[Record] = []
     for record in registry.records():
         mine = record.entry
-        if mine in lines:
+        if not digest.first_key <= mine.node_key <= digest.last_key:
             continue
         entries = theirs.get(mine.node_key, ())
         if not entries and record.liveness.is_tombstone:
@@ -55,11 +54,10 @@ def missing_from(registry: Registry, digest: Iterable[DigestEntry], rng: Randomn
             cards.append(record)
         if all(mine.liveness_order > entry.liveness_order for entry in entries):
             rumours.append(record)
-    unlike = lines.difference(registry.digest())
     wanted = sorted(
         {
             entry.node_key
-            for entry in unlike
+            for entry in digest.lines
             if _is_wanted(entry, registry.records_under(entry.node_key))
         }
     )

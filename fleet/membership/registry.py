@@ -6,6 +6,7 @@ ALIVE < SUSPECT < DEAD < LEFT. A card proves its owner alive at its incarnation,
 and a statement about an incarnation whose card is not held says nothing yet
 (the digest brings both again), so that both registers always stand at the same
 incarnation, which the owner signed: no forged statement outlives a refutation.
+What others say makes a node SUSPECT at most; DEAD is what this node found itself.
 Each register is a maximum over a total order: the map of nodes is a
 join-semilattice, merge is commutative, associative and idempotent.
 
@@ -194,12 +195,19 @@ class Registry:
                 merged.append(node_id)
         return MergeResult(tuple(merged), tuple(skipped), tuple(clones), tuple(own))
 
-    def merge_rumour(self, rumour: Rumour, now: float) -> bool:
-        """Whether the rumour changed the node's liveness."""
-        return bool(self.merge_rumours((rumour,), now).merged)
+    def declare(self, node_id: str, incarnation: int, liveness: Liveness, now: float) -> bool:
+        """Takes what this node itself found; whether it changed the node's liveness."""
+        rises = self._rises(node_id, incarnation, liveness)
+        if rises:
+            self._turn(self._records[node_id], liveness, b"", now)
+        return rises
 
     def merge_rumours(self, batch: Sequence[Rumour], now: float) -> RumourResult:
-        """Merges statements about incarnations whose cards are held."""
+        """Merges what others say of incarnations whose cards are held: SUSPECT at most.
+
+        LEFT is what the node says of itself. The cap keeps the order of the ranks, so that
+        registers stay maxima and merging a join.
+        """
         merged: list[str] = []
         skipped: list[tuple[int, str]] = []
         accused = False
@@ -207,12 +215,14 @@ class Registry:
             rule = self._broken_rule(rumour)
             if rule is not None:
                 skipped.append((index, rule.value))
-            elif self._rises(rumour):
+                continue
+            liveness = _believed(rumour.liveness)
+            if self._rises(rumour.node_id, rumour.incarnation, liveness):
                 if rumour.node_id == self._own_id:
                     accused = True
                     continue
                 record = self._records[rumour.node_id]
-                self._turn(record, rumour.liveness, rumour.signature, now)
+                self._turn(record, liveness, rumour.signature, now)
                 merged.append(rumour.node_id)
         return RumourResult(tuple(merged), tuple(skipped), accused)
 
@@ -244,9 +254,9 @@ class Registry:
         return self._root
 
     def digest(self) -> tuple[DigestEntry, ...]:
-        """A line for every known node, tombstones included."""
+        """A line for every known node, tombstones included, by key."""
         if self._digest is None:
-            self._digest = tuple(record.entry for record in self._records.values())
+            self._digest = tuple(sorted(record.entry for record in self._records.values()))
         return self._digest
 
     def records(self) -> Iterator[Record]:
@@ -289,18 +299,17 @@ class Registry:
             return RumourRule.UNKNOWN_NODE
         if rumour.incarnation > record.version.incarnation:
             return RumourRule.AHEAD_OF_CARD
-        if rumour.liveness is Liveness.LEFT and self._rises(rumour):
+        if rumour.liveness is Liveness.LEFT and self._rises(
+            rumour.node_id, rumour.incarnation, rumour.liveness
+        ):
             message = left_message(rumour.node_id, rumour.incarnation)
             if not self._verify(record.signed.card.public_key, message, rumour.signature):
                 return RumourRule.BAD_SIGNATURE
         return None
 
-    def _rises(self, rumour: Rumour) -> bool:
-        record = self._records[rumour.node_id]
-        return (rumour.incarnation, rumour.liveness) > (
-            record.version.incarnation,
-            record.liveness,
-        )
+    def _rises(self, node_id: str, incarnation: int, liveness: Liveness) -> bool:
+        record = self._records[node_id]
+        return (incarnation, liveness) > (record.version.incarnation, record.liveness)
 
     def _put(self, signed: SignedCard, version: Version, now: float) -> None:
         node_id = signed.card.node_id
@@ -320,6 +329,11 @@ class Registry:
         self._root = None
         self._digest = None
         self._live_count = None
+
+
+def _believed(liveness: Liveness) -> Liveness:
+    """What is made of a statement: only this node's own evidence makes a node DEAD."""
+    return Liveness.SUSPECT if liveness is Liveness.DEAD else liveness
 
 
 def _is_clone(held: Record, signed: SignedCard) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.membership.awareness import Awareness
 from kakeya_fleet.fleet.membership.clone_watch import CloneWatch
 from kakeya_fleet.fleet.membership.hot_registers import HotRegisters
@@ -37,7 +38,9 @@ class Membership:
     """The state that `step` changes. Owned by one task.
 
     `seeds` are addresses (host:port) that may belong to members; `ways` names
-    for a node the helper that reached it last.
+    for a node the helper that reached it last. `digest_told` lines of the digest are
+    told of this turn. The own incarnation is to be `needed` or
+    higher, has been asked to be `rising_to`, at `refuted_at`.
     """
 
     registry: Registry
@@ -54,7 +57,10 @@ class Membership:
     clone_watch: CloneWatch = field(default_factory=CloneWatch)
     ticked_at: float | None = None
     dialled_at: float | None = None
+    digest_told: int = 0
+    needed: int = -1
     rising_to: int = -1
+    refuted_at: float | None = None
     is_leaving: bool = False
 
     def __post_init__(self) -> None:
@@ -67,3 +73,14 @@ class Membership:
             and node_id in self.registry
             and not self.registry.liveness(node_id).is_tombstone
         )
+
+    def found(self, node_id: str) -> Liveness:
+        """The node's liveness as this one found it: SUSPECT only by its own evidence.
+
+        Whom others alone suspect goes on to be used, so that forged suspicions cost nobody
+        its sessions. Raises `NodeNotFound`.
+        """
+        liveness = self.registry.liveness(node_id)
+        if liveness is Liveness.SUSPECT and not self.suspicions[node_id].is_own:
+            return Liveness.ALIVE
+        return liveness

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kakeya_fleet.fleet.cards.card import StepCost
 from kakeya_fleet.fleet.placement.archive_choice import (
     LEAST_POSITIONS,
     ArchiveCandidate,
@@ -12,7 +13,6 @@ from kakeya_fleet.fleet.placement.archive_choice import (
     ArchiveRequest,
     choose_archives,
 )
-from kakeya_fleet.fleet.placement.archive_cost import restored_costs
 from kakeya_fleet.fleet.placement.archive_reasons import (
     NO_ARCHIVE,
     choice_reason,
@@ -84,7 +84,7 @@ def _placed(
     offer = verifier.offer
     wait = wait_seconds(shares)
     layers = offer.history_layer_count if evicts else 0
-    costs = restored_costs(offer.step_costs, layers, wait or 0.0)
+    costs = _restored_costs(offer.step_costs, layers, wait or 0.0)
     ranges = tuple(
         ArchiveRange(_placement(share.candidate), share.first, share.end) for share in shares
     )
@@ -127,3 +127,23 @@ def _choice(
 
 def _placement(candidate: ArchiveCandidate) -> Placement:
     return Placement(candidate.node_id, candidate.node_name, candidate.address, "")
+
+
+def _restored_costs(
+    costs: Sequence[StepCost], layer_count: int, wait_seconds: float
+) -> tuple[StepCost, ...]:
+    """Steps of a verifier whose layers wait for an archive, however many tokens a step has.
+
+    Each layer that attends to the whole history sends its queries to the archive and
+    cannot go on before the answer is there; what of that is hidden behind the window's
+    own attention is too little to count:
+
+        restored step = step + layers * wait
+
+    `wait_seconds` is what layers waited for the latest answers of the archive, their
+    median, with what it computed meanwhile; the round trip between the nodes while too
+    few were. A step of `full` attends to the same positions on the verifier's own machine:
+    how long that takes is not measured when models are loaded, and is not counted.
+    """
+    added = layer_count * wait_seconds
+    return tuple(StepCost(cost.token_count, cost.seconds + added) for cost in costs)

@@ -10,10 +10,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NoReturn
 
+from kakeya_fleet.node.admission.file_limit import raise_file_limit
+from kakeya_fleet.node.admission.limits import FileLimits
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.config.config import Config
-from kakeya_fleet.node.config.file_limit import raise_file_limit
 from kakeya_fleet.node.config.log import configure_log
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.fleet_changes import EventSink
@@ -42,7 +43,7 @@ async def run_agent(
     sentence for people.
     """
     configure_log(config.log_level, config.log_format, node_name=config.name)
-    raise_file_limit()
+    raise_file_limit(FileLimits().descriptors)
     state = state if state is not None else StateDirectory(config.state_path)
     abandon = partial(_abandon, state)
     handlers: list[Callable[[int], None]] = [abandon]

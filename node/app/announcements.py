@@ -6,14 +6,11 @@ import asyncio
 
 import structlog
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.roles import Roles
-from kakeya_fleet.node.config.machine import memory_free_bytes
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, wants_ring
 from kakeya_fleet.node.rpc.health import Health
-
-# The trial of a ring takes a core for half a second: not from those who wait for the node.
-PROBE_AFTER_SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -21,7 +18,11 @@ _log = structlog.get_logger(__name__)
 class Announcements:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, roles: Roles, control: ControlPlane, health: Health) -> None:
+    def __init__(
+        self, roles: Roles, control: ControlPlane, health: Health, ring_trial_seconds: float
+    ) -> None:
+        """`ring_trial_seconds` is how long those who wait for the node come before the trial."""
+        self._ring_trial_seconds = ring_trial_seconds
         self._roles = roles
         self._control = control
         self._health = health
@@ -43,7 +44,7 @@ class Announcements:
         # How much of an archive is free is no reason for a new card.
         known = (card.models, card.archive is not None, card.loading)
         if known != (offers, archive is not None, loading):
-            free = memory_free_bytes()
+            free = system_memory.available_bytes()
             self._control.gossip.announce(maker.offers(offers, archive, free, loading=loading))
 
     async def offer_ring(self, probe: RingProbe) -> None:
@@ -53,7 +54,7 @@ class Announcements:
         usable = [address for address in control.addresses if not address.startswith("[")]
         if not wants_ring(control.ground.config.links) or not usable:
             return
-        await asyncio.sleep(PROBE_AFTER_SECONDS)
+        await asyncio.sleep(self._ring_trial_seconds)
         reason = await probe.run()
         # Links that are open may have such a road now.
         self._roles.links.look_again()

@@ -13,11 +13,8 @@ from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
 from kakeya_fleet.fleet.errors import FleetMismatch, ProtocolSkew
 from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
-from kakeya_fleet.fleet.membership.reconciliation import (
-    MAX_CARDS_A_MESSAGE,
-    MAX_RUMOURS_A_MESSAGE,
-    MAX_WANTED_KEYS,
-)
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.app.limits_wire import use_to_wire
 from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.membership.capability_wire import (
     change_to_wire,
@@ -28,12 +25,13 @@ from kakeya_fleet.node.membership.capability_wire import (
     snapshot_to_wire,
 )
 from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
+from kakeya_fleet.node.membership.exchange_limits import REQUEST_LIMITS, beyond_limits
 from kakeya_fleet.node.membership.fleet_watch import FleetWatch
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.network import is_own_address
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES, PROBE_TIMEOUT_SECONDS
+from kakeya_fleet.node.rpc.grpc_settings import PROBE_TIMEOUT_SECONDS
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, NotLoopback
 from kakeya_fleet.node.watch.node_sample import KEPT_SECONDS
 from kakeya_fleet.node.watch.node_watch import NodeWatch
@@ -62,6 +60,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         report: NodeReport,
         node_watch: NodeWatch,
         metrics: NodeMetrics,
+        allowances: Allowances,
         leave: Callable[[float], None],
     ) -> None:
         self._gossip = gossip
@@ -70,6 +69,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         self._report = report
         self._node_watch = node_watch
         self._metrics = metrics
+        self._allowances = allowances
         self._leave = leave
 
     async def ExchangeCapabilities(  # noqa: N802
@@ -98,7 +98,9 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             root_hash=answer.root_hash,
             cards=[signed_to_wire(card) for card in answer.cards],
             rumours=rumours_to_wire(answer.rumours),
-            digest=digest_to_wire(answer.digest),
+            digest=digest_to_wire(answer.digest.lines) if answer.digest is not None else (),
+            digest_first_key=answer.digest.first_key if answer.digest is not None else 0,
+            digest_last_key=answer.digest.last_key if answer.digest is not None else 0,
             skipped=[
                 capability_pb2.SkippedCard(index=index, reason=rule) for index, rule in skipped
             ],
@@ -133,6 +135,18 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
     ) -> capability_pb2.GetNodeResponse:
         """The node as it is now."""
         return self._report.now()
+
+    async def ListLimits(  # noqa: N802
+        self,
+        request: capability_pb2.ListLimitsRequest,  # noqa: ARG002
+        context: Context[  # noqa: ARG002
+            capability_pb2.ListLimitsRequest, capability_pb2.ListLimitsResponse
+        ],
+    ) -> capability_pb2.ListLimitsResponse:
+        """Every bound, and what is taken of it."""
+        return capability_pb2.ListLimitsResponse(
+            limits=[use_to_wire(use) for use in self._allowances.uses()]
+        )
 
     async def WatchFleet(  # noqa: N802
         self,
@@ -178,15 +192,9 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         return capability_pb2.LeaveResponse(node_id=self._known.self_id)
 
     def _check_exchange(self, request: capability_pb2.ExchangeCapabilitiesRequest) -> None:
-        limits = (
-            (request.ByteSize(), CONTROL_MESSAGE_BYTES, "bytes"),
-            (len(request.cards), MAX_CARDS_A_MESSAGE, "cards"),
-            (len(request.rumours), MAX_RUMOURS_A_MESSAGE, "rumours"),
-            (len(request.wanted_node_keys), MAX_WANTED_KEYS, "wanted_node_keys"),
-        )
-        for given, most, what in limits:
-            if given > most:
-                raise MalformedMessage(f"{given} {what} are more than {most}")
+        excess = beyond_limits(request, REQUEST_LIMITS)
+        if excess:
+            raise MalformedMessage(excess)
         if request.sender_node_id and not is_node_id(request.sender_node_id):
             raise MalformedMessage("sender_node_id is no SHA-256, hexadecimal in lower case")
         own = self._known.fleet_name

@@ -21,6 +21,7 @@ from kakeya_fleet.node.app.ground import Ground, break_ground
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import Config, is_loopback
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import NodeError
@@ -37,6 +38,7 @@ async def open_node(
     on_event: EventSink,
     activity: NodeActivity | None = None,
     state: StateDirectory | None = None,
+    settings: NodeSettings | None = None,
 ) -> AsyncIterator[Node]:
     """A node whose ports are bound, ready to serve; all of it is closed with the context.
 
@@ -45,17 +47,22 @@ async def open_node(
     closed too. Raises `NodeError`, and the refusals of what cannot be served.
     """
     activity = activity if activity is not None else NodeActivity()
+    settings = settings or NodeSettings()
     try:
         async with AsyncExitStack() as stack:
-            ground = await break_ground(stack, config, state)
+            ground = await break_ground(stack, config, settings.health, state)
             control = await open_control_plane(stack, ground, on_event, activity.events)
-            yield _composed(ground, control, on_event, activity)
+            yield _composed(ground, control, on_event, activity, settings)
     except BaseExceptionGroup as group:
         raise _expected(group) from None
 
 
 def _composed(
-    ground: Ground, control: ControlPlane, on_event: EventSink, activity: NodeActivity
+    ground: Ground,
+    control: ControlPlane,
+    on_event: EventSink,
+    activity: NodeActivity,
+    settings: NodeSettings,
 ) -> Node:
     config, metrics = ground.config, ground.metrics
     departure = Departure(config.drain_seconds)
@@ -68,12 +75,20 @@ def _composed(
         roads=road_builders(config.links, _road_host(control), probe),
         observers=ground.observers,
         activity=activity,
+        allowances=ground.allowances,
     )
     ground.beneath.push_async_callback(roles.close)
     report = NodeReport(control.known, roles, control.seeds, ground.http_address, time.time())
     watch = NodeWatch(report, activity, metrics)
     capability = CapabilityServicer(
-        control.gossip, control.known, control.watch, report, watch, metrics, departure.ask
+        control.gossip,
+        control.known,
+        control.watch,
+        report,
+        watch,
+        metrics,
+        ground.allowances,
+        departure.ask,
     )
     is_local = all(map(is_loopback, control.hosts))
     health = _registered(ground.server, capability, roles, is_local=is_local)
@@ -82,7 +97,7 @@ def _composed(
         control=control,
         roles=roles,
         health=health,
-        announcements=Announcements(roles, control, health),
+        announcements=Announcements(roles, control, health, settings.ring_trial_seconds),
         watch=watch,
         events=AgentEvents(
             ground.identity.node_id,

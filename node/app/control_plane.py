@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
@@ -21,7 +22,7 @@ from kakeya_fleet.node.config.config import (
     require_answerable,
     split_address,
 )
-from kakeya_fleet.node.config.machine import machine, memory_free_bytes
+from kakeya_fleet.node.config.machine import machine
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
 from kakeya_fleet.node.membership.exchange_client import ExchangeClient
@@ -92,7 +93,7 @@ async def open_control_plane(
     membership = _membership(card_maker, config.period_seconds)
     peers = Peers()
     stack.push_async_callback(peers.close)
-    known = KnownFleet(membership.registry, peers, time.monotonic)
+    known = KnownFleet(membership, peers, time.monotonic)
     seeds = SeedWatch(config.peers, config.fleet_name, on_event, events, time.monotonic)
     watch = FleetWatch(ground.metrics)
     discovery = Discovery(Announcement(identity.node_id, config.fleet_name, hosts, ground.port))
@@ -137,7 +138,7 @@ def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
         boot_id=secrets.token_hex(16),
         addresses=addresses,
         machine=machine(),
-        memory_free_bytes=memory_free_bytes(),
+        memory_free_bytes=system_memory.available_bytes(),
         models=(),
         loading=bool(ground.expected.awaited),
         http_address=_http_on_card(ground, addresses),

@@ -9,9 +9,13 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
+from kakeya_fleet.engine.memory import system_memory
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import Config, is_loopback, join_address
-from kakeya_fleet.node.config.machine import memory_free_bytes, process_started_at
+from kakeya_fleet.node.config.machine import process_started_at
 from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.http.health_checks import HealthSettings
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.membership.network import addresses_of
@@ -20,6 +24,7 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
@@ -40,6 +45,7 @@ class Ground:
     identity: Identity
     incarnation: int
     metrics: NodeMetrics
+    allowances: Allowances
     observers: tuple[SessionObserver, ...]
     expected: ExpectedRoles
     settings: RoleSettings
@@ -55,7 +61,10 @@ class Ground:
 
 
 async def break_ground(
-    stack: AsyncExitStack, config: Config, state: StateDirectory | None = None
+    stack: AsyncExitStack,
+    config: Config,
+    health: HealthSettings,
+    state: StateDirectory | None = None,
 ) -> Ground:
     """Opens all of it, for as long as `stack` is; others can connect from now on.
 
@@ -70,14 +79,20 @@ async def break_ground(
     state.announce_start(config.name, started)
     metrics = NodeMetrics()
     metrics.incarnation.set(incarnation)
-    http = _http_server(config, state, metrics)
+    allowances = Allowances(Limits(), metrics)
+    http = _http_server(config, state, metrics, allowances, health)
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
     settings = role_settings(config)
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
-    server = make_server(*(each.interceptor for each in traces), ErrorInterceptor(metrics))
+    server = make_server(
+        *(each.interceptor for each in traces),
+        ErrorInterceptor(metrics),
+        CallAdmission(allowances),
+        limits=allowances.limits.calls,
+    )
     stack.push_async_callback(server.stop, None)
     host, port = config.bind_address
     port = listen(server, host, port, state.last_port())
@@ -97,6 +112,7 @@ async def break_ground(
         identity=identity,
         incarnation=incarnation,
         metrics=metrics,
+        allowances=allowances,
         observers=observers,
         expected=expected,
         settings=settings,
@@ -110,7 +126,7 @@ async def break_ground(
 def role_settings(config: Config) -> RoleSettings:
     """The limits of the roles, as configured; a quarter of the free memory for K/V if left open."""
     return RoleSettings(
-        kv_budget_bytes=config.kv_budget_bytes or memory_free_bytes() // 4,
+        kv_budget_bytes=config.kv_budget_bytes or system_memory.available_bytes() // 4,
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
@@ -136,12 +152,22 @@ def _group(config: Config) -> GroupSource | None:
     )
 
 
-def _http_server(config: Config, state: StateDirectory, metrics: NodeMetrics) -> HttpServer | None:
+def _http_server(
+    config: Config,
+    state: StateDirectory,
+    metrics: NodeMetrics,
+    allowances: Allowances,
+    health: HealthSettings,
+) -> HttpServer | None:
     address = config.http_address
     if address is None:
         return None
     return HttpServer(
-        HttpSettings(*address, last_port=state.last_http_port(), names=config.http_hosts), metrics
+        HttpSettings(
+            *address, last_port=state.last_http_port(), names=config.http_hosts, health=health
+        ),
+        metrics,
+        allowances,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kakeya.v1 import capability_pb2
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.app.roles import Roles
-from kakeya_fleet.node.config.machine import memory_free_bytes
 from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
@@ -59,7 +59,7 @@ class NodeReport:
             generating_count=load.generating_count,
             draft_stream_count=load.draft_stream_count,
             kv_bytes=load.kv_bytes,
-            memory_free_bytes=memory_free_bytes(),
+            memory_free_bytes=system_memory.available_bytes(),
             archive_bytes=load.archive_bytes,
         )
 
@@ -85,7 +85,7 @@ class NodeReport:
             draft_stream_count=load.draft_stream_count,
             kv_bytes=load.kv_bytes,
             kv_budget_bytes=load.kv_budget_bytes,
-            memory_free_bytes=memory_free_bytes(),
+            memory_free_bytes=system_memory.available_bytes(),
             archive_count=load.archive_count,
             archive_bytes=load.archive_bytes,
             archive_budget_bytes=load.archive_budget_bytes,

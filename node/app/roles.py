@@ -15,10 +15,12 @@ from kakeya.v1 import tensor_pb2_grpc
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.role_spec import RoleSpec
 from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -72,12 +74,15 @@ class Roles:
         roads: Sequence[RoadBuilder] = (),
         observers: Sequence[SessionObserver] = (),
         activity: NodeActivity | None = None,
+        allowances: Allowances | None = None,
     ) -> None:
         """`expected` are to be loaded; tensor links may have `roads` beside gRPC, best first.
 
-        `observers` hear of every session; events and transfers are noted in `activity`.
+        `observers` hear of every session; events and transfers are noted in `activity`; callers
+        share what `allowances` has, by default what the defaults of the limits allow.
         """
         activity = activity if activity is not None else NodeActivity()
+        allowances = allowances or Allowances(Limits(), metrics)
         clock = time.monotonic
         events = SessionEvents(activity.events, partial(_name_of, fleet))
         self.expected = expected
@@ -90,9 +95,17 @@ class Roles:
             clock=clock,
             on_change=events.link_changed,
         )
-        table = LinkTable(clock, ServingSettings(most_links=settings.draft_stream_limit))
+        table = LinkTable(clock, allowances)
         context = RoleContext(
-            settings, expected, fleet, self.links, metrics, activity, self.changed, clock
+            settings,
+            allowances,
+            expected,
+            fleet,
+            self.links,
+            metrics,
+            activity,
+            self.changed,
+            clock,
         )
         self.proposer = ProposerRole(context, table)
         self.archive = ArchiveRole(context, self.proposer.folders)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from kakeya_fleet.engine.backends import installed_backends
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.cards.card import Accelerator
 
 HOST_ID_CHARACTERS = 32
@@ -38,19 +39,9 @@ def machine() -> Machine:
     return Machine(
         platform=f"{platform.system().lower()}/{platform.machine().lower()}",
         accelerator=_accelerator(),
-        memory_total_bytes=memory_total_bytes(),
+        memory_total_bytes=system_memory.total_bytes(),
         host_id=host_id_of(_boot_name()),
     )
-
-
-def memory_total_bytes() -> int:
-    """Bytes of the machine's memory."""
-    return int(psutil.virtual_memory().total)
-
-
-def memory_free_bytes() -> int:
-    """Bytes that processes can take now without swapping."""
-    return int(psutil.virtual_memory().available)
 
 
 def process_started_at() -> float:

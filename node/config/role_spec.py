@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.cards.card import Role
-from kakeya_fleet.fleet.quantities import bytes_text
-from kakeya_fleet.node.config.byte_amount import parse_bytes
-from kakeya_fleet.node.config.machine import memory_total_bytes
+from kakeya_fleet.fleet.quantities import bytes_text, parse_bytes
 from kakeya_fleet.node.errors import NodeError
 
 SERVED_ROLES = (Role.VERIFIER, Role.PROPOSER, Role.ARCHIVE)
@@ -64,7 +63,7 @@ def archive_bytes(amount: str) -> int:
 
 def check_memory(budget_bytes: int) -> None:
     """Raises `BadRoleSpec` for an archive that is larger than this machine's memory."""
-    total = memory_total_bytes()
+    total = system_memory.total_bytes()
     if budget_bytes > total:
         raise BadRoleSpec(
             f"an archive of {bytes_text(budget_bytes)} is more than the {bytes_text(total)} of"

@@ -1,7 +1,7 @@
 """What a node must remember: one directory, one agent, atomic and durable writes.
 
 identity.key   private key, see `node.membership.identity`
-incarnation    the durable counter, raised at every start and to refute
+incarnation    the durable counter: no incarnation that was announced is above it
 peers          last known addresses of other nodes; a cache, rebuilt from peers
 port           last used port, tried first at the next start
 http_port      the same of HTTP
@@ -62,15 +62,20 @@ class StateDirectory:
         self._lock = None
 
     def raise_incarnation(self, above: int = 0) -> int:
-        """The next incarnation, greater than the last one and than `above`.
+        """The next incarnation; see `reserve_incarnations`."""
+        return self.reserve_incarnations(1, above)[0]
 
-        It is durable when this returns. Raises `StateUnwritable` when it cannot
-        be made so, `IncarnationCorrupt` when the last one cannot be read.
+    def reserve_incarnations(self, count: int, above: int = 0) -> range:
+        """The next `count` incarnations, greater than the last one and than `above`.
+
+        No later start takes one of them: that is durable when this returns. Raises
+        `StateUnwritable` when it cannot be made so, `IncarnationCorrupt` when the last one
+        cannot be read.
         """
         path = self.path / "incarnation"
         following = max(self._last_incarnation(path), above) + 1
-        write_checked(path, f"{following}\n".encode())
-        return following
+        write_checked(path, f"{following + count - 1}\n".encode())
+        return range(following, following + count)
 
     def remembered_peers(self) -> tuple[str, ...] | None:
         """Last known addresses, host:port; None when the file is damaged."""

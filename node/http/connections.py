@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import NOBODY, caller_of
+from kakeya_fleet.node.admission.reclaiming import to_reclaim
+
+
+class ConnectionRefused(Exception):
+    """There is no place for one more connection; it is closed, since nothing was read of it."""
+
+    def __init__(self, message: str, **_metadata: str) -> None:
+        super().__init__(message)
 
 
 class OpenConnections:
@@ -14,9 +23,10 @@ class OpenConnections:
     `make` gives the protocol that speaks HTTP.
     """
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpLimits) -> None:
+    def __init__(self, make: Callable[[], asyncio.Protocol], allowances: Allowances) -> None:
         self._make = make
-        self.limits = limits
+        self.limits = allowances.limits.http
+        self._places = allowances.share("http.connections", ConnectionRefused)
         self._open: dict[asyncio.BaseTransport, LimitedConnection] = {}
 
     def __call__(self) -> asyncio.Protocol:
@@ -25,14 +35,29 @@ class OpenConnections:
 
     def opened(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> bool:
         """Enters a connection; False when there are too many."""
-        if len(self._open) >= self.limits.connections:
+        if self._places.would_refuse(connection.caller):
+            self._reclaim()
+        try:
+            self._places.take(connection.caller)
+        except ConnectionRefused:
             return False
         self._open[transport] = connection
         return True
 
+    def _reclaim(self) -> None:
+        """Closes the one that holds a place for nothing, of whoever holds the most."""
+        silent = [each for each in self._open.items() if each[1].is_silent]
+        transports = {connection: transport for transport, connection in silent}
+        for connection in to_reclaim(list(transports), 1):
+            del self._open[transports[connection]]
+            self._places.take_back(connection.caller)
+            connection.end()
+
     def closed(self, transport: asyncio.BaseTransport) -> None:
         """Forgets a connection."""
-        self._open.pop(transport, None)
+        connection = self._open.pop(transport, None)
+        if connection is not None:
+            self._places.give_back(connection.caller)
 
     def began(self, transport: asyncio.BaseTransport | None) -> None:
         """The headers of a request are there."""
@@ -55,17 +80,21 @@ class LimitedConnection(asyncio.Protocol):
     """
 
     def __init__(self, inner: asyncio.Protocol, connections: OpenConnections) -> None:
+        self.caller = NOBODY
         self._inner = inner
         self._connections = connections
         self._limits = connections.limits
         self._transport: asyncio.BaseTransport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._silent_since = 0.0
         self._is_resting = False
         self._passes_on = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection came."""
         self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.caller = caller_of(peer[0]) if peer else NOBODY
         if not self._connections.opened(transport, self):
             self._passes_on = False
             self._abort()
@@ -101,6 +130,20 @@ class LimitedConnection(asyncio.Protocol):
         if self._passes_on:
             self._inner.connection_lost(exc)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request of it is being answered."""
+        return self._deadline is not None
+
+    @property
+    def silent_ms(self) -> float:
+        """Milliseconds since it came, spoke again or was answered."""
+        return 1000.0 * (asyncio.get_running_loop().time() - self._silent_since)
+
+    def end(self) -> None:
+        """Closes it: its place is another's."""
+        self._abort()
+
     def busy(self) -> None:
         """A request is being answered."""
         self._is_resting = False
@@ -113,7 +156,9 @@ class LimitedConnection(asyncio.Protocol):
 
     def _wait(self, seconds: float) -> None:
         self._stop()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self._abort)
+        loop = asyncio.get_running_loop()
+        self._silent_since = loop.time()
+        self._deadline = loop.call_later(seconds, self._abort)
 
     def _stop(self) -> None:
         if self._deadline is not None:

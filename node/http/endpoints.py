@@ -13,6 +13,8 @@ import structlog
 from aiohttp import web
 
 from kakeya import AsyncClient, KakeyaError
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import caller_of
 from kakeya_fleet.node.http.answer_feed import AnswerFeed
 from kakeya_fleet.node.http.answer_shape import AnswerShape, Chunk
 from kakeya_fleet.node.http.answering import Delta, End, Happening, Work, answer
@@ -21,10 +23,8 @@ from kakeya_fleet.node.http.chat_shape import ChatShape
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.completion_shape import CompletionShape
 from kakeya_fleet.node.http.json_body import read_json
-from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.preparing import Prepared, prepare_chat, prepare_completion
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
-from kakeya_fleet.node.http.request_slots import RequestSlots
 from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
 from kakeya_fleet.node.http.server_sent_events import DONE, KEEP_ALIVE, event
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
@@ -58,23 +58,23 @@ class Endpoints:
     def __init__(
         self,
         client: AsyncClient,
-        limits: HttpLimits,
+        allowances: Allowances,
         metrics: NodeMetrics,
         is_loading: Callable[[], bool],
         now_unix: Callable[[], float] = time.time,
     ) -> None:
         """`client` is of this node's own address, so that any node is a way in."""
         self._client = client
-        self._limits = limits
+        self._limits = allowances.limits.http
         self._metrics = metrics
         self._models = ServedModels(client, is_loading)
-        self._slots = RequestSlots(limits.concurrent_requests)
+        self._requests = allowances.share("http.requests", _too_many_requests)
         self._now_unix = now_unix
 
     @property
     def running_count(self) -> int:
         """Requests that are answered now."""
-        return self._slots.taken
+        return self._requests.used
 
     async def list_models(self, _request: web.Request) -> web.Response:
         """GET /v1/models."""
@@ -88,7 +88,7 @@ class Endpoints:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
         asked = read_chat(await read_json(request, self._limits))
-        with self._slots.take():
+        with self._requests.holding(caller_of(request.remote or "")):
             prepared = await prepare_chat(asked, self._models)
             facts = self._facts(prepared)
             shape = ChatShape(facts, prepared.work.codec.decode, asked.tool_names)
@@ -97,7 +97,7 @@ class Endpoints:
     async def completion(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/completions."""
         asked = read_completion(await read_json(request, self._limits))
-        with self._slots.take():
+        with self._requests.holding(caller_of(request.remote or "")):
             prepared = await prepare_completion(asked, self._models)
             shape = CompletionShape(
                 self._facts(prepared),
@@ -192,6 +192,13 @@ _STREAM_HEADERS: Mapping[str, str] = {
     # A proxy that collects a stream before it passes it on has no stream.
     "X-Accel-Buffering": "no",
 }
+
+
+def _too_many_requests(text: str, **_metadata: str) -> HttpRefusal:
+    """A queue would only hide the load."""
+    return HttpRefusal(
+        "TOO_MANY_REQUESTS", f"{text}; come back, or ask another node", retry_after=1.0
+    )
 
 
 def _events(chunks: Iterable[Chunk]) -> bytes:

@@ -13,10 +13,15 @@ from kakeya_fleet.node.http.canary import Canary, Sign
 from kakeya_fleet.node.http.recent_tokens import RecentTokens
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 
-FRESH_SECONDS = 10.0
-"""Tokens or a canary that are older prove nothing; a canary runs no more often than that."""
-CANARY_SECONDS = 5.0
-"""A canary that takes longer means that the model's thread hangs, or is hopelessly late."""
+
+@dataclass(frozen=True, slots=True)
+class HealthSettings:
+    """When a verifier is well."""
+
+    fresh_seconds: float = 10.0
+    """Tokens or a canary that are older prove nothing; a canary runs no more often than that."""
+    canary_seconds: float = 5.0
+    """A canary that takes longer means that the model's thread hangs, or is hopelessly late."""
 
 
 class HealthyRoles(Protocol):
@@ -86,7 +91,9 @@ class HealthChecks:
         roles: HealthyRoles,
         recent: RecentTokens,
         clock: Callable[[], float],
+        settings: HealthSettings,
     ) -> None:
+        self._settings = settings
         self._roles = roles
         self._recent = recent
         self._clock = clock
@@ -94,7 +101,7 @@ class HealthChecks:
         self._canaries: WeakKeyDictionary[ServedVerifier, Canary] = WeakKeyDictionary()
 
     async def findings(self) -> Sequence[Finding]:
-        """Of each role, verifiers first; takes `CANARY_SECONDS` at most."""
+        """Of each role, verifiers first; takes `canary_seconds` at most."""
         verifiers = await asyncio.gather(
             *(self._verifier(*each) for each in list(self._roles.verifiers.items()))
         )
@@ -132,13 +139,13 @@ class HealthChecks:
 
     async def _verifier(self, model_id: str, served: ServedVerifier) -> Finding:
         since = self._recent.seconds_since(model_id)
-        if since is not None and since < FRESH_SECONDS:
+        if since is not None and since < self._settings.fresh_seconds:
             return Finding(Role.VERIFIER, model_id, "generating", seconds_ago=since)
         canary = self._canary(served)
         sign = canary.last
         waiting = canary.waiting_seconds
-        if waiting or sign is None or self._clock() - sign.at >= FRESH_SECONDS:
-            sign = await canary.look(max(0.0, CANARY_SECONDS - waiting))
+        if waiting or sign is None or self._clock() - sign.at >= self._settings.fresh_seconds:
+            sign = await canary.look(max(0.0, self._settings.canary_seconds - waiting))
         if sign is not None:
             return self._found(model_id, sign)
         return Finding(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.admission.limits import HttpLimits
 from kakeya_fleet.node.http.refusal import HttpRefusal
 
 _HALF_A_CHARACTER = b"\\ud"

@@ -10,7 +10,7 @@ from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.fleet.views.prometheus_targets import targets
 from kakeya_fleet.node.http.deprecation import PAGE_PATH, page
 from kakeya_fleet.node.http.health_checks import HealthChecks
-from kakeya_fleet.node.metrics import NodeMetrics, exposition
+from kakeya_fleet.node.metrics import NodeMetrics
 
 INDEX = {
     "models": "/v1/models",
@@ -59,7 +59,7 @@ class NodePages:
     async def metrics(self, request: web.Request) -> web.Response:
         """GET /metrics, in the format that the Accept header asks for."""
         accept = request.headers.get("Accept", "")
-        body, content_type = exposition(self._metrics.registry, accept)
+        body, content_type = self._metrics.exposition(accept)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def prometheus(self, _request: web.Request) -> web.Response:

@@ -14,12 +14,12 @@ from aiohttp.typedefs import Handler
 
 from kakeya import AsyncClient
 from kakeya_fleet.fleet.views.node_view import NodeView
+from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
 from kakeya_fleet.node.http.endpoints import Endpoints
-from kakeya_fleet.node.http.health_checks import HealthChecks, HealthyRoles
-from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.http.health_checks import HealthChecks, HealthSettings, HealthyRoles
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
 from kakeya_fleet.node.http.node_pages import NodePages
@@ -39,7 +39,7 @@ class HttpSettings:
     port: int
     last_port: int = 0
     names: tuple[str, ...] = ()
-    limits: HttpLimits = field(default_factory=HttpLimits)
+    health: HealthSettings = field(default_factory=HealthSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,12 @@ class ServingNode:
 class HttpServer:
     """One node's HTTP. `start`, `open` once the node serves, `close`."""
 
-    def __init__(self, settings: HttpSettings, metrics: NodeMetrics) -> None:
+    def __init__(
+        self, settings: HttpSettings, metrics: NodeMetrics, allowances: Allowances
+    ) -> None:
         self._settings = settings
-        self._limits = settings.limits
+        self._allowances = allowances
+        self._limits = allowances.limits.http
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
@@ -105,9 +108,9 @@ class HttpServer:
         """The node serves."""
         self._client = AsyncClient(node.address)
         self._endpoints = Endpoints(
-            self._client, self._limits, self._metrics, lambda: bool(node.roles.awaited())
+            self._client, self._allowances, self._metrics, lambda: bool(node.roles.awaited())
         )
-        self._checks = HealthChecks(node.roles, self.recent, time.monotonic)
+        self._checks = HealthChecks(node.roles, self.recent, time.monotonic, self._settings.health)
         self._pages.open(
             name=node.name,
             address=node.address,
@@ -131,7 +134,7 @@ class HttpServer:
 
     def _application(self) -> web.Application:
         names = (*_machine_names(self._settings.host), *self._settings.names)
-        self._connections = OpenConnections(self._protocol, self._limits)
+        self._connections = OpenConnections(self._protocol, self._allowances)
         application = web.Application(
             client_max_size=self._limits.body_bytes,
             middlewares=[

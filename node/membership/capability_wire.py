@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.membership.digest import DigestEntry
+from kakeya_fleet.fleet.membership.digest import LAST_KEY, DigestEntry, DigestPart
 from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.fleet_watch import Change, NodeState, Removed
 from kakeya_fleet.node.metrics import NodeMetrics
+
+_LIVENESSES = {liveness.value: liveness for liveness in Liveness}
 
 
 def rumours_to_wire(rumours: Iterable[Rumour]) -> list[capability_pb2.Rumour]:
@@ -58,12 +60,12 @@ def digest_to_wire(entries: Iterable[DigestEntry]) -> list[capability_pb2.Digest
     ]
 
 
-def digest_from_wire(
-    messages: Iterable[capability_pb2.DigestEntry],
-) -> tuple[DigestEntry, ...]:
-    """The digest without the entries whose liveness is not known here."""
+def digest_from_wire(answer: capability_pb2.ExchangeCapabilitiesResponse) -> DigestPart | None:
+    """The digest without the entries whose liveness is not known here; None without any."""
+    if not answer.digest:
+        return None
     entries = []
-    for message in messages:
+    for message in answer.digest:
         liveness = liveness_from_wire(message.liveness)
         if liveness is not None:
             entries.append(
@@ -76,15 +78,12 @@ def digest_from_wire(
                     liveness=liveness,
                 )
             )
-    return tuple(entries)
+    return DigestPart(tuple(entries), answer.digest_first_key, answer.digest_last_key or LAST_KEY)
 
 
 def liveness_from_wire(number: int) -> Liveness | None:
     """The liveness of a number of the contract, None for any other."""
-    try:
-        return Liveness(number)
-    except ValueError:
-        return None
+    return _LIVENESSES.get(number)
 
 
 def is_node_id(text: str) -> bool:

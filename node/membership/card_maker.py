@@ -22,6 +22,8 @@ from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity
 
 CARD_TTL_SECONDS = 86_400.0
+RESERVED_INCARNATIONS = 1024
+"""Made durable by one write, so that refutations, which others provoke, cost no disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class CardFacts:
 class CardMaker:
     """The own card and its successors. `clock` gives seconds since 1970.
 
-    Every incarnation is durable before the card that carries it exists: the
-    first one, given by the caller, and those that `raise_to` takes.
+    Every incarnation is durable before the card that carries it exists: the first one,
+    given by the caller, and those that `raise_to` takes of a reserved range.
     """
 
     def __init__(
@@ -58,8 +60,11 @@ class CardMaker:
         self._identity = identity
         self._state = state
         self._clock = clock
-        # `raise_to` writes to the disk, in a thread of its own.
+        # `raise_to` runs in threads of its own, and may write to the disk, for which no
+        # change of the card waits.
         self._changing = threading.Lock()
+        self._raising = threading.Lock()
+        self._reserved = range(0)
         self._current = sign_card(self._first(facts, incarnation), identity)
 
     @property
@@ -72,9 +77,13 @@ class CardMaker:
 
         Raises `StateUnwritable` or `IncarnationCorrupt`.
         """
-        durable = self._state.raise_incarnation(above=incarnation - 1)
-        with self._changing:
-            return self._succeed(replace(self._current.card, incarnation=durable, sequence=0))
+        with self._raising:
+            least = max(incarnation, self._current.card.incarnation + 1)
+            if least not in self._reserved:
+                self._reserved = self._state.reserve_incarnations(RESERVED_INCARNATIONS, least - 1)
+                least = self._reserved.start
+            with self._changing:
+                return self._succeed(replace(self._current.card, incarnation=least, sequence=0))
 
     def change(self, models: tuple[ModelOffer, ...], memory_free_bytes: int) -> SignedCard:
         """The card with other models; its sequence rises by one."""

@@ -15,16 +15,16 @@ from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
 from kakeya_fleet.fleet.cards.liveness import Rumour
-from kakeya_fleet.fleet.membership.digest import DigestEntry
+from kakeya_fleet.fleet.membership.digest import DigestPart
 from kakeya_fleet.fleet.membership.events import ProbeOutcome, ReceivedCard
 from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
-from kakeya_fleet.fleet.membership.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE
 from kakeya_fleet.node.membership.capability_wire import (
     digest_from_wire,
     rumours_from_wire,
     rumours_to_wire,
 )
 from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
+from kakeya_fleet.node.membership.exchange_limits import ANSWER_LIMITS, beyond_limits
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.metrics import NodeMetrics
 
@@ -40,7 +40,7 @@ class Answered:
     root_hash: bytes
     cards: tuple[ReceivedCard, ...]
     rumours: tuple[Rumour, ...]
-    digest: tuple[DigestEntry, ...]
+    digest: DigestPart | None
     round_trip_seconds: float
 
 
@@ -85,14 +85,19 @@ class ExchangeClient:
         )
         if isinstance(response, Unanswered):
             return response
+        excess = beyond_limits(response, ANSWER_LIMITS)
+        if excess:
+            self._count("oversize")
+            return Unanswered(UnexpectedError(f"{address} answered outside the contract: {excess}"))
+        self._count("ok")
         seconds = self._clock() - before
         self._metrics.gossip_round_trip_seconds.observe(seconds)
         return Answered(
             sender_id=response.sender_node_id,
             root_hash=response.root_hash,
-            cards=tuple(map(received_from_wire, response.cards[:MAX_CARDS_A_MESSAGE])),
-            rumours=rumours_from_wire(response.rumours[:MAX_RUMOURS_A_MESSAGE], self._metrics),
-            digest=digest_from_wire(response.digest),
+            cards=tuple(map(received_from_wire, response.cards)),
+            rumours=rumours_from_wire(response.rumours, self._metrics),
+            digest=digest_from_wire(response),
             round_trip_seconds=seconds,
         )
 
@@ -107,6 +112,7 @@ class ExchangeClient:
         )
         if isinstance(response, Unanswered):
             return ProbeOutcome.SILENT
+        self._count("ok")
         return ProbeOutcome.REACHED if response.reachable else ProbeOutcome.UNREACHED
 
     async def ping(self, address: str, node_id: str, timeout_seconds: float) -> float | None:
@@ -118,7 +124,10 @@ class ExchangeClient:
             capability_pb2.GetNodeResponse,
             address,
         )
-        if isinstance(response, Unanswered) or response.card.node_id != node_id:
+        if isinstance(response, Unanswered):
+            return None
+        self._count("ok")
+        if response.card.node_id != node_id:
             return None
         return self._clock() - before
 
@@ -145,7 +154,6 @@ class ExchangeClient:
         if not isinstance(response, kind):
             self._count("malformed")
             return Unanswered(UnexpectedError(f"{address} answered outside the contract"))
-        self._count("ok")
         return response
 
     def _count(self, result: str) -> None:

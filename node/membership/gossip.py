@@ -127,9 +127,9 @@ class Gossip:
         parts = self._parts
         registry = parts.membership.registry
         peers = [
-            record.signed.card.node_id
-            for record in registry.records()
-            if record.liveness is Liveness.ALIVE and record.signed.card.node_id != registry.own_id
+            node_id
+            for node_id in registry.nodes()
+            if parts.membership.found(node_id) is Liveness.ALIVE and node_id != registry.own_id
         ]
         before = set(self._running)
         for node_id in parts.rng.sample(peers, min(SPREAD_PEERS, len(peers))):

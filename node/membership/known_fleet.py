@@ -8,7 +8,7 @@ import grpc.aio
 
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import NodeNotFound
-from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.fleet.placement.placement import NodeView
 from kakeya_fleet.node.membership.fleet_watch import NodeState
 from kakeya_fleet.node.membership.peers import Peers
@@ -16,10 +16,14 @@ from kakeya_fleet.node.metrics import NodeMetrics
 
 
 class KnownFleet:
-    """Implements `node.planning.fleet_view.FleetView`. `clock` gives monotonic seconds."""
+    """Implements `node.planning.fleet_view.FleetView`. `clock` gives monotonic seconds.
 
-    def __init__(self, registry: Registry, peers: Peers, clock: Callable[[], float]) -> None:
-        self._registry = registry
+    Liveness is what this node found itself: whom only others suspect is ALIVE here.
+    """
+
+    def __init__(self, membership: Membership, peers: Peers, clock: Callable[[], float]) -> None:
+        self._membership = membership
+        self._registry = membership.registry
         self._peers = peers
         self._clock = clock
 
@@ -36,7 +40,7 @@ class KnownFleet:
     def nodes(self) -> list[NodeView]:
         """Every node whose card is known, this one included, by node id."""
         return [
-            NodeView(self._registry.card(node_id), self._registry.liveness(node_id))
+            NodeView(self._registry.card(node_id), self._membership.found(node_id))
             for node_id in sorted(self._registry.nodes())
         ]
 
@@ -70,7 +74,7 @@ class KnownFleet:
         return NodeState(
             node_id=node_id,
             card=record.signed.card,
-            liveness=record.liveness,
+            liveness=self._membership.found(node_id),
             age_seconds=0.0 if is_self else max(0.0, self._clock() - record.seen_at),
             round_trip_seconds=self.round_trip(node_id) or 0.0,
             is_self=is_self,
@@ -82,6 +86,6 @@ class KnownFleet:
 
     def count(self, metrics: NodeMetrics) -> None:
         """Sets the gauges of members by liveness."""
-        present = [self._registry.liveness(node_id) for node_id in self._registry.nodes()]
+        present = [self._membership.found(node_id) for node_id in self._registry.nodes()]
         for liveness in Liveness:
             metrics.members.labels(liveness=liveness.name.lower()).set(present.count(liveness))

@@ -4,7 +4,6 @@
 come from closed sets, so that no peer can make series grow without bound.
 """
 
-from kakeya_fleet.node.metrics.exposition import exposition
 from kakeya_fleet.node.metrics.node_metrics import NodeMetrics
 
-__all__ = ["NodeMetrics", "exposition"]
+__all__ = ["NodeMetrics"]

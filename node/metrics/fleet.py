@@ -14,7 +14,7 @@ class FleetFamilies:
         self.gossip_exchanges = Counter(
             "kakeya_gossip_exchanges_total",
             "Exchanges with peers and probes of them, by result: ok, timeout, unreachable, "
-            "refused, malformed.",
+            "refused, malformed, oversize.",
             ["result"],
             registry=registry,
         )

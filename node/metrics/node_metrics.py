@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
+from kakeya_fleet.node.metrics.admission import AdmissionFamilies
 from kakeya_fleet.node.metrics.archives import ArchiveFamilies
 from kakeya_fleet.node.metrics.fleet import FleetFamilies
 from kakeya_fleet.node.metrics.http import HttpFamilies
@@ -21,6 +23,7 @@ class NodeMetrics(
     FleetFamilies,
     RpcFamilies,
     HttpFamilies,
+    AdmissionFamilies,
 ):
     """The node's metrics. Thread-safe; one a node, so that two can share a process."""
 
@@ -33,3 +36,12 @@ class NodeMetrics(
         FleetFamilies.__init__(self, self.registry)
         RpcFamilies.__init__(self, self.registry)
         HttpFamilies.__init__(self, self.registry)
+        AdmissionFamilies.__init__(self, self.registry)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All samples of now as text, and its content type.
+
+        OpenMetrics when the Accept header asks for it, else Prometheus' own text format.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type

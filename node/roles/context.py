@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
@@ -16,13 +17,14 @@ from kakeya_fleet.node.watch.activity import NodeActivity
 
 @dataclass(frozen=True, slots=True)
 class RoleContext:
-    """`expected` says what else is served or will be; `clock` gives monotonic seconds.
+    """Callers share `allowances`; `expected` says what else is served or will be.
 
     What happens is noted in `activity`; `changed` is set by a role whose offers differ from
-    what they were though nobody opened or removed anything.
+    what they were though nobody opened or removed anything; `clock` gives monotonic seconds.
     """
 
     settings: RoleSettings
+    allowances: Allowances
     expected: ExpectedRoles
     fleet: FleetView
     links: OpenLinks

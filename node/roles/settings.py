@@ -1,9 +1,10 @@
-"""Limits of what a node serves."""
+"""Settings of what a node serves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 
@@ -29,46 +30,8 @@ class RestorerSettings:
     full_grace: float = 1.0
     """Behind a loss: what the session had in other archives is free again within it."""
 
-    next_retry: float = 0.5
-    """An archive for the next range is asked for again after this times 2^(n - 1)."""
-
-    longest_next_retry: float = 5.0
-    """... but no later than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveSettings:
-    """Limits of an archive that this node serves."""
-
-    most_archives: int = 256
-    """Of sessions, open at once."""
-
-    default_lease_seconds: float = 3600.0
-    """What an archive lies unused where its session names no lease."""
-
-    longest_lease_seconds: float = 86_400.0
-    """... and where it names a longer one."""
-
-    attach_seconds: float = 30.0
-    """A fork, or an archive just opened, waits so long for the connection that uses it."""
-
-    retry_seconds: float = 5.0
-    """After which one who found it full is told to come back."""
-
-    most_waiting: int = 32
-    """Connections that have not attached yet; more are closed at once."""
-
-    greeting_seconds: float = 2.0
-    """From a connection to its ATTACH."""
-
-    answer_seconds: float = 30.0
-    """A session that takes no byte of an answer for so long has lost its archive."""
-
-    accept_again_seconds: float = 0.1
-    """After a connection could not be accepted: no file descriptor may be free."""
-
-    farewell_seconds: float = 0.5
-    """After an error: bytes under way would reset the connection, and the error with it."""
+    next_range: Backoff = Backoff(0.5, 5.0)
+    """An archive for the next range is asked for again after these pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +67,8 @@ class RoleSettings:
 
     A proposer serves a limited number, and opening one again costs one prefix.
     """
-    draft_stream_limit: int = 256
-    """Draft streams served at once."""
-    draft_opening_seconds: float = 10.0
-    """A stream that says nothing for so long holds one of the places no more."""
+    spare_seconds: float = 60.0
+    """Memory of ended sessions that no other takes in that time goes back to the machine."""
     draft_deadline_seconds: float = 0.25
     """Longest wait of a verifier for one draft."""
     dtype: str = "float32"
@@ -126,5 +87,3 @@ class RoleSettings:
     """Limits of what restores the sessions' evicted positions."""
     watch: SessionWatchSettings = field(default_factory=SessionWatchSettings)
     """How often watchers of the sessions are told of them."""
-    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
-    """Limits of the archive that is served."""

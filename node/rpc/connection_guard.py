@@ -17,12 +17,15 @@ import stat
 import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import structlog
 
+from kakeya_fleet.node.admission.caller import Caller, caller_of
+from kakeya_fleet.node.admission.file_limit import reserve_of
+from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.metrics import NodeMetrics
 
 LOOK_SECONDS = 0.1
@@ -32,8 +35,6 @@ NEVER_SPOKE = 1 << 32
 # tcpi_bytes_received (Linux 4.1).
 LAST_SENT, LAST_RECEIVED = 9, 11
 TCP_INFO_BYTES = 8 + 4 * 24 + 8 * 4
-MAPPED = "::ffff:"
-"""Before an IPv4 address at a socket of both families (RFC 4291, section 2.5.5.2)."""
 
 _log = structlog.get_logger(__name__)
 
@@ -43,31 +44,8 @@ class Connection:
     """A connection that somebody opened to this process, and how long it has been silent."""
 
     descriptor: int
-    peer: str
+    caller: Caller
     silent_ms: int
-
-
-def reserve_of(limit: int) -> int:
-    """Descriptors that others' connections leave free: an eighth, 64 at least, half at most."""
-    return min(max(64, limit // 8), limit // 2)
-
-
-def to_end(connections: Collection[Connection], count: int) -> list[Connection]:
-    """`count` of them, or all: always one of the peer that holds the most then.
-
-    So a peer with fewer connections than any other loses none before those have as few. Of
-    a peer's the longest silent goes first.
-    """
-    held = Counter(each.peer for each in connections)
-    by_peer: dict[str, list[Connection]] = {}
-    for each in sorted(connections, key=lambda each: each.silent_ms):
-        by_peer.setdefault(each.peer, []).append(each)
-    ended = []
-    for _ in range(min(count, len(connections))):
-        peer = max(held, key=lambda name: (held[name], name))
-        held[peer] -= 1
-        ended.append(by_peer[peer].pop())
-    return ended
 
 
 class ConnectionGuard:
@@ -89,7 +67,7 @@ class ConnectionGuard:
         excess = len(descriptors) - (limit - reserve_of(limit))
         if excess <= 0:
             return ()
-        ended = to_end(list(_connections(descriptors)), excess)
+        ended = to_reclaim(list(_connections(descriptors)), excess)
         for each in ended:
             # It may have ended by itself.
             with suppress(OSError), _borrowed(each.descriptor) as connection:
@@ -97,8 +75,8 @@ class ConnectionGuard:
                 connection.shutdown(socket.SHUT_RDWR)
         if ended:
             self._metrics.connections_ended.inc(len(ended))
-            peers = dict(Counter(each.peer for each in ended).most_common(3))
-            _log.warning("connections_ended", count=len(ended), peers=peers, file_limit=limit)
+            callers = dict(Counter(each.caller for each in ended).most_common(3))
+            _log.warning("connections_ended", count=len(ended), callers=callers, file_limit=limit)
         return ended
 
 
@@ -126,8 +104,8 @@ def _connections(descriptors: Iterable[int]) -> Iterator[Connection]:
             if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 ports.add(port)
                 continue
-            peer = each.getpeername()[0].removeprefix(MAPPED)
-            found.append((port, Connection(descriptor, peer, _silent_ms(each))))
+            caller = caller_of(each.getpeername()[0])
+            found.append((port, Connection(descriptor, caller, _silent_ms(each))))
     return (connection for port, connection in found if port in ports)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -24,6 +24,7 @@ from kakeya_fleet.node.rpc.error_status import (
     abort,
     abort_internal,
 )
+from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         return self._answering(handler, handler_call_details.method)
 
     def _answering(self, handler: Handler, method: str) -> Handler:
-        behaviour, make = _behaviour(handler)
+        behaviour, make = behaviour_of(handler)
         deserializer = handler.request_deserializer
         if deserializer is not None and not handler.request_streaming:
             deserializer = _lenient(deserializer)
@@ -111,18 +112,6 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     async def _answer_domain(self, error: DomainError, context: Context) -> NoReturn:
         self._metrics.rpc_errors.labels(reason=error.reason).inc()
         await abort(context, error)
-
-
-def _behaviour(handler: Handler) -> tuple[Behaviour, Callable[..., Handler]]:
-    """What the handler does, and the maker of handlers of its kind."""
-    kinds: dict[tuple[bool, bool], tuple[object, Callable[..., Handler]]] = {
-        (False, False): (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
-        (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
-        (True, False): (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
-        (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
-    }
-    behaviour, make = kinds[bool(handler.request_streaming), bool(handler.response_streaming)]
-    return cast("Behaviour", behaviour), make
 
 
 def _lenient(deserialize: Callable[[bytes], Request]) -> Callable[[bytes], Request | _Unparsed]:

@@ -12,8 +12,6 @@ CONTROL_MESSAGE_BYTES = MIB
 """Largest message of the control plane; the sender keeps exchanges below it."""
 DATA_MESSAGE_BYTES = 4 * MIB
 """Largest message that the server takes; gRPC refuses more with RESOURCE_EXHAUSTED."""
-CONCURRENT_CALLS = 1024
-"""More calls at once are refused with RESOURCE_EXHAUSTED before a handler runs."""
 KEEPALIVE_SECONDS = 10
 PING_TIMEOUT_SECONDS = 2
 

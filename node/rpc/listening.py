@@ -6,17 +6,20 @@ import socket
 
 import grpc.aio
 
+from kakeya_fleet.node.admission.limits import CallLimits
 from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.errors import PortInUse
-from kakeya_fleet.node.rpc.grpc_settings import CONCURRENT_CALLS, server_options
+from kakeya_fleet.node.rpc.grpc_settings import server_options
 
 
-def make_server(*interceptors: grpc.aio.ServerInterceptor) -> grpc.aio.Server:
+def make_server(
+    *interceptors: grpc.aio.ServerInterceptor, limits: CallLimits | None = None
+) -> grpc.aio.Server:
     """The node's server, not bound yet."""
     return grpc.aio.server(
         interceptors=interceptors,
         options=server_options(),
-        maximum_concurrent_rpcs=CONCURRENT_CALLS,
+        maximum_concurrent_rpcs=(limits or CallLimits()).in_flight,
     )
 
 

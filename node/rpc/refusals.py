@@ -5,6 +5,7 @@ Refusal
 ├── ModelLoading          the model is still being loaded here
 ├── TokenizerNotFound     the model is served without a tokenizer that could be sent
 ├── Draining              the node leaves; resume elsewhere
+├── TooManyCalls          the node answers as many calls, or keeps as many bytes, as it may
 ├── TooManyStreams        the proposer's limit of draft streams is reached
 ├── TokenizerDiffers      the proposer drafts ids of another tokenizer
 ├── LinkUnsupported       nodes of this version open no such tensor link
@@ -61,6 +62,12 @@ class Draining(Refusal):
     """The node leaves the fleet and takes no new work."""
 
     reason = "DRAINING"
+
+
+class TooManyCalls(Refusal):
+    """The node answers as many calls as it may, or the caller has its share of them."""
+
+    reason = "TOO_MANY_CALLS"
 
 
 class TooManyStreams(Refusal):

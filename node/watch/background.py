@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 
 import structlog
 
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
@@ -17,16 +17,8 @@ _log = structlog.get_logger(__name__)
 Work = Coroutine[object, object, None]
 
 
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """Seconds before a work that failed begins again.
-
-    The n-th fault in a row waits first * 2^(n-1), `last` at most; a work that ran for longer
-    than `last` has ended the row.
-    """
-
-    first_seconds: float = 1.0
-    last_seconds: float = 60.0
+AGAIN = Backoff(1.0, 60.0)
+"""A work that failed begins again; one that ran for longer than the longest ends the row."""
 
 
 class BackgroundTasks:
@@ -42,12 +34,12 @@ class BackgroundTasks:
         owner: asyncio.TaskGroup,
         events: EventLog,
         metrics: NodeMetrics,
-        pauses: Pauses | None = None,
+        again: Backoff = AGAIN,
     ) -> None:
         self._owner = owner
         self._events = events
         self._metrics = metrics
-        self._pauses = pauses or Pauses()
+        self._again = again
 
     def once(self, name: str, work: Work) -> asyncio.Task[None]:
         """Runs the work to its end; a fault is its end too."""
@@ -69,8 +61,7 @@ class BackgroundTasks:
 
     async def _keep(self, name: str, begin: Callable[[], Work]) -> None:
         clock = asyncio.get_running_loop().time
-        first, last = self._pauses.first_seconds, self._pauses.last_seconds
-        pause = first
+        fault_count = 0
         while True:
             began = clock()
             try:
@@ -78,14 +69,14 @@ class BackgroundTasks:
             except NodeError:
                 raise
             except Exception as error:  # noqa: BLE001 whatever it is must not end the node
-                if clock() - began > last:
-                    pause = first
+                ran_long = clock() - began > self._again.longest_seconds
+                fault_count = 1 if ran_long else fault_count + 1
+                pause = self._again.pause(fault_count)
                 then = f"It begins again in {pause:g} s."
                 self._count(name, error, then)
-                if pause == first:
+                if fault_count == 1:
                     self._announce(name, error, then)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, last)
 
     def _count(self, name: str, error: Exception, then: str) -> None:
         self._metrics.background_faults.labels(name, type(error).__name__).inc()

@@ -18,7 +18,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,11 +32,11 @@ from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.handover import DEPOSIT_MULTIPLE
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import settle
-from kakeya_fleet.node.config.byte_amount import parse_bytes
+from kakeya_fleet.fleet.quantities import parse_bytes
 from scripts.bench.archive_figures import Turn, Turns, merged, verdict
 from scripts.bench.archive_sides import Bench, Opened, Place, Side
-from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
-from scripts.bench.machine import machine, script_command, write_report
+from scripts.bench.decode_models import DTYPES, SHAPES, checkpoint_folder, random_checkpoint
+from scripts.bench.machine import command, machine, write_report
 from scripts.bench.network_namespaces import NETWORKS, Road, TwoNamespaces, what_is_missing
 
 TOY = {
@@ -100,7 +99,7 @@ def measure_context(
             found[side.name]["fits_budget"] = needed <= arguments.budget_bytes
     return {
         "context_tokens": context,
-        "command": script_command("bench_archive"),
+        "command": command(__file__),
         "at_once": together,
         "rounds": arguments.rounds,
         "networks": {
@@ -219,7 +218,7 @@ def run(arguments: argparse.Namespace, folders: Path) -> None:
             write_report(
                 arguments.out,
                 {
-                    "command": script_command("bench_archive"),
+                    "command": command(__file__),
                     "machine": machine(),
                     "method": METHOD,
                     "figures_are": FIGURES_ARE,
@@ -309,11 +308,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measures and writes JSON."""
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
-    if arguments.checkpoints is not None:
-        run(arguments, arguments.checkpoints)
-        return
-    with tempfile.TemporaryDirectory(prefix="kakeya-archive-") as folder:
-        run(arguments, Path(folder))
+    with checkpoint_folder(arguments.checkpoints) as folder:
+        run(arguments, folder)
 
 
 if __name__ == "__main__":

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import torch
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.role_spec import archive_bytes
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
-from kakeya_fleet.node.roles.settings import ArchiveSettings
+from scripts.support.child_process import Behind, ChildProcess
 
 HOST = "127.0.0.1"
 
 
-class ArchiveProcess:
-    """The process from outside; `address` is host:port. Ends with `close`, or the context."""
+class ArchiveProcess(ChildProcess):
+    """The process from outside; `address` is host:port."""
 
     def __init__(
         self,
@@ -37,57 +36,26 @@ class ArchiveProcess:
         threads: int = 1,
         *,
         host: str = HOST,
-        behind: Callable[[Sequence[str]], list[str]] = list,
+        behind: Behind = list,
     ) -> None:
-        """Waits until it serves at `host`, with so many threads; `behind` makes its command one
-        that runs elsewhere. Raises `RuntimeError` when it cannot.
-        """
-        words = [sys.executable, "-m", "scripts.bench.archive_process", amount]
-        words += ["--threads", str(threads), "--host", host]
+        """Waits until it serves at `host`, with so many threads. Raises `ChildProcessError`."""
+        words = [amount, "--threads", str(threads), "--host", host]
         for name, folder in drafters.items():
             words += ["--drafter", f"{name}={folder}"]
-        self._process = subprocess.Popen(
-            behind(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        port = self._process.stdout.readline().strip() if self._process.stdout else ""
-        if not port:
-            self.close()
-            raise RuntimeError("the archive did not start; see what it wrote above")
-        self.address = f"{host}:{port}"
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    def close(self) -> None:
-        """Ends the process, and with it what it keeps."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().__init__("scripts.bench.archive_process", words, behind)
+        self.address = f"{host}:{self.hear()}"
 
 
 async def serve(amount: str, drafters: Mapping[str, Path], host: str) -> None:
     """Serves until the standard input ends."""
+    metrics = NodeMetrics()
     role = await ServedArchive.start(
         archive_bytes(amount),
         drafters,
-        NodeMetrics(),
+        metrics,
         time.monotonic,
         host=host,
-        settings=ArchiveSettings(),
+        allowances=Allowances(Limits(), metrics),
     )
     print(role.offer.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)

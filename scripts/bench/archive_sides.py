@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -137,7 +137,7 @@ class Bench:
             if place is not Place.NOWHERE:
                 address = LOCAL if archive is None else archive.address
                 restoring = stack.enter_context(
-                    Restoring(self.verifier, "", address, threads=self.threads)
+                    closing(Restoring(self.verifier, "", address, threads=self.threads))
                 )
                 restorers = {ARCHIVE.restorer or RestorerKind.ARCHIVE: _counted(restoring, stores)}
             caches = Caches(self.verifier, self.sink, self.window, restorers)

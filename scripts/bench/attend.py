@@ -36,6 +36,7 @@ from scripts.bench.network_namespaces import (
     what_is_missing,
 )
 from scripts.bench.slow_wire import DEVICE, Line
+from scripts.support.child_process import Behind, ChildProcess
 
 ARCHIVE_CORE, VERIFIER_CORE = 0, 1
 SPINNING = f"import os; os.sched_setaffinity(0, {{{ARCHIVE_CORE}}})\nwhile True: pass"
@@ -91,44 +92,6 @@ def cells(networks: Sequence[str]) -> list[Cell]:
     return found
 
 
-class Process:
-    """A script's process that answers lines of JSON with lines of JSON."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def tell(self, order: Mapping[str, object]) -> None:
-        """Sends an order."""
-        if self._process.stdin is not None:
-            print(json.dumps(order), file=self._process.stdin, flush=True)
-
-    def hear(self) -> Any:
-        """The next answer. Raises `RuntimeError` when the process has ended."""
-        line = self._process.stdout.readline() if self._process.stdout is not None else ""
-        if not line:
-            raise RuntimeError("a process of the benchmark has ended; see what it wrote above")
-        return json.loads(line)
-
-    def close(self) -> None:
-        """Ends it."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
-
-
-@contextmanager
-def process(words: Sequence[str]) -> Iterator[Process]:
-    """One that ends with the context."""
-    started = Process(words)
-    try:
-        yield started
-    finally:
-        started.close()
-
-
 @contextmanager
 def competitors(count: int) -> Iterator[None]:
     """Processes that spin on the archive's core."""
@@ -166,11 +129,13 @@ class Bench:
         with ExitStack() as stack:
             ports = Ports(**self._archive(stack, place, amount))
             sessions = [
-                stack.enter_context(process(_words("attend_session", VERIFIER_CORE)))
+                stack.enter_context(
+                    ChildProcess("scripts.bench.attend_session", ["--core", str(VERIFIER_CORE)])
+                )
                 for _ in range(place.sessions)
             ]
             for session in sessions:
-                session.tell({"shape": asdict(shape), "ports": asdict(ports)})
+                session.tell(json.dumps({"shape": asdict(shape), "ports": asdict(ports)}))
             for session in sessions:
                 session.hear()
             self._become(self._lines.get(place.network, Line()))
@@ -178,15 +143,15 @@ class Bench:
                 with competitors(COMPETITORS if cell.place.busy else 0):
                     yield self._measured(cell, sessions)
 
-    def _measured(self, cell: Cell, sessions: Sequence[Process]) -> dict[str, Any]:
+    def _measured(self, cell: Cell, sessions: Sequence[ChildProcess]) -> dict[str, Any]:
         seconds: dict[Way, list[float]] = {way: [] for way in Way}
         crossed: dict[Way, list[int]] = {way: [] for way in Way}
         for index in range(-1, self._rounds):
             for way in self._order.sample(list(Way), len(Way)):
                 before = self._crossed(cell.place)
                 for session in sessions:
-                    session.tell({"way": way, "rows": cell.rows})
-                taken = max(session.hear() for session in sessions)
+                    session.tell(json.dumps({"way": way, "rows": cell.rows}))
+                taken = max(float(session.hear()) for session in sessions)
                 # Round -1 warms up.
                 if index >= 0:
                     seconds[way].append(taken)
@@ -209,11 +174,13 @@ class Bench:
         }
 
     def _archive(self, stack: ExitStack, place: Place, amount: str) -> dict[str, Any]:
-        host, behind = HOST, _here
+        host: str = HOST
+        behind: Behind = list
         if place.network != LOOPBACK and self._namespaces is not None:
             host, behind = FAR, self._namespaces.behind
-        words = [*_words("attend_host", ARCHIVE_CORE), amount, "--host", host]
-        return {"host": host, **stack.enter_context(process(behind(words))).hear()}
+        words = ["--core", str(ARCHIVE_CORE), amount, "--host", host]
+        archive = stack.enter_context(ChildProcess("scripts.bench.attend_host", words, behind))
+        return {"host": host, **json.loads(archive.hear())}
 
     def _become(self, line: Line) -> None:
         if self._namespaces is not None:
@@ -224,14 +191,6 @@ class Bench:
             return 0
         sent, received = device_bytes("lo" if place.network == LOOPBACK else DEVICE)
         return sent if place.network == LOOPBACK else sent + received
-
-
-def _here(words: Sequence[str]) -> list[str]:
-    return list(words)
-
-
-def _words(module: str, core: int) -> list[str]:
-    return [sys.executable, "-m", f"scripts.bench.{module}", "--core", str(core)]
 
 
 def together(found: Sequence[Cell]) -> list[list[Cell]]:
@@ -292,7 +251,7 @@ def run(arguments: argparse.Namespace, namespaces: TwoNamespaces | None, lacking
             write_report(
                 arguments.out,
                 {
-                    "command": command("bench.attend"),
+                    "command": command(__file__),
                     "machine": machine(),
                     "method": METHOD,
                     "rounds": arguments.rounds,

@@ -21,10 +21,11 @@ from contextlib import suppress
 
 import torch
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.role_spec import archive_bytes
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 
 COUNT = struct.Struct("<Q")
 """Bytes that a connection asks for."""
@@ -62,13 +63,14 @@ class PlainBytes:
 
 async def serve(amount: str, host: str) -> None:
     """Serves until the standard input ends."""
+    metrics = NodeMetrics()
     role = await ServedArchive.start(
         archive_bytes(amount),
         {},
-        NodeMetrics(),
+        metrics,
         time.monotonic,
         host=host,
-        settings=ArchiveSettings(),
+        allowances=Allowances(Limits(), metrics),
     )
     print(json.dumps({"archive": role.offer.port, "plain": PlainBytes(host).port}), flush=True)
     await asyncio.to_thread(sys.stdin.read)

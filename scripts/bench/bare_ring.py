@@ -19,8 +19,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
@@ -35,7 +33,7 @@ class RingFailed(Exception):
 
 
 class BareRing:
-    """Both ranks from outside; ends with the context."""
+    """Both ranks from outside; ends with `close`."""
 
     def __init__(self, piece_bytes: int = WHOLE) -> None:
         """Raises `RingFailed` when it does not form."""
@@ -76,17 +74,6 @@ class BareRing:
                 if pipe is not None:
                     pipe.close()
         self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _answer(self, rank: int, seconds: float) -> bytes:
         pipe = self._ranks[rank].stdout

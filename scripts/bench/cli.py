@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scripts.bench.machine import machine, script_command
+from scripts.bench.machine import command, machine
 from scripts.support.agent_process import LocalFleet
 
 ROUNDS = 20
@@ -135,7 +135,7 @@ def main() -> int:
             agent.stop()
             joins = joined(local)
     result = {
-        "command": script_command("bench_cli"),
+        "command": command(__file__),
         "machine": machine(),
         "method": "Each command is a process of its own, one after the other, with nothing else "
         "running; the node that is asked runs beside and does nothing else.",

@@ -15,45 +15,21 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     PartialAttention,
     Raw,
 )
-from kakeya_fleet.engine.contracts.features import FeatureEncoder
-from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from scripts.bench.wrapped_store import WrappedStore
 
 BLOCK = 1024
 """Positions of random numbers that a filled store holds again and again."""
 
 
-class CountedStore:
-    """An `EvictedStore` around another one; see `engine.contracts.evicted_store`.
-
-    `bytes_asked` are those of deposits and queries, `bytes_answered` those of
+class CountedStore(WrappedStore):
+    """`bytes_asked` are those of deposits and queries, `bytes_answered` those of
     partial outputs: the tensors alone, without frames.
     """
 
     def __init__(self, store: EvictedStore, shape: EvictedShape) -> None:
-        self._store = store
-        self._shape = shape
+        super().__init__(store, shape)
         self.bytes_asked = 0
         self.bytes_answered = 0
-
-    @property
-    def spec(self) -> RestorerSpec:
-        """Which restorer."""
-        return self._store.spec
-
-    @property
-    def encoder(self) -> FeatureEncoder | None:
-        """What makes context vectors."""
-        return self._store.encoder
-
-    @property
-    def length(self) -> int:
-        """The positions from `sink` to this, exclusive, are deposited."""
-        return self._store.length
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of the tensors that keep them, as far as the other end has told."""
-        return self._store.stored_bytes
 
     @property
     def bytes_crossed(self) -> int:
@@ -79,30 +55,18 @@ class CountedStore:
             self.bytes_asked += sum(array.nbytes for array in evicted.groups)
         else:
             self.bytes_asked += evicted.nbytes
-        self._store.deposit(first, evicted)
+        super().deposit(first, evicted)
 
     def begin(self, queries: EvictedQueries) -> None:
         """Starts attention."""
         self.bytes_asked += queries.queries.nbytes
-        self._store.begin(queries)
+        super().begin(queries)
 
     def finish(self) -> PartialAttention:
         """The oldest result."""
-        found = self._store.finish()
+        found = super().finish()
         self.bytes_answered += found.output.nbytes + found.total.nbytes + found.maximum.nbytes
         return found
-
-    def abandon(self) -> None:
-        """Drops what nobody asked for."""
-        self._store.abandon()
-
-    def fork(self, length: int) -> EvictedStore:
-        """A store that is not counted."""
-        return self._store.fork(length)
-
-    def release(self) -> None:
-        """Gives the memory back."""
-        self._store.release()
 
 
 def random_numbers(

@@ -47,7 +47,7 @@ def main() -> int:
     measured = _measure(options)
     first, updates = measured["first_page_seconds"], measured["update_milliseconds"]
     report = {
-        "command": command("bench_dashboard"),
+        "command": command(__file__),
         "machine": machine(),
         "method": (__doc__ or "").split("\n\n")[2].replace("\n", " "),
         "goals": GOALS,

@@ -20,17 +20,24 @@ import json
 import random
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 
 from scripts.bench.decode_bandwidth import Bandwidth, measure
-from scripts.bench.decode_models import DTYPES, SHAPES, head_bytes, kv_geometry, weight_bytes
+from scripts.bench.decode_models import (
+    DTYPES,
+    SHAPES,
+    checkpoint_folder,
+    head_bytes,
+    kv_geometry,
+    weight_bytes,
+)
 from scripts.bench.decode_profile import time_split
 from scripts.bench.decode_sides import (
     SIDES,
@@ -72,7 +79,7 @@ class Cell:
     notes: dict[str, dict[str, object]] = field(default_factory=dict)
     time_split: dict[str, float] = field(default_factory=dict)
 
-    def summary(self, folder: Path, bandwidth: Bandwidth) -> dict[str, object]:
+    def summary(self, folder: Path, bandwidth: Bandwidth) -> dict[str, Any]:
         """For JSON. The bound counts the positions of the middle of the counted steps."""
         weights, head = weight_bytes(folder), head_bytes(folder)
         geometry = kv_geometry(folder, self.dtype)
@@ -234,7 +241,7 @@ def run(arguments: argparse.Namespace, folders: Path) -> None:
             write_report(
                 arguments.out,
                 {
-                    "command": command("bench_decode"),
+                    "command": command(__file__),
                     "machine": machine(),
                     "method": METHOD,
                     "threads": THREADS | {"torch": torch.get_num_threads()},
@@ -271,11 +278,8 @@ def main() -> None:
     """Measures and writes JSON."""
     arguments = parse()
     torch.set_num_threads(arguments.threads)
-    if arguments.checkpoints is not None:
-        run(arguments, arguments.checkpoints)
-        return
-    with tempfile.TemporaryDirectory(prefix="kakeya-decode-") as folder:
-        run(arguments, Path(folder))
+    with checkpoint_folder(arguments.checkpoints) as folder:
+        run(arguments, folder)
 
 
 if __name__ == "__main__":

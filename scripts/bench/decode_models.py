@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,3 +130,13 @@ def random_checkpoint(name: str, dtype: str, parent: Path, *, seed: int = 0, **c
     # The engine names a model by its tokenizer too; no text is ever encoded here.
     Tokenizer(models.WordLevel({"t0": 0}, unk_token="t0")).save(str(folder / "tokenizer.json"))
     return folder
+
+
+@contextmanager
+def checkpoint_folder(kept: Path | None) -> Iterator[Path]:
+    """Where checkpoints are made: `kept`, or a folder that goes with the context."""
+    if kept is not None:
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="kakeya-checkpoints-") as folder:
+        yield Path(folder)

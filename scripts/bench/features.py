@@ -255,7 +255,7 @@ def run(arguments: argparse.Namespace) -> None:
         measured, left_out = asyncio.run(measure(arguments, agents, proposer))
     sides = {kind: figures.summary() for kind, figures in measured.items()}
     report = {
-        "command": command("bench_features"),
+        "command": command(__file__),
         "machine": machine(),
         "method": METHOD,
         "verifier": arguments.verifier,

@@ -189,7 +189,7 @@ def main() -> None:
     measured = measure(verifiers, prompt, arguments)
     sides = {side: figures.summary() for side, figures in measured.items()}
     report: dict[str, object] = {
-        "command": command("bench_generation"),
+        "command": command(__file__),
         "machine": machine(),
         "model": arguments.model,
         "dtype": arguments.dtype,

@@ -185,7 +185,7 @@ def main() -> None:
         agents = fleet.start("one", serve=serve), fleet.start("two", serve=serve, environment=every)
         measured = run(arguments, *agents)
     report = {
-        "command": command("bench_http"),
+        "command": command(__file__),
         "machine": machine(),
         "verifier": arguments.verifier,
         "tokens_an_answer": arguments.tokens,

@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from kakeya.v1 import tensor_pb2_grpc
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind, TensorLink
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
@@ -106,7 +108,7 @@ async def serve() -> None:
     metrics = NodeMetrics()
     links = OpenLinks(tuple(builders().values()), metrics)
     server = make_server(ErrorInterceptor(metrics))
-    table = LinkTable(time.monotonic)
+    table = LinkTable(time.monotonic, Allowances(Limits(), metrics))
     tensors = TensorServicer(table, metrics, links, {LinkPurpose.FEATURES: Sink()})
     tensor_pb2_grpc.add_TensorServiceServicer_to_server(tensors, server)
     port = listen(server, HOST, 0, 0)

@@ -28,7 +28,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.grpc_settings import client_options
 from scripts.bench.bare_ring import BareRing
 from scripts.bench.link_peer import HOST, TRANSFER_SECONDS, builders
-from scripts.bench.raw_tcp import HEADER, RawTcpPeer
+from scripts.bench.raw_tcp import HEADER, raw_tcp_peer
 
 OPEN_SECONDS = 30.0
 
@@ -151,7 +151,7 @@ class OnLink:
 @asynccontextmanager
 async def raw_tcp() -> AsyncIterator[Side]:
     """One TCP connection."""
-    with RawTcpPeer(HOST) as peer:
+    with raw_tcp_peer(HOST) as peer:
         yield Blocking(lambda data, repeats: [peer.transfer(data) for _ in range(repeats)])
 
 

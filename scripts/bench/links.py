@@ -124,7 +124,7 @@ def cell(way: str, payload_bytes: int, seconds: Sequence[float]) -> dict[str, An
 async def run(arguments: argparse.Namespace) -> None:
     """The parts that are asked for; the report is written after each."""
     report: dict[str, Any] = {
-        "command": command("bench_links"),
+        "command": command(__file__),
         "machine": machine(),
         "method": METHOD,
         "piece_bytes": PIECE_BYTES,

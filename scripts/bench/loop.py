@@ -18,7 +18,6 @@ import asyncio
 import random
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -45,7 +44,7 @@ from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.proposer.served_proposer import run_in_thread
 from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.grpc_settings import client_options
-from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
+from scripts.bench.decode_models import DTYPES, SHAPES, checkpoint_folder, random_checkpoint
 from scripts.bench.intervals import summary
 from scripts.bench.loop_efficiency import Delays, hidden_seconds, ideal_seconds, waits
 from scripts.bench.machine import command, machine, write_report
@@ -318,7 +317,7 @@ def run(arguments: argparse.Namespace, folders: Path) -> None:
     write_report(
         arguments.out,
         {
-            "command": command("bench_loop"),
+            "command": command(__file__),
             "machine": machine(),
             "method": METHOD,
             "efficiency_is": EFFICIENCY,
@@ -375,11 +374,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measures and writes JSON."""
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
-    if arguments.checkpoints is not None:
-        run(arguments, arguments.checkpoints)
-        return
-    with tempfile.TemporaryDirectory(prefix="kakeya-loop-") as folder:
-        run(arguments, Path(folder))
+    with checkpoint_folder(arguments.checkpoints) as folder:
+        run(arguments, folder)
 
 
 if __name__ == "__main__":

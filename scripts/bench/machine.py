@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("torch", "transformers", "mlx", "mlx-lm")
 
 
@@ -41,14 +42,10 @@ def _version(name: str) -> str | None:
         return None
 
 
-def command(module: str) -> str:
-    """The line that made the report, `module` being the script's name below `scripts`."""
-    return " ".join(["python", "-m", f"scripts.{module}", *sys.argv[1:]])
-
-
-def script_command(module: str) -> str:
-    """As `command`, of a script that is run as a file because it imports its neighbours by name."""
-    return " ".join(["python", f"scripts/{module}.py", *sys.argv[1:]])
+def command(file: str) -> str:
+    """The line that made the report; `file` is the script's `__file__`."""
+    module = ".".join(Path(file).resolve().relative_to(ROOT).with_suffix("").parts)
+    return " ".join(["python", "-m", module, *sys.argv[1:]])
 
 
 def percentile(values: Sequence[float], share: float) -> float:

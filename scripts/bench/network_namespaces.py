@@ -14,17 +14,15 @@ import shutil
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from scripts.bench.raw_tcp import RawTcpPeer
+from scripts.bench.raw_tcp import raw_tcp_peer
 from scripts.bench.slow_wire import DEVICE, Line, own_namespace
+from scripts.support.child_process import ChildProcess
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
 """Of the range for measuring networks (RFC 2544); each is alone in its namespace."""
@@ -127,34 +125,23 @@ def device_bytes(device: str = DEVICE) -> tuple[int, int]:
     raise LookupError(f"no device {device}")
 
 
-class TwoNamespaces:
+class TwoNamespaces(ChildProcess):
     """A namespace of this process's own, and another behind a wire; ends with the context.
 
     The process moves into a namespace of its own and stays there: it is left
-    with nothing but the loopback device and the wire.
+    with nothing but the loopback device and the wire. `pid` is that of the wire, which is
+    alone in the other namespace at first.
     """
 
     def __init__(self) -> None:
         """Raises `PermissionError` or `OSError`; see `what_is_missing`."""
         own_namespace()
-        self._wire = subprocess.Popen(
-            [sys.executable, "-m", "scripts.bench.slow_wire", NEAR, FAR],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            # Ctrl-C is for this process, which ends the wire when nobody needs it any more.
-            start_new_session=True,
-        )
-        self._read()
-
-    @property
-    def wire_pid(self) -> int:
-        """The process of the wire, which is alone in the other namespace at first."""
-        return self._wire.pid
+        super().__init__("scripts.bench.slow_wire", [NEAR, FAR])
+        self.hear()
 
     def behind(self, words: Sequence[str]) -> list[str]:
         """The command that runs `words` in the other namespace."""
-        return ["nsenter", f"--net=/proc/{self.wire_pid}/ns/net", *words]
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *words]
 
     def calibrated(self, network: Network) -> Road:
         """Finds the delay that makes the wire the network; the wire is it then.
@@ -182,36 +169,8 @@ class TwoNamespaces:
 
     def become(self, line: Line) -> None:
         """Gives the wire a rate and a delay; `Line()` is as fast as it goes."""
-        if self._wire.stdin is None:
-            raise RuntimeError("the wire was started without pipes")
-        self._wire.stdin.write(json.dumps(asdict(line)) + "\n")
-        self._wire.stdin.flush()
-        self._read()
-
-    def close(self) -> None:
-        """Ends the wire."""
-        for pipe in (self._wire.stdin, self._wire.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._wire.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _read(self) -> str:
-        told = self._wire.stdout.readline().strip() if self._wire.stdout else ""
-        if not told:
-            self.close()
-            raise OSError("the wire did not start or has ended; see what it wrote above")
-        return told
+        self.tell(json.dumps(asdict(line)))
+        self.hear()
 
 
 def main() -> None:
@@ -220,7 +179,7 @@ def main() -> None:
     if lacking:
         raise SystemExit(lacking)
     data = memoryview(bytes(MEASURED_BYTES))
-    with TwoNamespaces() as namespaces, RawTcpPeer(FAR, namespaces.behind) as peer:
+    with TwoNamespaces() as namespaces, raw_tcp_peer(FAR, namespaces.behind) as peer:
         for network in NETWORKS:
             road = namespaces.calibrated(network)
             seconds = min(peer.transfer(data) for _ in range(TRANSFERS))

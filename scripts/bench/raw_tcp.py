@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+from scripts.support.child_process import Behind, ChildProcess
 
 HEADER = struct.Struct("<Q")
 """Bytes of the payload that follows; sent back when it has arrived."""
@@ -73,50 +72,14 @@ class RawTcp:
         self._socket.close()
 
 
-class RawTcpPeer:
-    """The taking end as a process; `behind` makes its command one that runs elsewhere."""
-
-    def __init__(
-        self, host: str = "127.0.0.1", behind: Callable[[Sequence[str]], list[str]] = list
-    ) -> None:
-        """Raises `RuntimeError` when it does not start."""
-        self._process = subprocess.Popen(
-            behind([sys.executable, "-m", "scripts.bench.raw_tcp", host]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        told = self._process.stdout.readline().strip() if self._process.stdout else ""
-        if not told:
-            self._end()
-            raise RuntimeError("the raw TCP peer did not start; see what it wrote above")
-        self._connection = RawTcp(host, int(told))
-
-    def transfer(self, data: memoryview) -> float:
-        """Seconds until this end knows that the other one has `data`."""
-        return self._connection.transfer(data)
-
-    def close(self) -> None:
-        """Ends it."""
-        self._connection.close()
-        self._end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _end(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
+@contextmanager
+def raw_tcp_peer(host: str = "127.0.0.1", behind: Behind = list) -> Iterator[RawTcp]:
+    """A connection to a taking end in a process of its own. Raises `ChildProcessError`."""
+    with (
+        ChildProcess("scripts.bench.raw_tcp", [host], behind) as child,
+        closing(RawTcp(host, int(child.hear()))) as connection,
+    ):
+        yield connection
 
 
 def main() -> None:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
@@ -27,47 +26,26 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from scripts.bench.delay_relay import DelayRelay
 from scripts.bench.replaying import ReplayingProposer
+from scripts.support.child_process import ChildProcess
 
 STREAMS = 64
 
 
-class ReplayingNode:
-    """The process from outside; ends with the context."""
+class ReplayingNode(ChildProcess):
+    """The process from outside."""
 
     def __init__(
         self, proposers: Sequence[Mapping[str, object]], round_trips: Sequence[float]
     ) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.bench.replaying_node"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__("scripts.bench.replaying_node")
         spec = {"proposers": list(proposers), "round_trip_seconds": list(round_trips)}
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the node was started without pipes")
-        self._process.stdin.write(json.dumps(spec) + "\n")
-        self._process.stdin.flush()
-        self._addresses: list[str] = json.loads(self._process.stdout.readline())
+        self.tell(json.dumps(spec))
+        self._addresses: list[str] = json.loads(self.hear())
         self._round_trips = list(round_trips)
 
     def address(self, round_trip_seconds: float) -> str:
         """host:port behind which the network is so much slower."""
         return self._addresses[self._round_trips.index(round_trip_seconds)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
 
 
 async def serve(spec: Mapping[str, list[object]]) -> None:
@@ -85,7 +63,7 @@ async def serve(spec: Mapping[str, list[object]]) -> None:
         served[proposer.model_id] = ServedProposer(proposer, offer, run, run_in_thread)
     server = make_server(ErrorInterceptor(metrics))
     proposer_pb2_grpc.add_ProposerServiceServicer_to_server(
-        ProposerServicer(served, metrics, STREAMS, opening_seconds=10.0), server
+        ProposerServicer(served, metrics, Allowances(Limits(), metrics)), server
     )
     port = listen(server, "127.0.0.1", 0, 0)
     await server.start()

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,9 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.verifiers.exactness import settle
-from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
+from scripts.bench.decode_models import DTYPES, SHAPES, checkpoint_folder, random_checkpoint
 from scripts.bench.kv_strategies import EXACT, FULL, SINK_WINDOW, STRATEGIES, Caches, Strategy
-from scripts.bench.machine import machine, script_command, write_report
+from scripts.bench.machine import command, machine, write_report
 from scripts.bench.restored_memory import MEMORY_IS, measure_memory
 from scripts.bench.restored_steps import crossing, measure_steps
 from scripts.eval.restorers import Restoring
@@ -57,7 +57,7 @@ def memory_part(arguments: argparse.Namespace, folders: Path) -> dict[str, Any]:
         arguments.model, "float32", folders, **TOY, max_position_embeddings=arguments.longest + 64
     )
     verifier = load_verifier(ModelFolder(folder, "toy"), backend="torch")
-    with Restoring(verifier, "", arguments.archive) as restoring:
+    with closing(Restoring(verifier, "", arguments.archive)) as restoring:
         caches = Caches(verifier, arguments.sink, arguments.window, restoring.restorers)
         found = measure_memory(verifier, caches, [FULL, SINK_WINDOW, EXACT, ARCHIVE], lengths)
     slopes = {name: cells["slopes"].get("kv_bytes") for name, cells in found.items()}
@@ -78,7 +78,9 @@ def speed_part(
     """Steps by context, up to `most` tokens, and the crossing."""
     cells: list[dict[str, Any]] = []
     skipped = []
-    with Restoring(verifier, restorer, arguments.archive, threads=arguments.threads) as restoring:
+    with closing(
+        Restoring(verifier, restorer, arguments.archive, threads=arguments.threads)
+    ) as restoring:
         caches = Caches(verifier, arguments.sink, arguments.window, restoring.restorers)
         strategies = [FULL, SINK_WINDOW, EXACT, ARCHIVE, *([PROJECTION] if restorer else [])]
         for context in (context for context in arguments.contexts if context <= most):
@@ -131,7 +133,7 @@ def conclusions(
 def run(arguments: argparse.Namespace, folders: Path) -> None:
     """The parts that are asked for; the report is written after each."""
     report: dict[str, Any] = {
-        "command": script_command("bench_restored"),
+        "command": command(__file__),
         "machine": machine(),
         "sink_tokens": arguments.sink,
         "window_tokens": arguments.window,
@@ -224,11 +226,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measures and writes JSON."""
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
-    if arguments.checkpoints is not None:
-        run(arguments, arguments.checkpoints)
-        return
-    with tempfile.TemporaryDirectory(prefix="kakeya-restored-") as folder:
-        run(arguments, Path(folder))
+    with checkpoint_folder(arguments.checkpoints) as folder:
+        run(arguments, folder)
 
 
 if __name__ == "__main__":

@@ -199,7 +199,7 @@ def run(arguments: argparse.Namespace, parent: Path) -> None:
     exact = {kind: settle(verifier).exact for kind, verifier in verifiers.items()}
     bench = Bench(verifiers)
     report: dict[str, object] = {
-        "command": command("bench_sessions"),
+        "command": command(__file__),
         "machine": machine(),
         "model": arguments.model,
         "dtype": arguments.dtype,

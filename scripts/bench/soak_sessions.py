@@ -90,7 +90,7 @@ class Sitting:
         self.told: dict[str, object] = {
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": commit(),
-            "command": command("soak_sessions"),
+            "command": command(__file__),
             "machine": machine(),
             "ended": "running",
             "buckets": [],

@@ -59,7 +59,7 @@ class Tally:
         return told
 
 
-def totals(sittings: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+def totals(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of all buckets of all sittings: how long, how much, and what failed."""
     lasted = [_sum(sitting, "seconds") for sitting in sittings]
     buckets = [bucket for sitting in sittings for bucket in _buckets(sitting)]

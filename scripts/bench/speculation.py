@@ -34,7 +34,7 @@ import scripts.train.python_corpus as python_corpus
 from kakeya import AsyncClient, GenerationDone, Speculation
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from scripts.bench.fleet_answers import Measured, fleet_answer, transformers_answer
-from scripts.bench.machine import machine, script_command, write_report
+from scripts.bench.machine import command, machine, write_report
 from scripts.bench.package_code import PACKAGES, package_files, package_versions
 from scripts.bench.prompt_kinds import CODE, KINDS, PACKAGE, RANDOM, prompts
 from scripts.bench.speculation_sides import (
@@ -226,7 +226,7 @@ def run(arguments: argparse.Namespace) -> None:
         measured = asyncio.run(measure(arguments, verifier.address, nodes))
     cells = {key: cell.summary() for key, cell in measured.items()}
     report: dict[str, object] = {
-        "command": script_command("bench_speculation"),
+        "command": command(__file__),
         "machine": machine(),
         "verifier": arguments.verifier,
         "proposer": arguments.proposer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from scripts.bench.fleet_answers import Measured
 from scripts.bench.intervals import summary
@@ -69,7 +70,7 @@ class Cell:
     prompts: list[int] = field(default_factory=list)
     repeated: dict[str, list[float]] = field(default_factory=dict)
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> dict[str, Any]:
         """For JSON: figures by side, and ratios of drafting sides to the fastest plain one."""
         plain = fastest_plain(self.measured)
         ratios = {}

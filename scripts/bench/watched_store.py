@@ -11,67 +11,28 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedKeysValues,
     EvictedQueries,
     EvictedStore,
-    PartialAttention,
 )
-from kakeya_fleet.engine.contracts.features import FeatureEncoder
-from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from scripts.bench.wrapped_store import WrappedStore
 
 
-class WatchedStore:
-    """An `EvictedStore` around another one; see `engine.contracts.evicted_store`."""
+class WatchedStore(WrappedStore):
+    """Keeps the deposits, and the latest queries of each layer."""
 
     def __init__(self, store: EvictedStore, shape: EvictedShape) -> None:
-        self._store = store
-        self._shape = shape
+        super().__init__(store, shape)
         self._deposits: list[Evicted] = []
         self.queries: dict[int, EvictedQueries] = {}
         """The latest of each layer."""
 
-    @property
-    def spec(self) -> RestorerSpec:
-        """Which restorer."""
-        return self._store.spec
-
-    @property
-    def encoder(self) -> FeatureEncoder | None:
-        """What makes context vectors."""
-        return self._store.encoder
-
-    @property
-    def length(self) -> int:
-        """The positions from `sink` to this, exclusive, are deposited."""
-        return self._store.length
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of the tensors that keep them."""
-        return self._store.stored_bytes
-
     def deposit(self, first: int, evicted: Evicted) -> None:
         """Takes final positions."""
-        self._store.deposit(first, evicted)
+        super().deposit(first, evicted)
         self._deposits.append(evicted)
 
     def begin(self, queries: EvictedQueries) -> None:
         """Starts attention."""
-        self._store.begin(queries)
+        super().begin(queries)
         self.queries[queries.layer] = queries
-
-    def finish(self) -> PartialAttention:
-        """The oldest result."""
-        return self._store.finish()
-
-    def abandon(self) -> None:
-        """Drops what nobody asked for."""
-        self._store.abandon()
-
-    def fork(self, length: int) -> EvictedStore:
-        """A store that is not watched."""
-        return self._store.fork(length)
-
-    def release(self) -> None:
-        """Gives the memory back."""
-        self._store.release()
 
     @property
     def layers(self) -> tuple[int, ...]:

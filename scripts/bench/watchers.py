@@ -166,7 +166,7 @@ def main() -> None:
         for count, each in measured.items()
     }
     report = {
-        "command": command("bench_watchers"),
+        "command": command(__file__),
         "machine": machine(),
         "verifier": arguments.verifier,
         "sessions": arguments.sessions,

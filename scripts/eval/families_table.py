@@ -164,7 +164,7 @@ def measure(families: Sequence[str], backends: Sequence[str], parent: Path) -> l
 def report(rows: Sequence[Row]) -> Mapping[str, object]:
     """For JSON."""
     return {
-        "command": command("families_table"),
+        "command": command(__file__),
         "machine": machine(),
         "checkpoints": "small and random, but the shipped one",
         "greedy_tokens": GREEDY_TOKENS,

@@ -33,7 +33,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import resolve
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.bench.kv_strategies import EXACT, FULL, STRATEGIES, Caches, Strategy
-from scripts.bench.machine import machine, script_command, write_report
+from scripts.bench.machine import command, machine, write_report
 from scripts.bench.process_memory import PEAK_IS
 from scripts.eval.needle_anatomy import EFFECTIVE_ATTENTION_IS, ERROR_IS, Dissection
 from scripts.eval.needle_cases import LAST_POSITIONS, Score, Tally, score_case
@@ -225,7 +225,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     evaluation.restoring.close()
     info = evaluation.verifier.info
     own = {
-        "command": script_command("eval_needle"),
+        "command": command(__file__),
         "machine": machine(),
         "wall_seconds": round(time.monotonic() - begun),
     }

@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.models.model_folder import resolve
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.bench.kv_strategies import FULL, STRATEGIES, Caches
-from scripts.bench.machine import machine, script_command, write_report
+from scripts.bench.machine import command, machine, write_report
 from scripts.eval.needle_table import perplexity_markdown
 from scripts.eval.restorers import Restoring
 from scripts.eval.teacher_forced import logits_of
@@ -151,7 +152,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     sizes = [sizes_of[text[1:]] for text in texts]
     names = [FULL_NAME, *(name for name in arguments.strategies if name != FULL_NAME)]
     bits: dict[str, list[Costs]] = {name: [] for name in names}
-    with Restoring(verifier, arguments.restorer, arguments.archive) as restoring:
+    with closing(Restoring(verifier, arguments.restorer, arguments.archive)) as restoring:
         caches = Caches(verifier, arguments.sink, arguments.window, restoring.restorers)
         for index, text in enumerate(texts):
             for name in names:
@@ -162,7 +163,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         description = restoring.description
     info = verifier.info
     return {
-        "command": script_command("eval_perplexity"),
+        "command": command(__file__),
         "machine": machine(),
         "verifier": info.model_id,
         "weights_digest": info.weights_digest,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import torch
 
@@ -86,17 +84,6 @@ class Restoring:
         self._loop.close()
         if self._process is not None:
             self._process.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _elsewhere(self, spec: RestorerSpec) -> Restorer:
         """A restorer that keeps keys and values in the archive."""

@@ -472,6 +472,27 @@ ERRORS = Row(
             (rate("kakeya_connections_ended_total"),),
         ),
         Panel(
+            "Bounds that are nearly reached",
+            "Taken of each bound, of 1; `fleet limits` says what they are and why.",
+            "percentunit",
+            (
+                Query(
+                    "max by (limit) (kakeya_admission_used@ / kakeya_admission_limit@)",
+                    "{{limit}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Refused for want of a place",
+            "By bound and by why: full, or the caller holds more than others of what is scarce.",
+            "ops",
+            (
+                rate("kakeya_admission_refused_total", "limit", "reason"),
+                rate("kakeya_admission_reclaimed_total", "limit"),
+            ),
+            stacked=True,
+        ),
+        Panel(
             "Invariant violations",
             "Broken promises that ended a session. Any is a bug: please report it.",
             "short",

@@ -8,15 +8,16 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.positions import attends
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
+from tests.support.forwards import logits_of
 
 HISTORY = [(7 * index + index * index // 5) % 96 for index in range(120)]
 
 
-def fill(verifier: Verifier, spec: CacheSpec, tokens: list[int], block: int = 16):
+def fill(verifier: Verifier, spec: CacheSpec, tokens: list[int], block: int = 16) -> KvCache:
     cache = verifier.allocate(spec)
     for first in range(0, len(tokens), block):
         verifier.forward(cache, tokens[first : first + block], want_logits=False)
@@ -56,10 +57,7 @@ def test_truncation_at_every_position_is_as_if_never_written(
 ) -> None:
     straight = fill(verifier, spec, HISTORY[:start])
     untouched = straight.fork(start)
-    expected = [
-        verifier.forward(untouched, [token], want_logits=True)
-        for token in HISTORY[start : start + 20]
-    ]
+    expected = [logits_of(verifier, untouched, [token]) for token in HISTORY[start : start + 20]]
     wrong = [95 - token for token in HISTORY[start : start + 16]]
     for kept in keeps:
         cache = straight.fork(start)
@@ -67,7 +65,7 @@ def test_truncation_at_every_position_is_as_if_never_written(
         cache.truncate(start + kept)
         assert cache.length == start + kept
         tail = HISTORY[start + kept : start + kept + 4]
-        got = verifier.forward(cache, tail, want_logits=True)
+        got = logits_of(verifier, cache, tail)
         assert np.array_equal(got, np.concatenate(expected[kept : kept + 4])), kept
 
 
@@ -93,8 +91,8 @@ def test_a_full_contiguous_cache_refuses_and_stays_as_it_was(verifier: Verifier)
     with pytest.raises(ContextExceeded):
         verifier.forward(cache, HISTORY[16:21], want_logits=False)
     assert cache.length == 16
-    got = verifier.forward(cache, HISTORY[16:20], want_logits=True)
-    expected = verifier.forward(untouched, HISTORY[16:20], want_logits=True)
+    got = logits_of(verifier, cache, HISTORY[16:20])
+    expected = logits_of(verifier, untouched, HISTORY[16:20])
     assert np.array_equal(got, expected)
     with pytest.raises(ContextExceeded):
         verifier.forward(cache, HISTORY[20:21], want_logits=False)
@@ -104,8 +102,7 @@ def test_a_capacity_of_one_holds_one(verifier: Verifier) -> None:
     cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=1))
     with pytest.raises(ContextExceeded):
         verifier.forward(cache, [1, 2], want_logits=False)
-    logits = verifier.forward(cache, [1], want_logits=True)
-    assert logits is not None
+    logits = logits_of(verifier, cache, [1])
     assert np.isfinite(logits).all()
     with pytest.raises(ContextExceeded):
         verifier.forward(cache, [1], want_logits=False)
@@ -140,6 +137,6 @@ def test_a_window_beyond_the_positions_sees_all_and_costs_no_more(verifier: Veri
     for spec in (wide, *(CacheSpec(CacheKind.CONTIGUOUS, capacity=n) for n in (96, 257, 1024))):
         cache = fill(verifier, spec, HISTORY[:80])
         assert cache.resident == 80
-        rows.append(verifier.forward(cache, HISTORY[80:96], want_logits=True))
+        rows.append(logits_of(verifier, cache, HISTORY[80:96]))
     for other in rows[1:]:
         assert np.array_equal(rows[0], other)

@@ -38,8 +38,9 @@ def told(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 def constant(node: ast.AST) -> str:
     """A text in UPPER_SNAKE_CASE; empty for everything else."""
-    is_reason = isinstance(node, ast.Constant) and UPPER.match(str(node.value))
-    return str(node.value) if is_reason else ""
+    if not isinstance(node, ast.Constant) or not UPPER.match(str(node.value)):
+        return ""
+    return str(node.value)
 
 
 @cache
@@ -90,18 +91,22 @@ def raised() -> set[str]:
     return {reason for name, reason in kinds.items() if name in names}
 
 
-def test_the_scan_finds_what_every_layer_tells(reasons, raised) -> None:
+def test_the_scan_finds_what_every_layer_tells(
+    reasons: dict[str, set[str]], raised: set[str]
+) -> None:
     assert {"OUT_OF_KV_MEMORY", "NO_PLACEMENT", "BAD_CONFIG", "DRAINING"} <= reasons.keys()
     assert {"NO_LOCAL_NODE", "FOREIGN_HOST", "TRACES_EXTRA_MISSING"} <= reasons.keys()
     assert {"PLAYGROUND_FULL", "INTERNAL_ERROR"} <= reasons.keys()
     assert {"NODE_UNREACHABLE", "CLIENT_CLOSED", "TOKENIZER_MISMATCH"} <= raised
 
 
-def test_every_reason_that_is_told_is_in_the_vocabulary(reasons) -> None:
+def test_every_reason_that_is_told_is_in_the_vocabulary(reasons: dict[str, set[str]]) -> None:
     assert not {reason: files for reason, files in reasons.items() if reason not in REASONS}
 
 
-def test_no_reason_of_the_vocabulary_is_told_by_nobody(reasons, raised) -> None:
+def test_no_reason_of_the_vocabulary_is_told_by_nobody(
+    reasons: dict[str, set[str]], raised: set[str]
+) -> None:
     families = {parent for kind in every(KakeyaError) for parent in kind.__mro__[1:]}
     bases = {getattr(parent, "default_reason", "") for parent in families}
     assert REASONS.keys() - reasons.keys() - raised - bases == set()

@@ -41,6 +41,7 @@ from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
 from tests.support import evicted_stores
+from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 6 << 20
@@ -67,7 +68,7 @@ class TorchStores:
     def check(self, opening: Opening) -> None:
         return
 
-    def make(self, opening: Opening) -> EvictedStore:
+    def make(self, opening: Opening) -> TorchEvictedStore:
         return TorchEvictedStore(opening.shape, opening.restorer, self._pool)
 
 
@@ -102,7 +103,9 @@ class SharedStores:
 def far() -> Iterator[MakeStore]:
     """Stores of a server of this process."""
     numbers = map(str, itertools.count())
-    archives = Archives(TorchStores(), clock=time.monotonic, ids=lambda: next(numbers))
+    archives = Archives(
+        TorchStores(), allowances_of(), clock=time.monotonic, ids=lambda: next(numbers)
+    )
     server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = ArchiveServiceStub(channel)
@@ -129,7 +132,8 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
         return evicted_stores.NaiveEvictedStore
     if request.param == "remote":
-        return request.getfixturevalue("far")
+        far_stores: MakeStore = request.getfixturevalue("far")
+        return far_stores
     if request.param == "shared":
         return SharedStores().make
     if request.param == "mlx":
@@ -279,7 +283,8 @@ def bad_deposits(shape: EvictedShape) -> Iterator[EvictedKeysValues]:
     groups = evicted_stores.random_evicted(shape, 5, seed=5).groups
     yield EvictedKeysValues((groups[0][:, :, :1].copy(), groups[1]))
     yield EvictedKeysValues(groups[:1])
-    yield EvictedKeysValues(tuple(group.astype(np.float64) for group in groups))
+    wide = tuple(group.astype(np.float64) for group in groups)
+    yield EvictedKeysValues(wide)  # type: ignore[arg-type]  # what the wire may not bring
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

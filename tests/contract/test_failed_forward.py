@@ -13,6 +13,7 @@ from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_veri
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 HISTORY = [(13 * index + index * index // 5) % 96 for index in range(160)]
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=47)
@@ -65,15 +66,15 @@ def test_the_same_tokens_or_others_give_the_bits_of_the_history(
     cache, other = filled(verifier, 99), filled(verifier, 30)
     cache.truncate(kept)
     tail = HISTORY[kept : kept + 5]
-    expected = verifier.forward(filled(verifier, kept, block=16), tail, want_logits=True)
+    expected = logits_of(verifier, filled(verifier, kept, block=16), tail)
     for _ in range(2):
         fail(verifier, [Feed(cache, [7] * 11, True), Feed(other, [8, 9], True)], monkeypatch)
         assert cache.length == kept
         fork = cache.fork(kept)
-        assert np.array_equal(verifier.forward(fork, tail, want_logits=True), expected)
-    assert np.array_equal(verifier.forward(cache, tail, want_logits=True), expected)
-    alone = verifier.forward(filled(verifier, 30), HISTORY[30:33], want_logits=True)
-    assert np.array_equal(verifier.forward(other, HISTORY[30:33], want_logits=True), alone)
+        assert np.array_equal(logits_of(verifier, fork, tail), expected)
+    assert np.array_equal(logits_of(verifier, cache, tail), expected)
+    alone = logits_of(verifier, filled(verifier, 30), HISTORY[30:33])
+    assert np.array_equal(logits_of(verifier, other, HISTORY[30:33]), alone)
 
 
 def test_what_it_wrote_over_is_not_forked(
@@ -83,10 +84,8 @@ def test_what_it_wrote_over_is_not_forked(
     fail(verifier, [Feed(cache, [7] * 16, True)], monkeypatch)
     shortest = cache.forkable_from
     for length in {shortest, 128}:
-        got = verifier.forward(cache.fork(length), HISTORY[length : length + 4], want_logits=True)
-        expected = verifier.forward(
-            filled(verifier, length), HISTORY[length : length + 4], want_logits=True
-        )
+        got = logits_of(verifier, cache.fork(length), HISTORY[length : length + 4])
+        expected = logits_of(verifier, filled(verifier, length), HISTORY[length : length + 4])
         assert np.array_equal(got, expected), length
     with pytest.raises(ValueError, match="cannot fork"):
         cache.fork(shortest - 1)

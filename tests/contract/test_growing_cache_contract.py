@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.positions import (
 )
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory
+from tests.support.forwards import logits_of
 
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=1024)
 GROWING = dataclasses.replace(WHOLE, grows=True)
@@ -24,10 +25,10 @@ BORDER = FINE_SEGMENT
 def read(verifier: Verifier, cache: KvCache, first: int, end: int, block: int) -> bytes:
     """The logits of a fixed text's positions, read in blocks."""
     rows = [
-        verifier.forward(
+        logits_of(
+            verifier,
             cache,
             [(7 * index + 3) % 96 for index in range(start, min(start + block, end))],
-            want_logits=True,
         )
         for start in range(first, end, block)
     ]

@@ -71,9 +71,9 @@ def make(back_end: str) -> Callable[..., Cache]:
 
 @pytest.fixture
 def array(back_end: str) -> Callable[[np.ndarray], Any]:
-    if back_end == "torch":
-        return importlib.import_module("torch").from_numpy
-    return importlib.import_module("mlx.core").array
+    library, name = {"torch": ("torch", "from_numpy"), "mlx": ("mlx.core", "array")}[back_end]
+    made: Callable[[np.ndarray], Any] = getattr(importlib.import_module(library), name)
+    return made
 
 
 def marked(layer: int, positions: range, heads: int = 2, size: int = 8) -> np.ndarray:

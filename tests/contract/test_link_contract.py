@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import numpy as np
 import pytest
 
+from kakeya_fleet.node.links.ends.link_end import LinkEnd
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
@@ -16,15 +19,17 @@ from tests.support.linked_pairs import linked_pair
 
 KINDS = ["memory", "grpc", "local"]
 MIB = 1 << 20
+Pair = tuple[LinkEnd, LinkEnd]
+OpenPair = Callable[..., AbstractAsyncContextManager[Pair]]
 STALL_SECONDS = 0.05
 """The longest that a transfer may hold up an event loop."""
 
 
 @pytest.fixture(params=KINDS)
-def kind(request):
+def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "ring":
         pytest.importorskip("mlx.core")
-    return request.param
+    return str(request.param)
 
 
 # To start a ring takes seconds: what the other tests ask of a link it shows here, or in the
@@ -33,15 +38,17 @@ and_a_ring = pytest.mark.parametrize("kind", [*KINDS, "ring"], indirect=True)
 
 
 @pytest.fixture
-def pair(kind):
-    def open_pair(**fields):
-        return linked_pair(kind, **fields)
+def pair(kind: str) -> OpenPair:
+    def open_pair(limits: LinkLimits | None = None) -> AbstractAsyncContextManager[Pair]:
+        return linked_pair(kind, limits=limits)
 
     return open_pair
 
 
-def tensor(name, byte_count, seed=0, dtype="int8", first_position=0):
-    data = np.random.default_rng(seed).integers(0, 256, byte_count, np.uint8)
+def tensor(
+    name: str, byte_count: int, seed: int = 0, dtype: str = "int8", first_position: int = 0
+) -> WireTensor:
+    data = np.random.default_rng(seed).bytes(byte_count)
     shape = (byte_count // TensorDtype(dtype).item_bytes,)
     return from_buffer(name, dtype, shape, memoryview(data), first_position)
 
@@ -57,7 +64,7 @@ def same(received: WireTensor, sent: WireTensor) -> bool:
 
 
 @and_a_ring
-async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind) -> None:
+async def test_tensors_arrive_once_each_in_order_both_ways(pair: OpenPair, kind: str) -> None:
     sizes = [0, 1, 3, 64 * 1024, MIB + 1, 5, 2 * MIB, 0, 700_000, 17] * 2
     there = [tensor(f"t{index}", size, index) for index, size in enumerate(sizes)]
     back = [tensor(f"b{index}", size, index + 50) for index, size in enumerate(sizes[::-1])]
@@ -66,12 +73,12 @@ async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind) -> None:
         assert caller.purpose is served.purpose is LinkPurpose.FEATURES
         assert (caller.is_caller, served.is_caller) == (True, False)
 
-        async def sent(end, tensors) -> None:
+        async def sent(end: LinkEnd, tensors: Sequence[WireTensor]) -> None:
             for each in tensors:
                 await end.send(each)
             await end.flush()
 
-        async def received(end, tensors) -> None:
+        async def received(end: LinkEnd, tensors: Sequence[WireTensor]) -> None:
             for each in tensors:
                 assert same(await end.receive(), each)
 
@@ -89,10 +96,10 @@ async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind) -> None:
 
 
 @pytest.mark.parametrize("dtype", sorted(TensorDtype))
-async def test_every_format_arrives_as_it_is(dtype) -> None:
+async def test_every_format_arrives_as_it_is(dtype: TensorDtype) -> None:
     async with linked_pair("grpc") as (caller, served):
         item = dtype.item_bytes
-        data = np.random.default_rng(3).integers(0, 256, 24 * item, np.uint8)
+        data = np.random.default_rng(3).bytes(24 * item)
         sent = from_buffer("x", dtype, (2, 3, 4), memoryview(data), 1 << 33)
         await caller.send(sent)
         assert same(await served.receive(), sent)
@@ -117,11 +124,11 @@ class LoopWatch:
 
 
 @pytest.mark.parametrize("kind", ["grpc"], indirect=True)
-async def test_64_mib_go_through_and_the_event_loop_goes_on(pair) -> None:
+async def test_64_mib_go_through_and_the_event_loop_goes_on(pair: OpenPair) -> None:
     # The same bytes each time: their checksum must not be what is waited for.
     sent = tensor("large", 64 * MIB, 7)
     expected = zlib.crc32(sent.data)
-    watches = []
+    watches: list[LoopWatch] = []
     async with pair(limits=LinkLimits(budget_bytes=64 * MIB)) as (caller, served):
         while len(watches) < 2 or (len(watches) < 12 and watches[-1].waited > STALL_SECONDS):
             watches.append(LoopWatch())
@@ -140,7 +147,7 @@ async def test_64_mib_go_through_and_the_event_loop_goes_on(pair) -> None:
     assert min(watch.waited for watch in watches) <= STALL_SECONDS
 
 
-async def test_the_byte_budget_holds_senders_back(pair) -> None:
+async def test_the_byte_budget_holds_senders_back(pair: OpenPair) -> None:
     limits = LinkLimits(budget_bytes=MIB)
     async with pair(limits=limits) as (caller, served):
         # What arrived counts as taken up to the receiver's own budget.
@@ -165,7 +172,7 @@ async def test_the_byte_budget_holds_senders_back(pair) -> None:
         assert same(await served.receive(), tensor("huge", 3 * MIB, 5))
 
 
-async def test_flush_waits_until_the_other_end_has_it(pair) -> None:
+async def test_flush_waits_until_the_other_end_has_it(pair: OpenPair) -> None:
     async with pair() as (caller, served):
         await caller.flush()
         for index in range(5):
@@ -175,7 +182,7 @@ async def test_flush_waits_until_the_other_end_has_it(pair) -> None:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-async def test_either_end_closes_both(pair, who) -> None:
+async def test_either_end_closes_both(pair: OpenPair, who: int) -> None:
     async with pair() as ends:
         closing, other = ends[who], ends[1 - who]
         await closing.send(tensor("before", 100_000, 1))
@@ -201,7 +208,7 @@ async def test_either_end_closes_both(pair, who) -> None:
             assert end.end_reason
 
 
-async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair) -> None:
+async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair: OpenPair) -> None:
     async with pair(limits=LinkLimits(budget_bytes=1000)) as (caller, served):
         waiting = [asyncio.create_task(caller.send(tensor("t", 1000, 1))) for _ in range(9)]
         await asyncio.sleep(0.1)
@@ -216,7 +223,7 @@ async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair) -> None:
         assert all(result is None or isinstance(result, LinkClosed) for result in results)
 
 
-async def test_a_cancelled_send_or_receive_loses_nothing(pair) -> None:
+async def test_a_cancelled_send_or_receive_loses_nothing(pair: OpenPair) -> None:
     async with pair(limits=LinkLimits(budget_bytes=1000)) as (caller, served):
         receiving = asyncio.create_task(served.receive())
         await asyncio.sleep(0.01)

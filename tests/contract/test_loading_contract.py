@@ -37,8 +37,11 @@ def load(request: pytest.FixtureRequest) -> Load:
     if request.param not in installed_backends():
         pytest.skip(f"the libraries of the back end {request.param} are not installed")
 
-    def run(path: Path, **options: object) -> Verifier:
-        return load_verifier(ModelFolder(path, path.name), backend=request.param, **options)
+    def run(path: Path, *, dtype: str = "float32", available_bytes: int | None = None) -> Verifier:
+        folder = ModelFolder(path, path.name)
+        return load_verifier(
+            folder, backend=request.param, dtype=dtype, available_bytes=available_bytes
+        )
 
     return run
 

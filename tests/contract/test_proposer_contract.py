@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Proposer
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, DraftState, Proposer
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.speculation.checks import check_draft
@@ -23,7 +24,7 @@ SIZES = st.integers(1, MAX_BLOCK_SIZE)
 
 @pytest.fixture(scope="module", params=sorted(LOADERS))
 def name(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +32,15 @@ def proposer(name: str) -> Proposer:
     return load_proposer(name)
 
 
-def drafted(state, assumed, size):
+def drafted(state: DraftState, assumed: Sequence[int], size: int) -> tuple[int, ...]:
     return state.propose(assumed, size, 0).token_ids
 
 
-def test_it_answers_to_its_name(name, proposer) -> None:
+def test_it_answers_to_its_name(name: str, proposer: Proposer) -> None:
     assert proposer.model_id == name
 
 
-def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer) -> None:
+def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer: Proposer) -> None:
     offer = proposer_offer(proposer, time.monotonic)
     assert offer_from_wire(offer_to_wire(offer)).kind is offer.kind
     assert offer.kind in ASSUMED_ACCEPTANCE
@@ -47,7 +48,9 @@ def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer) ->
 
 @settings(deadline=None)
 @given(prefix=TOKENS, assumed=TOKENS, size=SIZES)
-def test_a_draft_is_well_formed(proposer, prefix, assumed, size) -> None:
+def test_a_draft_is_well_formed(
+    proposer: Proposer, prefix: list[int], assumed: list[int], size: int
+) -> None:
     draft = proposer.open(prefix).propose(assumed, size, 0)
     check_draft(draft, size, VOCABULARY)
     assert draft.compute_seconds >= 0.0
@@ -57,7 +60,9 @@ def test_a_draft_is_well_formed(proposer, prefix, assumed, size) -> None:
 
 @settings(deadline=None)
 @given(prefix=TOKENS, commits=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=SIZES)
-def test_only_the_history_counts(proposer, prefix, commits, assumed, size) -> None:
+def test_only_the_history_counts(
+    proposer: Proposer, prefix: list[int], commits: list[list[int]], assumed: list[int], size: int
+) -> None:
     """Not in how many pieces it came, nor what was proposed and assumed in between."""
     whole = [*prefix, *(token for tokens in commits for token in tokens)]
     state = proposer.open(prefix)
@@ -71,7 +76,9 @@ def test_only_the_history_counts(proposer, prefix, commits, assumed, size) -> No
 
 @settings(deadline=None)
 @given(first=TOKENS, second=TOKENS, size=SIZES)
-def test_sessions_know_nothing_of_each_other(proposer, first, second, size) -> None:
+def test_sessions_know_nothing_of_each_other(
+    proposer: Proposer, first: list[int], second: list[int], size: int
+) -> None:
     alone = drafted(proposer.open(first), [], size)
     state, other = proposer.open(first), proposer.open(second)
     other.commit(second)
@@ -80,7 +87,7 @@ def test_sessions_know_nothing_of_each_other(proposer, first, second, size) -> N
     assert drafted(state, [], size) == alone
 
 
-async def test_a_local_source_drafts_what_the_proposer_drafts(proposer) -> None:
+async def test_a_local_source_drafts_what_the_proposer_drafts(proposer: Proposer) -> None:
     source = LocalDraftSource(proposer)
     history = [1, 2, 3, 4, 1, 2]
     for length in (4, 6):

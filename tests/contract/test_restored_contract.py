@@ -74,6 +74,7 @@ def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier) -> None
     cache = verifier.allocate(RESTORED)
     one = caches.run(verifier, cache, tokens, [1])
     assert cache.memory_bytes == verifier.bytes_needed(RESTORED)
+    assert cache.evicted is not None
     assert cache.evicted.length >= len(tokens) - 20
     blocks = caches.run(verifier, verifier.allocate(RESTORED), tokens, [16, 5, 20])
     assert one.tobytes() == blocks.tobytes()
@@ -104,6 +105,7 @@ def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier) -> None
     cache, other = verifier.allocate(RESTORED), verifier.allocate(RESTORED)
     for each in (cache, other):
         caches.run(verifier, each, tokens[:60], [16])
+    assert other.evicted is not None
     other.evicted.release()
     for feeds in ((cache, other), (other, cache)):
         with pytest.raises(RestorerLost):

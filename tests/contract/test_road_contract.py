@@ -3,16 +3,18 @@
 import asyncio
 import importlib.util
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from kakeya_fleet.node.links.roads.contract import RoadBuilder, RoadFailed
+from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from tests.support import road_pairs
 
 MIB = 1 << 20
+Ends = tuple[Road, Road]
 # Nothing, less than a piece, whole pieces, more than one with a rest, more than all slots.
 # The roads keep some 8 MiB each way.
 LARGE = 24 * MIB
@@ -21,14 +23,14 @@ HERE = "127.0.0.1"
 
 
 @pytest.fixture
-def tmp_path():
+def tmp_path() -> Iterator[Path]:
     """A short one: a Unix socket's path has some hundred characters at most."""
     with tempfile.TemporaryDirectory(prefix="kk-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(params=["shared_memory", "shared_files", "ring"])
-def builder(request, tmp_path):
+def builder(request: pytest.FixtureRequest, tmp_path: Path) -> RoadBuilder:
     if request.param == "shared_memory":
         return SharedMemoryRoads()
     if request.param == "shared_files":
@@ -39,7 +41,7 @@ def builder(request, tmp_path):
 
 
 @pytest.fixture
-async def road(builder, tmp_path):
+async def road(builder: RoadBuilder, tmp_path: Path) -> AsyncIterator[Ends]:
     """Both ends; the test may close them. Nothing may be left of them."""
     async with road_pairs.leaves_nothing(tmp_path):
         near, far = await road_pairs.pair(builder)
@@ -48,11 +50,11 @@ async def road(builder, tmp_path):
         await far.close()
 
 
-async def test_bytes_arrive_in_order_both_ways_at_once(road, builder) -> None:
+async def test_bytes_arrive_in_order_both_ways_at_once(road: Ends, builder: RoadBuilder) -> None:
     near, far = road
     assert near.kind is far.kind is builder.kind
 
-    async def send(end, seed) -> None:
+    async def send(end: Road, seed: int) -> None:
         for number, size in enumerate(SIZES):
             data = road_pairs.bytes_of(size, seed + number)
             kept = bytes(data[:100])
@@ -61,7 +63,7 @@ async def test_bytes_arrive_in_order_both_ways_at_once(road, builder) -> None:
             data[:] = bytes(len(data))
             assert size == 0 or kept != bytes(data[:100]) or size < 4
 
-    async def receive(end, seed) -> None:
+    async def receive(end: Road, seed: int) -> None:
         came = []
         for number, size in enumerate(SIZES):
             data = await end.receive(size, seconds=60)
@@ -74,7 +76,7 @@ async def test_bytes_arrive_in_order_both_ways_at_once(road, builder) -> None:
     await asyncio.gather(send(near, 1), receive(far, 1), send(far, 101), receive(near, 101))
 
 
-async def test_calls_of_one_end_are_served_in_their_order(road) -> None:
+async def test_calls_of_one_end_are_served_in_their_order(road: Ends) -> None:
     near, far = road
     data = [road_pairs.bytes_of(3 * MIB + number, number) for number in range(4)]
     sending = [asyncio.ensure_future(near.send(each, seconds=20)) for each in data]
@@ -89,7 +91,7 @@ async def test_calls_of_one_end_are_served_in_their_order(road) -> None:
     [("shared_memory", 0), ("shared_files", 1), ("ring", 0), ("ring", 1)],
     indirect=["builder"],
 )
-async def test_close_ends_transfers_of_both_ends(road, closing) -> None:
+async def test_close_ends_transfers_of_both_ends(road: Ends, closing: int) -> None:
     ends = road
     await road_pairs.carry(*ends, road_pairs.bytes_of(10))
     waiting = [asyncio.ensure_future(end.receive(10, seconds=30)) for end in ends]
@@ -108,7 +110,7 @@ async def test_close_ends_transfers_of_both_ends(road, closing) -> None:
         await ends[closing].close()
 
 
-async def test_a_deadline_ends_the_road_for_both_directions(road) -> None:
+async def test_a_deadline_ends_the_road_for_both_directions(road: Ends) -> None:
     near, far = road
     with pytest.raises(RoadFailed, match=r"0\.05 s"):
         await near.receive(1, seconds=0.05)
@@ -119,7 +121,7 @@ async def test_a_deadline_ends_the_road_for_both_directions(road) -> None:
             await far.receive(1, seconds=30)
 
 
-async def test_a_deadline_while_the_slots_are_full(road) -> None:
+async def test_a_deadline_while_the_slots_are_full(road: Ends) -> None:
     near, far = road
     data = road_pairs.bytes_of(LARGE)
     with pytest.raises(RoadFailed, match=r"took longer than 0\.05 s"):
@@ -129,7 +131,7 @@ async def test_a_deadline_while_the_slots_are_full(road) -> None:
             await far.receive(len(data), seconds=30)
 
 
-async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road) -> None:
+async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road: Ends) -> None:
     near, far = road
     data = road_pairs.bytes_of(LARGE)
     # More than all slots hold, and nobody receives: it is certainly amid.
@@ -147,15 +149,16 @@ async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road) -> No
 
 # Files are divided finer: that costs more turns, and none that is longer.
 @pytest.mark.parametrize("builder", ["shared_memory", "ring"], indirect=True)
-async def test_the_loop_goes_on_while_64_mib_travel(road) -> None:
+async def test_the_loop_goes_on_while_64_mib_travel(road: Ends) -> None:
     data = road_pairs.bytes_of(64 * MIB)
-    await road_pairs.carry(*road, data)
+    near, far = road
+    await road_pairs.carry(near, far, data)
     stalls = []
     # The host is shared: the loop itself is at fault only when it stalls every time.
     for _ in range(3):
         with road_pairs.LoopLag() as lag:
             await asyncio.gather(
-                road_pairs.carry(*road, data), road_pairs.carry(*reversed(road), data)
+                road_pairs.carry(near, far, data), road_pairs.carry(far, near, data)
             )
         stalls.append(lag.seconds)
         if lag.seconds <= 0.05:
@@ -163,7 +166,7 @@ async def test_the_loop_goes_on_while_64_mib_travel(road) -> None:
     assert min(stalls) <= 0.05, stalls
 
 
-async def test_what_is_not_built_leaves_nothing(builder, tmp_path) -> None:
+async def test_what_is_not_built_leaves_nothing(builder: RoadBuilder, tmp_path: Path) -> None:
     async with road_pairs.leaves_nothing(tmp_path):
         caller, other = await road_pairs.plans(builder)
         await caller.abandon()
@@ -171,7 +174,9 @@ async def test_what_is_not_built_leaves_nothing(builder, tmp_path) -> None:
         await caller.abandon()
 
 
-async def test_a_build_that_is_cancelled_leaves_nothing(builder, tmp_path) -> None:
+async def test_a_build_that_is_cancelled_leaves_nothing(
+    builder: RoadBuilder, tmp_path: Path
+) -> None:
     for seconds in (0.0, 0.02, 0.2):
         async with road_pairs.leaves_nothing(tmp_path):
             caller, other = await road_pairs.plans(builder)

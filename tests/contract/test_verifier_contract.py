@@ -11,6 +11,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
 from scripts.support.recomputing import RecomputingVerifier
+from tests.support.forwards import logits_of
 
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
@@ -28,8 +29,7 @@ def test_the_card_of_the_model(verifier: Verifier) -> None:
 def test_logits_come_when_wanted_one_row_a_token(verifier: Verifier, spec: CacheSpec) -> None:
     cache = verifier.allocate(spec)
     for count in (1, 7, 16):
-        logits = verifier.forward(cache, HISTORY[:count], want_logits=True)
-        assert logits is not None
+        logits = logits_of(verifier, cache, HISTORY[:count])
         assert logits.shape == (count, 96)
         assert logits.dtype == np.float32
         assert np.isfinite(logits).all()
@@ -53,8 +53,8 @@ def test_bad_tokens_are_refused_with_nothing_written(verifier: Verifier, spec: C
         with pytest.raises(error):
             verifier.forward(cache, tokens, want_logits=True)
         assert cache.length == 10
-    got = verifier.forward(cache, HISTORY[10:12], want_logits=True)
-    assert np.array_equal(got, verifier.forward(untouched, HISTORY[10:12], want_logits=True))
+    got = logits_of(verifier, cache, HISTORY[10:12])
+    assert np.array_equal(got, logits_of(verifier, untouched, HISTORY[10:12]))
 
 
 def test_the_positions_of_the_model_are_a_limit_for_every_cache(
@@ -68,7 +68,7 @@ def test_the_positions_of_the_model_are_a_limit_for_every_cache(
     assert cache.length == limit - 5
     verifier.forward(cache, [1] * 4, want_logits=False)
     # The last position is usable: the rows that fill up the forward are at none.
-    logits = verifier.forward(cache, [2], want_logits=True)
+    logits = logits_of(verifier, cache, [2])
     assert cache.length == limit
     assert np.isfinite(logits).all()
     with pytest.raises(ContextExceeded):
@@ -79,7 +79,7 @@ def test_the_positions_of_the_model_are_a_limit_for_every_cache(
 def single_steps(verifier: Verifier, spec: CacheSpec) -> Logits:
     """The logits of `HISTORY`, one token a forward."""
     cache = verifier.allocate(spec)
-    return np.concatenate([verifier.forward(cache, [token], want_logits=True) for token in HISTORY])
+    return np.concatenate([logits_of(verifier, cache, [token]) for token in HISTORY])
 
 
 def test_logits_are_a_function_of_the_history_bit_for_bit(
@@ -92,7 +92,7 @@ def test_logits_are_a_function_of_the_history_bit_for_bit(
             start = cache.length
             right = HISTORY[start : start + rng.randint(1, 16)]
             wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
-            got = verifier.forward(cache, right + wrong, want_logits=True)
+            got = logits_of(verifier, cache, right + wrong)
             kept = start + len(right)
             cache.truncate(kept)
             expected = single_steps[start:kept]
@@ -122,7 +122,7 @@ def test_sessions_that_share_a_forward_get_the_bits_that_each_gets_alone(
             assert output.features is None
             if output.logits is not None:
                 assert output.logits.tobytes() == single_steps[start:end].tobytes(), seed
-            rest = verifier.forward(feed.cache, HISTORY[end : end + 3], want_logits=True)
+            rest = logits_of(verifier, feed.cache, HISTORY[end : end + 3])
             assert rest.tobytes() == single_steps[end : end + 3].tobytes(), seed
             feed.cache.release()
 
@@ -139,8 +139,8 @@ def test_a_bad_feed_costs_the_others_nothing(verifier: Verifier, spec: CacheSpec
     with pytest.raises(BadParameters, match="taps"):
         verifier.forward_batch([Feed(good, [3], True, (2,))])
     assert (good.length, bad.length) == (10, 10)
-    got = verifier.forward(good, HISTORY[10:12], want_logits=True)
-    assert np.array_equal(got, verifier.forward(bad, HISTORY[10:12], want_logits=True))
+    got = logits_of(verifier, good, HISTORY[10:12])
+    assert np.array_equal(got, logits_of(verifier, bad, HISTORY[10:12]))
 
 
 def test_taps_are_the_outputs_of_layers_and_do_not_depend_on_the_cut(
@@ -170,7 +170,7 @@ def test_row_counts_can_be_narrowed_and_change_no_bits(
         verifier.use_row_counts([count for count in loaded if count >= verifier.info.width])
         cache = verifier.allocate(spec)
         for first in range(0, 48, 3):
-            got = verifier.forward(cache, HISTORY[first : first + 3], want_logits=True)
+            got = logits_of(verifier, cache, HISTORY[first : first + 3])
             assert got.tobytes() == single_steps[first : first + 3].tobytes()
         for wrong in ([3], [], [1 << 20]):
             with pytest.raises(BadParameters, match="row counts"):
@@ -185,19 +185,17 @@ def test_recomputing_the_history_gives_the_bits_of_the_cache(
     oracle = RecomputingVerifier(verifier)
     spec = specs["sink_window"]
     kept = verifier.allocate(spec)
-    expected = np.concatenate(
-        [verifier.forward(kept, [token], want_logits=True) for token in HISTORY[:30]]
-    )
+    expected = np.concatenate([logits_of(verifier, kept, [token]) for token in HISTORY[:30]])
     used = verifier.pool.used_bytes
     cache = oracle.allocate(spec)
     assert oracle.info == verifier.info
     for count in (5, 16, 1, 7):
         start = cache.length
-        got = oracle.forward(cache, HISTORY[start : start + count], want_logits=True)
+        got = logits_of(oracle, cache, HISTORY[start : start + count])
         assert got.tobytes() == expected[start : start + count].tobytes()
         cache.truncate(start + (count + 1) // 2)
     fork = cache.fork(3)
-    got = oracle.forward(fork, HISTORY[3:5], want_logits=True)
+    got = logits_of(oracle, fork, HISTORY[3:5])
     assert got.tobytes() == expected[3:5].tobytes()
     assert (cache.memory_bytes, verifier.pool.used_bytes) == (0, used)
     with pytest.raises(ValueError, match="cannot keep"):
@@ -218,7 +216,7 @@ def test_memory_that_forks_wrote_and_gave_back_is_like_new(
         verifier.forward(cache, HISTORY[:16], want_logits=False)
         fork = cache.fork(cache.length)
         for either in (cache, fork):
-            got = verifier.forward(either, HISTORY[16:24], want_logits=True)
+            got = logits_of(verifier, either, HISTORY[16:24])
             assert got.tobytes() == single_steps[16:24].tobytes()
         cache.release()
         fork.release()
@@ -234,10 +232,10 @@ def test_fewer_layers_have_the_same_shapes_and_a_pool_of_their_own(verifier: Ver
     cache, whole = shallow.allocate(spec), verifier.allocate(spec)
     assert cache.memory_bytes == shallow.bytes_needed(spec)
     assert verifier.pool.used_bytes == used + whole.memory_bytes
-    before = verifier.forward(whole, HISTORY[:4], want_logits=True)
-    logits = shallow.forward(cache, HISTORY[:4], want_logits=True)
+    before = logits_of(verifier, whole, HISTORY[:4])
+    logits = logits_of(shallow, cache, HISTORY[:4])
     assert logits.shape == before.shape
     assert not np.array_equal(logits, before)
     whole.truncate(0)
-    assert np.array_equal(verifier.forward(whole, HISTORY[:4], want_logits=True), before)
+    assert np.array_equal(logits_of(verifier, whole, HISTORY[:4]), before)
     whole.release()

@@ -62,6 +62,11 @@ class Node:
         rumour = Rumour(node_id(index), incarnation, liveness)
         return self.feed(Heard("", (), (rumour,), NOW_UNIX))
 
+    def bury(self, index: int) -> None:
+        """Has the node found DEAD by this one's own probes."""
+        self.state.registry.declare(node_id(index), 1, Liveness.DEAD, self.now)
+        self.state.peers.discard(node_id(index))
+
     def liveness(self, index: int) -> Liveness:
         return self.state.registry.liveness(node_id(index))
 
@@ -170,7 +175,7 @@ def test_a_failure_that_nobody_asked_for_accuses_nobody() -> None:
     assert node.liveness(1) is Liveness.ALIVE
 
 
-def test_accusations_of_this_node_are_refuted_once_with_the_next_incarnation() -> None:
+def test_accusations_are_refuted_with_the_next_incarnation_once_a_period() -> None:
     node = Node(peers=2)
     for liveness in (Liveness.SUSPECT, Liveness.DEAD):
         own = Rumour(OWN.card.node_id, 1, liveness)
@@ -180,7 +185,9 @@ def test_accusations_of_this_node_are_refuted_once_with_the_next_incarnation() -
     assert node.feed(OwnCardChanged(risen)) == (Changed(OWN.card.node_id),)
     assert node.feed(OwnCardChanged(risen)) == ()
     again = Rumour(OWN.card.node_id, 2, Liveness.DEAD)
-    assert node.feed(Heard("", (), (again,), NOW_UNIX)) == (Refute(3),)
+    assert node.feed(Heard("", (), (again,), NOW_UNIX), 0.9) == ()
+    assert Refute(3) in node.tick(1.0)
+    assert node.feed(Heard("", (), (again,), NOW_UNIX), 2.0) == ()
     assert node.liveness(0) is Liveness.ALIVE
 
 
@@ -204,9 +211,37 @@ def test_a_sign_of_life_puts_death_off_until_the_refutation_comes() -> None:
     assert node.liveness(1) is Liveness.SUSPECT
 
 
+def test_hearsay_is_looked_into_after_the_least_time_and_ends_in_death_by_own_failures_alone() -> (
+    None
+):
+    node = Node(peers=2)
+    node.rumour(1, Liveness.DEAD)
+    assert node.liveness(1) is Liveness.SUSPECT
+    assert node.state.found(node_id(1)) is Liveness.ALIVE
+    dead_at, first_failure = None, None
+    for second in range(40):
+        node.tick(float(second))
+        # Nobody reaches the victim, the other node answers.
+        while node.state.calls or node.state.probes:
+            for called in list(node.state.calls):
+                if called != node_id(1):
+                    node.feed(ExchangeSucceeded(called, (), (), NOW_UNIX), second + 0.1)
+                    continue
+                for effect in node.feed(ExchangeFailed(called), second + 0.5):
+                    if isinstance(effect, ProbeVia):
+                        node.feed(ProbeDone(called, effect.via, ProbeOutcome.UNREACHED))
+        if first_failure is None and node.state.found(node_id(1)) is Liveness.SUSPECT:
+            first_failure = second + 0.5
+        if dead_at is None and node.liveness(1) is Liveness.DEAD:
+            dead_at = second
+    assert first_failure is not None
+    assert dead_at is not None
+    assert dead_at - first_failure >= 4.0
+
+
 def test_a_dead_peer_is_dialled_every_ten_seconds_by_whoever_has_others() -> None:
     node = Node(peers=3)
-    node.rumour(1, Liveness.DEAD)
+    node.bury(1)
     dialled = []
     for second in range(31):
         for effect in node.tick(float(second)):
@@ -221,7 +256,7 @@ def test_a_dead_peer_is_dialled_every_ten_seconds_by_whoever_has_others() -> Non
 
 def test_a_tombstone_is_forgotten_after_a_day() -> None:
     node = Node(peers=2)
-    node.rumour(1, Liveness.DEAD)
+    node.bury(1)
     assert Removed(node_id(1)) not in node.tick(86399.0)
     assert Removed(node_id(1)) in node.tick(86400.0)
     assert node_id(1) not in node.state.registry

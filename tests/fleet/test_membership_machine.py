@@ -55,6 +55,10 @@ class MembershipMachine(RuleBasedStateMachine):
                 risen = signed(replace(own, incarnation=effect.incarnation, sequence=0))
                 self.feed(OwnCardChanged(risen))
 
+    def buried(self) -> set[str]:
+        registry = self.state.registry
+        return {each for each in registry.nodes() if registry.liveness(each) is Liveness.DEAD}
+
     @rule(late=st.sampled_from([0.0, 0.0, 0.1, 0.3, 60.0]))
     def tick(self, late: float) -> None:
         self.now += 1.0 + late
@@ -72,7 +76,9 @@ class MembershipMachine(RuleBasedStateMachine):
     )
     def rumour(self, index: int, incarnation: int, liveness: Liveness) -> None:
         rumour = Rumour(simulated_card(index).node_id, incarnation, liveness)
+        before = self.buried()
         self.feed(Heard("", (), (rumour,), NOW_UNIX))
+        assert self.buried() == before
 
     @rule(outcome=st.sampled_from(ProbeOutcome), good=st.booleans(), pick=st.integers(0, 99))
     def answer(self, outcome: ProbeOutcome, good: bool, pick: int) -> None:

@@ -239,22 +239,38 @@ def test_rumours_need_the_card_and_a_farewell_its_owners_signature(observer: Reg
     assert told.merged == (node_id,)
     assert observer.liveness(node_id) is Liveness.SUSPECT
     farewell = sign(card.public_key, left_message(node_id, 1))
-    assert observer.merge_rumour(Rumour(node_id, 1, Liveness.LEFT, farewell), 0.0)
-    assert not observer.merge_rumour(Rumour(node_id, 1, Liveness.DEAD), 0.0)
+    left = Rumour(node_id, 1, Liveness.LEFT, farewell)
+    assert observer.merge_rumours([left], 0.0).merged == (node_id,)
+    assert not observer.declare(node_id, 1, Liveness.DEAD, 0.0)
     assert observer.record(node_id).rumour.signature == farewell
 
 
 def test_a_refutation_is_alive_again_and_old_statements_say_nothing(observer: Registry) -> None:
     card = simulated_card(1)
     observer.merge_card(signed(card), now=0.0, now_unix=NOW_UNIX)
-    observer.merge_rumour(Rumour(card.node_id, 1, Liveness.DEAD), 0.0)
+    assert observer.declare(card.node_id, 1, Liveness.DEAD, 0.0)
     changed = signed(replace(card, sequence=1))
     observer.merge_card(changed, now=0.0, now_unix=NOW_UNIX)
     assert observer.liveness(card.node_id) is Liveness.DEAD
     refuted = signed(replace(card, incarnation=2))
     observer.merge_card(refuted, now=0.0, now_unix=NOW_UNIX)
     assert observer.liveness(card.node_id) is Liveness.ALIVE
-    assert not observer.merge_rumour(Rumour(card.node_id, 1, Liveness.DEAD), 0.0)
+    assert not observer.declare(card.node_id, 1, Liveness.DEAD, 0.0)
+
+
+def test_what_others_say_makes_suspect_at_most_and_never_brings_back_the_dead(
+    observer: Registry,
+) -> None:
+    card = simulated_card(1)
+    observer.merge_card(signed(card), now=0.0, now_unix=NOW_UNIX)
+    dead = Rumour(card.node_id, 1, Liveness.DEAD)
+    assert observer.merge_rumours([dead], 0.0).merged == (card.node_id,)
+    assert observer.liveness(card.node_id) is Liveness.SUSPECT
+    assert observer.merge_rumours([dead], 0.0).merged == ()
+    assert observer.declare(card.node_id, 1, Liveness.DEAD, 0.0)
+    for liveness in (Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD):
+        assert observer.merge_rumours([Rumour(card.node_id, 1, liveness)], 0.0).merged == ()
+    assert observer.liveness(card.node_id) is Liveness.DEAD
 
 
 def test_a_full_registry_takes_updates_but_no_newcomers() -> None:
@@ -274,7 +290,7 @@ def test_tombstones_leave_the_root_at_once_and_memory_after_their_time(
     card = simulated_card(1)
     observer.merge_card(signed(card), now=0.0, now_unix=NOW_UNIX)
     assert observer.root_hash() != alone
-    observer.merge_rumour(Rumour(card.node_id, 1, Liveness.DEAD), 10.0)
+    observer.declare(card.node_id, 1, Liveness.DEAD, 10.0)
     assert observer.root_hash() == alone
     assert len(observer.digest()) == 2
     assert observer.live_count() == 1

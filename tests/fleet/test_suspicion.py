@@ -36,11 +36,13 @@ def test_own_lag_stretches_it() -> None:
     assert seconds(100, 1, stretch=2.0) == pytest.approx(2 * seconds(100, 1))
 
 
-def test_hearsay_confirms_nothing_until_a_probe_of_ones_own_fails() -> None:
+def test_the_own_time_begins_with_the_first_failed_probe_and_ends_with_an_answer() -> None:
     suspicion = Suspicion(1, 0.0, is_own=False)
-    suspicion.confirm()
-    assert (suspicion.is_own, suspicion.confirmation_count) == (True, 0)
-    suspicion.confirm()
-    assert suspicion.confirmation_count == 1
-    suspicion.restart(5.0)
-    assert (suspicion.since, suspicion.confirmation_count) == (5.0, 0)
+    assert suspicion.failed(3.0, is_confirmed=True)
+    assert (suspicion.is_own, suspicion.since, suspicion.confirmation_count) == (True, 3.0, 0)
+    assert not suspicion.failed(4.0, is_confirmed=False)
+    assert not suspicion.failed(5.0, is_confirmed=True)
+    assert (suspicion.since, suspicion.confirmation_count) == (3.0, 1)
+    assert suspicion.answered(6.0)
+    assert (suspicion.is_own, suspicion.since, suspicion.confirmation_count) == (False, 6.0, 0)
+    assert not suspicion.answered(7.0)

@@ -30,6 +30,7 @@ import pytest
 from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
@@ -235,7 +236,9 @@ async def start_agent(
     """start_agent(name, **configuration): ready when it returns; fails as the agent fails."""
     running: list[RunningAgent] = []
 
-    async def start(name: str = "mini-1", **flags: object) -> RunningAgent:
+    async def start(
+        name: str = "mini-1", settings: NodeSettings | None = None, **flags: object
+    ) -> RunningAgent:
         configuration = {
             "name": name,
             "fleet_name": fleet_name,
@@ -257,7 +260,8 @@ async def start_agent(
         opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
-            async with open_node(build(configuration, {}), on_event) as node:
+            configured = build(configuration, {})
+            async with open_node(configured, on_event, settings=settings) as node:
                 opened.set_result(node)
                 await node.serve()
 

@@ -14,11 +14,13 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
 
 from kakeya import AsyncClient, Completion, Speculation
+from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 PROMPT = tuple(range(300, 340)) * 3
@@ -70,7 +72,7 @@ def generate() -> Generate:
         history: Sequence[int],
         max_tokens: int,
         *,
-        speculation: Speculation | str = "off",
+        speculation: Speculation | Literal["auto", "off"] = "off",
         seed: int | None = None,
         sink_tokens: int = 4,
         window_tokens: int = 16,
@@ -83,7 +85,7 @@ def generate() -> Generate:
         )
         async with session:
             await session.append(history)
-            sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
+            sampled: GenerateOptions = {} if seed is None else {"temperature": 0.9, "seed": seed}
             return await session.generate(max_tokens, **sampled).collect()
 
     return run

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, LinkChange, Speculation, TensorLink, Transport
+from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 CHILD = "ring_child"
@@ -90,7 +91,7 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
         agents = [
             psutil.Process(agent.pid) for agent in (*chaos.verifiers.values(), chaos.proposer)
         ]
-        ports = {connection.laddr.port for each in agents for connection in _listening(each)}
+        ports = {port for each in agents for port in _listening(each)}
     # Whatever was killed: no process, file or name of it is left, and no port is taken.
     _, left = psutil.wait_procs([*chaos.seen, *agents], timeout=PATIENCE_SECONDS)
     assert not left
@@ -99,11 +100,12 @@ def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
     assert _roads_in_shared_memory() <= shared
     assert ports
     mine = psutil.Process().children(recursive=True)
-    assert not ports & {entry.laddr.port for each in mine for entry in _listening(each)}
+    assert not ports & {port for each in mine for port in _listening(each)}
 
 
-def _listening(process: psutil.Process) -> list[psutil._common.pconn]:
-    return [entry for entry in process.net_connections("tcp") if entry.status == "LISTEN"]
+def _listening(process: psutil.Process) -> set[int]:
+    connections = process.net_connections("tcp")
+    return {entry.laddr.port for entry in connections if entry.status == "LISTEN"}
 
 
 def _roads_in_shared_memory() -> set[Path]:
@@ -130,7 +132,7 @@ class Talk:
 
     def __init__(self, client: AsyncClient, seed: int | None) -> None:
         self.client = client
-        self.sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
+        self.sampled: GenerateOptions = {} if seed is None else {"temperature": 0.9, "seed": seed}
         self.calls: list[tuple[tuple[int, ...], int]] = []
         self.generated: list[int] = []
         self.changes: list[LinkChange] = []
@@ -277,11 +279,12 @@ async def test_ring_children_that_are_lost_cost_no_token(chaos: Chaos, talks: Ta
         children = [chaos.ring_child(agent) for agent in ends]
         child = children[demotion]
         assert child is not None
-        assert all(children)
+        both = [each for each in children if each is not None]
+        assert both == children
         await talk.say(120, at=20, strike=partial(send, child, number))
         await talk.carried_by(Transport.RING, demotion + 1)
         # Neither of the processes before carries on.
-        _, left = psutil.wait_procs(children, timeout=PATIENCE_SECONDS)
+        _, left = psutil.wait_procs(both, timeout=PATIENCE_SECONDS)
         assert not left
         await talk.drafts_again(chaos.proposer)
     assert talk.generated == await talk.alone()

@@ -8,10 +8,12 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, Completion, ModelKind, Speculation
+from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -105,7 +107,9 @@ async def known(client: AsyncClient, agent: AgentProcess, backend: str) -> Specu
 
 
 async def opened(
-    client: AsyncClient, speculation: Speculation | str, kv_strategy: str = "sink_window"
+    client: AsyncClient,
+    speculation: Speculation | Literal["auto", "off"],
+    kv_strategy: str = "sink_window",
 ) -> AsyncSession:
     """Its strategy is named: the node's own choice changes once it hears of the archive."""
     return await client.create_session(
@@ -119,7 +123,7 @@ async def opened(
 
 async def answer(
     client: AsyncClient,
-    speculation: Speculation | str,
+    speculation: Speculation | Literal["auto", "off"],
     history: Sequence[int] = HISTORY,
     *,
     seed: int | None = None,
@@ -128,7 +132,7 @@ async def answer(
 ) -> Completion:
     async with await opened(client, speculation, kv_strategy) as session:
         await session.append(history)
-        sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
+        sampled: GenerateOptions = {} if seed is None else {"temperature": 0.9, "seed": seed}
         return await session.generate(count, **sampled).collect()
 
 
@@ -169,7 +173,7 @@ async def test_interleaved_sessions_of_both_verifiers(mixed: Mixed) -> None:
         async with AsyncClient(mixed.verifiers[backend].address) as client:
             speculation = await known(client, proposer, OTHER[backend])
             histories = (HISTORY, HISTORY[::-1][:70])
-            asked = (speculation, "off")
+            asked: tuple[Speculation, Literal["off"]] = (speculation, "off")
             found = await asyncio.gather(
                 *(answer(client, how, history) for history in histories for how in asked)
             )

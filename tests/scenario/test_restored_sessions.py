@@ -3,12 +3,21 @@
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 
 import pytest
 
-from kakeya import AsyncClient, AsyncSession, Completion, Liveness, NoArchive, RestorerLost
+from kakeya import (
+    AsyncClient,
+    AsyncSession,
+    Completion,
+    Liveness,
+    NoArchive,
+    RestorerInfo,
+    RestorerLost,
+    SessionInfo,
+)
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 64
@@ -38,7 +47,7 @@ def restored_verifier(restoring: LocalFleet) -> AgentProcess:
 
 
 @pytest.fixture
-async def client(restored_verifier: AgentProcess):
+async def client(restored_verifier: AgentProcess) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(restored_verifier.address) as client:
         yield client
 
@@ -64,7 +73,9 @@ async def known(client: AsyncClient, *archives: AgentProcess) -> None:
     raise AssertionError("the watch ended")
 
 
-async def restored_session(client: AsyncClient, archive: AgentProcess | None = None, **fields):
+async def restored_session(
+    client: AsyncClient, archive: AgentProcess | None = None
+) -> AsyncSession:
     return await client.create_session(
         "tiny",
         kv_strategy="restored",
@@ -72,8 +83,18 @@ async def restored_session(client: AsyncClient, archive: AgentProcess | None = N
         window_tokens=WINDOW_TOKENS,
         speculation="off",
         restorer_node_id=archive.node_id if archive is not None else "",
-        **fields,
     )
+
+
+def archive_of(session: AsyncSession) -> str:
+    """The node of the archive that it was planned with."""
+    assert session.plan.archive is not None
+    return session.plan.archive.node_id
+
+
+def restorer_of(info: SessionInfo) -> RestorerInfo:
+    assert info.restorer is not None
+    return info.restorer
 
 
 async def full_stream(client: AsyncClient, history: Sequence[int]) -> tuple[int, ...]:
@@ -119,20 +140,20 @@ async def test_the_stream_outlives_every_archive(
 
     # Killed in mid-generation.
     async with await restored_session(client) as session:
-        used = archives.pop(session.plan.archive.node_id)
+        used = archives.pop(archive_of(session))
         completion = await with_fault(session, history, 20, used.kill)
         assert completion.token_ids == expected
         assert completion.done.restorer_rebuild_count == 1
         info = await session.info()
-        assert info.restorer.node_id in archives
-        assert info.restorer.rebuild_count == 1
+        assert restorer_of(info).node_id in archives
+        assert restorer_of(info).rebuild_count == 1
         evicted = len(history) + MAX_TOKENS - WINDOW_TOKENS - 4
-        assert abs(info.restorer.evicted_token_count - evicted) <= WINDOW_TOKENS
+        assert abs(restorer_of(info).evicted_token_count - evicted) <= WINDOW_TOKENS
         assert info.resident_token_count <= 4 + WINDOW_TOKENS
 
     # Frozen in mid-generation: nothing is closed, nothing answers.
     session = await restored_session(client)
-    used = archives.pop(session.plan.archive.node_id)
+    used = archives.pop(archive_of(session))
     completion = await with_fault(session, history, 20, partial(freeze, used))
     assert completion.token_ids == expected
     assert completion.done.restorer_rebuild_count == 1
@@ -141,20 +162,20 @@ async def test_the_stream_outlives_every_archive(
     # None is left that answers: one that was to be on this very archive fails by name,
     # and lives; the other goes on with what the verifier's own memory has room for.
     (last,) = archives.values()
-    assert (await session.info()).restorer.node_id == last.node_id
+    assert restorer_of(await session.info()).node_id == last.node_id
     named = await restored_session(client, last)
     await named.append(history)
     freeze(last)
     with pytest.raises(RestorerLost, match="no archive"):
         await named.generate(MAX_TOKENS).collect()
     info = await named.info()
-    assert info.restorer.lost
+    assert restorer_of(info).lost
     assert info.history_length == len(history)
     before = (await session.info()).kv_bytes
     late = (await session.generate(20).collect()).token_ids
     info = await session.info()
-    assert (info.restorer.node_id, info.restorer.lost) == ("", False)
-    assert info.kv_bytes == before + info.restorer.evicted_bytes > before
+    assert (restorer_of(info).node_id, restorer_of(info).lost) == ("", False)
+    assert info.kv_bytes == before + restorer_of(info).evicted_bytes > before
     assert any("kept here" in reason for reason in info.plan.reasons)
 
     # It is back: the same session goes on, as one that never lost anything.

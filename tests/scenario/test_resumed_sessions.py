@@ -1,30 +1,32 @@
 """A session outlives its verifiers, and its tokens are those of an undisturbed run."""
 
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, Resumption, StopReason, TransportError
+from kakeya.options import GenerateOptions, SessionOptions
 from kakeya.text import TextCodec
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 TOKENS = 200
-KV = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
-SAMPLED = {"temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}
-SEED = 7
+KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
+RESUMED: SessionOptions = {**KV, "resume": True}
+SAMPLED: GenerateOptions = {"seed": 7, "temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}
 
 
 async def undisturbed(client: AsyncClient, prompt: tuple[int, ...]) -> tuple[int, ...]:
     async with await client.create_session("tiny", **KV) as session:
         await session.append(prompt)
         await session.generate(TOKENS).collect()
-        await session.generate(TOKENS, seed=SEED, **SAMPLED).collect()
+        await session.generate(TOKENS, **SAMPLED).collect()
         return session.history
 
 
 async def generate_while_killing(
-    session: AsyncSession, agents: dict[str, AgentProcess], **sampling: object
+    session: AsyncSession, agents: dict[str, AgentProcess], **sampling: Unpack[GenerateOptions]
 ) -> None:
     """Generates; kills the serving agent without a word once a third has come."""
     start = session.history_length
@@ -59,11 +61,11 @@ async def test_two_verifiers_die_and_the_stream_is_the_same(
         assert codec.encode("def f():") == TextCodec.from_folder(TINY).encode("def f():")
         assert codec.has_chat_template
 
-        session = await client.create_session("tiny", resume=True, **KV)
+        session = await client.create_session("tiny", **RESUMED)
         await session.append(prompt)
         await generate_while_killing(session, agents)
         # The node that was asked first is gone, and with it the client's only way in.
-        await generate_while_killing(session, agents, seed=SEED, **SAMPLED)
+        await generate_while_killing(session, agents, **SAMPLED)
         assert session.history == whole
         assert [agent.running for agent in agents.values()].count(True) == 1
         check_told(session.resumptions, first.address, session.address, len(prompt))
@@ -79,7 +81,7 @@ async def test_the_only_verifier_is_started_anew_and_the_stream_is_the_same(
         async with await client.create_session("tiny", **KV) as calm:
             await calm.append(prompt)
             expected = (await calm.generate(TOKENS).collect()).token_ids
-        session = await client.create_session("tiny", resume=True, **KV)
+        session = await client.create_session("tiny", **RESUMED)
         await session.append(prompt)
         with pytest.raises(TransportError) as caught:
             await generate_while_killing(session, {alone.address: alone})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, Liveness
+from kakeya.options import GenerateOptions
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support import checkpoint as random_model
@@ -23,7 +24,7 @@ HISTORY = tuple(
     (7 * index + index // 11 + index * index // 1013) % 96
     for index in range(CHUNK_KEYS + WINDOW_TOKENS + 300)
 )
-SAMPLED = {"temperature": 1.0, "seed": 11}
+SAMPLED: GenerateOptions = {"temperature": 1.0, "seed": 11}
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ with TwoNamespaces() as machines:
 
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 def test_the_printed_join_works_on_the_other_machine_and_a_node_is_left_from_its_own(
-    tmp_path,
+    tmp_path: Path,
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MACHINES, str(tmp_path)],

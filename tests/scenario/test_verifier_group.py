@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, Role
+from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, NodeStatus, Role
 from scripts.support.agent_process import LocalFleet
 
 MAX_TOKENS = 90
@@ -44,7 +44,7 @@ async def serving(client: AsyncClient, node_id: str, wanted: bool) -> int:
     """Waits until the node's card has a verifier, or has none; the card's sequence."""
     async with asyncio.timeout(TOLD_SECONDS), client.fleet.watch() as events:
         async for event in events:
-            nodes = ()
+            nodes: tuple[NodeStatus, ...] = ()
             if isinstance(event, FleetSnapshot):
                 nodes = event.nodes
             elif isinstance(event, NodeChanged):

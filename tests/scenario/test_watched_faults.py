@@ -1,7 +1,7 @@
 """A proposer killed in mid-generation, as those see it who watch its verifier's node."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc.aio
 import pytest
@@ -13,6 +13,7 @@ from kakeya.v1 import (
     runtime_pb2,
     runtime_pb2_grpc,
 )
+from kakeya.v1.runtime_pb2_grpc import RuntimeServiceAsyncStub
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 KILLED_AFTER = 40
@@ -41,7 +42,7 @@ class Seen:
             asyncio.create_task(self._watch_sessions(channel)),
         ]
 
-    async def until(self, condition) -> None:
+    async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(TOLD_SECONDS), self._changed:
             await self._changed.wait_for(condition)
 
@@ -133,7 +134,7 @@ def started(fleet: LocalFleet, verifier: AgentProcess) -> AgentProcess:
     return agent
 
 
-async def opened(stub: runtime_pb2_grpc.RuntimeServiceStub, proposer: AgentProcess) -> str:
+async def opened(stub: RuntimeServiceAsyncStub, proposer: AgentProcess) -> str:
     response = await stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
             model_id="tiny",

@@ -1,6 +1,8 @@
 """Where a step attends: which cells share processes, what the verdict says, and a short run."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ def test_cells_share_processes_unless_shape_network_or_sessions_differ() -> None
 
 
 def test_the_verdict_parts_loopback_from_networks() -> None:
-    def cell(network, rows, ratio):
+    def cell(network: str, rows: int, ratio: float) -> dict[str, Any]:
         ways = {Way.VERIFIER: {"speed_over_archive": {"median": ratio}}}
         return {"network": network, "rows": rows, "ways": ways}
 
@@ -30,7 +32,7 @@ def test_the_verdict_parts_loopback_from_networks() -> None:
     }
 
 
-def test_a_short_run_measures_both_ways(tmp_path) -> None:
+def test_a_short_run_measures_both_ways(tmp_path: Path) -> None:
     target = tmp_path / "attend.json"
     main(["--quick", "--no-networks", "--rounds", "1", "--out", str(target)])
     report = json.loads(target.read_text())

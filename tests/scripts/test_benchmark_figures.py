@@ -3,7 +3,9 @@
 import itertools
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,10 +34,10 @@ PUBLISHED_PARAMETERS = {"Qwen3-0.6B": 596_049_920, "Llama-3.2-1B": 1_235_814_400
 class Clock:
     """Says the next of the given seconds at each call."""
 
-    def __init__(self, *seconds) -> None:
+    def __init__(self, *seconds: float) -> None:
         self._seconds = iter(seconds)
 
-    def __call__(self):
+    def __call__(self) -> float:
         return next(self._seconds)
 
 
@@ -55,7 +57,7 @@ def test_percentiles_are_nearest_ranks() -> None:
     assert figures["steps"] == 3
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path) -> None:
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "report.json"
     write_report(target, {"machine": machine()})
     with pytest.raises(TypeError):
@@ -96,7 +98,7 @@ def test_sides_alternate_at_each_context_or_are_loaded_once_a_round() -> None:
 
 
 def test_a_cell_replaces_its_own_and_no_other() -> None:
-    def cell(context, speed):
+    def cell(context: int, speed: str) -> dict[str, Any]:
         return {"model": "m", "dtype": "d", "context": context, "speed": speed}
 
     old = [cell(1, "old"), cell(2, "old")]
@@ -118,7 +120,7 @@ def test_ratios_are_of_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_are_those_of_the_published_models(name) -> None:
+def test_shapes_are_those_of_the_published_models(name: str) -> None:
     architecture, options = SHAPES[name]
     model_class = getattr(transformers, architecture)
     with torch.device("meta"):
@@ -127,7 +129,9 @@ def test_shapes_are_those_of_the_published_models(name) -> None:
     assert count == PUBLISHED_PARAMETERS[name]
 
 
-def test_the_bound_counts_all_weights_and_the_keys_and_values(random_checkpoint) -> None:
+def test_the_bound_counts_all_weights_and_the_keys_and_values(
+    random_checkpoint: Callable[..., Path],
+) -> None:
     folder = random_checkpoint(tie_word_embeddings=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -170,7 +174,7 @@ def test_what_no_module_took_is_the_rest() -> None:
 
 
 def test_the_allocator_peak_is_the_most_held_at_once() -> None:
-    def work():
+    def work() -> torch.Tensor:
         first = torch.ones(1_000_000)
         del first
         second = torch.ones(1_500_000)
@@ -180,7 +184,7 @@ def test_the_allocator_peak_is_the_most_held_at_once() -> None:
 
 
 def test_the_comparison_says_whether_the_goals_are_met() -> None:
-    def side(speed, flatness):
+    def side(speed: float, flatness: float) -> dict[str, float]:
         return {"tokens_per_second_median": speed, "last_tenth_over_first": flatness}
 
     compared = comparison({"kv_cache": side(60.0, 1.02), "no_kv_cache": side(10.0, 2.0)})
@@ -192,7 +196,7 @@ def test_the_comparison_says_whether_the_goals_are_met() -> None:
     assert not compared["cached_is_flat"]
 
 
-def endurance():
+def endurance() -> Endurance:
     latencies = [0.10 + 0.001 * (turn >= 90) for turn in range(100)]
     readings = [Reading(10 * turn, 4096, 1_000_000 + turn) for turn in range(1, 11)]
     return Endurance(latencies, readings, sessions_opened=1, seconds=10.0)
@@ -207,7 +211,9 @@ def test_the_endurance_summary_compares_ends_with_beginnings() -> None:
     assert [len(part) for part in tenths(range(25))] == [2, 3, 2, 3, 2, 3, 2, 3, 2, 3]
 
 
-def test_pictures_are_the_same_for_the_same_figures(tmp_path, random_checkpoint) -> None:
+def test_pictures_are_the_same_for_the_same_figures(
+    tmp_path: Path, random_checkpoint: Callable[..., Path]
+) -> None:
     folder = random_checkpoint()
     sides = {"torch": [0.1] * 4, "transformers": [0.2] * 4}
     cells = [
@@ -217,7 +223,7 @@ def test_pictures_are_the_same_for_the_same_figures(tmp_path, random_checkpoint)
     ]
     side = {"tokens_per_second_median": 9.0, "step_seconds": [0.1, 0.2]}
     crowd = {"sessions": 4, "tokens_per_second": 100.0}
-    reports = (
+    reports: tuple[tuple[Callable[[dict[str, Any], Path], None], dict[str, Any]], ...] = (
         (draw_decode, {"cells": cells}),
         (draw_generation, {"prompt_tokens": 3, "sides": {"kv_cache": side, "no_kv_cache": side}}),
         (

@@ -10,7 +10,7 @@ from scripts.bench.features import IN_PROCESS, Answer, Measured, main, over_in_p
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def measured(*seconds, kind="ring"):
+def measured(*seconds: float, kind: str = "ring") -> Measured:
     return Measured(
         [Answer((1,) * 10, each, 2 * each, 10, 50, 5000, 7, kind, 2.5) for each in seconds]
     )
@@ -29,7 +29,7 @@ def test_figures_are_medians_of_answers_and_ratios_answer_by_answer() -> None:
     assert over_in_process(sides)["ring"]["median"] == pytest.approx(0.5)
 
 
-def test_a_short_run_says_the_same_tokens_and_counts_the_vectors(tmp_path) -> None:
+def test_a_short_run_says_the_same_tokens_and_counts_the_vectors(tmp_path: Path) -> None:
     target = tmp_path / "features.json"
     main(["--quick", "--kinds", "local", "--out", str(target)])
     report = json.loads(target.read_text())

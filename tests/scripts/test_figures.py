@@ -53,12 +53,12 @@ def test_every_report_is_read_and_linked_and_names_a_script_that_is_there() -> N
 
 
 @pytest.fixture
-def said():
+def said() -> Said:
     words = "takes {} ms, {} at most"
     return Said(FIGURES, words, "generation", lambda found: ["12", f"{found['rounds']:,}"])
 
 
-def test_a_number_that_is_not_the_reports_is_told_and_written(said) -> None:
+def test_a_number_that_is_not_the_reports_is_told_and_written(said: Said) -> None:
     rounds = f"{report('generation')['rounds']}"
     wrong = "It takes 13\nms, 9,999 at most."
     with pytest.raises(FigureDiffers, match=r"says \['13', '9,999'\] where generation.json"):
@@ -86,7 +86,7 @@ def test_a_table_is_its_reports_to_the_last_row() -> None:
         assert table.written(wrong) == right
 
 
-def test_a_number_without_a_report_and_a_setting_that_is_gone_are_told(said) -> None:
+def test_a_number_without_a_report_and_a_setting_that_is_gone_are_told(said: Said) -> None:
     rounds = f"{report('generation')['rounds']}"
     text = f"It takes 12 ms, {rounds} at most, in `run --times 7`; sink 4. Or 8 times.\n"
     found = list(unreported(FIGURES, text, [said], ["sink 4", "window 64"]))
@@ -95,7 +95,7 @@ def test_a_number_without_a_report_and_a_setting_that_is_gone_are_told(said) -> 
     assert len(found) == 2
 
 
-def test_of_the_readme_its_figures_count(said) -> None:
+def test_of_the_readme_its_figures_count(said: Said) -> None:
     text = "# A\n\n12 years.\n\n## Figures\n\n| a | 7 |\n\n## B\n\n9 lives.\n"
     (found,) = unreported(README, text, [said], [])
     assert "| a | 7 |" in found

@@ -61,7 +61,9 @@ def test_a_cell_has_the_rate_of_the_median() -> None:
     assert found["seconds_p95"] == 50.0
 
 
-def chosen(after, kind=RoadKind.LOCAL, *, grpc=1.0, before=2.0):
+def chosen(
+    after: float, kind: RoadKind = RoadKind.LOCAL, *, grpc: float = 1.0, before: float = 2.0
+) -> Chosen:
     return Chosen(1 << 20, before, after, grpc, kind, "it is faster")
 
 
@@ -88,7 +90,7 @@ def test_bytes_are_said_for_people() -> None:
     assert [amount(64), amount(1 << 16), amount(16 << 20)] == ["64 B", "64 KiB", "16 MiB"]
 
 
-def test_a_short_run_has_every_way_and_is_drawn(tmp_path) -> None:
+def test_a_short_run_has_every_way_and_is_drawn(tmp_path: Path) -> None:
     target = tmp_path / "links.json"
     main(["--quick", "--ways", *SOME, "--out", str(target)])
     report = json.loads(target.read_text())

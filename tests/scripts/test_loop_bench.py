@@ -25,7 +25,7 @@ from scripts.plot.loop import draw
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def block(drafted, *, ahead=False, wait=0.0):
+def block(drafted: int, *, ahead: bool = False, wait: float = 0.0) -> BlockTiming:
     return BlockTiming(0, drafted, 0, 0.0, 0.0, wait, 0.0, drafted_ahead=ahead, start_seconds=0.0)
 
 
@@ -70,7 +70,7 @@ def test_guesses_are_right_as_often_as_asked_and_inside_the_vocabulary() -> None
 
 
 def test_a_replay_goes_on_where_the_history_and_the_assumed_tokens_end() -> None:
-    naps = []
+    naps: list[float] = []
     proposer = ReplayingProposer("r", range(100, 120), 0.25, naps.append)
     state = proposer.open([100, 101])
     assert state.propose((), 3, 0).token_ids == (102, 103, 104)
@@ -84,7 +84,7 @@ def test_a_replay_goes_on_where_the_history_and_the_assumed_tokens_end() -> None
 
 
 async def test_the_relay_delays_both_ways_and_keeps_every_byte() -> None:
-    async def echo(reader, writer) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1024):
             writer.write(data)
         writer.close()
@@ -114,7 +114,7 @@ async def test_the_relay_delays_both_ways_and_keeps_every_byte() -> None:
 async def test_a_closed_relay_cuts_its_connections() -> None:
     ended = asyncio.Event()
 
-    async def answer_once(reader, writer) -> None:
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readexactly(1))
         await reader.read()
         writer.close()
@@ -145,7 +145,7 @@ def test_the_interval_holds_the_median_and_narrows_with_more_values() -> None:
         median_interval([])
 
 
-def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path) -> None:
+def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path: Path) -> None:
     target = tmp_path / "loop.json"
     main(["--quick", "--probabilities", "0.9", "--out", str(target)])
     report = json.loads(target.read_text())

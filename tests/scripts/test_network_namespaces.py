@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WIRED = pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 
 
-def packet(size, *, large=0, header_bytes=0, segment_bytes=0):
+def packet(size: int, *, large: int = 0, header_bytes: int = 0, segment_bytes: int = 0) -> bytes:
     return struct.pack("=BBHHHH", 0, large, header_bytes, segment_bytes, 0, 0) + bytes(size)
 
 
@@ -52,7 +52,8 @@ def test_a_wire_that_becomes_shorter_changes_no_order() -> None:
     way.enter(b"\0" * 10 + b"first", Line(0.0, 9.0), now=0.0)
     way.enter(b"\0" * 10 + b"then", Line(), now=1.0)
     assert way.arrived(5.0) is None
-    assert [way.arrived(9.0)[10:] for _ in range(2)] == [b"first", b"then"]
+    header = b"\0" * 10
+    assert [way.arrived(9.0) for _ in range(2)] == [header + b"first", header + b"then"]
 
 
 def test_the_checksum_is_that_of_the_standard() -> None:
@@ -64,13 +65,13 @@ SCRIPT = """
 import signal
 import sys
 from scripts.bench.network_namespaces import FAR, SLOW, TwoNamespaces, device_bytes
-from scripts.bench.raw_tcp import RawTcpPeer
+from scripts.bench.raw_tcp import raw_tcp_peer
 from scripts.bench.slow_wire import Line
 
 # What runs in the background of a shell without job control inherits that it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with TwoNamespaces() as namespaces, RawTcpPeer(FAR, namespaces.behind) as peer:
-    print(namespaces.wire_pid, flush=True)
+with TwoNamespaces() as namespaces, raw_tcp_peer(FAR, namespaces.behind) as peer:
+    print(namespaces.pid, flush=True)
     if sys.argv[1:] == ["stay"]:
         sys.stdin.read()
     data = memoryview(bytes(4 << 20))
@@ -85,7 +86,7 @@ with TwoNamespaces() as namespaces, RawTcpPeer(FAR, namespaces.behind) as peer:
 """
 
 
-def started(*words):
+def started(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *words],
         stdin=subprocess.PIPE,
@@ -111,8 +112,9 @@ def test_the_wire_has_the_rate_and_the_round_trip_that_it_is_given() -> None:
 
 @WIRED
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_when_the_measuring_process_is_ended(number) -> None:
+def test_nothing_is_left_when_the_measuring_process_is_ended(number: signal.Signals) -> None:
     with started("stay") as process:
+        assert process.stdout is not None
         wire = os.pidfd_open(int(process.stdout.readline()))
         try:
             process.send_signal(number)

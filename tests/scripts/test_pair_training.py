@@ -25,6 +25,7 @@ from kakeya_fleet.engine.restoration.learned_map import read_map
 from scripts.train.checkpoint import CHECKPOINT_NAME
 from scripts.train.pair_export import load_drafter
 from scripts.train.restored_forward import Eviction, restore, run_verifier
+from tests.support.forwards import logits_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "engine" / "shipped" / "tiny"
@@ -96,7 +97,10 @@ def train(target: Path, rows: Path, work: Path, *more: str) -> dict[str, torch.T
     restored = "--restore-rows 2 --restore-every 2"
     run = f"--target {target} --rows {rows} --work {work} --corpus {SOURCE} --steps 6"
     train_pair.main([*f"{run} --save-every 3 {size} {restored}".split(), *more])
-    return torch.load(work / CHECKPOINT_NAME, weights_only=True)["model"]
+    weights: dict[str, torch.Tensor] = torch.load(work / CHECKPOINT_NAME, weights_only=True)[
+        "model"
+    ]
+    return weights
 
 
 def test_rows_begin_with_their_prompts_and_go_on_as_the_verifier_does(
@@ -184,6 +188,7 @@ def features(verifier: Verifier, tokens: list[int], taps: tuple[int, ...]) -> np
     for first in range(0, len(tokens), 16):
         feed = Feed(cache, tokens[first : first + 16], want_logits=False, taps=taps)
         (output,) = verifier.forward_batch([feed])
+        assert output.features is not None
         outputs.append(output.features)
     return np.concatenate(outputs)
 
@@ -223,7 +228,7 @@ def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray
     cache = verifier.allocate(spec, store)
     for first in range(0, len(tokens) - 8, 4):
         verifier.forward(cache, tokens[first : min(first + 4, len(tokens) - 8)], want_logits=False)
-    logits = verifier.forward(cache, tokens[-8:], want_logits=True)
+    logits = logits_of(verifier, cache, tokens[-8:])
     cache.release()
     assert logits is not None
     return logits

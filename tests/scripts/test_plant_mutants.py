@@ -1,7 +1,6 @@
 """Mutants are planted where they are meant to be, and what the tests say of them is told."""
 
 from pathlib import Path
-from typing import Never
 
 import pytest
 
@@ -25,14 +24,14 @@ def test_a_later_key():
 
 
 @pytest.fixture
-def tree(tmp_path):
+def tree(tmp_path: Path) -> Path:
     (tmp_path / "rule.py").write_text(RULE)
     (tmp_path / "test_rule.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path
 
 
-def fault(new, *tests):
+def fault(new: str, *tests: str) -> Mutant:
     return Mutant("a fault", "rule.py", "key <= query", new, tests or ("test_rule.py",))
 
 
@@ -48,19 +47,19 @@ def test_each_can_be_planted_and_names_tests_that_are_there() -> None:
     assert missing == []
 
 
-def _defines(test):
+def _defines(test: str) -> bool:
     path, _, name = test.partition("::")
     return not name or f"def {name.partition('[')[0]}(" in (ROOT / path).read_text("utf-8")
 
 
-def test_a_mutant_of_another_text_or_of_two_is_misplaced(tree) -> None:
+def test_a_mutant_of_another_text_or_of_two_is_misplaced(tree: Path) -> None:
     assert misplaced(fault("key < query"), tree) == ""
     assert "0 times" in misplaced(Mutant("a", "rule.py", "key >= query", "", ()), tree)
     assert "2 times" in misplaced(Mutant("a", "rule.py", "key", "", ()), tree)
     assert "not there" in misplaced(Mutant("a", "no.py", "", "", ()), tree)
 
 
-def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree) -> Never:
+def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree: Path) -> None:
     with pytest.raises(KeyboardInterrupt), planted(fault("key < query"), tree):
         assert "key < query" in (tree / "rule.py").read_text()
         raise KeyboardInterrupt
@@ -77,7 +76,9 @@ def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree) -> Never
         (fault("key < query", "test_none.py"), Verdict.NOT_RUN),
     ],
 )
-def test_only_a_test_that_fails_catches_a_fault(tree, monkeypatch, mutant, told) -> None:
+def test_only_a_test_that_fails_catches_a_fault(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, mutant: Mutant, told: Verdict
+) -> None:
     # Those tests need none, and pytest starts six times faster.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     assert verdict(mutant, tree) is told

@@ -17,13 +17,15 @@ KEYS = RNG.standard_normal((KV_HEADS, LENGTH, SIZE)).astype(np.float32)
 QUERIES = RNG.standard_normal((HEADS, COUNT, SIZE)).astype(np.float32)
 
 
-def overlap(restored, queries=QUERIES, keys=KEYS):
+def overlap(
+    restored: np.ndarray | None, queries: np.ndarray = QUERIES, keys: np.ndarray = KEYS
+) -> float:
     return attention_overlap(
         queries, FIRST, keys, scaling=SCALING, sink=SINK, window=WINDOW, restored=restored
     )
 
 
-def probabilities(head, row, keys):
+def probabilities(head: int, row: int, keys: np.ndarray) -> list[float]:
     position = FIRST + row
     scores = [
         float(QUERIES[head, row] @ keys[head // 2, slot]) * SCALING for slot in range(position + 1)
@@ -32,7 +34,7 @@ def probabilities(head, row, keys):
     return [weight / sum(weights) for weight in weights]
 
 
-def is_evicted(row, slot):
+def is_evicted(row: int, slot: int) -> bool:
     return SINK <= slot <= FIRST + row - WINDOW
 
 
@@ -71,7 +73,7 @@ def test_exact_keys_restore_all_of_it_and_others_as_much_as_they_agree() -> None
 
 def test_the_gap_of_logits_is_the_divergence_to_full() -> None:
     full = np.log(np.asarray([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]], np.float32))
-    other = np.log(np.asarray([[0.25, 0.5, 0.25], [0.1, 0.8, 0.1]], np.float32)) + 3.0
+    other = np.log(np.asarray([[0.25, 0.5, 0.25], [0.1, 0.8, 0.1]], np.float32)) + np.float32(3.0)
     gap = logit_gap(full, other)
     divergence = 0.5 * math.log(2) + 0.25 * math.log(0.5)
     assert gap.kl == pytest.approx(divergence / 2, abs=1e-6)

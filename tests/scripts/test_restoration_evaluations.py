@@ -3,7 +3,9 @@
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +39,9 @@ SHIPPED = ROOT / "engine" / "shipped" / "tiny"
 
 
 @pytest.fixture(scope="module")
-def verifier(random_checkpoint, tmp_path_factory):
+def verifier(
+    random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A random verifier with the shipped one's tokenizer."""
     folder = tmp_path_factory.mktemp("evaluated") / "verifier"
     shutil.copytree(random_checkpoint(vocab_size=4096, max_position_embeddings=512), folder)
@@ -47,7 +51,7 @@ def verifier(random_checkpoint, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def drafter(verifier):
+def drafter(verifier: Path) -> Path:
     """A random drafter for it, with a random learned map."""
     folder = write_random_dflash(verifier.parent / "drafter", verifier)
     config = json.loads((verifier / "config.json").read_text())
@@ -70,7 +74,9 @@ def drafter(verifier):
     return folder
 
 
-def drawn_alike(draw, report, folder):
+def drawn_alike(
+    draw: Callable[[dict[str, Any], Path], None], report: dict[str, Any], folder: Path
+) -> bool:
     begin()
     for copy in "ab":
         draw(report, folder / f"{copy}.svg")
@@ -79,7 +85,7 @@ def drawn_alike(draw, report, folder):
 
 
 def test_exact_restorers_are_full_attention_and_others_are_measured(
-    verifier, drafter, tmp_path
+    verifier: Path, drafter: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "needle.json"
     words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
@@ -129,7 +135,7 @@ def test_exact_restorers_are_full_attention_and_others_are_measured(
     assert drawn_alike(draw_needle, report, tmp_path)
 
 
-def test_perplexity_by_strategy(verifier, drafter, tmp_path) -> None:
+def test_perplexity_by_strategy(verifier: Path, drafter: Path, tmp_path: Path) -> None:
     target = tmp_path / "perplexity.json"
     words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
     eval_perplexity.main([*words, "--archive", "local", "--out", str(target)])
@@ -147,7 +153,7 @@ def test_perplexity_by_strategy(verifier, drafter, tmp_path) -> None:
     assert "bits per byte" in target.with_suffix(".md").read_text()
 
 
-def test_memory_and_speed_of_restoring(tmp_path) -> None:
+def test_memory_and_speed_of_restoring(tmp_path: Path) -> None:
     target = tmp_path / "restored.json"
     words = ["--quick", "--parts", "memory", "speed", "--archive", "local", "--restorer", ""]
     bench_restored.main([*words, "--out", str(target)])
@@ -173,7 +179,10 @@ def test_memory_and_speed_of_restoring(tmp_path) -> None:
 
 def test_a_fact_is_evicted_when_its_value_is() -> None:
     prompt = np.zeros(100, np.int64)
-    case = lambda start: RecallCase(prompt, prompt[:1], start)  # noqa: E731
+
+    def case(start: int) -> RecallCase:
+        return RecallCase(prompt, prompt[:1], start)
+
     # The last query is at 99 and sees, with a window of 20, positions from 80 on.
     assert is_evicted(case(73), 7, 4, 20)
     assert not is_evicted(case(74), 7, 4, 20)
@@ -217,7 +226,7 @@ def test_slopes_and_crossings() -> None:
     with pytest.raises(ValueError, match="two lengths"):
         slope([5, 5], [1, 2])
 
-    def cells(*ratios):
+    def cells(*ratios: float) -> list[dict[str, Any]]:
         return [
             {
                 "context_tokens": context,

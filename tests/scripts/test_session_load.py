@@ -4,11 +4,14 @@ import asyncio
 import itertools
 import random
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from scripts.bench.generation import Measured as MeasuredGeneration
 from scripts.bench.generation import answer, measure_memory
@@ -17,29 +20,33 @@ from tests.support import hash_verifier as hashing
 
 ROOT = Path(__file__).resolve().parents[2]
 
+Result = TypeVar("Result")
+
 SHAPE = TurnShape(appended=3, generated=4)
 
 
-async def directly(step):
+async def directly(step: Callable[[], Result], /) -> Result:
     """Runs the step, after every other task had its chance."""
     await asyncio.sleep(0)
     return step()
 
 
-def load(verifier, spec):
+def load(verifier: Verifier, spec: CacheSpec) -> tuple[SessionRegistry[None], TurnLoad]:
     ids = itertools.count()
-    registry = SessionRegistry(clock=lambda: 0.0, ids=lambda: f"s{next(ids)}")
+    registry: SessionRegistry[None] = SessionRegistry(
+        clock=lambda: 0.0, ids=lambda: f"s{next(ids)}"
+    )
     budget = registry.add_verifier(verifier, 1 << 20)
     return registry, TurnLoad(registry, budget, spec, SHAPE, directly, directly)
 
 
 @pytest.mark.parametrize(("sessions", "turns"), [(1, 12), (3, 14)])
-async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns) -> None:
+async def test_all_turns_are_counted_and_read_now_and_then(sessions: int, turns: int) -> None:
     verifier = hashing.HashVerifier()
     registry, runner = load(verifier, CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
     read_at = []
 
-    def read(turn):
+    def read(turn: int) -> Reading:
         read_at.append((turn, len(registry)))
         return Reading(turn, verifier.pool.held_bytes, 0)
 
@@ -65,7 +72,7 @@ async def test_a_full_session_makes_place_for_another() -> None:
 
 async def test_a_turn_that_fails_is_not_a_figure() -> None:
     class Failing(hashing.HashVerifier):
-        def forward_batch(self, feeds):
+        def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
             if self.forward_count > 20:
                 raise RuntimeError("no more")
             return super().forward_batch(feeds)

@@ -1,7 +1,9 @@
 """The soak: what its buckets and sittings sum to, what a drifted probe is, and a short sitting."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,14 @@ from scripts.bench.soak_tally import Tally, totals
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def bucket(turns, seconds=600.0, *, failures=None, differed=(), whole=True):
+def bucket(
+    turns: int,
+    seconds: float = 600.0,
+    *,
+    failures: dict[str, int] | None = None,
+    differed: Sequence[str] = (),
+    whole: bool = True,
+) -> dict[str, Any]:
     tally = Tally()
     for index in range(turns):
         tally.turn("full", 5, 20, 0.1 + 0.001 * index)
@@ -61,7 +70,7 @@ def test_a_probe_drifts_from_the_first_answer_or_with_the_drafter() -> None:
     assert differing(both, first) == ["restored auto", "restored off"]
 
 
-def test_a_sitting_is_added_to_a_report(tmp_path, monkeypatch) -> None:
+def test_a_sitting_is_added_to_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak_agent, "PROBE_TOKENS", 8)
     # A ring that is tried takes two processes.
     monkeypatch.setenv("KAKEYA_LINKS", "grpc")

@@ -2,10 +2,11 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import scripts.bench.speculation as bench_speculation
 from scripts.bench.fleet_answers import Measured
@@ -27,12 +28,14 @@ FILES = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
+def tokenizer() -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(SHIPPED)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_prompts_are_of_one_length_and_the_same_every_time(tokenizer, kind) -> None:
+def test_prompts_are_of_one_length_and_the_same_every_time(
+    tokenizer: PreTrainedTokenizerFast, kind: str
+) -> None:
     got = prompts(kind, tokenizer, FILES, count=3, tokens=24, seed=5)
     assert [len(prompt) for prompt in got] == [24] * 3
     assert len({tuple(prompt) for prompt in got}) == 3
@@ -40,7 +43,9 @@ def test_prompts_are_of_one_length_and_the_same_every_time(tokenizer, kind) -> N
     assert all(0 <= token < len(tokenizer) for prompt in got for token in prompt)
 
 
-def test_prose_is_docstrings_and_too_little_of_it_is_told(tokenizer) -> None:
+def test_prose_is_docstrings_and_too_little_of_it_is_told(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     for prompt in prompts("prose", tokenizer, FILES, count=3, tokens=24, seed=1):
         text = tokenizer.decode(prompt)
         assert text.startswith("Says ")
@@ -49,7 +54,7 @@ def test_prose_is_docstrings_and_too_little_of_it_is_told(tokenizer) -> None:
         prompts("prose", tokenizer, FILES, count=4, tokens=24, seed=1)
 
 
-def measured(*speeds):
+def measured(*speeds: float) -> Measured:
     found = Measured()
     for speed in speeds:
         found.add(100, 100 / speed, None)
@@ -101,7 +106,9 @@ def test_what_repeats_ends_as_many_tokens_as_were_there() -> None:
         repeated_share(once, [])
 
 
-def test_packages_are_pinned_and_no_part_of_the_training_corpus(tokenizer) -> None:
+def test_packages_are_pinned_and_no_part_of_the_training_corpus(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
     )
@@ -125,7 +132,9 @@ def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values() -> None:
     }
 
 
-def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path, monkeypatch) -> None:
+def test_a_quick_run_of_two_agents(
+    random_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A ring that is tried takes two processes.
     monkeypatch.setenv("KAKEYA_LINKS", "grpc")
     folder = tmp_path / "verifier"

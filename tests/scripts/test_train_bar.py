@@ -2,10 +2,12 @@
 
 import sys
 
+import pytest
+
 from scripts.train.bar import TrainingBar, rate_text
 
 
-def test_without_a_terminal_lines_come_now_and_then(capsys) -> None:
+def test_without_a_terminal_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     with TrainingBar(600, 100, line_every=50, clock=lambda: now[0]) as bar:
         for _ in range(100):
@@ -19,14 +21,16 @@ def test_without_a_terminal_lines_come_now_and_then(capsys) -> None:
     ]
 
 
-def test_workers_that_do_not_lead_say_nothing(capsys) -> None:
+def test_workers_that_do_not_lead_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingBar(10, 0, is_shown=False, line_every=1) as bar:
         bar.advance()
         bar.say("loss 1.5")
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_gets_a_bar_with_its_rate(capsys, monkeypatch) -> None:
+def test_a_terminal_gets_a_bar_with_its_rate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")

@@ -70,7 +70,10 @@ def run(work: Path, *more: str) -> dict[str, torch.Tensor]:
     train_verifier.main(
         ["--preset", "test", "--work", str(work), "--corpus", str(SOURCE), *NOT_COMPILED, *more]
     )
-    return torch.load(work / CHECKPOINT_NAME, weights_only=True)["model"]
+    weights: dict[str, torch.Tensor] = torch.load(work / CHECKPOINT_NAME, weights_only=True)[
+        "model"
+    ]
+    return weights
 
 
 def test_an_interrupted_run_ends_with_the_weights_of_a_whole_one_and_says_so(

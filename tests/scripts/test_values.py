@@ -1,17 +1,18 @@
 import pytest
 
 from scripts.write import descriptors
+from scripts.write.descriptors import Commented
 from scripts.write.values import model, prose, python, typescript
 from scripts.write.values.shapes import SHAPES, Shape
 
 
 @pytest.fixture(scope="module")
-def files():
+def files() -> list[Commented]:
     return descriptors.commented(descriptors.compiled())
 
 
 @pytest.fixture(scope="module")
-def contract(files):
+def contract(files: list[Commented]) -> model.Contract:
     return model.contract(files)
 
 
@@ -24,14 +25,14 @@ def contract(files):
     ],
 )
 def test_a_shape_that_does_not_fit_its_message_is_refused(
-    files, monkeypatch, shape, complaint
+    files: list[Commented], monkeypatch: pytest.MonkeyPatch, shape: Shape, complaint: str
 ) -> None:
     monkeypatch.setitem(SHAPES, "StepCost", shape)
     with pytest.raises(ValueError, match=complaint):
         model.contract(files)
 
 
-def test_fields_stand_where_and_as_their_shape_says(contract) -> None:
+def test_fields_stand_where_and_as_their_shape_says(contract: model.Contract) -> None:
     values = {each.name: each for each in contract.values}
     info = values["RestorerInfo"].fields
     assert [each.name for each in info][:4] == ["kind", "model_id", "digest", "node_id"]
@@ -44,7 +45,7 @@ def test_fields_stand_where_and_as_their_shape_says(contract) -> None:
     assert "None before there were enough" in wait.doc
 
 
-def test_comments_speak_the_sdks_names(contract) -> None:
+def test_comments_speak_the_sdks_names(contract: model.Contract) -> None:
     text = "With RESTORER_KIND_PROJECTION: see node_id of GenerateDone; KV_MEMORY stays."
     assert prose.spoken(text, contract, str) == (
         'With "projection": see `node_id` of GenerationDone; KV_MEMORY stays.'
@@ -52,7 +53,7 @@ def test_comments_speak_the_sdks_names(contract) -> None:
     assert "`nodeId`" in prose.spoken(text, contract, lambda _: "nodeId")
 
 
-def test_both_languages_make_a_value_of_an_inner_message(contract) -> None:
+def test_both_languages_make_a_value_of_an_inner_message(contract: model.Contract) -> None:
     assert "accelerator_kind=message.accelerator.kind," in python.wire(contract)
     inner = "const { accelerator = create(capabilityPb.AcceleratorSchema) } = message;"
     assert inner in typescript.wire(contract)

@@ -13,6 +13,7 @@ import pytest
 
 from kakeya.text import TextCodec, from_openai_messages
 from kakeya.tokenizer_folder import read_files
+from tests.support.scripted_node import ScriptedNode
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = json.loads((ROOT / "sdks" / "chat-families.json").read_text())["families"]
@@ -69,7 +70,12 @@ def test_every_family_has_an_example(example) -> None:
 
 @pytest.mark.parametrize("arguments", [["qwen3", "--no-thinking"], ["llama3"]], ids=" ".join)
 def test_the_example_asks_a_node(
-    example, threaded_node, arguments, capsys, monkeypatch, tmp_path
+    example,
+    threaded_node: ScriptedNode,
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     family = FAMILIES[arguments[0]]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,6 +18,7 @@ from cryptography.x509.oid import NameOID
 import kakeya
 from kakeya import AsyncClient, Client, Tls
 from tests.support import scripted_node as scripted
+from tests.support.scripted_node import ScriptedNode
 
 
 @dataclass
@@ -65,12 +68,12 @@ class Authority:
 
 
 @pytest.fixture(scope="module")
-def authority():
+def authority() -> Authority:
     return Authority()
 
 
 @pytest.fixture
-async def guarded(authority):
+async def guarded(authority: Authority) -> AsyncIterator[scripted.ScriptedNode]:
     """A node that takes encrypted calls of clients that show a certificate, and no others."""
     identity = authority.identity("node")
     node = scripted.ScriptedNode()
@@ -86,7 +89,7 @@ async def guarded(authority):
 
 
 async def test_an_encrypted_client_shows_its_certificate_and_its_key(
-    guarded, authority, tmp_path
+    guarded: scripted.ScriptedNode, authority: Authority, tmp_path: Path
 ) -> None:
     identity = authority.identity("client")
     (tmp_path / "ca.pem").write_bytes(authority.pem)
@@ -101,7 +104,9 @@ async def test_an_encrypted_client_shows_its_certificate_and_its_key(
     assert len(guarded.authorizations) == 4
 
 
-async def test_a_node_of_another_authority_is_not_trusted(guarded, authority) -> None:
+async def test_a_node_of_another_authority_is_not_trusted(
+    guarded: scripted.ScriptedNode, authority: Authority
+) -> None:
     identity = authority.identity("client")
     for tls in (
         Tls(Authority().pem, identity.certificate, identity.key),
@@ -114,14 +119,14 @@ async def test_a_node_of_another_authority_is_not_trusted(guarded, authority) ->
     assert not guarded.requests
 
 
-async def test_a_client_without_a_key_sends_none(node) -> None:
+async def test_a_client_without_a_key_sends_none(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
     assert node.authorizations == [""]
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7:7700", "mini-2.local:7700", "[fe80::1]:7700"])
-def test_a_key_does_not_leave_this_machine_in_plain_text(address) -> None:
+def test_a_key_does_not_leave_this_machine_in_plain_text(address: str) -> None:
     with pytest.raises(kakeya.KeyExposed, match="plain text") as caught:
         AsyncClient(address, api_key="sesame")
     assert caught.value.metadata["address"] == address
@@ -132,11 +137,11 @@ def test_a_key_does_not_leave_this_machine_in_plain_text(address) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:7700", "localhost:7700", "[::1]:7700"])
-def test_this_machine_itself_is_no_wire(address) -> None:
+def test_this_machine_itself_is_no_wire(address: str) -> None:
     AsyncClient(address, api_key="sesame")
 
 
-async def test_a_gateway_does_not_lure_the_key_away(node) -> None:
+async def test_a_gateway_does_not_lure_the_key_away(node: ScriptedNode) -> None:
     node.refuse(
         "CreateSession",
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -159,7 +164,7 @@ async def test_a_gateway_does_not_lure_the_key_away(node) -> None:
         {"tls": Tls(client_key=b"x")},
     ],
 )
-def test_credentials_that_cannot_work_are_refused_here(options) -> None:
+def test_credentials_that_cannot_work_are_refused_here(options: dict[str, object]) -> None:
     with pytest.raises(kakeya.UsageError):
         AsyncClient("127.0.0.1:7700", **options)
 

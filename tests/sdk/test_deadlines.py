@@ -3,15 +3,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Iterator
 
 import pytest
 
 import kakeya
 from kakeya import AsyncClient, Timeouts
+from tests.support.scripted_node import ScriptedNode
 
 
 @pytest.fixture
-def silent_address():
+def silent_address() -> Iterator[str]:
     """Accepts connections and never says a word, as a frozen node does."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -19,7 +21,7 @@ def silent_address():
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_a_refused_connection_fails_and_says_what_to_do(unused_tcp_port) -> None:
+async def test_a_refused_connection_fails_and_says_what_to_do(unused_tcp_port: int) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     async with AsyncClient(address) as client:
         with pytest.raises(kakeya.NodeUnreachable) as caught:
@@ -30,7 +32,7 @@ async def test_a_refused_connection_fails_and_says_what_to_do(unused_tcp_port) -
             await client.fleet.nodes()
 
 
-async def test_a_frozen_node_costs_the_connect_timeout(silent_address) -> None:
+async def test_a_frozen_node_costs_the_connect_timeout(silent_address: str) -> None:
     async with AsyncClient(silent_address, timeouts=Timeouts(connect=0.3, unary=60)) as client:
         for failing in (client.fleet.node(), client.fleet.nodes()):
             start = time.monotonic()
@@ -39,7 +41,7 @@ async def test_a_frozen_node_costs_the_connect_timeout(silent_address) -> None:
             assert time.monotonic() - start > 0.25
 
 
-async def test_closing_while_connecting(silent_address) -> None:
+async def test_closing_while_connecting(silent_address: str) -> None:
     client = AsyncClient(silent_address, timeouts=Timeouts(connect=60))
     connecting = asyncio.ensure_future(client.fleet.node())
     watching = asyncio.ensure_future(client.fleet.nodes())
@@ -50,13 +52,15 @@ async def test_closing_while_connecting(silent_address) -> None:
             await waiting
 
 
-async def test_a_cancelled_caller_is_cancelled(silent_address) -> None:
+async def test_a_cancelled_caller_is_cancelled(silent_address: str) -> None:
     async with AsyncClient(silent_address) as client:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.fleet.node(), 0.1)
 
 
-async def test_a_call_without_an_answer_ends_at_its_deadline(node, monkeypatch) -> None:
+async def test_a_call_without_an_answer_ends_at_its_deadline(
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with AsyncClient(node.address, timeouts=Timeouts(unary=0.3)) as client:
         await client.fleet.node()
         monkeypatch.setattr(node, "_enter", lambda *_: asyncio.Event().wait())
@@ -66,7 +70,9 @@ async def test_a_call_without_an_answer_ends_at_its_deadline(node, monkeypatch) 
             await client.fleet.nodes()
 
 
-async def test_an_append_has_time_for_its_tokens(node, monkeypatch) -> None:
+async def test_an_append_has_time_for_its_tokens(
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     timeouts = Timeouts(append_base=0.0, append_per_token=1.0)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
         session = await client.create_session("tiny")
@@ -84,7 +90,9 @@ async def test_an_append_has_time_for_its_tokens(node, monkeypatch) -> None:
         assert [round(seconds) for seconds in remaining] == [10, 15, 5]
 
 
-async def test_a_generation_with_a_deadline_has_one_on_the_wire(node, monkeypatch) -> None:
+async def test_a_generation_with_a_deadline_has_one_on_the_wire(
+    node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remaining = []
 
     async def observe(method, request, context) -> None:
@@ -104,12 +112,12 @@ async def test_a_generation_with_a_deadline_has_one_on_the_wire(node, monkeypatc
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":80", "host:http", "h:1x"])
-def test_an_address_is_host_and_port(address) -> None:
+def test_an_address_is_host_and_port(address: str) -> None:
     with pytest.raises(kakeya.UsageError, match="HOST:PORT"):
         AsyncClient(address)
 
 
-async def test_a_closed_client_says_so_and_closes_twice(node) -> None:
+async def test_a_closed_client_says_so_and_closes_twice(node: ScriptedNode) -> None:
     client = AsyncClient(node.address)
     await client.fleet.node()
     await client.close()

@@ -10,6 +10,7 @@ import pytest
 
 import kakeya
 from kakeya import AsyncClient, errors
+from tests.support.scripted_node import ScriptedNode
 
 PROTO = Path(__file__).parents[2] / "proto" / "kakeya" / "v1"
 Code = grpc.StatusCode
@@ -42,7 +43,9 @@ def classes(base=errors.KakeyaError):
         (Code.INTERNAL, "INTERNAL_ERROR", kakeya.RpcError),
     ],
 )
-async def test_the_reason_decides_the_class(node, code, reason, kind) -> None:
+async def test_the_reason_decides_the_class(
+    node: ScriptedNode, code: Code, reason: str, kind
+) -> None:
     node.refuse("GetNode", code, message="why", reason=reason, metadata={"key": "value"})
     async with AsyncClient(node.address) as client:
         with pytest.raises(errors.KakeyaError) as caught:
@@ -67,7 +70,7 @@ async def test_the_reason_decides_the_class(node, code, reason, kind) -> None:
         (Code.PERMISSION_DENIED, kakeya.PermissionDenied),
     ],
 )
-async def test_without_a_reason_the_code_decides(node, code, kind) -> None:
+async def test_without_a_reason_the_code_decides(node: ScriptedNode, code: Code, kind) -> None:
     node.refuse("Leave", code)
     async with AsyncClient(node.address) as client:
         with pytest.raises(errors.KakeyaError) as caught:
@@ -77,7 +80,9 @@ async def test_without_a_reason_the_code_decides(node, code, kind) -> None:
     assert caught.value.metadata["address"] == node.address
 
 
-async def test_details_of_another_domain_or_none_at_all_are_not_believed(node) -> None:
+async def test_details_of_another_domain_or_none_at_all_are_not_believed(
+    node: ScriptedNode,
+) -> None:
     node.refuse("Leave", Code.NOT_FOUND, reason="SESSION_NOT_FOUND", domain="example.com")
     node.refuse("Leave", Code.NOT_FOUND, raw_details=b"\xff\xff\xff")
     async with AsyncClient(node.address) as client:
@@ -87,7 +92,7 @@ async def test_details_of_another_domain_or_none_at_all_are_not_believed(node) -
             assert type(caught.value) is kakeya.NotFound
 
 
-async def test_a_full_node_says_when_to_try_again(node) -> None:
+async def test_a_full_node_says_when_to_try_again(node: ScriptedNode) -> None:
     node.refuse(
         "CreateSession", Code.RESOURCE_EXHAUSTED, reason="OUT_OF_KV_MEMORY", retry_seconds=2.5
     )
@@ -97,7 +102,7 @@ async def test_a_full_node_says_when_to_try_again(node) -> None:
     assert caught.value.retry_after_seconds == 2.5
 
 
-async def test_no_grpc_type_comes_along(node) -> None:
+async def test_no_grpc_type_comes_along(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         await session.close()

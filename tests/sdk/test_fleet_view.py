@@ -11,6 +11,7 @@ import kakeya
 from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved
 from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, tensor_pb2
+from tests.support.scripted_node import ScriptedNode
 
 CARD = capability_pb2.CapabilityCard(
     node_id="aa" * 32,
@@ -45,7 +46,7 @@ EVENTS = [
 ]
 
 
-async def test_nodes_with_and_without_a_card(node) -> None:
+async def test_nodes_with_and_without_a_card(node: ScriptedNode) -> None:
     node.fleet_events = EVENTS
     async with AsyncClient(node.address) as client:
         known, stranger = await client.fleet.nodes()
@@ -65,7 +66,7 @@ async def test_nodes_with_and_without_a_card(node) -> None:
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node) -> None:
+async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node: ScriptedNode) -> None:
     node.fleet_events = EVENTS
     async with AsyncClient(node.address) as client:
         seen = []
@@ -80,14 +81,14 @@ async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node) ->
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_a_watch_that_falls_behind_says_so(node) -> None:
+async def test_a_watch_that_falls_behind_says_so(node: ScriptedNode) -> None:
     node.refuse("WatchFleet", grpc.StatusCode.RESOURCE_EXHAUSTED, reason="WATCHER_TOO_SLOW")
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.WatcherTooSlow):
             await anext(aiter(client.fleet.watch()))
 
 
-async def test_the_node_as_it_sees_itself(node) -> None:
+async def test_the_node_as_it_sees_itself(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.create_session("tiny")
         seen = await client.fleet.node()
@@ -98,7 +99,7 @@ async def test_the_node_as_it_sees_itself(node) -> None:
         assert not seen.draining
 
 
-async def test_a_plan_is_asked_for_with_all_of_its_fields(node) -> None:
+async def test_a_plan_is_asked_for_with_all_of_its_fields(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         plan = await client.fleet.plan(
             "tiny",
@@ -195,7 +196,7 @@ def test_the_host_and_seed_peers_that_cannot_be_joined() -> None:
     )
 
 
-async def test_leave_drains(node) -> None:
+async def test_leave_drains(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         assert await client.fleet.leave(drain_seconds=2.5) == "aa"
         assert node.requests["Leave"][0].drain_seconds == 2.5

@@ -12,6 +12,7 @@ import kakeya
 from kakeya import AsyncClient, Client
 from kakeya.place import MAX_APPEND_TOKENS
 from tests.support import scripted_node as scripted
+from tests.support.scripted_node import ScriptedNode
 
 Code = grpc.StatusCode
 # More than one request takes.
@@ -19,7 +20,7 @@ LONG = [index % 997 for index in range(2 * MAX_APPEND_TOKENS + 3)]
 
 
 @pytest.fixture
-def pair(node, other_node):
+def pair(node: ScriptedNode, other_node: ScriptedNode):
     """Two nodes of one fleet that serve the same weights."""
     other_node.name, other_node.node_id = "mini-2", "bb"
     scripted.join(node, other_node)
@@ -33,7 +34,7 @@ def counts(node):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["takes-first-tokens", "older"])
-async def test_what_one_request_cannot_take_is_appended(node, first) -> None:
+async def test_what_one_request_cannot_take_is_appended(node: ScriptedNode, first: bool) -> None:
     node.takes_first_tokens = first
     node.opened.prefill_seconds, node.appended.prefill_seconds = 4.0 if first else 0.0, 0.5
     async with AsyncClient(node.address) as client:
@@ -45,7 +46,7 @@ async def test_what_one_request_cannot_take_is_appended(node, first) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["takes-first-tokens", "older"])
-async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first) -> None:
+async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first: bool) -> None:
     node, other = pair
     other.takes_first_tokens = first
     node.opened.prefill_seconds = other.opened.prefill_seconds = 4.0
@@ -67,7 +68,7 @@ async def test_the_node_may_be_lost_while_the_rest_is_appended(pair) -> None:
         assert other.sessions[session.session_id] == LONG
 
 
-async def test_no_session_stays_open_when_the_rest_is_refused(node) -> None:
+async def test_no_session_stays_open_when_the_rest_is_refused(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.TokenOutOfVocabulary):
             await client.create_session("tiny", tokens=[*LONG, 1000])
@@ -75,7 +76,9 @@ async def test_no_session_stays_open_when_the_rest_is_refused(node) -> None:
     assert not node.sessions
 
 
-async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one(node) -> None:
+async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one(
+    node: ScriptedNode,
+) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=[1], request_id="r")
         await session.append([2])
@@ -105,7 +108,7 @@ async def test_an_opening_with_tokens_has_the_time_of_an_append() -> None:
     await node.stop()
 
 
-def test_a_client_lives_as_long_as_what_came_of_it(threaded_node) -> None:
+def test_a_client_lives_as_long_as_what_came_of_it(threaded_node: ScriptedNode) -> None:
     node = threaded_node
     assert Client(node.address).fleet.nodes()[0].name == "mini-1"
     session = Client(node.address).create_session("tiny", tokens=[1])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kakeya
+from tests.support.scripted_node import ScriptedNode
 
 SDK = Path(__file__).parents[2] / "sdks" / "python"
 README = (SDK / "README.md").read_text()
@@ -45,7 +46,9 @@ def test_the_package_is_typed() -> None:
 
 
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_the_examples_of_the_readme_run(threaded_node, example, capsys) -> None:
+def test_the_examples_of_the_readme_run(
+    threaded_node: ScriptedNode, example, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "127.0.0.1:7600" in example
     exec(compile(example.replace("127.0.0.1:7600", threaded_node.address), "README", "exec"), {})
     assert capsys.readouterr().out

@@ -14,9 +14,10 @@ from kakeya import (
 )
 from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
+from tests.support.scripted_node import ScriptedNode
 
 
-async def test_a_session_asks_for_what_restores(node) -> None:
+async def test_a_session_asks_for_what_restores(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.create_session(
             "tiny",
@@ -98,14 +99,18 @@ def test_where_evicted_positions_are_is_told() -> None:
         ("TRAINED_FOR_ANOTHER", grpc.StatusCode.FAILED_PRECONDITION, TrainedForAnother),
     ],
 )
-async def test_refusals_have_their_class(node, reason, code, kind) -> None:
+async def test_refusals_have_their_class(
+    node: ScriptedNode, reason: str, code: grpc.StatusCode, kind
+) -> None:
     node.refuse("CreateSession", code, reason=reason)
     async with AsyncClient(node.address) as client:
         with pytest.raises(kind):
             await client.create_session("tiny", kv_strategy="restored")
 
 
-async def test_tokens_of_an_append_that_lost_its_archive_are_in_the_history(node, token_at) -> None:
+async def test_tokens_of_an_append_that_lost_its_archive_are_in_the_history(
+    node: ScriptedNode, token_at: object
+) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", kv_strategy="restored")
         await session.append([1, 2])

@@ -11,20 +11,21 @@ import kakeya
 from kakeya import AsyncClient, Client, Speculation, StopReason, Timeouts
 from kakeya.v1 import placement_pb2, runtime_pb2
 from tests.support import scripted_node as scripted
+from tests.support.scripted_node import ScriptedNode
 
 Code = grpc.StatusCode
 DRAINING = runtime_pb2.STOP_REASON_DRAINING
 
 
 @pytest.fixture
-def pair(node, other_node):
+def pair(node: ScriptedNode, other_node: ScriptedNode):
     """Two nodes of one fleet that serve the same weights."""
     other_node.name, other_node.node_id = "mini-2", "bb"
     scripted.join(node, other_node)
     return node, other_node
 
 
-def stream(scripted, start, count, seed=0):
+def stream(scripted, start, count, seed: int = 0):
     return tuple(scripted.next_token(position, seed) for position in range(start, start + count))
 
 
@@ -44,7 +45,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("blocks", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_a_generation_goes_on_as_the_same_stream(pair, loss, blocks) -> None:
+async def test_a_generation_goes_on_as_the_same_stream(pair, loss: str, blocks: int) -> None:
     node, other = pair
     refusal, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
@@ -130,7 +131,7 @@ async def test_the_gateway_may_be_what_is_lost(pair) -> None:
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_an_append_is_made_elsewhere(pair, loss) -> None:
+async def test_an_append_is_made_elsewhere(pair, loss: str) -> None:
     node, other = pair
     refusal, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
@@ -263,7 +264,9 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair) -> None:
     ],
     ids=["back end", "threads", "format before threads"],
 )
-async def test_those_that_compute_alike_come_first(pair, had, nearest, alike) -> None:
+async def test_those_that_compute_alike_come_first(
+    pair, had: dict[str, object], nearest: dict[str, object], alike: dict[str, object]
+) -> None:
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
     for each, fields in ((node, had), (other, nearest), (third, alike)):
@@ -323,7 +326,9 @@ async def test_time_counts_from_the_first_request(pair) -> None:
     ("stop_token_ids", "max_tokens", "reason"),
     [((), 4, StopReason.MAX_TOKENS), ((31,), 10, StopReason.STOP_TOKEN)],
 )
-async def test_an_end_that_was_lost_is_known_here(pair, stop_token_ids, max_tokens, reason) -> None:
+async def test_an_end_that_was_lost_is_known_here(
+    pair, stop_token_ids: tuple[int, ...], max_tokens: int, reason: StopReason
+) -> None:
     node, other = pair
     node.ends_after = 8
     async with AsyncClient(node.address) as client:
@@ -427,7 +432,7 @@ async def test_other_errors_and_a_left_generation_move_nothing(pair) -> None:
         assert session.resumptions == ()
 
 
-def test_the_synchronous_session_resumes_too(threaded_node) -> None:
+def test_the_synchronous_session_resumes_too(threaded_node: ScriptedNode) -> None:
     with Client(threaded_node.address) as client:
         session = client.create_session("tiny", resume=True)
         session.append([1])

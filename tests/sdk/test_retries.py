@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 import kakeya
 from kakeya import AsyncClient
 from kakeya.retries import RetryBudget, pause_seconds
+from tests.support.scripted_node import ScriptedNode
 
 LOST = {"code": grpc.StatusCode.UNAVAILABLE, "after": True}
 
 
-async def test_an_append_whose_answer_was_lost_is_not_doubled(node) -> None:
+async def test_an_append_whose_answer_was_lost_is_not_doubled(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2])
         node.refuse("AppendTokens", **LOST)
@@ -21,7 +22,7 @@ async def test_an_append_whose_answer_was_lost_is_not_doubled(node) -> None:
         assert len(node.requests["AppendTokens"]) == 3
 
 
-async def test_an_append_that_never_arrived_is_sent_again(node) -> None:
+async def test_an_append_that_never_arrived_is_sent_again(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
         node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
@@ -29,7 +30,7 @@ async def test_an_append_that_never_arrived_is_sent_again(node) -> None:
         assert node.sessions[session.session_id] == [1]
 
 
-async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node) -> None:
+async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         node.sessions[session.session_id].append(7)
@@ -43,7 +44,9 @@ async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node) -> N
         assert session.history == (1,)
 
 
-async def test_a_lost_append_after_an_early_leave_continues_what_arrived(node) -> None:
+async def test_a_lost_append_after_an_early_leave_continues_what_arrived(
+    node: ScriptedNode,
+) -> None:
     node.commits_on_cancel = 2
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -56,7 +59,7 @@ async def test_a_lost_append_after_an_early_leave_continues_what_arrived(node) -
         assert session.history[-2:] == (8, 9)
 
 
-async def test_a_create_whose_answer_was_lost_opens_one_session(node) -> None:
+async def test_a_create_whose_answer_was_lost_opens_one_session(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
         node.refuse("CreateSession", **LOST)
@@ -65,7 +68,7 @@ async def test_a_create_whose_answer_was_lost_opens_one_session(node) -> None:
         assert len({item.request_id for item in node.requests["CreateSession"]}) == 1
 
 
-async def test_a_create_without_request_id_is_sent_once(node) -> None:
+async def test_a_create_without_request_id_is_sent_once(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
         node.refuse("CreateSession", **LOST)
@@ -75,7 +78,7 @@ async def test_a_create_without_request_id_is_sent_once(node) -> None:
 
 
 @pytest.mark.parametrize("method", ["CloseSession", "ForkSession", "Leave"])
-async def test_what_is_not_idempotent_is_sent_once(node, method) -> None:
+async def test_what_is_not_idempotent_is_sent_once(node: ScriptedNode, method: str) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         node.refuse(method, grpc.StatusCode.UNAVAILABLE)
@@ -98,7 +101,9 @@ async def test_what_is_not_idempotent_is_sent_once(node, method) -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY"),
     ],
 )
-async def test_what_a_node_said_is_not_asked_again(node, code, reason) -> None:
+async def test_what_a_node_said_is_not_asked_again(
+    node: ScriptedNode, code: grpc.StatusCode, reason: str
+) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
         node.refuse("CreateSession", code, reason=reason)
@@ -107,7 +112,7 @@ async def test_what_a_node_said_is_not_asked_again(node, code, reason) -> None:
         assert len(node.requests["CreateSession"]) == 1
 
 
-async def test_a_sick_node_gets_few_retries(node) -> None:
+async def test_a_sick_node_gets_few_retries(node: ScriptedNode) -> None:
     calls = 60
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
@@ -123,7 +128,7 @@ async def test_a_sick_node_gets_few_retries(node) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=300))
-def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps) -> None:
+def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps: list[bool]) -> None:
     budget = RetryBudget(capacity=3.0, earned_per_call=0.25)
     calls = retries = 0
     for is_call in steps:
@@ -136,7 +141,7 @@ def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps) -> None:
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_pauses_grow_to_two_seconds(retry, chance) -> None:
+def test_pauses_grow_to_two_seconds(retry: int, chance: float) -> None:
     assert 0 <= pause_seconds(retry, chance) <= 2
     assert pause_seconds(retry, 1.0) <= pause_seconds(retry + 1, 1.0)
     assert pause_seconds(0, 1.0) == 0.1

@@ -10,9 +10,12 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Speculation, StopReason
 from kakeya.v1 import placement_pb2, runtime_pb2
+from tests.support.scripted_node import ScriptedNode
 
 
-async def test_tokens_arrive_in_blocks_and_done_holds_the_end(node, token_at) -> None:
+async def test_tokens_arrive_in_blocks_and_done_holds_the_end(
+    node: ScriptedNode, token_at: object
+) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert await session.append([1, 2, 3]) == 3
         generation = session.generate(10)
@@ -26,7 +29,7 @@ async def test_tokens_arrive_in_blocks_and_done_holds_the_end(node, token_at) ->
         assert session.history == (1, 2, 3, *(token_at(i) for i in range(3, 13)))
 
 
-async def test_ids_and_collect_give_the_same_tokens_as_blocks(node) -> None:
+async def test_ids_and_collect_give_the_same_tokens_as_blocks(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([5])
         ids = [token_id async for token_id in session.generate(6).ids()]
@@ -36,7 +39,9 @@ async def test_ids_and_collect_give_the_same_tokens_as_blocks(node) -> None:
         assert completion.done.generated_token_count == 6
 
 
-async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(node, token_at) -> None:
+async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(
+    node: ScriptedNode, token_at: object
+) -> None:
     node.block_size = 1
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([5])
@@ -50,7 +55,7 @@ async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(node, tok
         assert [*first.token_ids, *rest] == [token_at(i) for i in range(1, 501)]
 
 
-async def test_the_request_says_what_was_asked_for(node) -> None:
+async def test_the_request_says_what_was_asked_for(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session(
             "tiny",
@@ -101,7 +106,7 @@ async def test_the_request_says_what_was_asked_for(node) -> None:
         assert request.deadline_seconds == 9
 
 
-async def test_defaults_leave_windows_to_the_node_and_speculate(node) -> None:
+async def test_defaults_leave_windows_to_the_node_and_speculate(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         await client.create_session("tiny", speculation="off", request_id="")
@@ -120,7 +125,7 @@ async def test_defaults_leave_windows_to_the_node_and_speculate(node) -> None:
         assert not request.logit_bias
 
 
-async def test_the_session_carries_model_and_plan(node) -> None:
+async def test_the_session_carries_model_and_plan(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert session.model.tokenizer_digest == "ab" * 32
         assert session.model.step_costs[0].token_count == 1
@@ -146,7 +151,9 @@ async def test_the_session_carries_model_and_plan(node) -> None:
         ({"speculation": "always"}, "speculation"),
     ],
 )
-async def test_values_that_a_request_cannot_carry_are_named(node, arguments, field) -> None:
+async def test_values_that_a_request_cannot_carry_are_named(
+    node: ScriptedNode, arguments: dict[str, object], field: str
+) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.BadRequest, match=rf"^{field} is ") as caught:
             await client.create_session("tiny", **arguments)
@@ -165,20 +172,22 @@ async def test_values_that_a_request_cannot_carry_are_named(node, arguments, fie
         ({"stop_token_ids": [1, -1]}, "stop_token_ids[1]"),
     ],
 )
-async def test_what_a_generation_cannot_be_asked_for_is_named(node, arguments, field) -> None:
+async def test_what_a_generation_cannot_be_asked_for_is_named(
+    node: ScriptedNode, arguments: dict[str, object], field: str
+) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.BadRequest) as caught:
             session.generate(1, **arguments)
     assert caught.value.field == field
 
 
-async def test_the_clients_name_is_called_the_same_everywhere(node) -> None:
+async def test_the_clients_name_is_called_the_same_everywhere(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(TypeError, match="label"):
             await client.create_session("tiny", label="mine")
 
 
-async def test_numbers_of_numpy_are_numbers(node) -> None:
+async def test_numbers_of_numpy_are_numbers(node: ScriptedNode) -> None:
     ids = np.array([1, 2], dtype=np.int64)
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=ids, window_tokens=ids[1])
@@ -191,7 +200,7 @@ def test_a_deadline_is_a_number_of_seconds() -> None:
         kakeya.Timeouts(connect=-1)
 
 
-async def test_log_probabilities_come_with_their_tokens_when_asked_for(node) -> None:
+async def test_log_probabilities_come_with_their_tokens_when_asked_for(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([5])
         blocks = [tokens async for tokens in session.generate(6, top_log_probabilities=2)]
@@ -211,7 +220,7 @@ async def test_log_probabilities_come_with_their_tokens_when_asked_for(node) -> 
 
 
 @pytest.mark.parametrize("token_ids", [[-1], [2**32], [1000]])
-async def test_a_bad_id_appends_nothing(node, token_ids) -> None:
+async def test_a_bad_id_appends_nothing(node: ScriptedNode, token_ids: list[int]) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         with pytest.raises(kakeya.TokenOutOfVocabulary):
@@ -220,7 +229,7 @@ async def test_a_bad_id_appends_nothing(node, token_ids) -> None:
         assert await session.append([2]) == 2
 
 
-async def test_empty_append_and_empty_history(node) -> None:
+async def test_empty_append_and_empty_history(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.EmptyAppend):
             await session.append([])
@@ -229,7 +238,7 @@ async def test_empty_append_and_empty_history(node) -> None:
         assert await session.append([1]) == 1
 
 
-async def test_expected_history_length(node) -> None:
+async def test_expected_history_length(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1], expected_history_length=0)
         with pytest.raises(kakeya.HistoryLengthMismatch):
@@ -241,7 +250,7 @@ async def test_expected_history_length(node) -> None:
         assert node.requests["AppendTokens"][-1].expected_history_length == 2
 
 
-async def test_a_long_append_travels_in_pieces(node) -> None:
+async def test_a_long_append_travels_in_pieces(node: ScriptedNode) -> None:
     token_ids = [index % 1000 for index in range(150_000)]
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert await session.append(token_ids) == 150_000
@@ -250,14 +259,14 @@ async def test_a_long_append_travels_in_pieces(node) -> None:
         assert session.history == tuple(token_ids)
 
 
-async def test_an_error_in_a_later_piece_leaves_what_was_appended(node) -> None:
+async def test_an_error_in_a_later_piece_leaves_what_was_appended(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.TokenOutOfVocabulary):
             await session.append([1] * 70_000 + [5000])
         assert session.history_length == len(node.sessions[session.session_id]) == 65_536
 
 
-async def test_fork_shares_a_prefix_and_lives_alone(node) -> None:
+async def test_fork_shares_a_prefix_and_lives_alone(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2, 3])
         fork = await session.fork(2)
@@ -271,7 +280,7 @@ async def test_fork_shares_a_prefix_and_lives_alone(node) -> None:
                 await session.fork(length)
 
 
-async def test_rewind_goes_back_and_closes_what_it_left(node) -> None:
+async def test_rewind_goes_back_and_closes_what_it_left(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2, 3])
         left = session.session_id
@@ -282,7 +291,7 @@ async def test_rewind_goes_back_and_closes_what_it_left(node) -> None:
         assert node.sessions[session.session_id] == [1, 4]
 
 
-async def test_a_second_close_says_that_the_session_is_gone(node) -> None:
+async def test_a_second_close_says_that_the_session_is_gone(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         await session.close()
@@ -290,7 +299,9 @@ async def test_a_second_close_says_that_the_session_is_gone(node) -> None:
             await session.close()
 
 
-async def test_the_context_manager_closes_and_forgives_an_evicted_session(node) -> None:
+async def test_the_context_manager_closes_and_forgives_an_evicted_session(
+    node: ScriptedNode,
+) -> None:
     async with AsyncClient(node.address) as client:
         async with await client.create_session("tiny") as session:
             pass
@@ -305,7 +316,7 @@ async def test_the_context_manager_closes_and_forgives_an_evicted_session(node) 
             await client.close()
 
 
-async def test_the_context_manager_does_not_hide_the_error_of_its_body(node) -> Never:
+async def test_the_context_manager_does_not_hide_the_error_of_its_body(node: ScriptedNode) -> Never:
     async with AsyncClient(node.address) as client:
         with pytest.raises(ZeroDivisionError):
             async with await client.create_session("tiny"):
@@ -313,7 +324,7 @@ async def test_the_context_manager_does_not_hide_the_error_of_its_body(node) -> 
                 raise ZeroDivisionError
 
 
-async def test_sessions_walks_all_pages(node) -> None:
+async def test_sessions_walks_all_pages(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         for _ in range(5):
             await client.create_session("tiny")
@@ -322,7 +333,9 @@ async def test_sessions_walks_all_pages(node) -> None:
         assert len(node.requests["ListSessions"]) == 3
 
 
-async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_node) -> None:
+async def test_a_node_that_does_not_serve_the_model_is_a_gateway(
+    node: ScriptedNode, other_node: ScriptedNode
+) -> None:
     node.refuse(
         "CreateSession",
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -338,7 +351,9 @@ async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_nod
         assert other_node.requests["CreateSession"][0].client_label == "gateway"
 
 
-async def test_the_way_elsewhere_is_followed_once(node, other_node) -> None:
+async def test_the_way_elsewhere_is_followed_once(
+    node: ScriptedNode, other_node: ScriptedNode
+) -> None:
     for here, there in ((node, other_node), (other_node, node)):
         here.refuse(
             "CreateSession",
@@ -353,7 +368,7 @@ async def test_the_way_elsewhere_is_followed_once(node, other_node) -> None:
     assert len(node.requests["CreateSession"]) == 1
 
 
-async def test_tokens_with_a_gap_are_not_taken(node) -> None:
+async def test_tokens_with_a_gap_are_not_taken(node: ScriptedNode) -> None:
     node.skips_position = True
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -363,7 +378,7 @@ async def test_tokens_with_a_gap_are_not_taken(node) -> None:
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_a_stream_without_its_end_is_an_error(node) -> None:
+async def test_a_stream_without_its_end_is_an_error(node: ScriptedNode) -> None:
     node.ends_without_done = True
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -371,7 +386,7 @@ async def test_a_stream_without_its_end_is_an_error(node) -> None:
             await session.generate(4).collect()
 
 
-async def test_a_keyword_that_is_none_is_refused(node) -> None:
+async def test_a_keyword_that_is_none_is_refused(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(TypeError, match="unexpected keyword argument 'temprature'"):
             session.generate(3, temprature=0.5)

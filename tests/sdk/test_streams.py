@@ -11,6 +11,7 @@ import pytest
 
 import kakeya
 from kakeya import AsyncClient, Timeouts
+from tests.support.scripted_node import ScriptedNode
 
 ENDLESS = 1_000_000
 
@@ -100,7 +101,7 @@ LEAVINGS = [value for name, value in list(globals().items()) if name.startswith(
 
 
 @pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
-async def test_leaving_stops_the_node_and_the_session_lives(node, leave) -> None:
+async def test_leaving_stops_the_node_and_the_session_lives(node: ScriptedNode, leave) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         await leave(session)
@@ -113,7 +114,7 @@ async def test_leaving_stops_the_node_and_the_session_lives(node, leave) -> None
             assert node.sessions[session.session_id] == [*held, 9]
 
 
-async def test_closing_the_client_stops_the_node(node) -> None:
+async def test_closing_the_client_stops_the_node(node: ScriptedNode) -> None:
     client = AsyncClient(node.address)
     session = await client.create_session("tiny")
     await session.append([1])
@@ -125,7 +126,7 @@ async def test_closing_the_client_stops_the_node(node) -> None:
         await session.append([1])
 
 
-async def test_closing_the_client_is_no_cancellation_of_the_reader(node) -> None:
+async def test_closing_the_client_is_no_cancellation_of_the_reader(node: ScriptedNode) -> None:
     node.silent_after = 0
     client = AsyncClient(node.address)
     session = await client.create_session("tiny")
@@ -138,7 +139,7 @@ async def test_closing_the_client_is_no_cancellation_of_the_reader(node) -> None
         await reader
 
 
-async def test_what_committed_unseen_is_rewound(node, token_at) -> None:
+async def test_what_committed_unseen_is_rewound(node: ScriptedNode, token_at: object) -> None:
     node.commits_on_cancel = 3
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -158,7 +159,7 @@ async def test_what_committed_unseen_is_rewound(node, token_at) -> None:
         assert len(node.sessions) == 1
 
 
-async def test_a_generation_is_sent_when_it_is_iterated_and_once(node) -> None:
+async def test_a_generation_is_sent_when_it_is_iterated_and_once(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         generation = session.generate(4)
@@ -174,7 +175,7 @@ async def test_a_generation_is_sent_when_it_is_iterated_and_once(node) -> None:
         assert len(node.requests["Generate"]) == 1
 
 
-async def test_one_operation_at_a_time(node) -> None:
+async def test_one_operation_at_a_time(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         async with session.generate(ENDLESS) as generation:
@@ -189,13 +190,13 @@ async def test_one_operation_at_a_time(node) -> None:
         await session.append([1])
 
 
-async def test_concurrent_appends_of_one_session_take_turns(node) -> None:
+async def test_concurrent_appends_of_one_session_take_turns(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await asyncio.gather(*(session.append([index]) for index in range(20)))
         assert node.sessions[session.session_id] == list(session.history) == list(range(20))
 
 
-async def test_a_silent_node_ends_the_stream_and_is_told(node) -> None:
+async def test_a_silent_node_ends_the_stream_and_is_told(node: ScriptedNode) -> None:
     node.silent_after = 1
     timeouts = Timeouts(stream_idle=0.2)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
@@ -210,7 +211,7 @@ async def test_a_silent_node_ends_the_stream_and_is_told(node) -> None:
         assert await session.append([2]) == 6
 
 
-def test_no_tasks_are_left(threaded_node) -> None:
+def test_no_tasks_are_left(threaded_node: ScriptedNode) -> None:
     threaded_node.fleet_events.clear()
 
     async def use() -> None:

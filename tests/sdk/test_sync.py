@@ -11,6 +11,7 @@ import pytest
 import kakeya
 from kakeya import Client, Timeouts
 from kakeya.v1 import capability_pb2, runtime_pb2
+from tests.support.scripted_node import ScriptedNode
 
 ENDLESS = 1_000_000
 
@@ -19,7 +20,7 @@ def client_threads():
     return [thread for thread in threading.enumerate() if thread.name == "kakeya-client"]
 
 
-def test_a_session_from_end_to_end(threaded_node, token_at) -> None:
+def test_a_session_from_end_to_end(threaded_node: ScriptedNode, token_at: object) -> None:
     node = threaded_node
     with Client(node.address) as client:
         with client.create_session("tiny") as session:
@@ -58,7 +59,7 @@ def test_a_session_from_end_to_end(threaded_node, token_at) -> None:
     assert not client_threads()
 
 
-def test_the_fleet(threaded_node) -> None:
+def test_the_fleet(threaded_node: ScriptedNode) -> None:
     node = threaded_node
     node.fleet_events = [
         capability_pb2.WatchFleetResponse(snapshot=capability_pb2.FleetSnapshot(fleet_name="home")),
@@ -122,7 +123,7 @@ LEAVINGS = [value for name, value in list(globals().items()) if name.startswith(
 
 
 @pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
-def test_leaving_stops_the_node_and_the_session_lives(threaded_node, leave) -> None:
+def test_leaving_stops_the_node_and_the_session_lives(threaded_node: ScriptedNode, leave) -> None:
     with Client(threaded_node.address) as client, client.create_session("tiny") as session:
         session.append([1])
         leave(session)
@@ -135,7 +136,9 @@ def test_leaving_stops_the_node_and_the_session_lives(threaded_node, leave) -> N
     assert not client_threads()
 
 
-def test_an_interrupt_of_the_waiting_thread_cancels_the_call(threaded_node, monkeypatch) -> None:
+def test_an_interrupt_of_the_waiting_thread_cancels_the_call(
+    threaded_node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threaded_node.silent_after = 0
     with Client(threaded_node.address) as client, client.create_session("tiny") as session:
         session.append([1])
@@ -158,7 +161,7 @@ def raise_interrupt_when(node):
     return result
 
 
-def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node) -> None:
+def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node: ScriptedNode) -> None:
     client = Client(threaded_node.address)
     session = client.create_session("tiny")
     session.append([1])
@@ -176,7 +179,7 @@ def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node) -> No
         pass
 
 
-def test_closing_the_client_wakes_a_waiting_thread(threaded_node) -> None:
+def test_closing_the_client_wakes_a_waiting_thread(threaded_node: ScriptedNode) -> None:
     threaded_node.silent_after = 0
     client = Client(threaded_node.address)
     session = client.create_session("tiny")
@@ -199,7 +202,7 @@ def test_closing_the_client_wakes_a_waiting_thread(threaded_node) -> None:
     assert isinstance(caught[0], kakeya.ClientClosed)
 
 
-def test_a_forgotten_client_ends_its_thread(threaded_node) -> None:
+def test_a_forgotten_client_ends_its_thread(threaded_node: ScriptedNode) -> None:
     client = Client(threaded_node.address)
     client.fleet.node()
     del client
@@ -207,7 +210,7 @@ def test_a_forgotten_client_ends_its_thread(threaded_node) -> None:
     assert not client_threads()
 
 
-def test_many_threads_share_a_client(threaded_node) -> None:
+def test_many_threads_share_a_client(threaded_node: ScriptedNode) -> None:
     with Client(threaded_node.address) as client:
         lengths = []
 
@@ -224,7 +227,7 @@ def test_many_threads_share_a_client(threaded_node) -> None:
         assert lengths == [52] * 8
 
 
-def test_errors_are_those_of_the_asynchronous_client(unused_tcp_port) -> None:
+def test_errors_are_those_of_the_asynchronous_client(unused_tcp_port: int) -> None:
     with (
         Client(f"127.0.0.1:{unused_tcp_port}", timeouts=Timeouts(connect=2)) as client,
         pytest.raises(kakeya.NodeUnreachable),
@@ -267,7 +270,7 @@ def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed) -> Non
         assert constructors[0].parameters == constructors[1].parameters
 
 
-def test_watches_of_a_node_and_of_its_sessions(threaded_node) -> None:
+def test_watches_of_a_node_and_of_its_sessions(threaded_node: ScriptedNode) -> None:
     sample = capability_pb2.NodeSample(tokens_per_second=2.5)
     threaded_node.node_events = [capability_pb2.WatchNodeResponse(sample=sample)]
     ended = runtime_pb2.EndedSession(

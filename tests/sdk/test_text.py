@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -108,7 +109,7 @@ def test_a_byte_that_is_no_character_spoils_nothing_that_was_returned() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(st.text(min_size=1))
-def test_text_comes_out_by_whole_characters(text) -> None:
+def test_text_comes_out_by_whole_characters(text: str) -> None:
     decode = decode_with("byte-level")
     detokenizer = Detokenizer(decode)
     seen = ""
@@ -150,7 +151,7 @@ def test_the_cost_of_an_id_does_not_grow() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     transformers = pytest.importorskip("transformers")
     path = tmp_path_factory.mktemp("tokenizer")
     fast = transformers.PreTrainedTokenizerFast(
@@ -181,7 +182,7 @@ def test_chats_are_rendered_by_the_models_own_template(folder) -> None:
     assert codec.render_chat(messages, add_generation_prompt=False) == "<user>hello"
 
 
-def test_a_model_without_a_template_says_so(folder, tmp_path) -> None:
+def test_a_model_without_a_template_says_so(folder, tmp_path: Path) -> None:
     for file in folder.iterdir():
         if file.suffix == ".json":
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -191,7 +192,7 @@ def test_a_model_without_a_template_says_so(folder, tmp_path) -> None:
         codec.render_chat([{"role": "user", "content": "hello"}])
 
 
-def test_no_tokenizer_there(tmp_path) -> None:
+def test_no_tokenizer_there(tmp_path: Path) -> None:
     with pytest.raises(kakeya.TokenizerNotFound, match="no tokenizer at"):
         TextCodec.from_folder(tmp_path)
     with pytest.raises(kakeya.TokenizerNotFound):
@@ -199,7 +200,9 @@ def test_no_tokenizer_there(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("library", ["tokenizers", "jinja2"])
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch, folder, library) -> None:
+def test_without_the_extra_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, folder, library: str
+) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "kakeya.chat_template", raising=False)
     monkeypatch.delattr(kakeya, "chat_template", raising=False)
@@ -208,7 +211,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch, folder, l
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
-def test_a_file_that_cannot_be_read_is_named(folder, tmp_path, name) -> None:
+def test_a_file_that_cannot_be_read_is_named(folder, tmp_path: Path, name: str) -> None:
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / name).write_bytes(b"[1, ")

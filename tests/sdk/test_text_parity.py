@@ -182,7 +182,7 @@ def check_same_ids(folder: Path) -> None:
 
 @pytest.mark.parametrize("config", sorted(CONFIGS))
 @pytest.mark.parametrize("make", [words, bytes_of_text, pieces])
-def test_ids_and_their_text_are_the_same(make, config, tmp_path) -> None:
+def test_ids_and_their_text_are_the_same(make, config: str, tmp_path: Path) -> None:
     check_same_ids(saved(tmp_path, make(), *CONFIGS[config]))
 
 
@@ -191,7 +191,7 @@ def test_ids_of_the_shipped_model_are_the_same() -> None:
 
 
 @pytest.fixture(scope="module")
-def chat_folder(tmp_path_factory):
+def chat_folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("chat")
     return saved(folder, bytes_of_text(), {"bos_token": "<s>", "eos_token": "<|end|>"}, None)
 
@@ -215,7 +215,9 @@ def with_template(folder: Path, tmp_path: Path, template: object, *, file: bool 
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
-def test_chats_are_rendered_the_same(name, chat_folder, their_tokenizer, tmp_path) -> None:
+def test_chats_are_rendered_the_same(
+    name: str, chat_folder, their_tokenizer, tmp_path: Path
+) -> None:
     ours = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES[name]))
     for chat in CHATS:
         for tools in (None, TOOLS):
@@ -236,7 +238,7 @@ def test_chats_are_rendered_the_same(name, chat_folder, their_tokenizer, tmp_pat
         assert str(datetime.now().astimezone().year) in rendered
 
 
-def test_named_templates_are_chosen_the_same(chat_folder, tmp_path) -> None:
+def test_named_templates_are_chosen_the_same(chat_folder, tmp_path: Path) -> None:
     named = [
         {"name": "default", "template": "plain {{ messages | length }}"},
         {"name": "tool_use", "template": "tools {{ tools | length }}"},
@@ -251,7 +253,7 @@ def test_named_templates_are_chosen_the_same(chat_folder, tmp_path) -> None:
         TextCodec.from_folder(folder).render_chat(CHATS[0])
 
 
-def test_a_template_of_its_own_file_comes_first(chat_folder, tmp_path) -> None:
+def test_a_template_of_its_own_file_comes_first(chat_folder, tmp_path: Path) -> None:
     ours, theirs = both(with_template(chat_folder, tmp_path, "a file\n", file=True))
     assert ours.has_chat_template
     expected = theirs.apply_chat_template(CHATS[0], tokenize=False)
@@ -287,7 +289,7 @@ def test_the_shipped_models_template_renders_the_same() -> None:
     ],
 )
 def test_a_template_that_fails_or_must_not_says_why(
-    template, detail, chat_folder, tmp_path
+    template: str, detail: str, chat_folder, tmp_path: Path
 ) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, template))
     with pytest.raises(kakeya.ChatTemplateError) as caught:
@@ -297,13 +299,13 @@ def test_a_template_that_fails_or_must_not_says_why(
     assert detail in caught.value.metadata["detail"]
 
 
-def test_pythons_own_attributes_are_not_there(chat_folder, tmp_path) -> None:
+def test_pythons_own_attributes_are_not_there(chat_folder, tmp_path: Path) -> None:
     template = "[{{ ''['__class__'] }}{{ '{0.__class__}'.format(messages) }}{{ ''.__doc__ }}]"
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, template))
     assert codec.render_chat(CHATS[0]) == "[]"
 
 
-def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path) -> None:
+def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path: Path) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES["roles"]))
     with pytest.raises(kakeya.ChatTemplateError, match="at least one"):
         codec.render_chat([])
@@ -311,7 +313,7 @@ def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path) -> N
         codec.render_chat([{"role": "user", "content": tmp_path}])
 
 
-def test_the_callers_chat_is_not_changed(chat_folder, tmp_path) -> None:
+def test_the_callers_chat_is_not_changed(chat_folder, tmp_path: Path) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES["reasoning"]))
     before = json.dumps(CHATS)
     for chat in CHATS:

@@ -13,6 +13,7 @@ import kakeya
 from kakeya import AsyncClient, Client
 from kakeya.v1 import runtime_pb2
 from tests.support import scripted_node as scripted
+from tests.support.scripted_node import ScriptedNode
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 NAMES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -20,13 +21,13 @@ CHAT = [{"role": "user", "content": "hello"}]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "kakeya" / "tokenizers"
 
 
 @pytest.fixture
-def serving(node):
+def serving(node: ScriptedNode):
     node.tokenizer_files = {name: (TINY / name).read_bytes() for name in NAMES}
     return node
 
@@ -78,7 +79,9 @@ async def test_models_that_share_a_tokenizer_keep_their_own_templates(serving, c
     assert len(list(cache.iterdir())) == 2
 
 
-async def test_a_node_that_serves_it_elsewhere_is_followed(node, other_node) -> None:
+async def test_a_node_that_serves_it_elsewhere_is_followed(
+    node: ScriptedNode, other_node: ScriptedNode
+) -> None:
     other_node.tokenizer_files = {"tokenizer.json": (TINY / "tokenizer.json").read_bytes()}
     node.refuse(
         "GetTokenizer",
@@ -96,7 +99,7 @@ async def test_a_node_that_serves_it_elsewhere_is_followed(node, other_node) -> 
     ("reason", "kind"),
     [("TOKENIZER_NOT_FOUND", kakeya.TokenizerNotFound), ("MODEL_NOT_FOUND", kakeya.ModelNotFound)],
 )
-async def test_what_a_node_has_not_is_named(node, reason, kind) -> None:
+async def test_what_a_node_has_not_is_named(node: ScriptedNode, reason: str, kind) -> None:
     node.refuse("GetTokenizer", grpc.StatusCode.NOT_FOUND, reason=reason)
     async with AsyncClient(node.address) as client:
         with pytest.raises(kind) as caught:
@@ -126,18 +129,20 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("how", sorted(SPOILED))
-async def test_what_is_no_tokenizer_is_refused_and_not_kept(serving, cache, tmp_path, how) -> None:
+async def test_what_is_no_tokenizer_is_refused_and_not_kept(
+    serving, cache, tmp_path: Path, how: str
+) -> None:
     messages = scripted.tokenizer_messages(serving.tokenizer_files)
     SPOILED[how](messages)
     serving.tokenizer_messages = messages
     async with AsyncClient(serving.address) as client:
         with pytest.raises(kakeya.TokenizerMismatch):
             await client.text("tiny")
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]  # noqa: ASYNC240 - nobody else waits
 
 
 async def test_a_disk_that_takes_nothing_costs_the_next_download(
-    serving, tmp_path, monkeypatch, caplog
+    serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -146,7 +151,7 @@ async def test_a_disk_that_takes_nothing_costs_the_next_download(
     assert "not kept" in caplog.text
 
 
-def test_the_synchronous_client_has_it_too(threaded_node) -> None:
+def test_the_synchronous_client_has_it_too(threaded_node: ScriptedNode) -> None:
     threaded_node.tokenizer_files = {name: (TINY / name).read_bytes() for name in NAMES}
     with Client(threaded_node.address) as client:
         assert client.text("tiny").decode(client.text("tiny").encode("hello")) == "hello"

@@ -225,7 +225,9 @@ class Run:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"].replace(" ", "-") for case in CASES])
-async def test_a_case_of_both_clients(case, processes, monkeypatch, tmp_path) -> None:
+async def test_a_case_of_both_clients(
+    case, processes: dict[str, NodeProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     await Run(case, processes).run()
 
@@ -252,5 +254,7 @@ def test_names_are_unique_and_steps_are_known() -> None:
         ("a", "b", False),
     ],
 )
-def test_the_rules_can_fail(expected, seen, same) -> None:
+def test_the_rules_can_fail(
+    expected, seen: dict[str, int] | int | str | list[int], same: bool
+) -> None:
     assert matches(expected, seen) is same

@@ -210,7 +210,7 @@ def test_an_offer_carries_what_a_session_takes_and_what_computes_it() -> None:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_plan_tells_whether_drafts_can_change_tokens(exact) -> None:
+def test_a_plan_tells_whether_drafts_can_change_tokens(exact: bool) -> None:
     assert wire.plan(placement_pb2.Plan(exact=exact)).exact is exact
 
 

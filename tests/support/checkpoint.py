@@ -31,7 +31,7 @@ def make(folder: Path, positions: int = POSITIONS) -> Path:
     model = Qwen3ForCausalLM(config)
     model.save_pretrained(folder)
     vocabulary = {f"t{token_id}": token_id for token_id in range(VOCABULARY_SIZE)}
-    tokenizer = {
+    tokenizer: dict[str, object] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Never
+from typing import Never, TypeVar
 
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+
+Result = TypeVar("Result")
 
 
 class OracleSource:
@@ -23,7 +25,7 @@ class OracleSource:
         self.call_count = 0
         self.in_flight = 0
 
-    async def draft(self, history, assumed, block_size) -> Draft:
+    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         self.call_count += 1
         self.in_flight += 1
         try:
@@ -49,7 +51,7 @@ class OracleSource:
 class AdversarialSource(OracleSource):
     """Right at first, wrong at the end: the cut falls at every place in turn."""
 
-    async def answer(self, right, block_size):
+    async def answer(self, right: list[int], block_size: int) -> Draft:
         good = self.call_count % (block_size + 1)
         wrong = [(token + 1) % self.vocabulary for token in right[good:]]
         return Draft((*right[:good], *wrong))
@@ -58,7 +60,7 @@ class AdversarialSource(OracleSource):
 class SilentSource(OracleSource):
     """Never answers."""
 
-    async def answer(self, right, block_size) -> Never:
+    async def answer(self, right: list[int], block_size: int) -> Never:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
@@ -66,11 +68,11 @@ class SilentSource(OracleSource):
 class FaultySource(OracleSource):
     """Always the same fault."""
 
-    def __init__(self, text, vocabulary, kind: DraftFaultKind) -> None:
+    def __init__(self, text: Sequence[int], vocabulary: int, kind: DraftFaultKind) -> None:
         super().__init__(text, vocabulary)
         self.kind = kind
 
-    async def answer(self, right, block_size):
+    async def answer(self, right: list[int], block_size: int) -> Draft:
         if self.kind is DraftFaultKind.WRONG_LENGTH:
             return Draft((0,) * (block_size + 1))
         if self.kind is DraftFaultKind.OUT_OF_VOCABULARY:
@@ -83,11 +85,11 @@ class FaultySource(OracleSource):
 class ChaoticSource(OracleSource):
     """Good, wrong, short, late, malformed and failing, at random."""
 
-    def __init__(self, text, vocabulary, seed: int) -> None:
+    def __init__(self, text: Sequence[int], vocabulary: int, seed: int) -> None:
         super().__init__(text, vocabulary)
         self.random = random.Random(seed)
 
-    async def answer(self, right, block_size):
+    async def answer(self, right: list[int], block_size: int) -> Draft:
         for _ in range(self.random.randrange(4)):
             await asyncio.sleep(0)
         whim = self.random.randrange(8)
@@ -107,11 +109,11 @@ class ChaoticSource(OracleSource):
 class BrokenSource(OracleSource):
     """Raises what no proposer's fault is."""
 
-    async def answer(self, right, block_size) -> Never:
+    async def answer(self, right: list[int], block_size: int) -> Never:
         raise ZeroDivisionError("a defect of the source")
 
 
-async def yielding(step):
+async def yielding(step: Callable[[], Result], /) -> Result:
     """A runner that lets every other task go first, before and after."""
     await asyncio.sleep(0)
     result = step()
@@ -125,7 +127,7 @@ class ThreadRunner:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1)
 
-    async def __call__(self, step):
+    async def __call__(self, step: Callable[[], Result], /) -> Result:
         submitted = self._executor.submit(step)
         waiting = asyncio.wrap_future(submitted)
         try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.roads.contract import RoadFailed, Terms
+
+Result = TypeVar("Result")
 
 Fate = str
 """What happens to a tensor's bytes.
@@ -84,7 +87,7 @@ class FakeRoad:
         self.ended.set()
         self.coming.put_nowait(None)
 
-    async def _within(self, waiting, seconds):
+    async def _within(self, waiting: Awaitable[Result], seconds: float) -> Result:
         try:
             async with asyncio.timeout(seconds):
                 return await waiting

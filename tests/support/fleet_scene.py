@@ -1,7 +1,7 @@
 """A fleet of three nodes with sessions, transfers and events, as its watches would tell it."""
 
-import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kakeya import (
@@ -40,7 +40,7 @@ GIB = 1024**3
 NOW = 1_790_000_000.0
 
 
-def offer(model_id, role, kind):
+def offer(model_id: str, role: Role, kind: ModelKind) -> ModelOffer:
     return ModelOffer(
         model_id, role, kind, "w" * 64, "t" * 64, "", "float32", 2048, 300, 2, (), True, 0, "torch"
     )
@@ -50,7 +50,7 @@ TOY = offer("toy", Role.VERIFIER, ModelKind.AUTOREGRESSIVE)
 NGRAM = offer("ngram", Role.PROPOSER, ModelKind.NGRAM)
 
 
-def card(name, *models):
+def card(name: str, *models: ModelOffer) -> Card:
     return Card(
         node_id=name * 4,
         name=name,
@@ -75,21 +75,21 @@ def card(name, *models):
     )
 
 
-def status(name, *models, liveness=Liveness.ALIVE):
+def status(name: str, *models: ModelOffer, liveness: Liveness = Liveness.ALIVE) -> NodeStatus:
     return NodeStatus(name * 4, liveness, 0.4, 0.0003, name == "mini-1", card(name, *models))
 
 
-def node(name, *models, links=()):
+def node(name: str, *models: ModelOffer, links: tuple[TensorLink, ...] = ()) -> Node:
     load = NodeLoad(1, 1, 0, 4096, GIB, 12 * GIB)
     peers = (PeerLink("mini-2" * 4, 0.0004, breaker_open=False),)
     return Node(card(name, *models), peers, load, (), "", False, links)
 
 
-def sample(at, speed):
+def sample(at: float, speed: float) -> NodeSample:
     return NodeSample(at, speed, 0.0, 2, 1, 0, 3 * 1024**2, 9 * GIB, 0, 8, 6, 2, 0.0, 1e6)
 
 
-def link():
+def link() -> TensorLink:
     return TensorLink(
         "mini-2" * 4,
         LinkPurpose.FEATURES,
@@ -105,7 +105,7 @@ def link():
     )
 
 
-def block(index, drafted, accepted):
+def block(index: int, drafted: int, accepted: int) -> BlockTiming:
     return BlockTiming(
         first_index=index,
         drafted_count=drafted,
@@ -121,9 +121,31 @@ def block(index, drafted, accepted):
     )
 
 
-def session(name, *, label, speed=41.0, history=12_345, blocks=(), age=60.0):
+def session(
+    name: str,
+    *,
+    label: str,
+    speed: float = 41.0,
+    history: int = 12_345,
+    blocks: Iterable[BlockTiming] = (),
+    age: float = 60.0,
+) -> SessionActivity:
     where = Placement("mini-1" * 4, "mini-1", "10.0.0.1:7600", "ngram")
-    plan = Plan(**plan_facts(where))
+    plan = Plan(
+        verifier=replace(where, model_id="toy"),
+        proposer=replace(where, node_name="mini-2", node_id="mini-2" * 4),
+        transport=None,
+        block_size=0,
+        predicted_tokens_per_second=0.0,
+        predicted_alone_tokens_per_second=0.0,
+        round_trip_seconds=0.0,
+        acceptance_rate=0.0,
+        acceptance_measured=False,
+        kv_bytes=0,
+        reasons=(),
+        rejections=(),
+        exact=False,
+    )
     info = SessionInfo(
         session_id=name * 8,
         model_id="toy",
@@ -162,34 +184,13 @@ def session(name, *, label, speed=41.0, history=12_345, blocks=(), age=60.0):
     )
 
 
-def plan_facts(where):
-    facts = {}
-    for entry in dataclasses.fields(Plan):
-        kind = str(entry.type)
-        if entry.name == "verifier":
-            facts[entry.name] = replace(where, model_id="toy")
-        elif entry.name == "proposer":
-            facts[entry.name] = replace(where, node_name="mini-2", node_id="mini-2" * 4)
-        elif entry.default is not dataclasses.MISSING:
-            facts[entry.name] = entry.default
-        elif "tuple" in kind:
-            facts[entry.name] = ()
-        elif "bool" in kind:
-            facts[entry.name] = False
-        elif "str" in kind:
-            facts[entry.name] = ""
-        elif "None" in kind:
-            facts[entry.name] = None
-        else:
-            facts[entry.name] = 0
-    return facts
-
-
-def event(number, message, *, severity=EventSeverity.INFO, mend=""):
+def event(
+    number: int, message: str, *, severity: EventSeverity = EventSeverity.INFO, mend: str = ""
+) -> NodeEvent:
     return NodeEvent(number, NOW + number, severity, "KIND", message, mend, "", "")
 
 
-def transfer(state=TransferState.RUNNING, error=""):
+def transfer(state: TransferState = TransferState.RUNNING, error: str = "") -> Transfer:
     return Transfer(
         "t1",
         TransferKind.DOWNLOAD,
@@ -204,7 +205,7 @@ def transfer(state=TransferState.RUNNING, error=""):
     )
 
 
-def busy_fleet():
+def busy_fleet() -> WatchedFleet:
     """Two nodes alive, one dead; two sessions; a download."""
     fleet = WatchedFleet()
     nodes = (

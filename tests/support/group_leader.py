@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from kakeya_fleet.node.roles.groups import rank_starting
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
@@ -17,7 +18,7 @@ def say(line: str) -> None:
 
 
 hostfile, silence = Path(sys.argv[1]), float(sys.argv[2])
-rank_starting.rank_command = hash_rank_command
+patch.object(rank_starting, "rank_command", hash_rank_command).start()
 source = GroupSource(hostfile, limits=GroupLimits(silence_seconds=silence))
 settings = source.settings("hash", dtype="float32", backend="auto")
 group = RunningGroup(settings, lambda _reason: None)

@@ -10,6 +10,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
@@ -21,7 +22,7 @@ def _resolve(model: str) -> ModelFolder:
     return ModelFolder(Path("/nowhere"), model)
 
 
-def _load_shard(folder: ModelFolder, *, rank: int, **_: object):
+def _load_shard(folder: ModelFolder, *, rank: int, **_: object) -> HashVerifier:
     if folder.model_id == "refused":
         raise ArchitectureUnsupported("hashes cannot be split", architecture="hash")
     if folder.model_id == "crash" and rank == 1:
@@ -34,6 +35,6 @@ def _load_shard(folder: ModelFolder, *, rank: int, **_: object):
     return verifier
 
 
-rank_process.resolve = _resolve
-rank_process.load_shard = _load_shard
+patch.object(rank_process, "resolve", _resolve).start()
+patch.object(rank_process, "load_shard", _load_shard).start()
 rank_process.main()

@@ -13,15 +13,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Never
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.positions import round_up
-from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
-from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.errors import (
+    BadParameters,
+    ContextExceeded,
+    KvStrategyUnsupported,
+    TokenOutOfVocabulary,
+)
 from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
+
+Keys = NDArray[np.uint64]
+Positions = NDArray[np.int64]
 
 VOCABULARY = 48
 FAVOUR = 0.93
@@ -32,13 +42,11 @@ SLAB_BYTES = SEGMENT * SLOT_BYTES
 ROW_COUNTS = (2, 4, 8, 16, 32, 64)
 POISON = np.uint64(0xDEADDEADDEADDEAD)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
 _WORD = (1 << 64) - 1
 _NOISE = np.arange(VOCABULARY, dtype=np.uint64) * _ODD
 
 
-def _mix(values):
+def _mix(values: Keys) -> Keys:
     """splitmix64's finaliser, on arrays: they wrap around where scalars warn."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -46,7 +54,7 @@ def _mix(values):
 
 
 def _mix_word(word: int) -> int:
-    """The same of one number, ten times as fast as an array of one."""
+    """The same of one number, without an array of one."""
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
     return word ^ (word >> 31)
@@ -56,18 +64,18 @@ def _first_key(token: int, position: int) -> int:
     return _mix_word(((token + 1) * int(_ODD) + position) & _WORD)
 
 
-def _second_key(seen, position: int) -> int:
+def _second_key(seen: Keys, position: int) -> int:
     return _mix_word((int(seen.sum(dtype=np.uint64)) + position * int(_ODD)) & _WORD)
 
 
-def _logits(seen, token: int):
+def _logits(seen: Keys, token: int) -> Logits:
     noise = _mix(seen.sum(dtype=np.uint64, keepdims=True) + _NOISE)
     row = (noise >> np.uint64(40)).astype(np.float32) / np.float32(2**24)
     row[(token * 5 + 7) % VOCABULARY] += np.float32(FAVOUR)
     return row
 
 
-def _visible(position: int, spec: CacheSpec):
+def _visible(position: int, spec: CacheSpec) -> Positions:
     if spec.kind is CacheKind.CONTIGUOUS or position < spec.sink + spec.window:
         return np.arange(position + 1)
     recent = np.arange(position - spec.window + 1, position + 1)
@@ -94,11 +102,11 @@ class SlotRule:
     def widest(self) -> int:
         return self.spare + 1 if self.ringed else self.slots
 
-    def slot(self, positions):
+    def slot(self, positions: Positions) -> Positions:
         behind = self.sink + (positions - self.sink) % self.ring
         return np.where(positions < self.sink, positions, behind)
 
-    def seen(self, position: int, spec: CacheSpec):
+    def seen(self, position: int, spec: CacheSpec) -> Positions:
         """The slots of what the token at `position` may see."""
         visible = _visible(position, spec)
         # What the ring has not gone round yet is in order.
@@ -123,7 +131,9 @@ class SlotRule:
 class HashCache:
     """Slabs [2, SEGMENT] of first and second keys. What was released is POISON."""
 
-    def __init__(self, spec: CacheSpec, rule: SlotRule, pool: SlabPool, slabs: list[Slab]) -> None:
+    def __init__(
+        self, spec: CacheSpec, rule: SlotRule, pool: SlabPool[Keys], slabs: list[Slab[Keys]]
+    ) -> None:
         self.spec = spec
         self.rule = rule
         self.length = 0
@@ -252,19 +262,19 @@ class HashCache:
         return Output(np.stack(rows) if want_logits else None, own.astype(np.float32)[..., None])
 
 
-def _new_payload():
+def _new_payload() -> Keys:
     return np.zeros((2, SEGMENT), np.uint64)
 
 
-def _copy(target, source) -> None:
+def _copy(target: Keys, source: Keys) -> None:
     target[:] = source
 
 
-def _clean(payload) -> None:
+def _clean(payload: Keys) -> None:
     payload[:] = 0
 
 
-def _taken(pool: SlabPool) -> Slab:
+def _taken(pool: SlabPool[Keys]) -> Slab[Keys]:
     return pool.take("hash", SLAB_BYTES, _new_payload)
 
 
@@ -288,7 +298,7 @@ class HashVerifier:
             backend="hash",
         )
         self.pool = SlabPool(_clean)
-        self.row_counts = ROW_COUNTS
+        self.row_counts: tuple[int, ...] = ROW_COUNTS
         self.thread_count = 1
         self.forward_count = 0
         self.batches: deque[tuple[int, ...]] = deque(maxlen=4096)
@@ -299,8 +309,11 @@ class HashVerifier:
             raise BadParameters(f"row counts {chosen} do not serve")
         self.row_counts = chosen
 
-    def shallow(self):
+    def shallow(self) -> HashVerifier:
         return self
+
+    def evicted_shape(self, spec: CacheSpec) -> Never:
+        raise KvStrategyUnsupported("hashes are not kept once they are evicted")
 
     def allocate(self, spec: CacheSpec, evicted: object = None) -> HashCache:
         assert evicted is None
@@ -317,7 +330,9 @@ class HashVerifier:
             raise BadParameters(f"capacity {spec.capacity}")
         return SlotRule(spec, self.info.context_length, self.info.width)
 
-    def forward(self, cache: HashCache, token_ids: Sequence[int], *, want_logits: bool):
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
         return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
 
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
@@ -327,21 +342,30 @@ class HashVerifier:
         if len({id(feed.cache) for feed in feeds}) < len(feeds):
             raise BadParameters("one cache is fed twice")
         for feed in feeds:
-            feed.cache.check_alive()
-            feed.cache.check_room(len(feed.token_ids), self.info.context_length)
+            cache = _own(feed.cache)
+            cache.check_alive()
+            cache.check_room(len(feed.token_ids), self.info.context_length)
             for token in feed.token_ids:
                 if not 0 <= token < VOCABULARY:
                     raise TokenOutOfVocabulary(f"{token}", token_id=str(token))
         for feed in feeds:
-            feed.cache.grow(len(feed.token_ids))
+            _own(feed.cache).grow(len(feed.token_ids))
         self.forward_count += 1
         self.batches.append(tuple(len(feed.token_ids) for feed in feeds))
         return [_tapped(feed) for feed in feeds]
 
 
+def _own(cache: KvCache) -> HashCache:
+    assert isinstance(cache, HashCache), "another verifier's cache was fed"
+    return cache
+
+
 def _tapped(feed: Feed) -> Output:
-    output = feed.cache.run(feed.token_ids, want_logits=feed.want_logits)
-    features = output.features[:, list(feed.taps)] if feed.taps else None
+    output = _own(feed.cache).run(feed.token_ids, want_logits=feed.want_logits)
+    features = None
+    if feed.taps:
+        assert output.features is not None
+        features = output.features[:, list(feed.taps)]
     return Output(output.logits, features)
 
 
@@ -349,12 +373,14 @@ def expected_stream(
     prompt: Sequence[int], spec: CacheSpec, count: int, sampling: SamplingParameters
 ) -> list[int]:
     """What any session must generate: from the rule alone, with no cache at all."""
-    tokens, first, second = list(prompt), [], []
+    tokens = list(prompt)
+    first: list[int] = []
+    second: list[int] = []
     while True:
         for position in range(len(first), len(tokens)):
             first.append(_first_key(tokens[position], position))
-            seen = np.array(first, np.uint64)[_visible(position, spec)]
-            second.append(_second_key(seen, position))
+            keys = np.array(first, np.uint64)[_visible(position, spec)]
+            second.append(_second_key(keys, position))
         if len(tokens) == len(prompt) + count:
             return tokens[len(prompt) :]
         last = len(tokens) - 1

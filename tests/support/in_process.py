@@ -1,11 +1,14 @@
 """Commands in the tests' own process: what they load is loaded once, not once a command."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -20,11 +23,11 @@ class Finished:
     err: str
 
     @property
-    def json(self):
+    def json(self) -> Any:
         return json.loads(self.out)
 
     @property
-    def lines(self):
+    def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -39,7 +42,12 @@ def run_here(
         patched.setattr(sys, "stdout", out)
         patched.setattr(sys, "stderr", err)
         try:
-            code = run(words)
+            code: str | int | None = run(words)
         except SystemExit as ended:
             code = ended.code
-    return Finished(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+    assert isinstance(code, int)
+    return Finished(code, _written(out), _written(err))
+
+
+def _written(stream: TextIOWrapper[BytesIO]) -> str:
+    return stream.buffer.getvalue().decode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Never
 
 import grpc
 import grpc.aio
@@ -39,13 +40,20 @@ class Liar(proposer_pb2_grpc.ProposerServiceServicer):
         self.sent_token_count = 0
         self.cancelled = asyncio.Event()
 
-    async def ProposeBlock(self, request, context) -> None:  # noqa: N802
+    async def ProposeBlock(  # noqa: N802
+        self,
+        request: proposer_pb2.ProposeBlockRequest,
+        context: grpc.aio.ServicerContext[
+            proposer_pb2.ProposeBlockRequest, proposer_pb2.ProposeBlockResponse
+        ],
+    ) -> Never:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
-    async def Draft(  # noqa: N802
+    # grpc.aio takes a coroutine that writes as well as a generator.
+    async def Draft(  # type: ignore[override]  # noqa: N802
         self,
         request_iterator: AsyncIterator[proposer_pb2.DraftRequest],
-        context: grpc.aio.ServicerContext,
+        context: grpc.aio.ServicerContext[proposer_pb2.DraftRequest, proposer_pb2.DraftResponse],
     ) -> None:
         self.streams += 1
         history: list[int] = []
@@ -114,7 +122,7 @@ def out_of_vocabulary() -> Liar:
 def stale() -> Liar:
     """Drafts for another history."""
 
-    def lie(proposal, _text):
+    def lie(proposal: proposer_pb2.DraftProposal, _text: object) -> proposer_pb2.DraftResponse:
         response = block(proposal, [1] * proposal.block_size)
         response.base_length += 1
         return response
@@ -125,7 +133,7 @@ def stale() -> Liar:
 def doubled() -> Liar:
     """Answers with the id of the proposal before."""
 
-    def lie(proposal, _text):
+    def lie(proposal: proposer_pb2.DraftProposal, _text: object) -> proposer_pb2.DraftResponse:
         response = block(proposal, [1] * proposal.block_size)
         response.block_id -= 1
         return response
@@ -136,7 +144,7 @@ def doubled() -> Liar:
 def statusless() -> Liar:
     """Leaves the status out."""
 
-    def lie(proposal, _text):
+    def lie(proposal: proposer_pb2.DraftProposal, _text: object) -> proposer_pb2.DraftResponse:
         response = block(proposal, [1] * proposal.block_size)
         response.status = proposer_pb2.DRAFT_STATUS_UNSPECIFIED
         return response
@@ -157,7 +165,7 @@ def dying() -> Liar:
 def nan_seconds() -> Liar:
     """Claims that its compute time is no number."""
 
-    def lie(proposal, _text):
+    def lie(proposal: proposer_pb2.DraftProposal, _text: object) -> proposer_pb2.DraftResponse:
         response = block(proposal, [])
         response.compute_seconds = float("nan")
         return response
@@ -168,7 +176,9 @@ def nan_seconds() -> Liar:
 def knowing(expected: Sequence[int], miss: Callable[[int], bool] = lambda _position: False) -> Liar:
     """Drafts `expected`, the whole stream with its prompt, and errs where `miss` says."""
 
-    def lie(proposal, text):
+    def lie(
+        proposal: proposer_pb2.DraftProposal, text: Sequence[int]
+    ) -> proposer_pb2.DraftResponse:
         start = len(text)
         guess = list(expected[start : start + proposal.block_size])
         wrong = [

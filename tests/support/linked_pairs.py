@@ -29,6 +29,7 @@ from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
+from tests.support.allowances import allowances_of
 
 PURPOSE = LinkPurpose.FEATURES
 REQUEST = LinkRequest(PURPOSE, sender_node_id="caller")
@@ -184,7 +185,7 @@ async def linked_hosts(
     """Both ends of a link over a gRPC server."""
     caller, served = (Host(each, mode) for each in builders)
     handler = HandedOut(limits)
-    table = LinkTable(lambda: asyncio.get_running_loop().time())
+    table = LinkTable(lambda: asyncio.get_running_loop().time(), allowances_of())
     servicer = TensorServicer(table, served.metrics, served.links, {PURPOSE: handler})
     interceptor = ErrorInterceptor(served.metrics)
     server = grpc.aio.server(interceptors=[interceptor], options=server_options())

@@ -21,6 +21,8 @@ from kakeya_fleet.fleet.cards.card import (
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.fleet.placement.placement import NodeView
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -30,7 +32,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
 from kakeya_fleet.node.watch.activity import NodeActivity
 
-SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
+SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=20.0)
 ROUND_TRIP_SECONDS = 2e-4
 
 
@@ -180,6 +182,7 @@ class Neighbourhood:
         node_id: str,
         *specs: str,
         settings: RoleSettings = SETTINGS,
+        limits: Limits | None = None,
         port: int = 0,
         roads: Sequence[RoadBuilder] = (),
     ) -> Node:
@@ -188,7 +191,16 @@ class Neighbourhood:
         view = View(node_id, self.directory)
         expected = ExpectedRoles(specs, settings.group)
         activity = NodeActivity()
-        roles = Roles(expected, settings, view, metrics, roads=roads, activity=activity)
+        allowances = Allowances(limits or Limits(), metrics)
+        roles = Roles(
+            expected,
+            settings,
+            view,
+            metrics,
+            roads=roads,
+            activity=activity,
+            allowances=allowances,
+        )
         await roles.load()
         server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
         roles.register(server)

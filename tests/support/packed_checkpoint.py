@@ -13,7 +13,8 @@ def quantize(source: Path, target: Path, bits: int, group: int) -> Path:
     """`source` as an MLX checkpoint with all matrices packed that can be; returns `target`."""
     shutil.copytree(source, target)
     weights = mx.load(str(source / "model.safetensors"))
-    packed = {}
+    assert isinstance(weights, dict)
+    packed: dict[str, mx.array] = {}
     for name, array in weights.items():
         if array.ndim == 2 and array.shape[1] % group == 0:
             stem = name.removesuffix("weight")

@@ -74,20 +74,20 @@ class Process:
         self._reader.start()
 
     @property
-    def pid(self):
+    def pid(self) -> int:
         return self._process.pid
 
     @property
-    def lines(self):
+    def lines(self) -> list[str]:
         """The screen's lines, ends trimmed."""
         with self._changed:
             return [line.rstrip() for line in self.screen.display]
 
     @property
-    def text(self):
+    def text(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for(self, pattern, *, seconds=15.0):
+    def wait_for(self, pattern: str, *, seconds: float = 15.0) -> tuple[re.Match[str], float]:
         """The match of `pattern` on the screen, once it is there; the seconds it took."""
         started = time.monotonic()
         with self._changed:
@@ -107,10 +107,10 @@ class Process:
             if not self._changed.wait_for(lambda: self.raw.count(_FRAME_BEGINS) > drawn, seconds):
                 raise AssertionError(f"no frame came in {seconds} s:\n{self.screen.display}")
 
-    def type(self, text) -> None:
+    def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def press(self, *keys) -> None:
+    def press(self, *keys: str) -> None:
         for key in keys:
             self.type(KEYS.get(key, key))
 
@@ -118,7 +118,7 @@ class Process:
         """Ctrl-C, as the terminal sends it."""
         self.type("\x03")
 
-    def interrupt_reading(self, *, seconds=15.0) -> None:
+    def interrupt_reading(self, *, seconds: float = 15.0) -> None:
         """Ctrl-C once the program waits for a key.
 
         Python hears of one between a prompt and the read behind it with the next key only.
@@ -130,12 +130,12 @@ class Process:
             time.sleep(0.01)
         self.interrupt()
 
-    def resize(self, columns, lines) -> None:
+    def resize(self, columns: int, lines: int) -> None:
         with self._changed:
             self.screen.resize(lines, columns)
         self._size(columns, lines)
 
-    def end(self, *, seconds=15.0):
+    def end(self, *, seconds: float = 15.0) -> int | None:
         """Its exit code, once it has ended and all that it wrote was read."""
         try:
             code = self._process.wait(seconds)
@@ -151,7 +151,7 @@ class Process:
         self._reader.join(5)
         os.close(self._master)
 
-    def _size(self, columns, lines) -> None:
+    def _size(self, columns: int, lines: int) -> None:
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 

@@ -25,6 +25,7 @@ from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
+from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
@@ -34,7 +35,7 @@ from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
-from kakeya_fleet.node.roles.settings import ArchiveSettings
+from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -94,11 +95,14 @@ class Nodes:
     wanted: list[NextRange] = field(default_factory=list)
     connections: OpenConnections = field(default_factory=OpenConnections)
 
-    def start(self, name: str, chunks: float, settings: ArchiveSettings | None = None) -> Node:
+    def start(self, name: str, chunks: float, settings: ArchiveLimits | None = None) -> Node:
         stores = Stores(int(chunks * CHUNK * self.shape.bytes_per_position))
         numbers = map(str, itertools.count())
         archives = Archives(
-            stores, settings, clock=time.monotonic, ids=lambda: f"{name}{next(numbers)}"
+            stores,
+            allowances_of(archives=settings or ArchiveLimits()),
+            clock=time.monotonic,
+            ids=lambda: f"{name}{next(numbers)}",
         )
         server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
         channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
-from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedQueries,
+    EvictedStore,
+    PartialAttention,
+)
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import RestorerLost
@@ -45,38 +51,38 @@ class FragileStore:
         self.released = False
 
     @property
-    def spec(self):
+    def spec(self) -> RestorerSpec:
         return self._store.spec
 
     @property
-    def encoder(self):
+    def encoder(self) -> FeatureEncoder | None:
         return self._store.encoder
 
     @property
-    def length(self):
+    def length(self) -> int:
         self._check(0)
         return self._store.length
 
     @property
-    def stored_bytes(self):
+    def stored_bytes(self) -> int:
         return self._store.stored_bytes
 
-    def deposit(self, first, evicted) -> None:
+    def deposit(self, first: int, evicted: Evicted) -> None:
         self._check()
         self._store.deposit(first, evicted)
 
-    def begin(self, queries) -> None:
+    def begin(self, queries: EvictedQueries) -> None:
         self._check()
         self._store.begin(queries)
 
-    def finish(self):
+    def finish(self) -> PartialAttention:
         self._check(0)
         return self._store.finish()
 
     def abandon(self) -> None:
         self._store.abandon()
 
-    def fork(self, length):
+    def fork(self, length: int) -> EvictedStore:
         self._check(0)
         return self._store.fork(length)
 

@@ -6,29 +6,34 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import psutil
+
+from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadPlan
 
 CHILD = "kakeya_fleet.engine.backends.mlx_ring.ring_child"
 PATIENCE_SECONDS = 20.0
 
 
-def bytes_of(byte_count, seed=0):
+def bytes_of(byte_count: int, seed: int = 0) -> memoryview:
     """Random bytes, the same for the same seed."""
-    return memoryview(np.random.default_rng(seed).integers(0, 256, byte_count, np.uint8))
+    return memoryview(bytearray(np.random.default_rng(seed).bytes(byte_count)))
 
 
-def same(one, other):
+def same(one: memoryview, other: memoryview) -> bool:
     return len(one) == len(other) and np.array_equal(
         np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
     )
 
 
-async def plans(builder, *, nonce=None, other_nonce=None):
+async def plans(
+    builder: RoadBuilder, *, nonce: bytes | None = None, other_nonce: bytes | None = None
+) -> tuple[RoadPlan, RoadPlan]:
     """What the caller proposes, and what the other end answers."""
     nonce = nonce or secrets.token_bytes(32)
     caller = await builder.propose(nonce)
@@ -36,7 +41,9 @@ async def plans(builder, *, nonce=None, other_nonce=None):
     return caller, other
 
 
-async def outcomes(caller, other):
+async def outcomes(
+    caller: RoadPlan, other: RoadPlan
+) -> tuple[Road | BaseException, Road | BaseException]:
     """What both builds gave: a road or an error each, the caller's first."""
     far, near = await asyncio.gather(
         other.build(caller.terms), caller.build(other.terms), return_exceptions=True
@@ -44,16 +51,19 @@ async def outcomes(caller, other):
     return near, far
 
 
-async def pair(builder):
+async def pair(builder: RoadBuilder) -> tuple[Road, Road]:
     """A built road: the caller's end and the other."""
     near, far = await outcomes(*await plans(builder))
-    for end in (near, far):
-        if isinstance(end, BaseException):
-            raise end
+    if isinstance(near, BaseException):
+        raise near
+    if isinstance(far, BaseException):
+        raise far
     return near, far
 
 
-async def carry(sender, receiver, data, seconds=20.0):
+async def carry(
+    sender: Road, receiver: Road, data: memoryview, seconds: float = 20.0
+) -> memoryview:
     """Sends and receives at once; what came."""
     _, came = await asyncio.gather(
         sender.send(data, seconds=seconds), receiver.receive(len(data), seconds=seconds)
@@ -61,7 +71,7 @@ async def carry(sender, receiver, data, seconds=20.0):
     return came
 
 
-def ring_children(pid=None):
+def ring_children(pid: int | None = None) -> list[psutil.Process]:
     """Processes of rings among the descendants of a process, zombies included."""
     found = []
     for process in psutil.Process(pid).children(recursive=True):
@@ -73,7 +83,7 @@ def ring_children(pid=None):
     return sorted(found, key=lambda process: process.pid)
 
 
-def traces(folders=()):
+def traces(folders: Iterable[Path] = ()) -> set[str]:
     """What a road may leave: children, descriptors, ports, threads, names in memory and files."""
     return {
         *(f"process {process.pid}" for process in ring_children()),
@@ -85,14 +95,14 @@ def traces(folders=()):
     }
 
 
-def files(folders=()):
+def files(folders: Iterable[Path] = ()) -> list[Path]:
     """Names of roads in shared memory, the temporary folder, and all that is in `folders`."""
     shared = (Path("/dev/shm"), Path(tempfile.gettempdir()))
     found = [path for folder in shared for path in folder.glob("kakeya-road*")]
     return found + [path for folder in folders for path in folder.iterdir()]
 
 
-def _descriptors():
+def _descriptors() -> Iterator[str]:
     for entry in Path("/proc/self/fd").iterdir():
         try:
             target = os.readlink(entry)
@@ -102,7 +112,7 @@ def _descriptors():
             yield target
 
 
-def _maps():
+def _maps() -> set[str]:
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.split(maxsplit=5)[5] for line in lines if "kakeya" in line}
 
@@ -116,7 +126,7 @@ async def until(condition: Callable[[], object], what: Callable[[], object] = la
 
 
 @asynccontextmanager
-async def leaves_nothing(*folders):
+async def leaves_nothing(*folders: Path) -> AsyncIterator[None]:
     """Of what is made inside, nothing is left soon after."""
     before = traces(folders)
     yield
@@ -128,16 +138,17 @@ class LoopLag:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._handle = None
+        self._handle: asyncio.TimerHandle | None = None
         self._due = 0.0
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._due = time.monotonic()
         self._tick()
         return self
 
-    def __exit__(self, *_):
-        self._handle.cancel()
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
 
     def _tick(self) -> None:
         now = time.monotonic()

@@ -7,11 +7,13 @@ import hashlib
 import itertools
 import threading
 from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
 
@@ -24,6 +26,13 @@ from kakeya.v1 import (
     runtime_pb2,
     runtime_pb2_grpc,
 )
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Context: TypeAlias = aio.ServicerContext[Message, Message]
+
+Event = TypeVar("Event")
 
 VOCABULARY_SIZE = 1000
 MODEL = model_pb2.ModelOffer(
@@ -80,10 +89,12 @@ def seed_of(request: runtime_pb2.GenerateRequest) -> int:
     return request.seed if request.HasField("seed") else DRAWN_SEED
 
 
-def log_probabilities(request: runtime_pb2.GenerateRequest, block: list[int]) -> dict[str, object]:
-    """Fields of a block: the id at n has -n, its alternatives the ids behind it."""
+def log_probabilities(
+    request: runtime_pb2.GenerateRequest, block: list[int]
+) -> runtime_pb2.CommittedTokens:
+    """What is told of a block besides: the id at n has -n, its alternatives the ids behind it."""
     if not request.HasField("top_log_probabilities"):
-        return {}
+        return runtime_pb2.CommittedTokens()
     count = request.top_log_probabilities
     alternatives = [
         runtime_pb2.TokenAlternatives(
@@ -92,10 +103,10 @@ def log_probabilities(request: runtime_pb2.GenerateRequest, block: list[int]) ->
         )
         for token in block
     ]
-    return {
-        "log_probabilities": [float(-token) for token in block],
-        "alternatives": alternatives if count else [],
-    }
+    return runtime_pb2.CommittedTokens(
+        log_probabilities=[float(-token) for token in block],
+        alternatives=alternatives if count else [],
+    )
 
 
 @dataclass
@@ -160,7 +171,8 @@ class ScriptedNode(
         self.address = ""
         self.model = model_pb2.ModelOffer()
         self.model.CopyFrom(MODEL)
-        self.requests: dict[str, list[object]] = defaultdict(list)
+        # Of each method its own messages.
+        self.requests: dict[str, list[Any]] = defaultdict(list)
         self.authorizations: list[str] = []
         self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
         self.sessions: dict[str, list[int]] = {}
@@ -193,6 +205,16 @@ class ScriptedNode(
         self.tokenizer_messages: list[runtime_pb2.GetTokenizerResponse] | None = None
         self._server: aio.Server | None = None
 
+    async def ExchangeCapabilities(  # noqa: N802
+        self, request: capability_pb2.ExchangeCapabilitiesRequest, context: Context
+    ) -> NoReturn:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no agent")
+
+    async def ProbePeer(  # noqa: N802
+        self, request: capability_pb2.ProbePeerRequest, context: Context
+    ) -> NoReturn:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no agent")
+
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
         self._server = aio.server(options=(("grpc.so_reuseport", 0),))
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(self, self._server)
@@ -214,9 +236,9 @@ class ScriptedNode(
         """The next call of `method` is refused; several refusals queue up."""
         self.refusals[method].append(Refusal(code, **kwargs))  # type: ignore[arg-type]
 
-    async def _enter(self, method: str, request: object, context: object) -> Refusal | None:
+    async def _enter(self, method: str, request: Message, context: Context) -> Refusal | None:
         self.requests[method].append(request)
-        metadata = dict(context.invocation_metadata())  # type: ignore[attr-defined]
+        metadata = dict(context.invocation_metadata() or ())
         self.authorizations.append(str(metadata.get("authorization", "")))
         if self.refusals[method] and self.refusals[method][0].skip:
             self.refusals[method][0].skip -= 1
@@ -227,22 +249,23 @@ class ScriptedNode(
             await self._abort(refusal, context)
         return None
 
-    async def _leave(self, refusal: Refusal | None, context: object) -> None:
+    async def _leave(self, refusal: Refusal | None, context: Context) -> None:
         if refusal is not None:
             await self._abort(refusal, context)
 
-    async def _abort(self, refusal: Refusal, context: object) -> NoReturn:
-        await context.abort(refusal.code, refusal.message, refusal.trailing())  # type: ignore[attr-defined]
-        raise AssertionError
+    async def _abort(self, refusal: Refusal, context: Context) -> NoReturn:
+        await context.abort(refusal.code, refusal.message, refusal.trailing())
 
-    async def _history(self, session_id: str, context: object) -> list[int]:
+    async def _history(self, session_id: str, context: Context) -> list[int]:
         if session_id not in self.sessions:
             await self._abort(
                 Refusal(grpc.StatusCode.NOT_FOUND, "no session", "SESSION_NOT_FOUND"), context
             )
         return self.sessions[session_id]
 
-    async def CreateSession(self, request, context):  # noqa: N802
+    async def CreateSession(  # noqa: N802
+        self, request: runtime_pb2.CreateSessionRequest, context: Context
+    ) -> runtime_pb2.CreateSessionResponse:
         refusal = await self._enter("CreateSession", request, context)
         session_id = self.by_request.get(request.request_id) or f"s{next(self.session_numbers)}"
         if request.request_id:
@@ -267,7 +290,9 @@ class ScriptedNode(
         response.MergeFrom(self.opened)
         return response
 
-    async def AppendTokens(self, request, context):  # noqa: N802
+    async def AppendTokens(  # noqa: N802
+        self, request: runtime_pb2.AppendTokensRequest, context: Context
+    ) -> runtime_pb2.AppendTokensResponse:
         refusal = await self._enter("AppendTokens", request, context)
         history = await self._history(request.session_id, context)
         code = grpc.StatusCode.INVALID_ARGUMENT
@@ -286,7 +311,9 @@ class ScriptedNode(
         response.MergeFrom(self.appended)
         return response
 
-    async def Generate(self, request, context):  # noqa: N802
+    async def Generate(  # noqa: N802
+        self, request: runtime_pb2.GenerateRequest, context: Context
+    ) -> AsyncIterator[runtime_pb2.GenerateResponse]:
         refusal = await self._enter("Generate", request, context)
         history = await self._history(request.session_id, context)
         if not history:
@@ -311,14 +338,11 @@ class ScriptedNode(
                 history.extend(block)
                 stream.sent += size
                 blocks += 1
-                yield runtime_pb2.GenerateResponse(
-                    tokens=runtime_pb2.CommittedTokens(
-                        token_ids=block,
-                        first_index=first + self.skips_position,
-                        drafted_count=size - 1,
-                        **log_probabilities(request, block),
-                    )
-                )
+                tokens = log_probabilities(request, block)
+                tokens.token_ids.extend(block)
+                tokens.first_index = first + self.skips_position
+                tokens.drafted_count = size - 1
+                yield runtime_pb2.GenerateResponse(tokens=tokens)
                 await asyncio.sleep(0)
             if not self.ends_without_done:
                 done = runtime_pb2.GenerateDone()
@@ -336,7 +360,9 @@ class ScriptedNode(
                 stream.cancelled.set()
             stream.ended.set()
 
-    async def GetSessionInfo(self, request, context):  # noqa: N802
+    async def GetSessionInfo(  # noqa: N802
+        self, request: runtime_pb2.GetSessionInfoRequest, context: Context
+    ) -> runtime_pb2.GetSessionInfoResponse:
         await self._enter("GetSessionInfo", request, context)
         history = await self._history(request.session_id, context)
         return runtime_pb2.GetSessionInfoResponse(session=self._info(request.session_id, history))
@@ -353,7 +379,9 @@ class ScriptedNode(
         info.MergeFrom(self.session_fields)
         return info
 
-    async def ListSessions(self, request, context):  # noqa: N802
+    async def ListSessions(  # noqa: N802
+        self, request: runtime_pb2.ListSessionsRequest, context: Context
+    ) -> runtime_pb2.ListSessionsResponse:
         await self._enter("ListSessions", request, context)
         start = int(request.page_token or 0)
         end = start + (request.page_size or 100)
@@ -363,13 +391,17 @@ class ScriptedNode(
             next_page_token=str(end) if end < len(items) else "",
         )
 
-    async def CloseSession(self, request, context):  # noqa: N802
+    async def CloseSession(  # noqa: N802
+        self, request: runtime_pb2.CloseSessionRequest, context: Context
+    ) -> runtime_pb2.CloseSessionResponse:
         await self._enter("CloseSession", request, context)
         history = await self._history(request.session_id, context)
         del self.sessions[request.session_id]
         return runtime_pb2.CloseSessionResponse(history_length=len(history))
 
-    async def ForkSession(self, request, context):  # noqa: N802
+    async def ForkSession(  # noqa: N802
+        self, request: runtime_pb2.ForkSessionRequest, context: Context
+    ) -> runtime_pb2.ForkSessionResponse:
         await self._enter("ForkSession", request, context)
         history = await self._history(request.session_id, context)
         kept = history[: request.history_length]
@@ -377,12 +409,16 @@ class ScriptedNode(
         self.sessions[session_id] = kept
         return runtime_pb2.ForkSessionResponse(session_id=session_id, history_length=len(kept))
 
-    async def GetTokenizer(self, request, context):  # noqa: N802
+    async def GetTokenizer(  # noqa: N802
+        self, request: runtime_pb2.GetTokenizerRequest, context: Context
+    ) -> AsyncIterator[runtime_pb2.GetTokenizerResponse]:
         await self._enter("GetTokenizer", request, context)
         for message in self.tokenizer_messages or tokenizer_messages(self.tokenizer_files):
             yield message
 
-    async def GetNode(self, request, context):  # noqa: N802
+    async def GetNode(  # noqa: N802
+        self, request: capability_pb2.GetNodeRequest, context: Context
+    ) -> capability_pb2.GetNodeResponse:
         await self._enter("GetNode", request, context)
         return capability_pb2.GetNodeResponse(
             card=card_of(self),
@@ -391,7 +427,27 @@ class ScriptedNode(
             metrics_address="127.0.0.1:9",
         )
 
-    async def _watched(self, events):
+    async def ListLimits(  # noqa: N802
+        self,
+        request: capability_pb2.ListLimitsRequest,
+        context: Context,
+    ) -> capability_pb2.ListLimitsResponse:
+        await self._enter("ListLimits", request, context)
+        return capability_pb2.ListLimitsResponse(
+            limits=[
+                capability_pb2.LimitUse(
+                    name="drafts.streams",
+                    unit=capability_pb2.LIMIT_UNIT_PLACES,
+                    limit=320,
+                    used=3,
+                    is_counted=True,
+                    refused_share_count=2,
+                    why="Because.",
+                )
+            ]
+        )
+
+    async def _watched(self, events: Iterable[Event]) -> AsyncIterator[Event]:
         stream = Stream()
         self.streams.append(stream)
         try:
@@ -402,26 +458,36 @@ class ScriptedNode(
         finally:
             stream.cancelled.set()
 
-    async def WatchFleet(self, request, context):  # noqa: N802
+    async def WatchFleet(  # noqa: N802
+        self, request: capability_pb2.WatchFleetRequest, context: Context
+    ) -> AsyncIterator[capability_pb2.WatchFleetResponse]:
         await self._enter("WatchFleet", request, context)
         async for event in self._watched(self.fleet_events):
             yield event
 
-    async def WatchNode(self, request, context):  # noqa: N802
+    async def WatchNode(  # noqa: N802
+        self, request: capability_pb2.WatchNodeRequest, context: Context
+    ) -> AsyncIterator[capability_pb2.WatchNodeResponse]:
         await self._enter("WatchNode", request, context)
         async for event in self._watched(self.node_events):
             yield event
 
-    async def WatchSessions(self, request, context):  # noqa: N802
+    async def WatchSessions(  # noqa: N802
+        self, request: runtime_pb2.WatchSessionsRequest, context: Context
+    ) -> AsyncIterator[runtime_pb2.WatchSessionsResponse]:
         await self._enter("WatchSessions", request, context)
         async for event in self._watched(self.session_events):
             yield event
 
-    async def Leave(self, request, context):  # noqa: N802
+    async def Leave(  # noqa: N802
+        self, request: capability_pb2.LeaveRequest, context: Context
+    ) -> capability_pb2.LeaveResponse:
         await self._enter("Leave", request, context)
         return capability_pb2.LeaveResponse(node_id=self.node_id)
 
-    async def Plan(self, request, context):  # noqa: N802
+    async def Plan(  # noqa: N802
+        self, request: placement_pb2.PlanRequest, context: Context
+    ) -> placement_pb2.PlanResponse:
         await self._enter("Plan", request, context)
         return placement_pb2.PlanResponse(plan=PLAN)
 

@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 
-from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.contracts.draft import DraftSource
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.turns import TurnRunner
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
-from kakeya_fleet.engine.speculation.generation_report import Committed, Done
+from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Committed, Done
 from kakeya_fleet.engine.speculation.roster import Roster
+from kakeya_fleet.engine.speculation.state import SpeculationState
 
 
-def parameters(count, *, sampling=GREEDY, **options) -> GenerationParameters:
-    options.setdefault("adaptive", False)
-    options.setdefault("draft_deadline_seconds", 5.0)
-    return GenerationParameters(max_tokens=count, sampling=sampling, **options)
+def parameters(
+    count: int,
+    *,
+    sampling: SamplingParameters = GREEDY,
+    stop_ids: frozenset[int] = frozenset(),
+    deadline_seconds: float = 0.0,
+    block_size: int = 0,
+    draft_deadline_seconds: float = 5.0,
+    adaptive: bool = False,
+) -> GenerationParameters:
+    return GenerationParameters(
+        max_tokens=count,
+        sampling=sampling,
+        stop_ids=stop_ids,
+        deadline_seconds=deadline_seconds,
+        block_size=block_size,
+        draft_deadline_seconds=draft_deadline_seconds,
+        adaptive=adaptive,
+    )
 
 
 async def collect(
-    session, source, asked, *, run, clock=time.perf_counter, recover=None, **options
+    session: Session,
+    source: DraftSource | Roster | None,
+    asked: GenerationParameters,
+    *,
+    run: TurnRunner,
+    clock: Callable[[], float] = time.perf_counter,
+    recover: Callable[[], Awaitable[None]] | None = None,
+    state: SpeculationState | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_block: Callable[[BlockTiming], None] = lambda _timing: None,
 ) -> tuple[list[int], Done]:
     """All tokens and the report; fails unless indices are contiguous and Done is last.
 
@@ -27,10 +56,10 @@ async def collect(
     tokens: list[int] = []
     done = None
     before = len(session.history)
-    state = options.pop("state", None)
     proposers = source if isinstance(source, Roster | None) else Roster.of_one(source, state)
     driver = SessionDriver(run, clock, recover=recover)
-    async for item in generate(session, proposers, asked, driver, **options):
+    stream = generate(session, proposers, asked, driver, should_stop=should_stop, on_block=on_block)
+    async for item in stream:
         assert done is None, "something followed Done"
         if isinstance(item, Done):
             done = item

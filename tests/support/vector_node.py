@@ -10,12 +10,15 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from kakeya.v1 import capability_pb2, runtime_pb2
 from tests.support.scripted_node import Refusal, ScriptedNode, Stream
+
+Json = dict[str, Any]
 
 _PATIENCE_SECONDS = 10.0
 _PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel", "vocabulary_size")
@@ -33,7 +36,7 @@ class VectorNode:
 
     def __init__(self) -> None:
         self._node = ScriptedNode()
-        self._commands: dict[str, Callable[[dict], Awaitable[dict]]] = {
+        self._commands: dict[str, Callable[[Any], Awaitable[Json]]] = {
             "reset": self.reset,
             "set": self.set,
             "refuse": self.refuse,
@@ -44,18 +47,18 @@ class VectorNode:
             "await_cancelled": self.await_cancelled,
         }
 
-    async def obey(self, line: str) -> dict:
+    async def obey(self, line: str) -> Json:
         ((name, argument),) = json.loads(line).items()
         return await self._commands[name](argument)
 
-    async def reset(self, _argument: dict) -> dict:
+    async def reset(self, _argument: Json) -> Json:
         """A fresh node at another address."""
         await self._node.stop()
         self._node = ScriptedNode()
         await self._node.start()
         return {"address": self._node.address}
 
-    async def set(self, script: dict) -> dict:
+    async def set(self, script: Json) -> Json:
         """Changes what the node does."""
         for name, value in script.items():
             if name in (*_PLAIN, *_FLAGS, "name", "node_id"):
@@ -72,29 +75,29 @@ class VectorNode:
                 raise ValueError(f"a node has no {name}")
         return {}
 
-    async def refuse(self, refusal: dict) -> dict:
+    async def refuse(self, refusal: Json) -> Json:
         """Refuses a call to come."""
         fields = dict(refusal)
         method, code = fields.pop("method"), grpc.StatusCode[fields.pop("code")]
         self._node.refusals[method].append(Refusal(code, **fields))
         return {}
 
-    async def append(self, append: dict) -> dict:
+    async def append(self, append: Json) -> Json:
         """Another client's append."""
         self._node.sessions[append["session_id"]].extend(append["token_ids"])
         return {}
 
-    async def forget(self, _argument: dict) -> dict:
+    async def forget(self, _argument: Json) -> Json:
         """Evicts all sessions."""
         self._node.sessions.clear()
         return {}
 
-    async def stop(self, _argument: dict) -> dict:
+    async def stop(self, _argument: Json) -> Json:
         """Breaks all calls; nobody listens at the address any more."""
         await self._node.stop()
         return {}
 
-    async def report(self, _argument: dict) -> dict:
+    async def report(self, _argument: Json) -> Json:
         """What the node saw and holds."""
         requests = {
             method: [MessageToDict(seen, preserving_proto_field_name=True) for seen in requests]
@@ -107,18 +110,18 @@ class VectorNode:
             "streams": [_seen(stream) for stream in self._node.streams],
         }
 
-    async def await_cancelled(self, index: int) -> dict:
+    async def await_cancelled(self, index: int) -> Json:
         """Waits until the node saw that a stream was left."""
         stream = self._node.streams[index]
         cancelled = await asyncio.to_thread(stream.cancelled.wait, _PATIENCE_SECONDS)
         return {"cancelled": cancelled}
 
 
-def _seen(stream: Stream) -> dict:
+def _seen(stream: Stream) -> Json:
     return {"sent": stream.sent, "cancelled": stream.cancelled.is_set()}
 
 
-def _answer(answer: dict) -> None:
+def _answer(answer: Json) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import cast
 from huggingface_hub.errors import StrictDataclassError
 from transformers import Qwen3Config
 
-from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.models.json_object import read_json_object
 
 ARCHITECTURE = "DFlashDraftModel"
 ARCHITECTURE_NAME = f"{ARCHITECTURE} v1"
@@ -120,7 +120,7 @@ def read_config(folder: Path) -> DFlashConfig:
     that is not DFlash v1 or not as served, `ModelUnusable` for entries that are
     missing, contradict each other or cannot be.
     """
-    entries = _entries(folder / "config.json")
+    entries = read_json_object(folder / "config.json")
     _check_architecture(entries)
     try:
         values = _conditioning(entries)
@@ -131,19 +131,6 @@ def read_config(folder: Path) -> DFlashConfig:
         raise ModelUnusable(
             f"{folder}/config.json is not valid: {message}", path=str(folder)
         ) from error
-
-
-def _entries(path: Path) -> dict[str, object]:
-    """The JSON object in `path`."""
-    try:
-        entries = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelNotFound(f"there is no {path}", path=str(path)) from error
-    except (OSError, ValueError) as error:
-        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
-    if not isinstance(entries, dict):
-        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
-    return cast(dict[str, object], entries)
 
 
 def _check_architecture(entries: Mapping[str, object]) -> None:

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import psutil
-
 from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE_NAME, DFlashConfig
 from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState
 from kakeya_fleet.engine.backends.dflash.model import DFlashModel
@@ -16,6 +14,7 @@ from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.proposer_info import DFLASH, ProposerInfo
 from kakeya_fleet.engine.errors import OutOfMemory
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
@@ -87,7 +86,7 @@ def check_memory(
     A number of the weights takes `item_bytes`. `available_bytes`: what the machine
     has available if None.
     """
-    available = psutil.virtual_memory().available if available_bytes is None else available_bytes
+    available = system_memory.available_bytes() if available_bytes is None else available_bytes
     shapes = expected_shapes(config).values()
     ends = 2 * config.vocabulary_size * config.hidden_size
     # While linear layers are joined or packed, the originals are there until all are.

@@ -10,7 +10,6 @@ import transformers
 from kakeya_fleet.engine.backends import architectures
 from kakeya_fleet.engine.backends.architectures import (
     Architecture,
-    Entries,
     Problems,
     asks_for,
     common_problems,
@@ -19,6 +18,7 @@ from kakeya_fleet.engine.backends.architectures import (
 from kakeya_fleet.engine.backends.families import Family
 from kakeya_fleet.engine.backends.mlx_backend.families import FAMILIES, LIBRARY_CODE, LibraryCode
 from kakeya_fleet.engine.backends.mlx_backend.quantization import Quantization, read_quantization
+from kakeya_fleet.engine.models.json_object import Entries
 
 YARN_OPTIONS = frozenset({"attention_factor", "mscale", "mscale_all_dim", "truncate"})
 """Options of YaRN that mlx-lm takes otherwise than transformers, or not at all."""

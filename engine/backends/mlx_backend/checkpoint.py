@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
-from safetensors import SafetensorError, safe_open
 
 from kakeya_fleet.engine.backends.mlx_backend.architectures import MlxArchitecture
 from kakeya_fleet.engine.backends.mlx_backend.library import model_module
 from kakeya_fleet.engine.backends.mlx_backend.model_arguments import model_arguments
+from kakeya_fleet.engine.backends.stored_tensors import (
+    FLOAT_TYPES,
+    PACKED_TYPES,
+    StoredTensor,
+    listed,
+    refuse,
+    stored_tensors,
+)
 from kakeya_fleet.engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
-from kakeya_fleet.engine.models.digests import weight_files
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
 EMBEDDING = "model.embed_tokens"
@@ -26,20 +32,6 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 PRECISE_SUFFIX = ".A_log"
 """Weights that stay in float32: they are exponents of exponents."""
-FLOAT_TYPES = ("F32", "F16", "BF16")
-PACKED_TYPE = "U32"
-"""How quantized weights are stored."""
-NAMED_KEYS = 8
-"""Keys that an error message names before it only counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Where a tensor is stored, under which name, and as what."""
-
-    file: Path
-    name: str
-    dtype: str
 
 
 class Cut(Protocol):
@@ -70,7 +62,7 @@ def load_model(
     `OutOfMemory` when `available_bytes` do not hold it. Both before a weight is read,
     except for a file that breaks off and for numbers that are not finite.
     """
-    stored = _stored_tensors(folder, architecture)
+    stored = stored_tensors(folder, partial(_own_name, architecture))
     model = _empty_model(folder, architecture, stored)
     expected = _kinds(model)
     tied = bool(architecture.config.tie_word_embeddings)
@@ -109,32 +101,14 @@ def _kinds(model: nn.Module) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
     return {name: (array.shape, array.dtype) for name, array in tree_flatten(model.parameters())}
 
 
-def _stored_tensors(folder: Path, architecture: MlxArchitecture) -> dict[str, _Stored]:
-    """The text model's tensors of all files by its names, from their headers alone."""
-    stored: dict[str, _Stored] = {}
-    for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="np") as file:
-                for name in file.keys():  # noqa: SIM118 - not a dict
-                    own = architecture.text_name(name)
-                    if own is None or own.endswith(DERIVED_SUFFIX):
-                        continue
-                    if own in stored:
-                        raise WeightsMismatch(
-                            f"{own} is in {stored[own].file.name} and in {path.name}",
-                            path=str(folder),
-                        )
-                    stored[own] = _Stored(path, name, file.get_slice(name).get_dtype())
-        except (SafetensorError, OSError) as error:
-            raise WeightsMismatch(
-                f"{path.name} is truncated or not safetensors ({error}); fetch it again",
-                path=str(path),
-            ) from error
-    return stored
+def _own_name(architecture: MlxArchitecture, name: str) -> str | None:
+    """The text model's name of a stored tensor; None for what it has no use for."""
+    own = architecture.text_name(name)
+    return None if own is None or own.endswith(DERIVED_SUFFIX) else own
 
 
 def _empty_model(
-    folder: Path, architecture: MlxArchitecture, stored: dict[str, _Stored]
+    folder: Path, architecture: MlxArchitecture, stored: dict[str, StoredTensor]
 ) -> nn.Module:
     """The model with weights that are never computed, quantized where the stored ones are."""
     code, quantization = architecture.code, architecture.quantization
@@ -173,7 +147,7 @@ def _empty_model(
 def _check_names(
     folder: Path,
     expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
-    stored: dict[str, _Stored],
+    stored: dict[str, StoredTensor],
     *,
     tied: bool,
 ) -> None:
@@ -181,9 +155,9 @@ def _check_names(
     found = {name for name in stored if not (tied and _is_of(name, HEAD))}
     shared = expected.keys() & found
     packed = {name for name in shared if expected[name][1] == mx.uint32}
-    types = [name for name in packed if stored[name].dtype != PACKED_TYPE]
+    types = [name for name in packed if stored[name].dtype not in PACKED_TYPES]
     types += [name for name in shared - packed if stored[name].dtype not in FLOAT_TYPES]
-    _refuse(
+    refuse(
         folder,
         {
             "missing": sorted(expected.keys() - found),
@@ -200,7 +174,7 @@ def _check_shapes(
 ) -> None:
     """Raises `WeightsMismatch` unless `weights` have the names and shapes expected."""
     shared = expected.keys() & weights.keys()
-    _refuse(
+    refuse(
         folder,
         {
             "missing": sorted(expected.keys() - weights.keys()),
@@ -210,25 +184,7 @@ def _check_shapes(
     )
 
 
-def _refuse(folder: Path, problems: dict[str, list[str]]) -> None:
-    """Raises `WeightsMismatch` if there are any names in `problems`."""
-    found = {problem: names for problem, names in problems.items() if names}
-    if found:
-        text = "; ".join(f"{problem}: {_listed(names)}" for problem, names in found.items())
-        raise WeightsMismatch(
-            f"the weights in {folder} are not those of its config.json: {text}",
-            path=str(folder),
-            **{problem.replace(" ", "_"): ",".join(names) for problem, names in found.items()},
-        )
-
-
-def _listed(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - NAMED_KEYS
-    return ", ".join(names[:NAMED_KEYS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _lazy_weights(stored: dict[str, _Stored]) -> dict[str, mx.array]:
+def _lazy_weights(stored: dict[str, StoredTensor]) -> dict[str, mx.array]:
     """Arrays that are read when they are evaluated."""
     weights: dict[str, mx.array] = {}
     for path in sorted({tensor.file for tensor in stored.values()}):
@@ -295,7 +251,7 @@ def _read(folder: Path, model: nn.Module) -> None:
             broken.append(name)
     if broken:
         raise WeightsMismatch(
-            f"numbers in {folder} that are not finite: {_listed(sorted(broken))}", path=str(folder)
+            f"numbers in {folder} that are not finite: {listed(sorted(broken))}", path=str(folder)
         )
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-import psutil
 
 from kakeya_fleet.engine.backends.mlx_backend.architectures import (
     MlxArchitecture,
@@ -26,6 +25,7 @@ from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifi
 from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
@@ -108,7 +108,7 @@ def load_verifier(
     check_tokenizer(folder.path, architecture.config.vocab_size)
     prepare_process()
     if available_bytes is None:
-        available_bytes = psutil.virtual_memory().available
+        available_bytes = system_memory.available_bytes()
     model = load_model(folder.path, architecture, dtype=number, available_bytes=available_bytes)
     return verifier_of(folder, architecture, model, dtype=dtype)
 

@@ -20,7 +20,6 @@ from typing import Protocol
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-import psutil
 
 from kakeya_fleet.engine.backends.families import RECURRENT
 from kakeya_fleet.engine.backends.mlx_backend.architectures import (
@@ -36,6 +35,7 @@ from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import (
     verifier_of,
 )
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
@@ -148,7 +148,7 @@ def load_shard(folder: ModelFolder, *, dtype: str, rank: int, size: int) -> MlxV
         folder.path,
         architecture,
         dtype=number,
-        available_bytes=psutil.virtual_memory().available,
+        available_bytes=system_memory.available_bytes(),
         shard=shard,
     )
     verifier = verifier_of(folder, architecture, model, dtype=dtype, ranks=size)

@@ -9,12 +9,12 @@ import transformers
 from kakeya_fleet.engine.backends import architectures
 from kakeya_fleet.engine.backends.architectures import (
     Architecture,
-    Entries,
     Problems,
     asks_for,
     common_problems,
 )
 from kakeya_fleet.engine.backends.families import FAMILIES, FULL, SLIDING, Family
+from kakeya_fleet.engine.models.json_object import Entries
 
 
 def read_architecture(folder: Path) -> Architecture:

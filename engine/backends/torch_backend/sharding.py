@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import psutil
-
 from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
 from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
@@ -12,6 +10,7 @@ from kakeya_fleet.engine.backends.torch_backend.sharding_group import GlooRanks
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard, RankSum
 from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier, verifier_of
 from kakeya_fleet.engine.contracts.positions import WIDTH
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
@@ -36,7 +35,7 @@ def shard_of(
         architecture,
         dtype=number,
         rows=WIDTH,
-        available_bytes=psutil.virtual_memory().available,
+        available_bytes=system_memory.available_bytes(),
         shard=ModelShard(architecture, rank, size, add),
     )
     layout = kv_layout(architecture, number, ranks=size)

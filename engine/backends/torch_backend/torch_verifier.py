@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import psutil
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -25,6 +24,7 @@ from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
@@ -123,7 +123,7 @@ def load_verifier(
     architecture = read_architecture(folder.path)
     check_tokenizer(folder.path, architecture.config.vocab_size)
     if available_bytes is None:
-        available_bytes = psutil.virtual_memory().available
+        available_bytes = system_memory.available_bytes()
     model = load_model(
         folder.path,
         architecture,

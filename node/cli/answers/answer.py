@@ -85,12 +85,7 @@ async def answer(
         )
     session = await client.create_session(
         question.model,
-        kv_strategy=question.kv.strategy,
-        sink_tokens=question.kv.sink_tokens,
-        window_tokens=question.kv.window_tokens,
-        restorer=question.kv.restorer,
-        restorer_model=question.kv.restorer_model,
-        restorer_node_id=await archive_node(client, question.kv.restorer_node),
+        **question.kv.options(await archive_node(client, question.kv.restorer_node)),
         stop_token_ids=tokenizer.stop_token_ids if question.stop_at_eos else (),
         speculation=speculation,
         client_label=LABEL,
@@ -101,17 +96,9 @@ async def answer(
             on_plan(session.plan)
         for piece in pieces(prompt_ids, line):
             await session.append(piece)
-        sampling = question.sampling
         generation = session.generate(
             question.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            repetition_penalty=sampling.repetition_penalty,
-            logit_bias=sampling.logit_bias,
-            seed=sampling.seed,
-            top_log_probabilities=question.top_log_probabilities,
+            **question.sampling.options(question.top_log_probabilities),
         )
         blocks: list[Tokens] = []
         started = time.perf_counter()

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from typing import TYPE_CHECKING
 
 import click
 
 from kakeya_fleet.node.cli.asking.known_names import complete_nodes
+
+if TYPE_CHECKING:
+    from kakeya.options import KvOptions
 
 # What a request can say.
 MOST_TOKENS = 2**32 - 1
@@ -28,6 +32,17 @@ class KvChoice:
     restorer: str | None = None
     restorer_model: str = ""
     restorer_node: str = ""
+
+    def options(self, restorer_node_id: str) -> KvOptions:
+        """For sessions and plans; the id is that of `restorer_node`."""
+        return {
+            "kv_strategy": self.strategy,
+            "sink_tokens": self.sink_tokens,
+            "window_tokens": self.window_tokens,
+            "restorer": self.restorer,
+            "restorer_model": self.restorer_model,
+            "restorer_node_id": restorer_node_id,
+        }
 
 
 _OPTIONS = (

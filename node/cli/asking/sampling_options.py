@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from kakeya import GenerateOptions
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -26,6 +29,19 @@ class Sampling:
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+
+    def options(self, top_log_probabilities: int | None = None) -> GenerateOptions:
+        """For `Session.generate`."""
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "logit_bias": self.logit_bias,
+            "seed": self.seed,
+            "top_log_probabilities": top_log_probabilities,
+        }
 
 
 class Bias(click.ParamType[tuple[int, float]]):

@@ -87,15 +87,9 @@ def rendering(codec: TextCodec, model: str, *, is_plain: bool) -> Render:
 def _open(
     client: Client, model: str, codec: TextCodec, options: ChatOptions, archive_node_id: str
 ) -> Session:
-    kv = options.kv
     return client.create_session(
         model,
-        kv_strategy=kv.strategy,
-        sink_tokens=kv.sink_tokens,
-        window_tokens=kv.window_tokens,
-        restorer=kv.restorer,
-        restorer_model=kv.restorer_model,
-        restorer_node_id=archive_node_id,
+        **options.kv.options(archive_node_id),
         stop_token_ids=codec.stop_token_ids,
         client_label=LABEL,
         resume=True,

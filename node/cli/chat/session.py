@@ -77,17 +77,7 @@ def ask(
 def _generate(
     session: Session, limits: AnswerLimits, on_tokens: Callable[[Tokens], None]
 ) -> GenerationDone | None:
-    sampling = limits.sampling
-    generation = session.generate(
-        limits.max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        logit_bias=sampling.logit_bias,
-        seed=sampling.seed,
-    )
+    generation = session.generate(limits.max_tokens, **limits.sampling.options())
     with generation:
         for tokens in generation:
             on_tokens(tokens)

@@ -74,12 +74,7 @@ def command(
             model,
             proposer_model=proposer,
             context_tokens=context_tokens,
-            kv_strategy=kv.strategy,
-            sink_tokens=kv.sink_tokens or 0,
-            window_tokens=kv.window_tokens or 0,
-            restorer=kv.restorer,
-            restorer_model=kv.restorer_model,
-            restorer_node_id=await archive_node(client, kv.restorer_node),
+            **kv.options(await archive_node(client, kv.restorer_node)),
             block_size=block_size or 0,
         )
         if as_json:

@@ -41,6 +41,9 @@ COMMANDS = {
     "hostfile": LazyCommand(
         "kakeya_fleet.node.cli.fleet.hostfile", "Write a group's hostfile from the cards."
     ),
+    "limits": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.limits", "Show what others may have of a node at once."
+    ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
     ),

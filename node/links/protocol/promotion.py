@@ -340,7 +340,7 @@ def _kind_of(state: Promotion, generation: int) -> RoadKind | None:
 def _put_off(state: Promotion, kind: RoadKind, now: float) -> None:
     pause = state.pauses[kind]
     pause.failure_count += 1
-    pause.until = now + state.settings.pause(pause.failure_count)
+    pause.until = now + state.settings.again.pause(pause.failure_count)
 
 
 def _failed_message(generation: int, reason: str) -> Say:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kakeya_fleet.node.config.backoff import Backoff
+
 LARGE_BYTES = 64 << 10
 """Tensors below this stay in chunks: an announcement's way is as long as theirs."""
 INLINE_BYTES = 256 << 10
@@ -34,11 +36,8 @@ class LinkSettings:
     large_tensors: int = 4
     """Tensors of `LARGE_BYTES` that make a road worth its processes."""
 
-    first_pause_seconds: float = 1.0
-    """What failed n times in a row is tried again after this times 2^(n - 1)."""
-
-    longest_pause_seconds: float = 300.0
-    """... but no later than this."""
+    again: Backoff = Backoff(1.0, 300.0)
+    """What failed is tried again after these pauses."""
 
     proven_seconds: float = 60.0
     """A road that stood so long before it failed begins anew with the shortest pause."""
@@ -73,9 +72,3 @@ class LinkSettings:
     def deadline(self, byte_count: int) -> float:
         """Seconds that a transfer of so many bytes may take."""
         return self.transfer_seconds + byte_count / self.slowest_bytes_per_second
-
-    def pause(self, failure_count: int) -> float:
-        """Seconds after so many failures in a row, at least one."""
-        # Exponents beyond this are longer than the longest pause.
-        doubled = self.first_pause_seconds * 2.0 ** min(failure_count - 1, 16)
-        return min(self.longest_pause_seconds, doubled)

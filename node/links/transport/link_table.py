@@ -7,38 +7,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import NOBODY, Caller
 from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
 from kakeya_fleet.node.links.transport.link_service import LinkService
 from kakeya_fleet.node.rpc.refusals import TooManyLinks
 
 LINK_ID_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class ServingSettings:
-    """How many links a node serves, and how long it waits for their callers."""
-
-    most_links: int = 256
-    """At once."""
-
-    most_bytes: int = 1 << 30
-    """That all links take together."""
-
-    idle_seconds: float = 300.0
-    """A link on which nothing arrives for so long belongs to nobody any more."""
-
-    unclaimed_seconds: float = 10.0
-    """Who opens a link has its stream a round trip later.
-
-    One that never comes must not keep a place from others.
-    """
-
-    opening_seconds: float = 10.0
-    """From a stream's begin to its first message: one that says nothing must not stay."""
-
-    handler_seconds: float = 1.0
-    """What a handler gets to end by itself once its link has ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +28,7 @@ class Link:
     request: LinkRequest
     kinds: frozenset[RoadKind]
     service: LinkService
+    caller: Caller
     used_at: float
     is_streaming: bool = False
     end_reason: str = ""
@@ -61,9 +38,11 @@ class Link:
 class LinkTable:
     """All links. Belongs to the event loop's thread."""
 
-    def __init__(self, clock: Callable[[], float], settings: ServingSettings | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], allowances: Allowances) -> None:
         self._clock = clock
-        self.settings = settings if settings is not None else ServingSettings()
+        self.settings = allowances.limits.links
+        self._places = allowances.share("links.at_once", TooManyLinks)
+        self._memory = allowances.share("links.memory_bytes", TooManyLinks)
         self._links: dict[str, Link] = {}
 
     def __len__(self) -> int:
@@ -75,27 +54,25 @@ class LinkTable:
     @property
     def reserved_bytes(self) -> int:
         """Bytes that the links take at most."""
-        return sum(link.service.memory_bytes for link in self._links.values())
+        return self._memory.used
 
     def open(
         self,
         request: LinkRequest,
         service: LinkService,
         kinds: frozenset[RoadKind] = frozenset(),
+        caller: Caller = NOBODY,
     ) -> Link:
-        """A new link. Raises `TooManyLinks`."""
-        most_links, most_bytes = self.settings.most_links, self.settings.most_bytes
-        if (
-            len(self._links) >= most_links
-            or self.reserved_bytes + service.memory_bytes > most_bytes
-        ):
-            raise TooManyLinks(
-                f"{len(self._links)} links with {self.reserved_bytes} bytes are open; this node "
-                f"serves {most_links} links and {most_bytes} bytes",
-                limit=str(most_links),
-                limit_bytes=str(most_bytes),
-            )
-        link = Link(secrets.token_hex(LINK_ID_BYTES), request, kinds, service, self._clock())
+        """A new link of `caller`. Raises `TooManyLinks`."""
+        self._places.take(caller)
+        try:
+            self._memory.take(caller, service.memory_bytes)
+        except TooManyLinks:
+            self._places.give_back(caller)
+            raise
+        link = Link(
+            secrets.token_hex(LINK_ID_BYTES), request, kinds, service, caller, self._clock()
+        )
         self._links[link.link_id] = link
         return link
 
@@ -110,6 +87,8 @@ class LinkTable:
         """Ends a link and frees what it holds; one that is not there is closed."""
         link = self._links.pop(link_id, None)
         if link is not None:
+            self._places.give_back(link.caller)
+            self._memory.give_back(link.caller, link.service.memory_bytes)
             link.end_reason = reason
             link.ended.set()
 

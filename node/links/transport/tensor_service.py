@@ -13,6 +13,7 @@ import grpc.aio
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkUse
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
@@ -62,13 +63,14 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     async def OpenLink(  # noqa: N802
         self,
         request: wire.OpenLinkRequest,
-        _context: grpc.aio.ServicerContext[wire.OpenLinkRequest, wire.OpenLinkResponse],
+        context: grpc.aio.ServicerContext[wire.OpenLinkRequest, wire.OpenLinkResponse],
     ) -> wire.OpenLinkResponse:
         """A link for one session."""
         self._refuse_when_draining()
         asked = self._supported(request)
         service = self._handlers[asked.purpose].open(asked)
-        link = self._table.open(asked, service, kinds_from_wire(request.transports))
+        caller = caller_of_peer(context.peer())
+        link = self._table.open(asked, service, kinds_from_wire(request.transports), caller)
         self._metrics.links_opened.inc()
         self._metrics.links_active.set(len(self._table))
         return wire.OpenLinkResponse(

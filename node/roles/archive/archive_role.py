@@ -55,7 +55,7 @@ class ArchiveRole:
             context.metrics,
             context.clock,
             host=context.settings.host,
-            settings=context.settings.archive,
+            allowances=context.allowances,
         )
         self._served.append(archive)
         return ""

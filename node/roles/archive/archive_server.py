@@ -36,7 +36,7 @@ class ArchiveServer:
         self._server = grpc.server(
             self._executor,
             options=server_options(),
-            maximum_concurrent_rpcs=archives.settings.most_archives,
+            maximum_concurrent_rpcs=archives.settings.at_once,
         )
         servicer = ArchiveServicer(archives, metrics, self._data.port)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(servicer, self._server)

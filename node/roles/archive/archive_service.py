@@ -11,6 +11,7 @@ import structlog
 
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1 import archive_pb2_grpc
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.opening import opening_from_wire
@@ -42,7 +43,9 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
     ) -> wire.OpenArchiveResponse:
         """Admits one session."""
         with self._answering(context):
-            archive = self._archives.open(opening_from_wire(request))
+            archive = self._archives.open(
+                opening_from_wire(request), caller_of_peer(context.peer())
+            )
             return wire.OpenArchiveResponse(
                 archive_id=archive.archive_id,
                 lease_seconds=archive.lease_seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,8 +13,9 @@ from kakeya_fleet.engine.contracts.positions import contiguous_placement
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import NOBODY, Caller
 from kakeya_fleet.node.roles.archive.opening import Opening
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
 
 
@@ -54,6 +56,7 @@ class Archive:
     archive_id: str
     opening: Opening
     store: RangeStore
+    caller: Caller
     lease_seconds: float
     attach_seconds: float
     used_at: float
@@ -77,14 +80,19 @@ class Archives:
     def __init__(
         self,
         maker: StoreMaker,
-        settings: ArchiveSettings | None = None,
+        allowances: Allowances,
         *,
         clock: Callable[[], float],
         ids: Callable[[], str],
     ) -> None:
-        """`clock` gives monotonic seconds, `ids` names that nobody guesses."""
+        """`clock` gives monotonic seconds, `ids` names that nobody guesses.
+
+        `greetings` are the places of connections that have not attached yet.
+        """
         self._maker = maker
-        self.settings = settings if settings is not None else ArchiveSettings()
+        self.settings = allowances.limits.archives
+        self._places = allowances.share("archives.at_once", ArchiveFull)
+        self.greetings = allowances.share("archives.greetings", ArchiveFull)
         self._clock = clock
         self._ids = ids
         self._lock = threading.Lock()
@@ -116,8 +124,8 @@ class Archives:
             archives = list(self._archives.values())
         return sum(_kept(archive) for archive in archives)
 
-    def open(self, opening: Opening) -> Archive:
-        """Admits a session; its archive waits to be attached.
+    def open(self, opening: Opening, caller: Caller = NOBODY) -> Archive:
+        """Admits a session of `caller`; its archive waits to be attached.
 
         Raises `Draining`, `ArchiveFull`, `RestorerMismatch`, `ModelUnusable`.
         """
@@ -127,12 +135,16 @@ class Archives:
         first = opening.first_position
         positions = max(opening.expected_positions, LEAST_POSITIONS)
         expected = contiguous_placement(first + positions, first)
-        self._admit(expected.slots * opening.shape.bytes_per_position)
-        try:
-            store = self._maker.make(opening)
-        except OutOfKvMemory as error:
-            raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
-        return self._entered(opening, store)
+        self._places.take(caller)
+        with ExitStack() as undo:
+            undo.callback(self._places.give_back, caller)
+            self._check_bytes(expected.slots * opening.shape.bytes_per_position)
+            try:
+                store = self._maker.make(opening)
+            except OutOfKvMemory as error:
+                raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
+            undo.pop_all()
+        return self._entered(opening, store, caller)
 
     def attach(self, archive_id: str) -> Archive:
         """The archive, from now on the caller's alone. Raises `ArchiveNotFound`."""
@@ -167,18 +179,20 @@ class Archives:
 
     def fork(self, archive: Archive, length: int) -> Archive:
         """An archive of an attached one's positions below `length`. Raises `ArchiveFull`."""
-        with self._lock:
-            self._check_count()
-        try:
-            store = archive.store.fork(length)
-        except OutOfKvMemory as error:
-            raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
-        return self._entered(archive.opening, store)
+        self._places.take(archive.caller)
+        with ExitStack() as undo:
+            undo.callback(self._places.give_back, archive.caller)
+            try:
+                store = archive.store.fork(length)
+            except OutOfKvMemory as error:
+                raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
+            undo.pop_all()
+        return self._entered(archive.opening, store, archive.caller)
 
     def release(self, archive: Archive) -> None:
         """Ends an attached archive and gives its memory back; by the thread that has it."""
         with self._lock:
-            self._archives.pop(archive.archive_id, None)
+            self._forget(archive)
         archive.store.release()
 
     def close(self, archive_id: str) -> None:
@@ -187,7 +201,7 @@ class Archives:
             archive = self._archives.get(archive_id)
             if archive is None or archive.attached:
                 raise _not_found(archive_id)
-            del self._archives[archive_id]
+            self._forget(archive)
         archive.store.release()
 
     def sweep(self, now: float) -> int:
@@ -196,7 +210,7 @@ class Archives:
             idle = [archive for archive in self._archives.values() if archive.is_idle(now)]
             waiting = [archive for archive in idle if not archive.attached]
             for archive in waiting:
-                del self._archives[archive.archive_id]
+                self._forget(archive)
         for archive in waiting:
             archive.store.release()
         for archive in idle:
@@ -222,7 +236,12 @@ class Archives:
         if self._draining:
             raise Draining("this archive's node is leaving the fleet; take another archive")
 
-    def _entered(self, opening: Opening, store: RangeStore) -> Archive:
+    def _forget(self, archive: Archive) -> None:
+        """Its place is another's; the store is released by whoever uses it."""
+        if self._archives.pop(archive.archive_id, None) is not None:
+            self._places.give_back(archive.caller)
+
+    def _entered(self, opening: Opening, store: RangeStore, caller: Caller) -> Archive:
         settings = self.settings
         asked = opening.lease_seconds or settings.default_lease_seconds
         lease = min(asked, settings.longest_lease_seconds)
@@ -230,6 +249,7 @@ class Archives:
             archive_id=self._ids(),
             opening=opening,
             store=store,
+            caller=caller,
             lease_seconds=lease,
             attach_seconds=min(lease, settings.attach_seconds),
             used_at=self._clock(),
@@ -238,19 +258,9 @@ class Archives:
             self._archives[archive.archive_id] = archive
         return archive
 
-    def _admit(self, needed: int) -> None:
-        with self._lock:
-            self._check_count()
+    def _check_bytes(self, needed: int) -> None:
         if needed > self._maker.budget_bytes - self._maker.used_bytes:
             raise self._full(needed)
-
-    def _check_count(self) -> None:
-        most = self.settings.most_archives
-        if len(self._archives) >= most:
-            raise ArchiveFull(
-                f"{most} archives are open here, as many as there may be",
-                retry_after_seconds=str(self.settings.retry_seconds),
-            )
 
     def _full(self, needed: int) -> ArchiveFull:
         budget = self._maker.budget_bytes

@@ -10,12 +10,15 @@ import selectors
 import socket
 import threading
 import time
+from dataclasses import dataclass
 
 import structlog
 from google.rpc import status_pb2
 
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
 from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.node.admission.caller import Caller, caller_of
+from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.errors import PortInUse
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_use import ArchiveUse
@@ -44,6 +47,20 @@ from kakeya_fleet.node.rpc.refusals import ArchiveFull, MalformedMessage
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """A connection that has not attached; `since` is in monotonic seconds."""
+
+    connection: socket.socket
+    caller: Caller
+    since: float
+
+    @property
+    def silent_ms(self) -> float:
+        """Milliseconds since it came."""
+        return 1000.0 * (time.monotonic() - self.since)
+
+
 class DataServer:
     """Serves the data connections at `port`, in threads of its own."""
 
@@ -52,9 +69,10 @@ class DataServer:
         self._archives = archives
         self._settings = archives.settings
         self._metrics = metrics
-        self._listener = _listener(host, self._settings.most_waiting)
+        self._listener = _listener(host, self._settings.greetings)
         self.port: int = self._listener.getsockname()[1]
-        self._waiting = threading.BoundedSemaphore(self._settings.most_waiting)
+        self._greetings = archives.greetings
+        self._waiting: dict[socket.socket, _Waiting] = {}
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._wake, self._woken = socket.socketpair()
@@ -82,16 +100,20 @@ class DataServer:
             selector.register(self._woken, selectors.EVENT_READ)
             while all(key.fileobj is self._listener for key, _ in selector.select()):
                 try:
-                    connection, _ = self._listener.accept()
+                    connection, address = self._listener.accept()
                 except OSError as error:
                     # It left again, or no file descriptor is free: then it stays readable.
                     _log.warning("archive_connection_failed", error=str(error))
                     time.sleep(self._settings.accept_again_seconds)
                     continue
-                self._admit(connection)
+                self._admit(connection, caller_of(address[0]))
 
-    def _admit(self, connection: socket.socket) -> None:
-        if not self._waiting.acquire(blocking=False):
+    def _admit(self, connection: socket.socket, caller: Caller) -> None:
+        if self._greetings.would_refuse(caller):
+            self._reclaim()
+        try:
+            self._greetings.take(caller)
+        except ArchiveFull:
             connection.close()
             return
         thread = threading.Thread(
@@ -99,7 +121,25 @@ class DataServer:
         )
         with self._lock:
             self._connections[connection] = thread
+            self._waiting[connection] = _Waiting(connection, caller, time.monotonic())
         thread.start()
+
+    def _reclaim(self) -> None:
+        """Ends the connection that says nothing for longest, of whoever has the most such."""
+        with self._lock:
+            ended = to_reclaim(list(self._waiting.values()), 1)
+            for each in ended:
+                del self._waiting[each.connection]
+                self._greetings.take_back(each.caller)
+                # Its thread reads the end, and closes it.
+                _shut(each.connection, socket.SHUT_RDWR)
+
+    def _greeted(self, connection: socket.socket) -> None:
+        """It attached, or will not: its place is another's, if that was not taken back."""
+        with self._lock:
+            waiting = self._waiting.pop(connection, None)
+        if waiting is not None:
+            self._greetings.give_back(waiting.caller)
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -143,7 +183,7 @@ class DataServer:
             prepare(connection, self._settings.greeting_seconds)
             frame = reader.receive(MOST_ID_BYTES, within=self._settings.greeting_seconds)
         finally:
-            self._waiting.release()
+            self._greeted(connection)
         if frame.kind != Kind.ATTACH:
             raise MalformedMessage("the first frame of a data connection is ATTACH")
         archive_id = frame.body.tobytes().decode("ascii", "replace")

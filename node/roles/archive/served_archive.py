@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kakeya_fleet.engine.backends import archive_stores
 from kakeya_fleet.fleet.cards.card import ArchiveOffer
+from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.node_stores import NodeStores
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 
 ARCHIVE_ID_BYTES = 16
 
@@ -35,7 +35,7 @@ class ServedArchive:
         clock: Callable[[], float],
         *,
         host: str,
-        settings: ArchiveSettings,
+        allowances: Allowances,
     ) -> ServedArchive:
         """Serves so much memory at a free port of `host`.
 
@@ -45,7 +45,7 @@ class ServedArchive:
         stores = await asyncio.to_thread(archive_stores, budget_bytes)
         archives = Archives(
             NodeStores(stores, drafters),
-            settings,
+            allowances,
             clock=clock,
             ids=partial(secrets.token_hex, ARCHIVE_ID_BYTES),
         )

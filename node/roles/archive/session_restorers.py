@@ -238,14 +238,14 @@ class Restorers:
         request = RangeRequest(
             wanted.end - wanted.first, wanted.first, ask_last=used | restorer.failed
         )
-        pause = self.settings.next_retry
+        refusals = 0
         while wanted.is_wanted:
             try:
                 found = await self._archives.open(restorer, request)
             except (NoArchive, ArchiveFull, RestorerMismatch) as error:
                 wanted.refuse(str(error))
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, self.settings.longest_next_retry)
+                refusals += 1
+                await asyncio.sleep(self.settings.next_range.pause(refusals))
                 continue
             _log.info("archive_range_opened", node=found.where.node_name, first=wanted.first)
             wanted.offer(RangePart(found.store, found.where))

@@ -14,7 +14,7 @@ from kakeya_fleet.engine.errors import EngineError, ModelUnusable
 from kakeya_fleet.engine.group.fields import Header, MalformedMessage, integers, section
 from kakeya_fleet.engine.group.messages import Message
 from kakeya_fleet.engine.group.values import error_from_header
-from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
+from kakeya_fleet.node.errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits
 from kakeya_fleet.node.roles.groups.rank_proof import (
     CHALLENGE_BYTES,

@@ -16,8 +16,9 @@ from kakeya_fleet.fleet.hostfiles.hostfile import (
     HostfileError,
     parse_hostfile,
 )
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.config.config import is_loopback
-from kakeya_fleet.node.roles.groups.group_errors import BadGroup
+from kakeya_fleet.node.errors import BadGroup
 
 PULSE_SECONDS = 0.25
 """How often a rank says that it runs."""
@@ -51,11 +52,8 @@ class GroupLimits:
     end_seconds: float = 0.5
     """From the end of a process's connections to that of the process."""
 
-    first_pause_seconds: float = 1.0
-    """A group that was lost n times in a row is started after this times 2^(n - 1)."""
-
-    longest_pause_seconds: float = 60.0
-    """... but no later than this."""
+    again: Backoff = Backoff(1.0, 60.0)
+    """A group that was lost is started again after these pauses."""
 
     steady_seconds: float = 60.0
     """A group that lived for so long is started again after the first pause."""

@@ -21,7 +21,7 @@ import structlog
 
 from kakeya_fleet.engine.group.group_verifier import GroupVerifier
 from kakeya_fleet.engine.group.messages import Message
-from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
+from kakeya_fleet.node.errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_members import Gathering, Member, has_pulse
 from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
 from kakeya_fleet.node.roles.groups.launching import Processes

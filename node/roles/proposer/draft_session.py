@@ -24,14 +24,10 @@ from kakeya_fleet.engine.errors import (
     TokenOutOfVocabulary,
 )
 from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
+from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemory
 from kakeya_fleet.node.roles.proposer.served_proposer import INLINE_TOKENS, ServedProposer
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 
-# Tokens of one stream's history. Beyond every model's positions, and 64 MB of
-# Python integers at most.
-MAX_HISTORY_TOKENS = 1 << 21
-# Proposals that wait for their blocks; the speculative loop has two at most.
-MAX_WAITING = 64
 # Longest wait for context vectors that are on their way while their proposal is here.
 FEATURE_WAIT_SECONDS = 0.05
 
@@ -61,11 +57,15 @@ class DraftSession:
         self,
         served: ServedProposer,
         opening: wire.DraftOpen,
+        memory: DraftMemory,
         find_inbox: FindInbox = no_inbox,
         *,
         feature_wait_seconds: float = FEATURE_WAIT_SECONDS,
     ) -> None:
+        """Raises as `check_opening`, and `TooManyStreams`; `memory` is the stream's alone."""
         check_opening(served, opening)
+        self._memory = memory
+        self._told_length = memory.keep(0, len(opening.prefix_token_ids), "prefix_token_ids")
         self._served = served
         self._find_inbox = find_inbox
         self._feature_wait_seconds = feature_wait_seconds
@@ -86,10 +86,14 @@ class DraftSession:
             await self._served.run_long(self._opened)
 
     def accept(self, request: wire.DraftRequest) -> None:
-        """Takes a proposal or a cancel. Raises `BadParameters`, `TokenOutOfVocabulary`."""
+        """Takes a proposal or a cancel.
+
+        Raises `BadParameters`, `TokenOutOfVocabulary`, `TooManyStreams`.
+        """
         kind = request.WhichOneof("kind")
         if kind == "proposal":
             self._check(request.proposal)
+            self._memory.await_block(request.proposal)
             self._last_block_id = request.proposal.block_id
             self._waiting.append(request.proposal)
         elif kind == "cancel":
@@ -120,24 +124,31 @@ class DraftSession:
         while self._failure is None:
             if self._waiting:
                 proposal = self._waiting.popleft()
-                features = await self._arrived(proposal)
-                run = self._served.runner(
-                    max(
-                        len(proposal.committed_token_ids) + len(proposal.assumed_token_ids),
-                        len(features[1]) if features is not None else 0,
-                    )
-                )
-                return await run(partial(self._answer, proposal, features))
+                try:
+                    return await self._answered(proposal)
+                finally:
+                    self._memory.answered(proposal)
             if self._ended:
                 return None
             self._changed.clear()
             await self._changed.wait()
         raise self._failure
 
+    async def _answered(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
+        features = await self._arrived(proposal)
+        run = self._served.runner(
+            max(
+                len(proposal.committed_token_ids) + len(proposal.assumed_token_ids),
+                len(features[1]) if features is not None else 0,
+            )
+        )
+        return await run(partial(self._answer, proposal, features))
+
     def _check(self, proposal: wire.DraftProposal) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        most = self._memory.limits.waiting_proposals
+        if len(self._waiting) >= most:
             raise BadParameters(
-                f"{MAX_WAITING} proposals wait for their blocks; read them first", field="proposal"
+                f"{most} proposals wait for their blocks; read them first", field="proposal"
             )
         if proposal.block_id != self._last_block_id + 1:
             raise BadParameters(
@@ -147,11 +158,16 @@ class DraftSession:
         check_block_size(proposal.block_size)
         check_ids(proposal.committed_token_ids, self._vocabulary_size)
         check_ids(proposal.assumed_token_ids, self._vocabulary_size)
-        if proposal.base_length > MAX_HISTORY_TOKENS:
+        longest = self._memory.limits.history_tokens
+        if proposal.base_length > longest:
             raise BadParameters(
-                f"base_length is {proposal.base_length}; a stream holds {MAX_HISTORY_TOKENS}",
+                f"base_length is {proposal.base_length}; a stream holds {longest}",
                 field="base_length",
             )
+        # Also of what is answered as stale: its tokens were sent all the same.
+        self._told_length = self._memory.keep(
+            self._told_length, len(proposal.committed_token_ids), "committed_token_ids"
+        )
 
     async def _arrived(self, proposal: wire.DraftProposal) -> _Vectors | None:
         """The context vectors that the proposal needs and the state has not got.
@@ -244,12 +260,6 @@ def check_opening(served: ServedProposer, opening: wire.DraftOpen) -> None:
             f"{offer.model_id} drafts ids of another tokenizer than the verifier's",
             field="tokenizer_digest",
             proposer_tokenizer_digest=offer.tokenizer_digest,
-        )
-    if len(opening.prefix_token_ids) > MAX_HISTORY_TOKENS:
-        raise BadParameters(
-            f"the prefix has {len(opening.prefix_token_ids)} ids; "
-            f"a stream holds {MAX_HISTORY_TOKENS}",
-            field="prefix_token_ids",
         )
     if served.proposer.encoder is not None and not opening.feature_link_id:
         raise BadParameters(

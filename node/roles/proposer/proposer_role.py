@@ -43,9 +43,8 @@ class ProposerRole:
         self._servicer = ProposerServicer(
             self.by_model,
             context.metrics,
-            context.settings.draft_stream_limit,
+            context.allowances,
             self.features.inbox,
-            opening_seconds=context.settings.draft_opening_seconds,
         )
 
     @property

@@ -13,7 +13,10 @@ from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.errors import BadParameters, EngineError
 from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemories, DraftMemory
 from kakeya_fleet.node.roles.proposer.draft_session import (
     DraftSession,
     FindInbox,
@@ -23,7 +26,7 @@ from kakeya_fleet.node.roles.proposer.draft_session import (
     propose_once,
 )
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
-from kakeya_fleet.node.rpc.refusals import Draining, TooManyStreams
+from kakeya_fleet.node.rpc.refusals import Draining, Refusal, TooManyStreams
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -39,24 +42,22 @@ _ANY_VOCABULARY = 1 << 31
 
 
 class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
-    """Serves this node's proposers; at most `stream_limit` draft streams at once."""
+    """Serves this node's proposers, within the node's bounds on draft streams."""
 
     def __init__(
         self,
         proposers: Mapping[str, ServedProposer],
         metrics: NodeMetrics,
-        stream_limit: int,
+        allowances: Allowances,
         find_inbox: FindInbox = no_inbox,
-        *,
-        opening_seconds: float,
     ) -> None:
-        """`find_inbox` knows the open feature links; a stream opens within `opening_seconds`."""
-        self._opening_seconds = opening_seconds
+        """`find_inbox` knows the open feature links."""
+        self._limits = allowances.limits.drafts
+        self._memories = DraftMemories(allowances)
+        self._streams = allowances.share("drafts.streams", TooManyStreams)
         self._find_inbox = find_inbox
         self._proposers = proposers
         self._metrics = metrics
-        self._stream_limit = stream_limit
-        self._stream_count = 0
         self._draft_count = 0
         self._sessions: dict[DraftSession, ServedProposer] = {}
         self._draining = False
@@ -64,7 +65,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     @property
     def stream_count(self) -> int:
         """Draft streams that are served now."""
-        return self._stream_count
+        return self._streams.used
 
     @property
     def draft_count(self) -> int:
@@ -84,7 +85,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 session.fail(Draining(f"{served.offer.model_id} drafts here no more; ask another"))
 
     async def ProposeBlock(  # noqa: N802
-        self, request: wire.ProposeBlockRequest, _context: UnaryContext
+        self, request: wire.ProposeBlockRequest, context: UnaryContext
     ) -> wire.ProposeBlockResponse:
         """One stateless draft."""
         self._refuse_when_draining()
@@ -101,9 +102,10 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             )
         check_block_size(request.block_size)
         check_ids(request.committed_token_ids, served.offer.vocabulary_size or _ANY_VOCABULARY)
-        draft, seconds = await propose_once(
-            served, request.committed_token_ids, request.block_size, request.step_count
-        )
+        ids = request.committed_token_ids
+        with self._memories.of(caller_of_peer(context.peer())) as memory:
+            memory.keep(0, len(ids), "committed_token_ids")
+            draft, seconds = await propose_once(served, ids, request.block_size, request.step_count)
         self._draft_count += 1
         return wire.ProposeBlockResponse(
             token_ids=draft.token_ids,
@@ -119,25 +121,23 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     ) -> None:
         """One session's draft stream, until the caller leaves or the node drains."""
         self._refuse_when_draining()
-        if self._stream_count >= self._stream_limit:
-            raise TooManyStreams(
-                f"this node serves {self._stream_limit} draft streams and no more",
-                limit=str(self._stream_limit),
-            )
-        self._stream_count += 1
-        self._metrics.draft_streams_active.inc()
-        try:
-            await self._serve(request_iterator, context)
-        finally:
-            self._stream_count -= 1
-            self._metrics.draft_streams_active.dec()
+        caller = caller_of_peer(context.peer())
+        with (
+            self._streams.holding(caller),
+            self._memories.of(caller) as memory,
+            self._metrics.draft_streams_active.track_inprogress(),
+        ):
+            await self._serve(request_iterator, context, memory)
 
     async def _serve(
-        self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
+        self,
+        requests: AsyncIterator[wire.DraftRequest],
+        context: StreamContext,
+        memory: DraftMemory,
     ) -> None:
-        opening = await _opening(requests, self._opening_seconds)
+        opening = await _opening(requests, self._limits.opening_seconds)
         served = self._served(opening.model_id)
-        session = DraftSession(served, opening, self._find_inbox)
+        session = DraftSession(served, opening, memory, self._find_inbox)
         self._sessions[session] = served
         try:
             await session.open()
@@ -200,7 +200,7 @@ async def _read(requests: AsyncIterator[wire.DraftRequest], session: DraftSessio
     try:
         async for request in requests:
             session.accept(request)
-    except (EngineError, DecodeError) as error:
+    except (EngineError, Refusal, DecodeError) as error:
         session.fail(error)
     else:
         session.end()

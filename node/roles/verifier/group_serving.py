@@ -87,19 +87,19 @@ class ServedGroup:
     async def run(self) -> None:
         """Starts the group again whenever it is lost, until cancelled."""
         limits = self._settings.limits
-        pause = limits.first_pause_seconds
+        losses = 0
         while True:
             began = time.monotonic()
             await self._lost.wait()
             await self._give_up()
-            if time.monotonic() - began > limits.steady_seconds:
-                pause = limits.first_pause_seconds
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, limits.longest_pause_seconds)
+            stood = time.monotonic() - began > limits.steady_seconds
+            losses = 1 if stood else losses + 1
+            await asyncio.sleep(limits.again.pause(losses))
             try:
                 await self.start()
             except Exception as error:  # noqa: BLE001 a group costs its sessions, never the node
                 reason = getattr(error, "reason", type(error).__name__)
+                pause = limits.again.pause(losses + 1)
                 _log.warning("group_not_started", reason=reason, cause=str(error), again_in=pause)
                 self._events.group_not_started(self._settings.model, str(error), pause)
                 # So that the next round does not wait for what was never there.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -56,6 +58,12 @@ class ServedVerifiers:
             return None
         available = self._registry.available_bytes
         return sum(available(served.budget) for served in self.by_model.values())
+
+    def trim(self) -> None:
+        """Gives memory back that no session took since the last call."""
+        if sum(served.verifier.pool.trim() for served in self.by_model.values()):
+            # Half a second a GB, which other threads run beside.
+            asyncio.get_running_loop().run_in_executor(None, system_memory.give_back)
 
     def share(self) -> None:
         """Gives each its share, after others came or went."""

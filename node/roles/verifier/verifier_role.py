@@ -95,6 +95,9 @@ class VerifierRole:
         self._verifiers = ServedVerifiers(
             self.sessions, settings.kv_budget_bytes, lambda: context.expected.verifier_count
         )
+        self._clock = clock
+        self._spare_seconds = settings.spare_seconds
+        self._trims_at = clock() + settings.spare_seconds
         self._computing: dict[str, Computing] = {}
         self._ledger = AcceptanceLedger()
         self._breakers = BreakerBook(
@@ -218,8 +221,11 @@ class VerifierRole:
         await asyncio.to_thread(gc.collect)
 
     def sweep(self) -> None:
-        """Evicts idle sessions."""
+        """Evicts idle sessions, and gives back what ended ones had."""
         self._lifecycle.sweep()
+        if self._clock() >= self._trims_at:
+            self._trims_at = self._clock() + self._spare_seconds
+            self._verifiers.trim()
 
     async def drain(self, seconds: float) -> None:
         """Refuses new work; generations end with DRAINING."""

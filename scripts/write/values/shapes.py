@@ -92,6 +92,7 @@ SHAPES = {
     "TensorLinkStatus": Shape(name="TensorLink"),
     "SeedFault": Shape(),
     "GetNodeResponse": Shape(name="Node", defaults_from="tensor_links"),
+    "LimitUse": Shape(),
     "NodeSample": Shape(),
     "NodeEvent": Shape(),
     "Transfer": Shape(),

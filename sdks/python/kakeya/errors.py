@@ -28,7 +28,8 @@ KakeyaError
 │   │   ├── OutOfKvMemory
 │   │   ├── WatcherTooSlow
 │   │   ├── TooManyStreams
-│   │   └── ArchiveFull
+│   │   ├── ArchiveFull
+│   │   └── TooManyCalls
 │   ├── PermissionDenied
 │   │   └── NotLoopback
 │   ├── Unimplemented
@@ -112,6 +113,7 @@ __all__ = [
     "TokenOutOfVocabulary",
     "TokenizerMismatch",
     "TokenizerNotFound",
+    "TooManyCalls",
     "TooManyStreams",
     "TrainedForAnother",
     "TransportError",
@@ -328,6 +330,16 @@ class ArchiveFull(ResourceExhausted):
     """Archives have no room for what the session evicts."""
 
     default_reason = "ARCHIVE_FULL"
+
+
+class TooManyCalls(ResourceExhausted):
+    """The node answers as many calls as it may, or keeps as many bytes for them.
+
+    Or this caller has more of what is scarce than others have: `metadata["cause"]` is "full" or
+    "share".
+    """
+
+    default_reason = "TOO_MANY_CALLS"
 
 
 class PermissionDenied(RpcError):

@@ -8,7 +8,7 @@ from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.generated import wire
-from kakeya.generated.values import Node, Plan
+from kakeya.generated.values import LimitUse, Node, Plan
 from kakeya.options import PlanOptions
 from kakeya.requests import plan_request
 from kakeya.v1 import capability_pb2
@@ -68,6 +68,19 @@ class AsyncFleet:
             idempotent=True,
         )
         return wire.node(response)
+
+    async def limits(self) -> tuple[LimitUse, ...]:
+        """What others may have of the client's node at once, and what is taken of it.
+
+        Raises TransportError.
+        """
+        response = await self._connection.unary(
+            self._connection.capability.ListLimits,
+            capability_pb2.ListLimitsRequest(),
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return tuple(wire.limit_use(each) for each in response.limits)
 
     async def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """The pair that a session would get, with reasons; starts nothing.

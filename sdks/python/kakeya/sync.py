@@ -19,6 +19,7 @@ from kakeya.fleet_view import AsyncFleet
 from kakeya.generated.values import (
     GenerationDone,
     KvStrategy,
+    LimitUse,
     ModelOffer,
     Node,
     Plan,
@@ -288,6 +289,10 @@ class Fleet:
     def node(self) -> Node:
         """See `AsyncFleet.node`."""
         return self._portal.run(self._inner.node())
+
+    def limits(self) -> tuple[LimitUse, ...]:
+        """See `AsyncFleet.limits`."""
+        return self._portal.run(self._inner.limits())
 
     def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """See `AsyncFleet.plan`."""

@@ -29,7 +29,8 @@
  * │   │   ├── OutOfKvMemory
  * │   │   ├── WatcherTooSlow
  * │   │   ├── TooManyStreams
- * │   │   └── ArchiveFull
+ * │   │   ├── ArchiveFull
+ * │   │   └── TooManyCalls
  * │   ├── PermissionDenied
  * │   │   └── NotLoopback
  * │   ├── Unimplemented
@@ -249,6 +250,16 @@ export class TooManyStreams extends ResourceExhausted {
 /** Archives have no room for what the session evicts. */
 export class ArchiveFull extends ResourceExhausted {
   static override readonly defaultReason: string = "ARCHIVE_FULL";
+}
+
+/**
+ * The node answers as many calls as it may, or keeps as many bytes for them.
+ *
+ * Or this caller has more of what is scarce than others have: `metadata["cause"]` is "full" or
+ * "share".
+ */
+export class TooManyCalls extends ResourceExhausted {
+  static override readonly defaultReason: string = "TOO_MANY_CALLS";
 }
 
 /** The caller may not do that. */

@@ -6,8 +6,8 @@ import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
 import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
-import type { KvStrategy, Node, Plan } from "./generated/values.js";
-import { node, plan } from "./generated/wire.js";
+import type { KvStrategy, LimitUse, Node, Plan } from "./generated/values.js";
+import { limitUse, node, plan } from "./generated/wire.js";
 import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
 import * as ranges from "./ranges.js";
@@ -113,6 +113,20 @@ export class Fleet {
       { idempotent: true, signal: options.signal },
     );
     return node(response);
+  }
+
+  /**
+   * What others may have of the client's node at once, and what is taken of it. Throws
+   * TransportError.
+   */
+  async limits(options: CallOptions = {}): Promise<readonly LimitUse[]> {
+    const { capability, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => capability.listLimits({}, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return response.limits.map(limitUse);
   }
 
   /**

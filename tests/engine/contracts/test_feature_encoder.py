@@ -13,19 +13,19 @@ TAPS, HIDDEN, WIDTH = (0, 2, 3), 24, 40
 
 
 @pytest.fixture(scope="module")
-def weights():
+def weights() -> EncoderWeights:
     random = np.random.default_rng(1)
     fc = random.standard_normal((WIDTH, len(TAPS) * HIDDEN)).astype(np.float32)
     norm = (1.0 + 0.1 * random.standard_normal(WIDTH)).astype(np.float32)
     return EncoderWeights(fc, norm, 1e-6, TAPS)
 
 
-def states(count, seed=2):
+def states(count, seed: int = 2):
     shape = (count, len(TAPS), HIDDEN)
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_it_is_a_norm_of_a_linear_map_of_the_concatenated_taps(weights) -> None:
+def test_it_is_a_norm_of_a_linear_map_of_the_concatenated_taps(weights: EncoderWeights) -> None:
     features = states(5)
     wide = np.concatenate([features[:, tap] for tap in range(len(TAPS))], axis=1)
     mapped = wide.astype(np.float64) @ weights.fc.astype(np.float64).T
@@ -36,7 +36,7 @@ def test_it_is_a_norm_of_a_linear_map_of_the_concatenated_taps(weights) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 16, 31])
-def test_a_row_does_not_depend_on_its_neighbours(weights, count) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(weights: EncoderWeights, count: int) -> None:
     encoder, features = ContextEncoder(weights), states(64)
     whole = encoder.encode(features)
     for first in (0, 1, 5, 33):
@@ -45,7 +45,7 @@ def test_a_row_does_not_depend_on_its_neighbours(weights, count) -> None:
         assert np.array_equal(part, whole[first : first + count])
 
 
-def test_what_decides_the_vectors_decides_the_digest(weights) -> None:
+def test_what_decides_the_vectors_decides_the_digest(weights: EncoderWeights) -> None:
     digests = {weights.digest}
     changed = weights.fc.copy()
     changed[3, 5] += np.float32(1e-6)
@@ -61,7 +61,7 @@ def test_what_decides_the_vectors_decides_the_digest(weights) -> None:
     assert ContextEncoder(weights).spec.digest == weights.digest
 
 
-def test_weights_and_states_that_fit_nothing_are_refused(weights) -> None:
+def test_weights_and_states_that_fit_nothing_are_refused(weights: EncoderWeights) -> None:
     encoder = ContextEncoder(weights)
     for shape in ((4, HIDDEN), (4, 2, HIDDEN), (4, len(TAPS), HIDDEN - 1)):
         with pytest.raises(ValueError, match="are not"):

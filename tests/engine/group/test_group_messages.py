@@ -128,7 +128,7 @@ def test_values_of_another_type_are_refused(value) -> None:
         CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=7),
     ],
 )
-def test_specs_survive(spec) -> None:
+def test_specs_survive(spec: CacheSpec) -> None:
     assert spec_from_header(spec_to_header(spec)) == spec
     with pytest.raises(MalformedMessage):
         spec_from_header({**spec_to_header(spec), "kind": "restored"})

@@ -37,7 +37,7 @@ GROWING = replace(WHOLE, grows=True)
 TOKENS = [(7 * index + index * index) % hashing.VOCABULARY for index in range(200)]
 
 
-def group(count=2, **options):
+def group(count: int = 2, **options):
     return local.group_of([hashing.HashVerifier(**options) for _ in range(count)])
 
 
@@ -339,7 +339,7 @@ def test_an_answer_that_makes_no_sense_ends_the_group() -> None:
         (lambda output: Output(output.logits, None), "there are no features"),
     ],
 )
-def test_numbers_of_another_shape_end_the_group(change, words) -> None:
+def test_numbers_of_another_shape_end_the_group(change, words: str) -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     forward = ranks[0].server._verifiers[0].forward_batch
@@ -357,12 +357,14 @@ def test_numbers_of_another_shape_end_the_group(change, words) -> None:
         {"state": {"pools": [], "caches": [{"id": 0}], "slabs": []}},
     ],
 )
-def test_a_state_that_makes_no_sense_ends_the_group(told, monkeypatch) -> None:
+def test_a_state_that_makes_no_sense_ends_the_group(
+    told: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     answer = ranks[0].server.answer
 
-    def tampered(message):
+    def tampered(message) -> Message:
         said = answer(message)
         return Message({**said.header, **told}, said.arrays)
 
@@ -373,7 +375,7 @@ def test_a_state_that_makes_no_sense_ends_the_group(told, monkeypatch) -> None:
     cache.release()
 
 
-def test_a_command_that_is_broken_off_ends_the_group(monkeypatch) -> None:
+def test_a_command_that_is_broken_off_ends_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 has it and rank 1 has not: an answer to the next would be one to this."""
     verifier, ranks = group()
     cache = verifier.allocate(RING)

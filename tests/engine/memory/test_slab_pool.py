@@ -21,7 +21,7 @@ BUDGET = 60
 class Payload:
     """What is in it, and a name that no other has."""
 
-    def __init__(self, content=0) -> None:
+    def __init__(self, content: int = 0) -> None:
         self.content = content
 
 
@@ -51,7 +51,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.made = 0
         self.contents = iter(range(1, 1 << 30))
 
-    def make(self):
+    def make(self) -> Payload:
         self.made += 1
         return Payload()
 
@@ -225,10 +225,10 @@ def test_memory_that_the_machine_does_not_have_is_not_counted() -> None:
         raise MemoryError
 
     pool = SlabPool(clean, 30)
-    with pytest.raises(MemoryError):
+    with pytest.raises(OutOfKvMemory, match="machine"):
         pool.take("k", 10, make)
     slab = pool.share(pool.take("k", 10, Payload), will_write=True)
-    with pytest.raises(MemoryError):
+    with pytest.raises(OutOfKvMemory, match="machine"):
         pool.writable(slab, make, copied)
     assert (pool.held_bytes, pool.reserved_bytes) == (10, 10)
     assert pool.writable(slab, Payload, copied) is not slab
@@ -250,6 +250,22 @@ def test_spares_are_taken_again_clean_and_make_room_for_others() -> None:
     with pytest.raises(OutOfKvMemory) as caught:
         pool.check_room(1)
     assert caught.value.metadata == {"needed_bytes": "1", "free_bytes": "0"}
+
+
+def test_spares_that_nobody_took_since_the_last_trim_are_dropped() -> None:
+    pool = SlabPool(clean, 100)
+    slabs = [pool.take("k", 10, Payload) for _ in range(4)]
+    assert pool.trim() == 0
+    for slab in slabs:
+        pool.give_back(slab)
+    assert pool.trim() == 0, "they came since"
+    # Two at a time are in use now and then: the other two are of no use.
+    for slab in [pool.take("k", 10, Payload) for _ in range(2)]:
+        pool.give_back(slab)
+    assert (pool.trim(), pool.spare_bytes) == (20, 20)
+    pool.take("other", 90, Payload)
+    assert (pool.trim(), pool.spare_bytes) == (10, 0)
+    assert pool.trim() == 0
 
 
 def test_from_many_threads_the_count_is_right() -> None:
@@ -310,6 +326,6 @@ def test_a_copy_that_fails_leaves_nobody_waiting() -> None:
     def make() -> Never:
         raise MemoryError
 
-    with pytest.raises(MemoryError):
+    with pytest.raises(OutOfKvMemory):
         pool.writable(slab, make, copied)
     assert slab.copies_under_way == 0

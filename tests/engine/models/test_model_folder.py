@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -123,7 +124,7 @@ class FakeHub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def hub():
+def hub() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
     thread = Thread(target=server.serve_forever)
     thread.start()

@@ -11,11 +11,11 @@ from kakeya_fleet.engine.proposers.ngram import LONGEST_GRAM, NgramProposer
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 
 
-def propose(prefix, block_size=6, assumed=()):
+def propose(prefix, block_size: int = 6, assumed=()):
     return list(NgramProposer().open(prefix).propose(assumed, block_size, 0).token_ids)
 
 
-def searched(text, block_size, earliest_end=0):
+def searched(text, block_size, earliest_end: int = 0):
     """The definition, by search."""
     for size in range(min(LONGEST_GRAM, len(text) - 1), 0, -1):
         gram = text[len(text) - size :]
@@ -29,13 +29,13 @@ def searched(text, block_size, earliest_end=0):
 
 
 @given(TEXT, st.integers(1, 16))
-def test_the_index_finds_what_a_search_finds(text, block_size) -> None:
+def test_the_index_finds_what_a_search_finds(text: list[int], block_size: int) -> None:
     assert propose(text, block_size) == searched(text, block_size)
 
 
 @given(TEXT, st.lists(st.integers(0, 3), max_size=12), st.integers(1, 16), st.data())
 def test_assumed_tokens_count_as_committed_and_are_not_kept(
-    text, assumed, block_size, data
+    text: list[int], assumed: list[int], block_size: int, data
 ) -> None:
     state = NgramProposer().open([])
     at = 0
@@ -67,7 +67,7 @@ def test_nothing_is_drafted_without_a_match() -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=80), st.integers(1, 30))
-def test_old_ngrams_are_forgotten_and_the_recent_ones_are_not(text, limit) -> None:
+def test_old_ngrams_are_forgotten_and_the_recent_ones_are_not(text: list[int], limit: int) -> None:
     state = NgramProposer(indexed_tokens=limit).open(text)
     assert sum(len(index) for index in state._indices) <= LONGEST_GRAM * limit
     drafted = list(state.propose([], 4, 0).token_ids)

@@ -25,7 +25,9 @@ def shape(request: pytest.FixtureRequest) -> EvictedShape:
     return made
 
 
-def new(evicted_stores: ModuleType, shape: EvictedShape, budget: int | None = None):
+def new(
+    evicted_stores: ModuleType, shape: EvictedShape, budget: int | None = None
+) -> TorchEvictedStore:
     return TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool(budget))
 
 
@@ -86,7 +88,7 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=25)
 @given(steps=STEPS)
-def test_forks_share_memory_and_nothing_else(steps) -> None:
+def test_forks_share_memory_and_nothing_else(steps: list[tuple[str, int, int]]) -> None:
     """Each store of a family is at any time as one that was filled alone."""
     shape = evicted_stores.small_shape()
     pool = kv_pool()

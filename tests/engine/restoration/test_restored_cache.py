@@ -26,6 +26,7 @@ from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import restored_caches as caches
+from tests.support.forwards import logits_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 LENGTH = 110
@@ -325,7 +326,7 @@ def test_numbers_that_are_not_finite_are_refused_and_survived(
     straight = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, straight, caches.HISTORY[:40], [16])
     tail = caches.HISTORY[40:56]
-    got, wanted = (verifier.forward(one, tail, want_logits=True) for one in (cache, straight))
+    got, wanted = (logits_of(verifier, one, tail) for one in (cache, straight))
     assert got is not None
     assert wanted is not None
     assert got.tobytes() == wanted.tobytes()

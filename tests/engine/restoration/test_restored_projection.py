@@ -33,6 +33,7 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import evicted_stores
 from tests.support import restored_caches as caches
+from tests.support.forwards import logits_of
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
 RESTORER = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, WIDTH)
@@ -178,8 +179,7 @@ def test_a_filled_cache_is_as_one_that_has_read(
     cache = allocate()
     cache.fill(300, seed=1)
     assert cache.evicted.length == 300 - 16
-    logits = verifier.forward(cache, [1, 2, 3], want_logits=True)
-    assert logits is not None
+    logits = logits_of(verifier, cache, [1, 2, 3])
     assert np.isfinite(logits).all()
 
 

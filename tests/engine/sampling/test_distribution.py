@@ -117,7 +117,9 @@ def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth) -> 
 @pytest.mark.parametrize(
     ("rightness", "sizes"), [(None, {1}), (1.0, {4}), (0.5, {1, 2, 3, 4})], ids=str
 )
-def test_the_long_stream_is_drawn_whatever_is_proposed(truth, rightness, sizes) -> None:
+def test_the_long_stream_is_drawn_whatever_is_proposed(
+    truth, rightness: float | None, sizes: set[int]
+) -> None:
     """Without a proposer, with one that is always right, and with one right half of the time."""
     rng = random.Random(1)
     history, seen_sizes = History([0]), set()
@@ -170,7 +172,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer() -> None
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=8)
 
-    def opened(tokens):
+    def opened(tokens) -> Session:
         session = Session(verifier, verifier.allocate(spec))
         session.append(tokens)
         while PrefillTurn(session)():

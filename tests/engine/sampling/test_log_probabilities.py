@@ -20,7 +20,7 @@ from kakeya_fleet.engine.sessions.history import History
     st.integers(0, 20),
     st.data(),
 )
-def test_they_are_the_logarithm_of_the_softmax(logits, count, data) -> None:
+def test_they_are_the_logarithm_of_the_softmax(logits: list[float], count: int, data) -> None:
     token_id = data.draw(st.integers(0, len(logits) - 1))
     largest = max(logits)
     log_sum = largest + math.log(math.fsum(math.exp(logit - largest) for logit in logits))

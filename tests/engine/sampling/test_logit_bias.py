@@ -9,7 +9,7 @@ from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES, NO_BIAS, LogitBias
 
 
-def refusal(call):
+def refusal(call) -> str:
     with pytest.raises(BadParameters, match="logit_bias") as caught:
         call()
     assert caught.value.metadata == {"field": "logit_bias"}
@@ -17,7 +17,7 @@ def refusal(call):
 
 
 @pytest.mark.parametrize("bias", [math.nan, math.inf, 10_000.1, -10_000.1])
-def test_a_bias_outside_its_range_is_named_with_its_id_and_the_mend(bias) -> None:
+def test_a_bias_outside_its_range_is_named_with_its_id_and_the_mend(bias: float) -> None:
     text = refusal(lambda: LogitBias.of({3: bias}))
     assert "id 3" in text
     assert "-inf bans" in text

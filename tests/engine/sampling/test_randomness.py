@@ -29,7 +29,7 @@ def philox_4x64_10(counter: int, key: int) -> int:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40))
-def test_it_is_philox_by_the_paper(seed, position) -> None:
+def test_it_is_philox_by_the_paper(seed: int, position: int) -> None:
     # numpy advances the counter before each block.
     expected = (philox_4x64_10(position + 1, seed) >> 11) / 2**53
     assert uniform(seed, position) == expected
@@ -47,7 +47,7 @@ def test_numbers_of_neighbouring_positions_and_seeds_are_uniform_and_unrelated()
 
 
 @pytest.mark.parametrize(("seed", "position"), [(-1, 0), (2**64, 0), (0, -1)])
-def test_arguments_outside_their_range_are_refused(seed, position) -> None:
+def test_arguments_outside_their_range_are_refused(seed: int, position: int) -> None:
     with pytest.raises(BadParameters):
         uniform(seed, position)
 

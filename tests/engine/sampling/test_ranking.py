@@ -14,7 +14,7 @@ def by_sorting(values, count):
 
 @settings(deadline=None)
 @given(st.data(), st.integers(1, 700), st.integers(1, 12))
-def test_the_highest_are_those_of_a_stable_sort(data, size, levels) -> None:
+def test_the_highest_are_those_of_a_stable_sort(data, size: int, levels: int) -> None:
     """Few levels make many ties; sizes go around the groups' borders."""
     seed = data.draw(st.integers(0, 2**32 - 1))
     count = data.draw(st.integers(0, size))
@@ -23,7 +23,7 @@ def test_the_highest_are_those_of_a_stable_sort(data, size, levels) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 1000, 2344, 2345, 149_999])
-def test_also_in_a_large_vocabulary_and_with_impossible_ids(count) -> None:
+def test_also_in_a_large_vocabulary_and_with_impossible_ids(count: int) -> None:
     values = np.random.default_rng(1).standard_normal(150_000)
     values[::3] = -np.inf
     assert highest(values, count).tolist() == by_sorting(values, count).tolist()

@@ -20,7 +20,7 @@ def chosen_at(row, parameters, seen=None):
     return {choose_token(row, parameters, position, seen) for position in POSITIONS}
 
 
-def marked(ids, size=8):
+def marked(ids, size: int = 8):
     seen = np.zeros(size, bool)
     seen[list(ids)] = True
     return seen
@@ -69,7 +69,9 @@ def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids() -> None:
     st.integers(0, 2**64 - 1),
     st.floats(0, 1),
 )
-def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed, min_p) -> None:
+def test_every_choice_is_a_possible_id(
+    logits: list[float], temperature: float, top_p: float, top_k: int, seed: int, min_p: float
+) -> None:
     row = np.array(logits, np.float32)
     chosen = choose_token(row, SamplingParameters(temperature, top_p, top_k, seed, min_p), 5)
     assert 0 <= chosen < len(row)
@@ -86,7 +88,7 @@ def test_a_vanishing_temperature_is_greedy() -> None:
 @pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 1e-12}, {"min_p": 1.0}])
 @pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
 def test_the_tightest_filter_is_greedy_even_where_probabilities_round_to_the_same(
-    filters, temperature
+    filters: dict[str, object], temperature: float
 ) -> None:
     # exp of the difference is 1.0 in float64, so only logits tell them apart.
     row = np.array([0.0, 1e-30, -1.0], np.float32)
@@ -144,7 +146,7 @@ def test_a_penalty_without_the_history_is_a_defect_of_the_caller() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_logits_that_mean_nothing_end_in_an_error(bad) -> None:
+def test_logits_that_mean_nothing_end_in_an_error(bad: float) -> None:
     row = np.full(4, -np.inf, np.float32) if bad == -math.inf else LOGITS.copy()
     row[1] = bad
     biased = SamplingParameters(logit_bias=LogitBias.of({1: -math.inf}))
@@ -155,7 +157,7 @@ def test_logits_that_mean_nothing_end_in_an_error(bad) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature) -> None:
+def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature: float) -> None:
     row = np.array([-np.inf, 1.0, -np.inf], np.float32)
     parameters = SamplingParameters(temperature, logit_bias=LogitBias.of({1: -math.inf}))
     parameters.check_vocabulary(3)

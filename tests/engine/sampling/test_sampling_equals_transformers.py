@@ -18,7 +18,7 @@ HISTORY = [3, 14, 15, 92, 65, 35, 89, 79, 3, 3, 400]
 BIAS = {3: 2.5, 7: -4.0, 250: 1.0, 499: -100.0}
 
 
-def random_logits(seed, scale=3.0):
+def random_logits(seed, scale: float = 3.0):
     # With the same order in float32 and float64, and no ties.
     return (np.random.default_rng(seed).standard_normal(VOCABULARY) * scale).astype(np.float32)
 
@@ -69,7 +69,7 @@ def test_the_same_ids_with_the_same_probabilities_are_kept(
 
 
 @pytest.mark.parametrize(("penalty", "seed"), [(0.7, 0), (1.1, 1), (2.0, 2)])
-def test_the_repetition_penalty_with_the_bias_before_it(penalty, seed) -> None:
+def test_the_repetition_penalty_with_the_bias_before_it(penalty: float, seed: int) -> None:
     logits = random_logits(seed, scale=1.0)
     bias = theirs.SequenceBiasLogitsProcessor([[[key], value] for key, value in BIAS.items()])
     scores = processed(logits, bias, theirs.RepetitionPenaltyLogitsProcessor(penalty))

@@ -29,7 +29,7 @@ LOGITS = st.lists(
 @settings(deadline=None)
 @given(LOGITS, st.sampled_from([0.05, 1.0, 100.0]), st.floats(0, 1, exclude_min=True))
 def test_top_p_keeps_the_smallest_set_of_first_ranked_ids_that_reaches_it(
-    logits, temperature, top_p
+    logits, temperature: float, top_p: float
 ) -> None:
     ids, weights = kept_of(logits, temperature, Truncation(0, top_p, 0.0))
     _, everything = kept_of(logits, temperature, NO_FILTER)
@@ -45,13 +45,15 @@ def test_top_p_keeps_the_smallest_set_of_first_ranked_ids_that_reaches_it(
 
 
 @pytest.mark.parametrize(("top_p", "count"), [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3)])
-def test_a_set_that_just_reaches_top_p_is_enough(top_p, count) -> None:
+def test_a_set_that_just_reaches_top_p_is_enough(top_p: float, count: int) -> None:
     assert kept_of([1.0] * 4, 1.0, Truncation(0, top_p, 0.0))[0] == list(range(count))
 
 
 @settings(deadline=None)
 @given(LOGITS, st.sampled_from([5e-324, 1.0, 100.0]), st.integers(0, 250), st.floats(0, 1))
-def test_top_k_and_min_p_keep_first_ranked_ids_too(logits, temperature, top_k, min_p) -> None:
+def test_top_k_and_min_p_keep_first_ranked_ids_too(
+    logits, temperature: float, top_k: int, min_p: float
+) -> None:
     ids, weights = kept_of(logits, temperature, Truncation(top_k, 0.0, min_p))
     ranked = sorted(range(len(logits)), key=lambda index: (-logits[index], index))
     first = ranked[: top_k or len(ranked)]

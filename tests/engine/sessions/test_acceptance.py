@@ -15,7 +15,7 @@ TOKENS = st.lists(st.integers(0, 3), max_size=6)
 
 
 @given(TOKENS, TOKENS)
-def test_the_prefix_is_the_longest_common_one(draft, chosen) -> None:
+def test_the_prefix_is_the_longest_common_one(draft: list[int], chosen: list[int]) -> None:
     count = accepted_prefix(draft, chosen)
     assert draft[:count] == chosen[:count]
     if count < min(len(draft), len(chosen)):
@@ -23,7 +23,7 @@ def test_the_prefix_is_the_longest_common_one(draft, chosen) -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=7), st.data())
-def test_accepted_tokens_then_one_of_the_verifiers_own(own, data) -> None:
+def test_accepted_tokens_then_one_of_the_verifiers_own(own: list[int], data) -> None:
     drafted = st.lists(st.integers(0, 4), min_size=len(own) - 1, max_size=len(own) - 1)
     draft = data.draw(drafted, label="draft")
     choices = decide(np.eye(5, dtype=np.float32)[own], draft, GREEDY, History([0] * 10))

@@ -20,7 +20,9 @@ def vectors(first, count):
 
 @settings(deadline=None)
 @given(steps=STEPS, positions=st.integers(1, 7), asked=st.integers(0, 60))
-def test_it_keeps_the_latest_without_a_gap(steps, positions, asked) -> None:
+def test_it_keeps_the_latest_without_a_gap(
+    steps: list[tuple[int, int]], positions: int, asked: int
+) -> None:
     window = FeatureWindow(WIDTH, positions)
     known: list[int] = []
     end = 0
@@ -44,7 +46,7 @@ def test_it_keeps_the_latest_without_a_gap(steps, positions, asked) -> None:
 
 @settings(deadline=None)
 @given(count=st.integers(0, 20), length=st.integers(0, 25))
-def test_a_shorter_window_has_the_same_vectors_and_grows_alone(count, length) -> None:
+def test_a_shorter_window_has_the_same_vectors_and_grows_alone(count: int, length: int) -> None:
     window = FeatureWindow(WIDTH, 8)
     window.extend(0, vectors(0, count))
     shorter = window.until(length)

@@ -155,7 +155,9 @@ def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room) -> None:
 
 
 @pytest.mark.parametrize("positions", [38, 257], ids=["too few", "too many"])
-def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, positions) -> None:
+def test_bytes_that_no_position_accounts_for_end_the_session(
+    room, monkeypatch: pytest.MonkeyPatch, positions: int
+) -> None:
     """It holds 39 positions; a segment of a real model has 256."""
     record = room.reads(40)
     claimed = property(lambda _: positions * hashing.SLOT_BYTES)

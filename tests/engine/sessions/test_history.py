@@ -17,7 +17,7 @@ INDEX = st.integers(-8, 8)
     INDEX,
 )
 def test_a_prefix_is_the_list_it_was_however_the_history_grows(
-    tokens, length, bounds, index
+    tokens: list[int], length: int, bounds, index: int
 ) -> None:
     history = History(tokens)
     length = min(length, len(tokens))
@@ -38,7 +38,9 @@ def test_a_prefix_is_not_longer_than_the_history() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=5), st.sampled_from([10, 12]))
-def test_the_ids_that_occur_are_marked_however_they_came(pieces, size) -> None:
+def test_the_ids_that_occur_are_marked_however_they_came(
+    pieces: list[list[int]], size: int
+) -> None:
     history = History(pieces[0] if pieces else ())
     for piece in pieces[1:]:
         history.extend(piece)

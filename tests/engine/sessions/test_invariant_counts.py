@@ -13,7 +13,7 @@ WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
 
 
-def new_session(hashing, spec=WINDOWED):
+def new_session(hashing, spec=WINDOWED) -> Session:
     verifier = hashing.HashVerifier()
     return Session(verifier, verifier.allocate(spec))
 
@@ -44,7 +44,7 @@ def test_every_promise_is_counted_where_it_is_checked() -> None:
 
 
 @pytest.mark.parametrize("length", range(14))
-def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length) -> None:
+def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length: int) -> None:
     sink, window = WINDOWED.sink, WINDOWED.window
     # The next query is that of the last token; later ones see still less of them.
     hidden = [

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import random
-import time
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sessions.acceptance import Choice, decide
 from kakeya_fleet.engine.sessions.history import History
 
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
 VOCABULARY = 12
 PROMPT = (3, 1, 4, 1, 5)
 COUNT = 40
 
-EACH = {
+EACH: dict[str, dict[str, Any]] = {
     "temperature": {},
     "top_k": {"top_k": 4},
     "top_p": {"top_p": 0.7},
@@ -31,18 +40,21 @@ EACH = {
 ALL = {name: value for fields in EACH.values() for name, value in fields.items()}
 
 
-def row_after(tokens):
+Drafts = Callable[[list[int]], list[int]]
+
+
+def row_after(tokens: Sequence[int]) -> list[float]:
     """The model: logits of either sign that depend on the last three tokens."""
     rng = random.Random(repr(tuple(tokens[-3:])))
     return [rng.uniform(-2.0, 3.0) for _ in range(VOCABULARY)]
 
 
-def rows_for(tokens, draft):
+def rows_for(tokens: list[int], draft: list[int]) -> Logits:
     texts = [tokens + draft[:count] for count in range(len(draft) + 1)]
     return np.array([row_after(text) for text in texts], np.float32)
 
 
-def alone(parameters) -> list[Choice]:
+def alone(parameters: SamplingParameters) -> list[Choice]:
     """Token by token, each from a history that is made anew."""
     tokens, choices = list(PROMPT), []
     for _ in range(COUNT):
@@ -52,8 +64,9 @@ def alone(parameters) -> list[Choice]:
     return choices
 
 
-def in_blocks(parameters, drafts) -> list[Choice]:
-    history, choices = History(PROMPT), []
+def in_blocks(parameters: SamplingParameters, drafts: Drafts) -> list[Choice]:
+    history = History(PROMPT)
+    choices: list[Choice] = []
     while len(choices) < COUNT:
         draft = drafts(list(history))
         decided = decide(rows_for(list(history), draft), draft, parameters, history)
@@ -63,11 +76,11 @@ def in_blocks(parameters, drafts) -> list[Choice]:
     return choices[:COUNT]
 
 
-def spoiled_drafts(truth, rng):
+def spoiled_drafts(truth: Sequence[Choice], rng: random.Random) -> Drafts:
     """Drafts of 0 to 6 tokens, of which each may be wrong."""
     text = [*PROMPT, *(choice.token_id for choice in truth)]
 
-    def draft(tokens):
+    def draft(tokens: list[int]) -> list[int]:
         right = text[len(tokens) : len(tokens) + rng.randrange(7)]
         return [token if rng.random() < 0.8 else rng.randrange(VOCABULARY) for token in right]
 
@@ -76,7 +89,7 @@ def spoiled_drafts(truth, rng):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", [*EACH, "all"])
-def test_each_parameter_alone_and_all_together(name, temperature) -> None:
+def test_each_parameter_alone_and_all_together(name: str, temperature: float) -> None:
     fields = ALL if name == "all" else EACH[name]
     parameters = SamplingParameters(temperature, seed=8, **fields)
     truth = alone(parameters)
@@ -101,7 +114,7 @@ PARAMETERS = st.builds(
 
 @settings(deadline=None, max_examples=30)
 @given(PARAMETERS, st.randoms(use_true_random=False))
-def test_any_parameters_and_any_drafts(parameters, rng) -> None:
+def test_any_parameters_and_any_drafts(parameters: SamplingParameters, rng: random.Random) -> None:
     truth = alone(parameters)
     assert in_blocks(parameters, spoiled_drafts(truth, rng)) == truth
 
@@ -123,39 +136,80 @@ def test_what_was_decided_and_then_cut_off_leaves_no_trace() -> None:
     assert not history.seen(3)[1:].any()
 
 
-def best_seconds(call):
-    seconds = []
-    for _ in range(8):
-        started = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
+class CountedTokens(list[int]):
+    """Counts how many of its tokens are read."""
+
+    read_count = 0
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> int | list[int]:
+        found = super().__getitem__(index)
+        self.read_count += len(found) if isinstance(found, list) else 1
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        for token in super().__iter__():
+            self.read_count += 1
+            yield token
 
 
-def test_a_step_takes_no_longer_for_a_longer_history() -> None:
+def test_a_step_reads_what_was_appended_however_long_the_history_is() -> None:
     rows = np.zeros((1, 1000), np.float32)
     parameters = SamplingParameters(1.0, seed=1, repetition_penalty=1.2)
-    tokens = [index % 1000 for index in range(2_000_000)]
-    short, long = History(tokens[:2000]), History(tokens)
-
-    def step(history) -> None:
+    history = History()
+    history._token_ids = tokens = CountedTokens(index % 1000 for index in range(20_000))
+    read = []
+    for appended in ([], [7], [7, 8, 9]):
+        history.extend(appended)
+        before = tokens.read_count
         decide(rows, [], parameters, history)
-        history.extend([7])
-
-    step(long)
-    # Marking all of the longer one anew takes a thousand times a step.
-    assert best_seconds(lambda: step(long)) < 10 * best_seconds(lambda: step(short))
+        read.append(tokens.read_count - before)
+    assert read == [20_000, 1, 3]
 
 
-def test_a_large_vocabulary_is_chosen_from_in_milliseconds() -> None:
-    """Generous bounds, which only a sort or a loop over the vocabulary goes beyond."""
-    rows = np.random.default_rng(1).standard_normal((1, 150_000)).astype(np.float32)
-    history = History(range(0, 150_000, 7))
-    full_sort = best_seconds(lambda: np.argsort(-rows[0], kind="stable"))
-    greedy = best_seconds(lambda: decide(rows, [], GREEDY, history))
-    assert greedy < full_sort / 20
+def instruction_count(call: Callable[[], object]) -> int:
+    """Python's instructions in `call`: a loop over the vocabulary has several an id."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> TraceFunction:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_large_vocabulary_is_neither_sorted_nor_looped_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vocabulary_size = 150_000
+    rows = np.random.default_rng(1).standard_normal((1, vocabulary_size)).astype(np.float32)
+    history = History(range(0, vocabulary_size, 7))
+    sorted_sizes: list[int] = []
+
+    def counting(sort: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        def counted(values: np.ndarray, *arguments: object, **options: object) -> np.ndarray:
+            sorted_sizes.append(values.size)
+            return sort(values, *arguments, **options)
+
+        return counted
+
+    for name in ("sort", "argsort", "lexsort"):
+        monkeypatch.setattr(np, name, counting(getattr(np, name)))
+    assert instruction_count(lambda: decide(rows, [], GREEDY, history)) < vocabulary_size / 20
+    assert sorted_sizes == []
     for fields in (*EACH.values(), ALL):
-        parameters = SamplingParameters(1.0, seed=1, **fields)
-        assert best_seconds(lambda parameters=parameters: decide(rows, [], parameters, history)) < (
-            full_sort
-        )
+        parameters = replace(SamplingParameters(1.0, seed=1), **fields)
+        steps = instruction_count(partial(decide, rows, [], parameters, history))
+        assert steps < vocabulary_size / 20, fields
+    assert sum(sorted_sizes) < vocabulary_size / 20

@@ -35,7 +35,7 @@ SEEDED = SamplingParameters(temperature=0.4, seed=3)
 PROMPT = [(index * index + 3 * (index % 7)) % 48 for index in range(170)]
 
 
-def new_session(hashing, spec=WINDOWED, **options):
+def new_session(hashing, spec=WINDOWED, **options) -> Session:
     verifier = hashing.HashVerifier(**options)
     return Session(verifier, verifier.allocate(spec))
 
@@ -87,7 +87,9 @@ def test_history_counts_not_how_it_arrived(data) -> None:
         (FULL, [1] * 62, None, ContextExceeded),
     ],
 )
-def test_a_refused_append_changes_nothing(spec, token_ids, expected_length, error) -> None:
+def test_a_refused_append_changes_nothing(
+    spec: CacheSpec, token_ids: list[int], expected_length: int | None, error
+) -> None:
     session = new_session(hashing, spec, context_length=100)
     session.append([5, 6, 7])
     with pytest.raises(error):
@@ -143,7 +145,7 @@ def test_nothing_is_committed_behind_a_stop_id() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_no_more_than_the_limit_is_committed(limit) -> None:
+def test_no_more_than_the_limit_is_committed(limit: int) -> None:
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
@@ -153,7 +155,7 @@ def test_no_more_than_the_limit_is_committed(limit) -> None:
 
 
 @pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_the_history_fills_the_context_and_no_more(spec) -> None:
+def test_the_history_fills_the_context_and_no_more(spec: CacheSpec) -> None:
     session = new_session(hashing, spec, context_length=64)
     assert session.history_limit == 64
     session.append(PROMPT[:60])
@@ -181,7 +183,7 @@ def test_generation_needs_a_history_and_a_finished_prefill() -> None:
 @example(length=len(PROMPT) + 9, pending=30)
 @example(length=len(PROMPT) + 8, pending=0)
 @settings(deadline=None, max_examples=15)
-def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length, pending) -> None:
+def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length: int, pending: int) -> None:
     expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
     text = [*PROMPT, *expected]
     session = new_session(hashing)
@@ -251,7 +253,7 @@ class BrokenCache:
         ("truncate", "history_cache_agreement"),
     ],
 )
-def test_a_broken_promise_is_named_and_ends_the_session(promise, invariant) -> None:
+def test_a_broken_promise_is_named_and_ends_the_session(promise: str, invariant: str) -> None:
     verifier = hashing.HashVerifier()
     cache = BrokenCache(verifier.allocate(WINDOWED), promise)
     session = Session(verifier, cache)
@@ -376,7 +378,7 @@ def new_with_one_token(hashing):
 
 
 @pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec) -> None:
+def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec: CacheSpec) -> None:
     session = new_session(hashing, spec)
     pool, verifier = session.verifier.pool, session.verifier
     session.append(PROMPT[:40])
@@ -403,7 +405,7 @@ def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 17, 40, 41])
-def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length) -> None:
+def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length: int) -> None:
     session = new_session(hashing, FULL)
     session.append(PROMPT[:41])
     prefilled(session)
@@ -502,7 +504,7 @@ def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two() -> None:
 
 
 @pytest.mark.parametrize("what", ["memory_bytes", "resident", "slabs"])
-def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(what) -> None:
+def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(what: str) -> None:
     asking, asked = threading.Event(), []
 
     class Slow:

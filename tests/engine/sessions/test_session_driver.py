@@ -42,7 +42,7 @@ class Turns:
 
 
 @pytest.fixture
-def session():
+def session() -> Session:
     verifier = hashing.HashVerifier()
     return Session(verifier, verifier.allocate(SPEC))
 
@@ -51,7 +51,7 @@ def next_token(session):
     return VerifyTurn(session, Block([], GREEDY, 1))().step.committed
 
 
-async def test_an_append_is_computed_a_chunk_a_turn_and_told(session) -> None:
+async def test_an_append_is_computed_a_chunk_a_turn_and_told(session: Session) -> None:
     turns = Turns()
     appended = await turns.driver.append(session, PROMPT, 0, run_step=run_inline)
     assert (appended.history_length, appended.prefill_seconds) == (50, 3.0)
@@ -60,7 +60,7 @@ async def test_an_append_is_computed_a_chunk_a_turn_and_told(session) -> None:
     assert next_token(session) == tuple(hashing.expected_stream(PROMPT, SPEC, 1, GREEDY))
 
 
-async def test_what_is_refused_appends_and_computes_nothing(session) -> None:
+async def test_what_is_refused_appends_and_computes_nothing(session: Session) -> None:
     turns = Turns()
     with pytest.raises(HistoryLengthMismatch):
         await turns.driver.append(session, PROMPT, 1, run_step=run_inline)
@@ -68,7 +68,7 @@ async def test_what_is_refused_appends_and_computes_nothing(session) -> None:
 
 
 async def test_a_caller_that_leaves_keeps_all_tokens_and_the_next_operation_computes_the_rest(
-    session,
+    session: Session,
 ) -> None:
     began = asyncio.Event()
     turns = Turns(lambda number: began.set() if number == 1 else None)
@@ -84,7 +84,7 @@ async def test_a_caller_that_leaves_keeps_all_tokens_and_the_next_operation_comp
 
 
 async def test_a_reason_to_stop_ends_it_between_turns_and_none_is_asked_for_at_the_end(
-    session,
+    session: Session,
 ) -> None:
     turns = Turns()
     session.append(PROMPT)
@@ -115,7 +115,7 @@ async def test_memory_that_another_took_meanwhile_fails_the_turn_and_keeps_what_
     assert next_token(session) == tuple(hashing.expected_stream(tokens, growing, 1, GREEDY))
 
 
-async def test_a_session_that_ends_meanwhile_says_so(session) -> None:
+async def test_a_session_that_ends_meanwhile_says_so(session: Session) -> None:
     turns = Turns(lambda number: session.end("closed") if number == 1 else None)
     with pytest.raises(SessionNotFound, match="closed"):
         await turns.driver.append(session, PROMPT, run_step=run_inline)

@@ -23,7 +23,7 @@ PROMPT = [index * 7 % 48 for index in range(45)]
 class Doubling:
     """Vectors are the hidden states, doubled; counts the calls."""
 
-    def __init__(self, taps=(0, 1), digest="d") -> None:
+    def __init__(self, taps=(0, 1), digest: str = "d") -> None:
         self.spec = FeatureSpec(taps, 1, len(taps), digest)
         self.row_counts = []
 
@@ -33,11 +33,11 @@ class Doubling:
 
 
 @pytest.fixture
-def verifier():
+def verifier() -> hashing.HashVerifier:
     return hashing.HashVerifier()
 
 
-def open_session(verifier, encoder=None):
+def open_session(verifier, encoder=None) -> Session:
     session = Session(verifier, verifier.allocate(SPEC))
     session.use_encoder(encoder)
     return session
@@ -68,7 +68,9 @@ def decode(session, wanted, wrong=()):
 
 
 @pytest.mark.parametrize("drafts", [(), (1, 2, 3, 4, 5)])
-def test_the_vectors_are_those_of_the_committed_history(verifier, drafts) -> None:
+def test_the_vectors_are_those_of_the_committed_history(
+    verifier: hashing.HashVerifier, drafts: tuple[int, ...]
+) -> None:
     session = open_session(verifier, Doubling())
     session.append(PROMPT)
     prefill(session)
@@ -81,7 +83,7 @@ def test_the_vectors_are_those_of_the_committed_history(verifier, drafts) -> Non
     assert np.array_equal(vectors, expected(verifier, session.history))
 
 
-def test_right_drafts_give_the_same_vectors(verifier) -> None:
+def test_right_drafts_give_the_same_vectors(verifier: hashing.HashVerifier) -> None:
     alone = open_session(verifier, Doubling())
     alone.append(PROMPT)
     prefill(alone)
@@ -97,7 +99,7 @@ def test_right_drafts_give_the_same_vectors(verifier) -> None:
     assert np.array_equal(drafted.features.since(0)[1], alone.features.since(0)[1])
 
 
-def test_without_an_encoder_nothing_is_tapped(verifier) -> None:
+def test_without_an_encoder_nothing_is_tapped(verifier: hashing.HashVerifier) -> None:
     session = open_session(verifier)
     session.append(PROMPT)
     assert session.prefill_feed().taps == ()
@@ -105,7 +107,9 @@ def test_without_an_encoder_nothing_is_tapped(verifier) -> None:
     assert session.features is None
 
 
-def test_an_encoder_may_come_and_go_between_and_within_forwards(verifier) -> None:
+def test_an_encoder_may_come_and_go_between_and_within_forwards(
+    verifier: hashing.HashVerifier,
+) -> None:
     session = open_session(verifier)
     session.append(PROMPT)
     PrefillTurn(session)()
@@ -130,7 +134,9 @@ def test_an_encoder_may_come_and_go_between_and_within_forwards(verifier) -> Non
 
 
 @pytest.mark.parametrize("length", [0, 1, 17, 45, 52, None])
-def test_a_fork_has_the_vectors_of_its_prefix(verifier, length) -> None:
+def test_a_fork_has_the_vectors_of_its_prefix(
+    verifier: hashing.HashVerifier, length: int | None
+) -> None:
     session = open_session(verifier, Doubling())
     session.append(PROMPT)
     prefill(session)

@@ -28,7 +28,7 @@ BYTES = 16 * (2 + 6 + 16)
 class Fixture:
     """A registry, a verifier with room for three sessions, and a clock that is set by hand."""
 
-    def __init__(self, budget=3 * BYTES) -> None:
+    def __init__(self, budget: int = 3 * BYTES) -> None:
         self.now = 1000.0
         self.ended = []
         numbers = itertools.count(1)
@@ -58,11 +58,11 @@ class Fixture:
 
 
 @pytest.fixture
-def room():
+def room() -> Fixture:
     return Fixture()
 
 
-def test_a_session_is_found_until_it_is_closed_and_then_named(room) -> None:
+def test_a_session_is_found_until_it_is_closed_and_then_named(room: Fixture) -> None:
     record = room.create(SPEC, SessionOptions("me", frozenset({3})))
     record.session.append([1, 2, 3])
     assert room.registry.get("s1") is record
@@ -77,7 +77,7 @@ def test_a_session_is_found_until_it_is_closed_and_then_named(room) -> None:
     assert room.ended == [("s1", EndReason.CLOSED)]
 
 
-def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room) -> None:
+def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room: Fixture) -> None:
     """The verifier's thread makes it while the event loop's ends all others."""
     allocate = room.verifier.allocate
 
@@ -91,7 +91,7 @@ def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room) -> 
     assert len(room.registry) == room.budget.used_bytes == 0
 
 
-def test_closing_gives_the_memory_back_at_once(room) -> None:
+def test_closing_gives_the_memory_back_at_once(room: Fixture) -> None:
     record = room.create(SPEC)
     pool = room.verifier.pool
     assert room.budget.used_bytes == pool.used_bytes == BYTES
@@ -104,7 +104,7 @@ def test_closing_gives_the_memory_back_at_once(room) -> None:
     assert set(room.create(SPEC).session.slabs) == set(slabs)
 
 
-def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room) -> None:
+def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room: Fixture) -> None:
     room.create(SPEC)
     room.create(SPEC)
     room.now += 599.0
@@ -124,7 +124,7 @@ def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room) -> Non
     assert room.budget.used_bytes == 0
 
 
-def test_holds_nest_and_the_last_one_counts(room) -> None:
+def test_holds_nest_and_the_last_one_counts(room: Fixture) -> None:
     room.create(SPEC)
     with room.registry.hold("s1", Activity.GENERATING) as record:
         with room.registry.hold("s1", Activity.APPENDING):
@@ -134,7 +134,7 @@ def test_holds_nest_and_the_last_one_counts(room) -> None:
         assert room.registry.sweep(room.now) == 0
 
 
-def test_the_least_recently_used_idle_session_makes_room(room) -> None:
+def test_the_least_recently_used_idle_session_makes_room(room: Fixture) -> None:
     for _ in range(3):
         room.create(SPEC)
     room.now += 30.0
@@ -149,7 +149,7 @@ def test_the_least_recently_used_idle_session_makes_room(room) -> None:
         room.registry.get("s2")
 
 
-def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room) -> None:
+def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room: Fixture) -> None:
     for _ in range(3):
         room.create(SPEC)
     room.now += 20.0
@@ -165,7 +165,7 @@ def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(roo
     room.create(SPEC)
 
 
-def test_nothing_is_evicted_in_vain(room) -> None:
+def test_nothing_is_evicted_in_vain(room: Fixture) -> None:
     room.create(SPEC)
     room.now += 100.0
     room.create(SPEC)
@@ -177,7 +177,7 @@ def test_nothing_is_evicted_in_vain(room) -> None:
     assert len(room.registry) == 3
 
 
-def test_what_never_fits_gets_no_retry_hint(room) -> None:
+def test_what_never_fits_gets_no_retry_hint(room: Fixture) -> None:
     with pytest.raises(OutOfKvMemory, match="never fits") as caught:
         room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=4096))
     assert "retry_after_seconds" not in caught.value.metadata
@@ -200,7 +200,7 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint() -> None:
     assert "retry_after_seconds" in caught.value.metadata
 
 
-def test_a_failed_allocation_gives_its_room_back(room) -> None:
+def test_a_failed_allocation_gives_its_room_back(room: Fixture) -> None:
     def allocate(spec, evicted=None) -> Never:
         raise MemoryError
 
@@ -213,7 +213,7 @@ def test_a_failed_allocation_gives_its_room_back(room) -> None:
     assert room.budget.used_bytes == BYTES
 
 
-def test_a_retried_creation_opens_no_second_session(room) -> None:
+def test_a_retried_creation_opens_no_second_session(room: Fixture) -> None:
     first = room.create(SPEC, request_id="r")
     assert room.create(SPEC, request_id="r") is first
     assert room.create(SPEC, request_id="other") is not first
@@ -225,7 +225,7 @@ def test_a_retried_creation_opens_no_second_session(room) -> None:
     assert room.create(SPEC, request_id="r") is not first
 
 
-def test_a_request_whose_session_ended_opens_a_new_one(room) -> None:
+def test_a_request_whose_session_ended_opens_a_new_one(room: Fixture) -> None:
     room.create(SPEC, request_id="r")
     room.registry.close("s1")
     second = room.create(SPEC, request_id="r")
@@ -234,7 +234,7 @@ def test_a_request_whose_session_ended_opens_a_new_one(room) -> None:
 
 
 @pytest.mark.parametrize("field", ["request_id", "client_label"])
-def test_overlong_names_are_refused(room, field) -> None:
+def test_overlong_names_are_refused(room: Fixture, field: str) -> None:
     with pytest.raises(BadParameters) as caught:
         if field == "request_id":
             room.create(SPEC, request_id="x" * 129)
@@ -243,7 +243,7 @@ def test_overlong_names_are_refused(room, field) -> None:
     assert caught.value.metadata == {"field": field}
 
 
-def test_a_fork_takes_room_too_and_never_evicts_its_origin(room) -> None:
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room: Fixture) -> None:
     origin = room.create(SPEC, SessionOptions("me"))
     origin.session.append([1, 2, 3, 4])
     for _ in range(2):
@@ -281,7 +281,7 @@ def test_pages_are_in_the_order_of_opening_and_survive_a_close() -> None:
             room.registry.opened(unknown)
 
 
-def test_one_that_ended_before_it_was_opened_is_not_listed(room) -> None:
+def test_one_that_ended_before_it_was_opened_is_not_listed(room: Fixture) -> None:
     record = room.create(SPEC)
     room.registry.close("s1")
     with pytest.raises(SessionNotFound, match="closed"):
@@ -289,7 +289,7 @@ def test_one_that_ended_before_it_was_opened_is_not_listed(room) -> None:
     assert room.registry.page() == ([], None)
 
 
-def test_verifiers_have_budgets_and_request_ids_of_their_own(room) -> None:
+def test_verifiers_have_budgets_and_request_ids_of_their_own(room: Fixture) -> None:
     """What is evicted for one is its own, although others are idle for longer."""
     _verifier, other = room.another(BYTES)
     far = room.registry.create(other, SPEC, request_id="r")
@@ -309,7 +309,7 @@ def test_verifiers_have_budgets_and_request_ids_of_their_own(room) -> None:
         room.registry.get(near[2].session_id)
 
 
-def test_so_many_ends_are_remembered_and_no_more(room) -> None:
+def test_so_many_ends_are_remembered_and_no_more(room: Fixture) -> None:
     for _ in range(REMEMBERED_ENDS + 1):
         room.registry.close(room.create(SPEC).session_id)
     with pytest.raises(SessionNotFound, match="not known"):
@@ -318,7 +318,7 @@ def test_so_many_ends_are_remembered_and_no_more(room) -> None:
         room.registry.get("s2")
 
 
-def test_a_broken_session_leaves_the_registry_and_is_counted(room) -> None:
+def test_a_broken_session_leaves_the_registry_and_is_counted(room: Fixture) -> None:
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     record.session._computed = 1
@@ -330,7 +330,7 @@ def test_a_broken_session_leaves_the_registry_and_is_counted(room) -> None:
         room.registry.get("s1")
 
 
-def test_a_session_closed_while_held_stays_closed(room) -> None:
+def test_a_session_closed_while_held_stays_closed(room: Fixture) -> None:
     with room.registry.hold("s1" if room.create(SPEC) else "", Activity.GENERATING) as record:
         record.session.append([1])
         room.registry.close("s1")
@@ -340,7 +340,7 @@ def test_a_session_closed_while_held_stays_closed(room) -> None:
     assert len(room.registry) == 0
 
 
-def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room) -> None:
+def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room: Fixture) -> None:
     class Leaving(list):
         """Counts the holder that another thread takes away just then."""
 
@@ -431,7 +431,7 @@ def test_what_may_be_evicted_counts_as_available() -> None:
     assert room.registry.available_bytes(room.budget) == 26 * SLAB
 
 
-def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room) -> None:
+def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room: Fixture) -> None:
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     feed = record.session.prefill_feed()

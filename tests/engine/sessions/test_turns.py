@@ -7,7 +7,13 @@ import itertools
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.errors import ContextExceeded, InvariantViolated, SessionNotFound
+from kakeya_fleet.engine.contracts.verifier import Output
+from kakeya_fleet.engine.errors import (
+    ContextExceeded,
+    InvariantViolated,
+    OutOfKvMemory,
+    SessionNotFound,
+)
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
@@ -25,13 +31,15 @@ def prompt(number):
     return [(7 * number + index * index) % 48 for index in range(90 + number)]
 
 
-def opened(verifier, number):
+def opened(verifier, number) -> Session:
     session = Session(verifier, verifier.allocate(SPECS[number % 3]))
     session.append(prompt(number))
     return session
 
 
-def verifying(session, draft=(), limit=100, sampling=SEEDED, clock=lambda: 0.0, **options):
+def verifying(
+    session, draft=(), limit: int = 100, sampling=SEEDED, clock=lambda: 0.0, **options
+) -> VerifyTurn:
     return VerifyTurn(session, Block(draft, sampling, limit, **options), clock)
 
 
@@ -49,7 +57,7 @@ def prefilled(*sessions):
     return sessions
 
 
-def goes_on(hashing, session, number, count=4):
+def goes_on(hashing, session, number, count: int = 4) -> bool:
     expected = hashing.expected_stream(prompt(number), session.spec, count, SEEDED)
     prefilled(session)
     at = len(session.history) - len(prompt(number))
@@ -59,7 +67,7 @@ def goes_on(hashing, session, number, count=4):
 
 
 @pytest.mark.parametrize("right", [0, 1, 3])
-def test_sessions_in_one_forward_are_those_sessions_alone(right) -> None:
+def test_sessions_in_one_forward_are_those_sessions_alone(right: int) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(6)]
     expected = [
@@ -119,7 +127,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault) -> None:
+def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault: str) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     prefilled(*sessions)
@@ -136,7 +144,7 @@ def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault) -> None:
 
 
 @pytest.mark.parametrize("kind", ["prefill", "verify"])
-def test_a_session_ended_within_the_forward_loses_only_itself(kind) -> None:
+def test_a_session_ended_within_the_forward_loses_only_itself(kind: str) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     if kind == "verify":
@@ -161,7 +169,7 @@ def test_a_session_ended_within_the_forward_loses_only_itself(kind) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it writes", "after it wrote"])
-def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after) -> None:
+def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after: bool) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(4)]
     prefilled(*sessions)
@@ -215,3 +223,21 @@ def test_called_alone_a_turn_raises_what_it_meets() -> None:
     prefilled(session)
     with pytest.raises(ContextExceeded):
         verifying(session, sampling=GREEDY)()
+
+
+def test_a_forward_that_finds_no_memory_leaves_its_session_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verifier = hashing.HashVerifier()
+    session = opened(verifier, 0)
+    prefilled(session)
+
+    def refused(feeds: object) -> list[Output]:
+        raise MemoryError("8 bytes")
+
+    with monkeypatch.context() as full:
+        full.setattr(verifier, "forward_batch", refused)
+        (ended,) = run_turns([(turn := verifying(session, limit=1), turn.rows)])
+    assert isinstance(ended.error, OutOfKvMemory)
+    assert "8 bytes" in str(ended.error)
+    assert goes_on(hashing, session, 0)

@@ -11,7 +11,7 @@ from kakeya_fleet.engine.sessions.gathering import (
 )
 
 
-def served(*sessions, seconds=0.02):
+def served(*sessions, seconds: float = 0.02):
     gathering = Gathering()
     gathering.served(sessions, 100.0, 100.0 + seconds)
     return gathering, 100.0 + seconds

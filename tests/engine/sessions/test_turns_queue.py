@@ -30,29 +30,29 @@ class Asked(Turn):
     def least_rows(self):
         return self._rows if self.decodes else 1
 
-    def feed(self, rows):
+    def feed(self, rows) -> None:
         raise NotImplementedError
 
-    def outcome(self, output):
+    def outcome(self, output) -> None:
         raise NotImplementedError
 
 
-def session(row_counts=(2, 4, 8, 16, 32, 64)):
+def session(row_counts=(2, 4, 8, 16, 32, 64)) -> SimpleNamespace:
     return SimpleNamespace(verifier=SimpleNamespace(row_counts=row_counts))
 
 
-def queue_of(*turns):
+def queue_of(*turns) -> TurnQueue:
     queue = TurnQueue()
     for turn in turns:
         queue.add(turn)
     return queue
 
 
-def decoding(rows=1, of=None):
+def decoding(rows: int = 1, of=None) -> Asked:
     return Asked(of or session(), rows, decodes=True)
 
 
-def prefilling(rows=1000, of=None):
+def prefilling(rows: int = 1000, of=None) -> Asked:
     return Asked(of or session(), rows, decodes=False)
 
 
@@ -114,7 +114,7 @@ def test_what_was_taken_back_does_not_run() -> None:
 
 
 @pytest.mark.parametrize("row_counts", [(16,), (2,), (1,)])
-def test_where_both_have_no_room_they_alternate(row_counts) -> None:
+def test_where_both_have_no_room_they_alternate(row_counts: tuple[int, ...]) -> None:
     of = [session(row_counts) for _ in range(4)]
     width = row_counts[-1]
     queue = queue_of(*(decoding(width, s) for s in of[:2]), *(prefilling(of=s) for s in of[2:]))
@@ -138,7 +138,9 @@ ARRIVALS = st.lists(
     row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (64,), (16,), (16, 32), (20,)]),
 )
 @settings(deadline=None, max_examples=120)
-def test_nobody_waits_longer_than_the_bound(batches, row_counts) -> None:
+def test_nobody_waits_longer_than_the_bound(
+    batches: list[list[tuple[bool, int, int]]], row_counts: tuple[int, ...]
+) -> None:
     """Whatever comes, also without end; see the bound in `engine.sessions.turn_queue`."""
     queue, waiting = TurnQueue(), {}
     most = row_counts[-1]

@@ -12,7 +12,7 @@ BAD_BLOCKS = [kind for kind in DraftFaultKind if kind not in AT_ONCE]
 
 
 @pytest.mark.parametrize("kind", AT_ONCE)
-def test_a_proposer_that_is_not_there_opens_it_at_once(kind) -> None:
+def test_a_proposer_that_is_not_there_opens_it_at_once(kind: DraftFaultKind) -> None:
     breaker = Breaker().after_fault(kind, now=50.0)
     assert breaker.opened_by is kind
     assert not breaker.allows(50.999)
@@ -53,7 +53,9 @@ def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again() -> 
 
 
 @given(st.lists(st.sampled_from([None, *DraftFaultKind]), max_size=30))
-def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(events) -> None:
+def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(
+    events: list[DraftFaultKind | None],
+) -> None:
     breaker, now = Breaker(), 0.0
     for event in events:
         if not breaker.allows(now):

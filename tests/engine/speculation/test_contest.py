@@ -62,7 +62,9 @@ class Stream:
         return self.drafted_by[-count:]
 
 
-def stream(*accepted: int, hopes: tuple[float, ...] | None = None, leads=True, broken=()) -> Stream:
+def stream(
+    *accepted: int, hopes: tuple[float, ...] | None = None, leads: bool = True, broken=()
+) -> Stream:
     rivals = [
         Rival(("n", str(index)), LocalDraftSource(NgramProposer()), SpeculationState(), hope)
         for index, hope in enumerate(hopes or (8.0,) * len(accepted))
@@ -143,7 +145,7 @@ SPEEDS = st.lists(st.integers(0, 12), min_size=2, max_size=4)
 @given(SPEEDS, st.booleans(), st.integers(50, 600))
 @example([12, 0, 0, 0], True, 1200)
 @example([3, 2, 2], True, 400)
-def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count) -> None:
+def test_what_is_lost_to_the_best_is_bounded(accepted: list[int], leads: bool, count: int) -> None:
     """The formula of `contest`, with what any leader pays: its own trials, and finding the best.
 
     A difference below the pace's tolerance of 2 % is none.
@@ -163,13 +165,13 @@ def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count) -> None:
 
 @settings(deadline=None, max_examples=10)
 @given(SPEEDS, st.booleans())
-def test_the_same_measurements_make_the_same_choices(accepted, leads) -> None:
+def test_the_same_measurements_make_the_same_choices(accepted: list[int], leads: bool) -> None:
     one, other = (stream(*accepted, leads=leads) for _ in range(2))
     assert one.blocks(200) == other.blocks(200)
 
 
 @pytest.mark.parametrize("best", [0, 1, 2, 3])
-def test_the_best_of_several_is_found(best) -> None:
+def test_the_best_of_several_is_found(best: int) -> None:
     text = stream(*[9 if index == best else 2 for index in range(4)])
     text.blocks(200)
     assert text.blocks(20).count(best) >= 19

@@ -33,7 +33,7 @@ def expected():
     return hashing.expected_stream(PROMPT, SPEC, COUNT, SEEDED)
 
 
-def opened(hashing):
+def opened(hashing) -> Session:
     verifier = hashing.HashVerifier()
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
@@ -64,7 +64,7 @@ async def cancelled_after(ticks, session, source, asked, run):
 )
 @settings(deadline=None, max_examples=25)
 def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
-    ticks, name, expected
+    ticks: list[int], name: str, expected
 ) -> None:
     text = [*PROMPT, *expected]
     source = {

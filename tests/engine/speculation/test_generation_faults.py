@@ -26,7 +26,7 @@ PROMPT = [(7 * index) % 48 for index in range(20)]
 COUNT = 40
 
 
-def opened(hashing):
+def opened(hashing) -> Session:
     verifier = hashing.HashVerifier()
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
@@ -59,7 +59,9 @@ class StandingClock:
         (DraftFaultKind.FEATURES, 3),
     ],
 )
-async def test_each_kind_is_counted_and_opens_the_breaker(kind, faults, expected) -> None:
+async def test_each_kind_is_counted_and_opens_the_breaker(
+    kind: DraftFaultKind, faults: int, expected
+) -> None:
     source = sources.FaultySource(expected, hashing.VOCABULARY, kind)
     state = SpeculationState()
     # Only drafts that never come wait for it.
@@ -112,7 +114,7 @@ async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected) -> None:
     """The first draft is good, the one made ahead never comes."""
 
     class Freezing(sources.OracleSource):
-        async def answer(self, right, block_size):
+        async def answer(self, right, block_size) -> Draft:
             if self.call_count > 1:
                 await asyncio.Event().wait()
             return Draft(tuple(right))
@@ -160,7 +162,7 @@ async def test_a_source_closed_under_its_draft_is_unreachable(expected) -> None:
 
 
 @pytest.mark.parametrize("good_calls", [0, 1, 2])
-async def test_a_defect_of_the_source_is_raised_not_swallowed(good_calls, expected) -> None:
+async def test_a_defect_of_the_source_is_raised_not_swallowed(good_calls: int, expected) -> None:
     class Failing(sources.BrokenSource):
         async def answer(self, right, block_size):
             if self.call_count <= good_calls:
@@ -207,7 +209,7 @@ async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected) -> None:
     clock = StandingClock()
 
     class Slow(sources.OracleSource):
-        async def answer(self, right, block_size):
+        async def answer(self, right, block_size) -> Draft:
             clock.now += 0.02
             return Draft(
                 tuple((token + 1) % 48 for token in right),
@@ -246,7 +248,7 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected) -> Non
     """The draft made ahead is still in flight when the stop id is generated."""
 
     class SlowAhead(sources.OracleSource):
-        async def answer(self, right, block_size):
+        async def answer(self, right, block_size) -> Draft:
             if self.call_count > 1:
                 await asyncio.Event().wait()
             return Draft(tuple(right))

@@ -20,11 +20,11 @@ COUNT = 50
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["loop", "thread"])
-async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded) -> None:
+async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded: bool) -> None:
     verifier = hashing.HashVerifier()
     runner = sources.ThreadRunner() if threaded else sources.yielding
 
-    async def one(number):
+    async def one(number) -> bool:
         rng = random.Random(number)
         spec = CacheSpec(CacheKind.SINK_WINDOW, sink=number % 3, window=5 + number)
         if number == 7:

@@ -34,7 +34,7 @@ class TickingClock:
         return self.now
 
 
-def opened(hashing, prompt=PROMPT, **options):
+def opened(hashing, prompt=PROMPT, **options) -> Session:
     verifier = hashing.HashVerifier(**options)
     session = Session(verifier, verifier.allocate(SPEC))
     if prompt:
@@ -43,14 +43,14 @@ def opened(hashing, prompt=PROMPT, **options):
 
 
 @pytest.fixture(params=["alone", "perfect"])
-def source(request):
+def source(request: pytest.FixtureRequest) -> sources.OracleSource | None:
     if request.param == "alone":
         return None
     text = [*PROMPT, *hashing.expected_stream(PROMPT, SPEC, 300, GREEDY)]
     return sources.OracleSource(text, hashing.VOCABULARY)
 
 
-async def test_max_tokens_is_exact(source) -> None:
+async def test_max_tokens_is_exact(source: sources.OracleSource | None) -> None:
     for count in (1, 2, 16, 17, 33):
         _, done = await streams.collect(
             opened(hashing), source, streams.parameters(count), run=sources.yielding
@@ -59,7 +59,7 @@ async def test_max_tokens_is_exact(source) -> None:
         assert done.generated_token_count == count
 
 
-async def test_a_stop_id_is_the_last_token(source) -> None:
+async def test_a_stop_id_is_the_last_token(source: sources.OracleSource | None) -> None:
     expected = hashing.expected_stream(PROMPT, SPEC, 40, GREEDY)
     stop = next(token for token in expected[20:] if token not in expected[:20])
     end = expected.index(stop) + 1
@@ -73,7 +73,9 @@ async def test_a_stop_id_is_the_last_token(source) -> None:
     assert done.stop_reason is StopReason.STOP_TOKEN
 
 
-async def test_a_full_context_ends_and_a_second_generation_too(source) -> None:
+async def test_a_full_context_ends_and_a_second_generation_too(
+    source: sources.OracleSource | None,
+) -> None:
     session = opened(hashing, context_length=70)
     asked = streams.parameters(100)
     tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
@@ -86,7 +88,7 @@ async def test_a_full_context_ends_and_a_second_generation_too(source) -> None:
     assert done.timings.first_token_seconds == 0
 
 
-async def test_the_deadline_ends_between_blocks(source) -> None:
+async def test_the_deadline_ends_between_blocks(source: sources.OracleSource | None) -> None:
     asked = streams.parameters(1000, deadline_seconds=120.0)
     tokens, done = await streams.collect(
         opened(hashing), source, asked, run=sources.yielding, clock=TickingClock()
@@ -118,7 +120,7 @@ async def test_the_generations_deadline_is_no_fault_of_the_proposer() -> None:
     assert source.in_flight == 0
 
 
-async def test_draining_ends_between_blocks(source) -> None:
+async def test_draining_ends_between_blocks(source: sources.OracleSource | None) -> None:
     session = opened(hashing)
     asked = streams.parameters(1000)
     _, done = await streams.collect(
@@ -195,6 +197,6 @@ async def test_the_seed_is_reported_when_it_was_used() -> None:
         ("draft_deadline_seconds", math.inf),
     ],
 )
-def test_parameters_outside_their_range_are_named(field, value) -> None:
+def test_parameters_outside_their_range_are_named(field: str, value: float) -> None:
     with pytest.raises(BadParameters, match=field):
         GenerationParameters(**{"max_tokens": 1, field: value})

@@ -15,7 +15,14 @@ from kakeya_fleet.engine.speculation.pace import (
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 
 
-def block(drafted=8, accepted=0, verify=0.010, wait=0.0, round_trip=None, compute=0.0):
+def block(
+    drafted: int = 8,
+    accepted: int = 0,
+    verify: float = 0.010,
+    wait: float = 0.0,
+    round_trip=None,
+    compute: float = 0.0,
+) -> BlockMeasurement:
     return BlockMeasurement(
         drafted_count=drafted,
         accepted_count=accepted,
@@ -34,7 +41,7 @@ def after(pace, *blocks):
 
 
 @pytest.mark.parametrize("truth", [0.2, 0.5, 0.8, 0.95])
-def test_acceptance_converges_to_the_truth_although_blocks_end_at_a_mismatch(truth) -> None:
+def test_acceptance_converges_to_the_truth_although_blocks_end_at_a_mismatch(truth: float) -> None:
     rng = random.Random(1)
     pace, estimates = Pace(), []
     for _ in range(600):
@@ -68,7 +75,7 @@ def speeds(pace, most, verify, wait):
 @pytest.mark.parametrize("accepted", [0, 1, 3, 7, 15])
 @pytest.mark.parametrize("most", [1, 2, 5, 15, 63])
 def test_without_measured_steps_the_block_is_the_smallest_that_keeps_the_tokens(
-    accepted, most
+    accepted: int, most: int
 ) -> None:
     pace = after(Pace(), *[block(15, accepted)] * 30)
     size = pace.block_size(most)
@@ -84,7 +91,9 @@ DRAFTS = MeasuredSteps.of([(1, 0.00102), (4, 0.00102), (8, 0.00115), (15, 0.0019
 
 @pytest.mark.parametrize("slower", [1.0, 3.0])
 @pytest.mark.parametrize("accepted", [3, 5, 15])
-def test_the_block_is_the_fastest_by_what_rows_and_drafts_cost(accepted, slower) -> None:
+def test_the_block_is_the_fastest_by_what_rows_and_drafts_cost(
+    accepted: int, slower: float
+) -> None:
     """Also on a machine that is slower now than when the models were loaded."""
     pace = Pace(verify_steps=ROWS, draft_steps=DRAFTS)
     wire = 0.0006

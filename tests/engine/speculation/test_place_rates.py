@@ -18,7 +18,7 @@ def geometric(rate, most):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 8, 15, 16, 63])
-def test_before_anything_is_measured_every_place_is_accepted_alike(most) -> None:
+def test_before_anything_is_measured_every_place_is_accepted_alike(most: int) -> None:
     assert PlaceRates().expected(most) == pytest.approx(geometric(PRIOR_RATE, most))
 
 

@@ -16,7 +16,7 @@ TOKENS = st.lists(st.integers(0, 2), max_size=6)
 
 
 @pytest.mark.parametrize("token_ids", [(), (0,), (9, 0, 9)])
-def test_shorter_blocks_within_the_vocabulary_pass(token_ids) -> None:
+def test_shorter_blocks_within_the_vocabulary_pass(token_ids: tuple[int, ...]) -> None:
     check_draft(Draft(token_ids), block_size=3, vocabulary_size=10)
 
 
@@ -34,7 +34,7 @@ def test_shorter_blocks_within_the_vocabulary_pass(token_ids) -> None:
         ((np.float32(1),), DraftFaultKind.OUT_OF_VOCABULARY),
     ],
 )
-def test_what_cannot_be_verified_is_a_fault_by_kind(token_ids, kind) -> None:
+def test_what_cannot_be_verified_is_a_fault_by_kind(token_ids, kind: DraftFaultKind) -> None:
     with pytest.raises(DraftFailed) as caught:
         check_draft(Draft(token_ids), block_size=3, vocabulary_size=10)
     assert caught.value.kind is kind
@@ -56,12 +56,16 @@ def test_what_cannot_be_verified_is_a_fault_by_kind(token_ids, kind) -> None:
         ([1, 2], [3], [1], (2, 3)),
     ],
 )
-def test_what_is_left_of_a_draft_made_ahead(assumed, drafted, committed, rest) -> None:
+def test_what_is_left_of_a_draft_made_ahead(
+    assumed: list[int], drafted: list[int], committed: list[int], rest: tuple[int, ...] | None
+) -> None:
     assert usable_suffix([*assumed, *drafted], committed) == rest
 
 
 @given(TOKENS, TOKENS, TOKENS)
-def test_what_is_usable_continues_what_was_committed(assumed, drafted, committed) -> None:
+def test_what_is_usable_continues_what_was_committed(
+    assumed: list[int], drafted: list[int], committed: list[int]
+) -> None:
     rest = usable_suffix([*assumed, *drafted], committed)
     if rest is not None:
         assert rest
@@ -70,6 +74,6 @@ def test_what_is_usable_continues_what_was_committed(assumed, drafted, committed
 
 
 @given(TOKENS, TOKENS)
-def test_what_may_fit_fits_with_the_right_draft(assumed, committed) -> None:
+def test_what_may_fit_fits_with_the_right_draft(assumed: list[int], committed: list[int]) -> None:
     possible = assumed[: len(committed)] == committed[: len(assumed)]
     assert may_fit(assumed, committed) == possible

@@ -37,7 +37,7 @@ class ModelClock:
 def timed():
     """A session over a hash verifier whose forwards take 10 ms of its clock."""
 
-    def opened(clock):
+    def opened(clock) -> Session:
         verifier = hashing.HashVerifier()
         session = Session(verifier, verifier.allocate(SPEC))
         session.append(PROMPT)
@@ -53,7 +53,7 @@ def timed():
     return opened
 
 
-def rival(name, source, hope=8.0):
+def rival(name, source, hope: float = 8.0) -> Rival:
     return Rival(("node", name), source, SpeculationState(), hope)
 
 
@@ -83,7 +83,9 @@ async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed) -> No
 
 
 @pytest.mark.parametrize("kind", [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE])
-async def test_one_that_never_answers_is_opened_beside_the_stream(kind, timed) -> None:
+async def test_one_that_never_answers_is_opened_beside_the_stream(
+    kind: DraftFaultKind, timed
+) -> None:
     """No block waits for it, and the fault is told."""
     clock = ModelClock()
     asked = streams.parameters(COUNT, adaptive=True, draft_deadline_seconds=0.02)

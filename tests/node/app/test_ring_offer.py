@@ -6,8 +6,10 @@ import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.rules import check_card
-from kakeya_fleet.node.app import announcements
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
+
+AT_ONCE = NodeSettings(ring_trial_seconds=0.0)
 
 
 @pytest.fixture
@@ -20,7 +22,6 @@ def trials(monkeypatch):
         return found["reason"]
 
     monkeypatch.setattr(RingProbe, "run", run)
-    monkeypatch.setattr(announcements, "PROBE_AFTER_SECONDS", 0.0)
     return found
 
 
@@ -33,7 +34,7 @@ async def card_of(agent):
 async def test_the_card_gets_the_ring_and_a_new_sequence(
     start_agent, trials, eventually, links
 ) -> None:
-    first = await start_agent("first", links=links)
+    first = await start_agent("first", settings=AT_ONCE, links=links)
     second = await start_agent("second", links="grpc", peers=[first.address])
 
     async def is_known():
@@ -56,7 +57,7 @@ async def test_the_card_gets_the_ring_and_a_new_sequence(
 @pytest.mark.parametrize(("links", "count"), [("grpc", 0), ("local", 0), ("auto", 1)])
 async def test_no_ring_on_the_card(start_agent, trials, links, count) -> None:
     trials["reason"] = "MLX is not installed on this host"
-    agent = await start_agent(links=links)
+    agent = await start_agent(settings=AT_ONCE, links=links)
     await asyncio.sleep(0.05)
     card = await card_of(agent)
     assert (card.ring_address, card.sequence, trials["count"]) == ("", 0, count)

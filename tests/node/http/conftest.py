@@ -24,10 +24,12 @@ import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import HttpLimits, Limits
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
-from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from scripts.support.agent_process import AgentProcess, LocalFleet
@@ -174,7 +176,9 @@ async def run_agent(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     running: list[asyncio.Task[None]] = []
 
-    async def start(*, name: str = "inside", **flags: object) -> tuple[Node, dict]:
+    async def start(
+        *, name: str = "inside", settings: NodeSettings | None = None, **flags: object
+    ) -> tuple[Node, dict]:
         configuration = {
             "name": name,
             "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
@@ -189,7 +193,9 @@ async def run_agent(
 
         async def run() -> None:
             configured = build(configuration, {})
-            async with open_node(configured, lambda event: said.put_nowait(dict(event))) as node:
+            async with open_node(
+                configured, lambda event: said.put_nowait(dict(event)), settings=settings
+            ) as node:
                 opened.set_result(node)
                 await node.serve()
 
@@ -232,8 +238,9 @@ async def serve(fleet):
     servers = []
 
     async def start(send_buffer: int = 0, **limits) -> str:
-        settings = HttpSettings("127.0.0.1", 0, limits=HttpLimits(**limits))
-        server = HttpServer(settings, NodeMetrics())
+        metrics = NodeMetrics()
+        allowances = Allowances(Limits(http=HttpLimits(**limits)), metrics)
+        server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
         await server.start()
         if send_buffer:
             server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

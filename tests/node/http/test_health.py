@@ -5,9 +5,9 @@ import json
 import threading
 
 import aiohttp
-import pytest
 
-from kakeya_fleet.node.http import health_checks
+from kakeya_fleet.node.app.settings import NodeSettings
+from kakeya_fleet.node.http.health_checks import HealthSettings
 
 
 async def health(address: str) -> tuple[int, dict]:
@@ -18,10 +18,8 @@ async def health(address: str) -> tuple[int, dict]:
         return answer.status, json.loads(await answer.text())
 
 
-@pytest.fixture
-def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(health_checks, "CANARY_SECONDS", 0.5)
-    monkeypatch.setattr(health_checks, "FRESH_SECONDS", 0.1)
+USUAL = HealthSettings()
+IMPATIENT = HealthSettings(fresh_seconds=0.1, canary_seconds=0.5)
 
 
 def test_a_node_that_generates_is_well(fleet, ask) -> None:
@@ -33,7 +31,7 @@ def test_a_node_that_generates_is_well(fleet, ask) -> None:
     for model in ("tiny", "toy"):
         assert models[model]["state"] in {"answering", "generating"}
         proved = models[model]["proved_seconds_ago"]
-        assert proved < health_checks.FRESH_SECONDS + health_checks.CANARY_SECONDS
+        assert proved < USUAL.fresh_seconds + USUAL.canary_seconds
     asked = {"model": "toy", "prompt": "abc", "max_tokens": 2}
     assert ask(fleet.one, "/v1/completions", asked).status == 200
     roles = ask(fleet.one, "/health").json["roles"]
@@ -53,9 +51,11 @@ def test_a_canary_is_no_session_of_anyones(fleet, ask) -> None:
 
 
 async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
-    run_agent, toy, impatient, until_ready, eventually
+    run_agent, toy, until_ready, eventually
 ) -> None:
-    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    agent, joined = await run_agent(
+        settings=NodeSettings(health=IMPATIENT), serve=[f"verifier={toy}"]
+    )
     address = joined["http_address"]
     status, body = await health(address)
     assert (status, body["reason"]) == (503, "LOADING")
@@ -69,7 +69,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     hanging = asyncio.ensure_future(served.worker.run(lambda: (began.set(), release.wait(60))))
     try:
         assert await asyncio.to_thread(began.wait, 10)
-        await asyncio.sleep(health_checks.FRESH_SECONDS)
+        await asyncio.sleep(IMPATIENT.fresh_seconds)
         for _ in range(3):
             status, body = await health(address)
             assert (status, body["reason"]) == (503, "WEDGED")
@@ -77,7 +77,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
         # While it is known that it hangs nobody waits for it again.
         began_at = asyncio.get_running_loop().time()
         await health(address)
-        assert asyncio.get_running_loop().time() - began_at < health_checks.CANARY_SECONDS / 2
+        assert asyncio.get_running_loop().time() - began_at < IMPATIENT.canary_seconds / 2
     finally:
         release.set()
     await hanging
@@ -114,9 +114,11 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
 
 
 async def test_logits_that_are_no_numbers_are_a_fault(
-    run_agent, toy, impatient, until_ready, monkeypatch
+    run_agent, toy, until_ready, monkeypatch
 ) -> None:
-    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    agent, joined = await run_agent(
+        settings=NodeSettings(health=IMPATIENT), serve=[f"verifier={toy}"]
+    )
     await until_ready(agent)
     (served,) = agent.roles.verifiers.values()
     honest = type(served.verifier).forward

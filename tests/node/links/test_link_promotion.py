@@ -242,8 +242,8 @@ def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode) -> None:
     assert any(isinstance(effect, Changed) for effect in effects) is is_forced
     assert ("not tried yet" in state.standing.reason) is is_forced
     assert state.standing.kind is GRPC
-    assert due(state, 0.0) == SETTINGS.first_pause_seconds
-    assert step(state, Tick(), SETTINGS.first_pause_seconds) == (Propose(1, RING),)
+    assert due(state, 0.0) == SETTINGS.again.first_seconds
+    assert step(state, Tick(), SETTINGS.again.first_seconds) == (Propose(1, RING),)
     step(state, Unavailable(1, "not tried yet"), 1.0)
     assert step(state, Tick(), 1.5) == ()
     assert step(state, LookAgain(), 1.5) == (Propose(1, RING),)
@@ -274,14 +274,14 @@ def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile() -> 
         assert step(state, Tick(), due(state, now) - 1e-3) == ()
         now = due(state, now)
         assert step(state, Tick(), now) == (Propose(generation + 1, LOCAL),)
-    assert pauses[:4] == [SETTINGS.first_pause_seconds * factor for factor in (1, 2, 4, 8)]
-    assert pauses[-1] == SETTINGS.longest_pause_seconds
+    assert pauses[:4] == [SETTINGS.again.first_seconds * factor for factor in (1, 2, 4, 8)]
+    assert pauses[-1] == SETTINGS.again.longest_seconds
     assert state.standing.reason == "shared memory failed: it broke"
     # One that stood for a while begins anew.
     stand(state, now)
     now += SETTINGS.proven_seconds
     step(state, Broke(13, "it broke"), now)
-    assert due(state, now) == now + SETTINGS.first_pause_seconds
+    assert due(state, now) == now + SETTINGS.again.first_seconds
 
 
 @pytest.mark.parametrize("is_built", [False, True])

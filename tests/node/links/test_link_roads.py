@@ -10,6 +10,7 @@ from typing import Never
 import numpy as np
 import pytest
 
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.links.ends.road_driver import MOST_UNSAID
 from kakeya_fleet.node.links.protocol.changes import ChangeCause
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
@@ -20,7 +21,7 @@ from tests.support import fake_roads, linked_pairs
 
 LARGE = 100_000
 SHORT = LinkSettings(
-    first_pause_seconds=0.02, transfer_seconds=0.05, ready_seconds=0.3, answer_seconds=0.3
+    again=Backoff(0.02, 300.0), transfer_seconds=0.05, ready_seconds=0.3, answer_seconds=0.3
 )
 
 
@@ -137,7 +138,7 @@ async def test_a_fault_at_any_tensor_loses_and_doubles_none(fate: str, after: in
 
 async def test_roads_that_always_fail_leave_the_link_on_its_stream() -> None:
     fates = itertools.cycle(["whole", "corrupt", "whole", "lost", "whole", "dies", "fails"])
-    settings = replace(SHORT, first_pause_seconds=0.001, longest_pause_seconds=0.001)
+    settings = replace(SHORT, again=Backoff(0.001, 0.001))
     async with Linked(fates=fates, settings=settings) as link:
         turn = 0
         while link.caller.state.demotion_count < 4:
@@ -229,7 +230,7 @@ async def test_a_road_is_measured_under_traffic_that_never_pauses() -> None:
 
 async def test_a_slower_road_is_measured_and_left_by_both() -> None:
     # However long the trial takes here, no second one begins.
-    settings = replace(SHORT, first_pause_seconds=60.0)
+    settings = replace(SHORT, again=Backoff(60.0, 300.0))
     async with Linked(mode=LinkMode.AUTO, settings=settings, seconds=lambda _count: 0.01) as link:
         await link.one_by_one(30)
         assert link.caller.state.kind is link.served.state.kind is RoadKind.GRPC
@@ -244,7 +245,7 @@ async def test_a_slower_road_is_measured_and_left_by_both() -> None:
 async def test_a_host_that_has_the_road_only_later_gets_it_later(who: int, is_told: bool) -> None:
     """The link opens before the trial of the ring has ended, at either end."""
     pause = 30.0 if is_told else 0.02
-    link = Linked(settings=replace(SHORT, first_pause_seconds=pause))
+    link = Linked(settings=replace(SHORT, again=Backoff(pause, 300.0)))
     link.builders[who].available = "it is being tried"
     async with link:
         await link.exchange(4)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from kakeya_fleet.node.admission.limits import LinkServingLimits
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose, TensorLink
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.transport.link_service import LinkService
-from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.rpc.refusals import TooManyLinks
+from tests.support.allowances import allowances_of
 
 REQUEST = LinkRequest(LinkPurpose.FEATURES)
-SETTINGS = ServingSettings(most_links=3, most_bytes=100)
+SETTINGS = LinkServingLimits(at_once=3, memory_bytes=125)
 
 
 class Clock:
@@ -32,7 +34,7 @@ def service(memory_bytes: int = 1) -> LinkService:
 
 
 def test_the_table_is_bounded_in_links_and_in_bytes() -> None:
-    table = LinkTable(Clock(), SETTINGS)
+    table = LinkTable(Clock(), allowances_of(links=SETTINGS))
     first, *_ = links = [table.open(REQUEST, service()) for _ in range(3)]
     assert len({link.link_id for link in links}) == 3
     with pytest.raises(TooManyLinks):
@@ -51,7 +53,7 @@ def test_the_table_is_bounded_in_links_and_in_bytes() -> None:
 
 def test_links_that_nobody_claims_or_uses_give_their_places_back() -> None:
     clock = Clock()
-    table = LinkTable(clock, SETTINGS)
+    table = LinkTable(clock, allowances_of(links=SETTINGS))
     used, idle = table.open(REQUEST, service()), table.open(REQUEST, service())
     used.is_streaming = idle.is_streaming = True
     abandoned = table.open(REQUEST, service())

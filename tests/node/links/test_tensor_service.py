@@ -15,6 +15,7 @@ from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureSpec
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.admission.limits import LinkServingLimits
 from kakeya_fleet.node.links.features.encoder_fetch import (
     EncoderShelf,
     EncoderUnavailable,
@@ -30,13 +31,14 @@ from kakeya_fleet.node.links.features.feature_links import (
 from kakeya_fleet.node.links.protocol.chunks import chunks_of
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 from kakeya_fleet.node.links.protocol.tensor import from_floats, to_floats
-from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.links.transport.wire import message_to_wire
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.support import calls
+from tests.support.allowances import allowances_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,8 +52,8 @@ class Served:
     def __init__(self, weights) -> None:
         self.metrics = NodeMetrics()
         self.now = 0.0
-        settings = ServingSettings(most_links=4, idle_seconds=10.0)
-        self.table = LinkTable(lambda: self.now, settings)
+        settings = LinkServingLimits(at_once=4, idle_seconds=10.0)
+        self.table = LinkTable(lambda: self.now, allowances_of(links=settings))
         proposers = {"drafter": ConditionedProposer(weights, HIDDEN, "target" * 8)}
         self.features = FeatureLinks(proposers, self.table)
         self.servicer = TensorServicer(

@@ -9,7 +9,7 @@ from kakeya_fleet.fleet.membership.record import version_of
 from kakeya_fleet.node.config.machine import Machine, host_id_of, machine, memory_free_bytes
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import StateUnwritable
-from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
+from kakeya_fleet.node.membership.card_maker import RESERVED_INCARNATIONS, CardFacts, CardMaker
 from kakeya_fleet.node.membership.identity import verifies
 
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
@@ -62,16 +62,33 @@ def test_every_successor_is_newer(maker) -> None:
 
 def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch) -> None:
     assert maker.raise_to(5).card.incarnation == 5
-    assert state.raise_incarnation() == 6
+    assert state.raise_incarnation() == 5 + RESERVED_INCARNATIONS
 
-    def full(above=0) -> Never:
-        raise StateUnwritable("the disk is full", "free it")
+    def full(count: int, above: int = 0) -> Never:
+        raise StateUnwritable("the disk is full", f"free it for {count} above {above}")
 
-    monkeypatch.setattr(state, "raise_incarnation", full)
+    monkeypatch.setattr(state, "reserve_incarnations", full)
     before = maker.current
     with pytest.raises(StateUnwritable):
-        maker.raise_to(7)
+        maker.raise_to(5 + RESERVED_INCARNATIONS)
     assert maker.current is before
+
+
+def test_a_thousand_refutations_cost_one_write(maker, state, monkeypatch) -> None:
+    written: list[int] = []
+    reserve = state.reserve_incarnations
+
+    def counted(count: int, above: int = 0) -> range:
+        written.append(above)
+        return reserve(count, above)
+
+    monkeypatch.setattr(state, "reserve_incarnations", counted)
+    for incarnation in range(2, 2 + RESERVED_INCARNATIONS):
+        assert maker.raise_to(incarnation).card.incarnation == incarnation
+    assert written == [1]
+    assert maker.raise_to(3).card.incarnation == 2 + RESERVED_INCARNATIONS
+    assert written == [1, 1 + RESERVED_INCARNATIONS]
+    assert state.raise_incarnation() > maker.current.card.incarnation
 
 
 def test_the_farewell_names_the_present_incarnation(maker, identity) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import grpc
 import grpc.aio
@@ -10,6 +11,7 @@ import pytest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.membership.events import ProbeOutcome
 from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
+from kakeya_fleet.node.membership import exchange_client
 from kakeya_fleet.node.membership.exchange_client import ExchangeClient, Unanswered
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.rpc.listening import listen, make_server
@@ -124,7 +126,7 @@ async def test_unknown_values_in_an_answer_are_left_out(client, answering, value
     async def strange(request, context):
         return capability_pb2.ExchangeCapabilitiesResponse(
             sender_node_id="cd" * 32,
-            cards=[capability_pb2.SignedCard(card=b"\xff")] * 100,
+            cards=[capability_pb2.SignedCard(card=b"\xff")] * 64,
             rumours=[
                 capability_pb2.Rumour(node_id="ab" * 32, incarnation=1, liveness=99),
                 capability_pb2.Rumour(node_id="x", incarnation=1, liveness=2),
@@ -137,9 +139,48 @@ async def test_unknown_values_in_an_answer_are_left_out(client, answering, value
     assert answered.sender_id == "cd" * 32
     assert len(answered.cards) == 64
     assert len(answered.rumours) == 1
-    assert answered.digest == ()
+    assert answered.digest.lines == ()
     assert answered.round_trip_seconds > 0
     assert value_of("kakeya_rumours_skipped_total", rule="UNKNOWN_LIVENESS") == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            capability_pb2.ExchangeCapabilitiesResponse(
+                digest=[capability_pb2.DigestEntry(node_key=1, liveness=1)] * 95_000
+            ),
+            id="digest",
+        ),
+        pytest.param(
+            capability_pb2.ExchangeCapabilitiesResponse(
+                cards=[capability_pb2.SignedCard(card=b"\xff")] * 65
+            ),
+            id="cards",
+        ),
+        pytest.param(
+            capability_pb2.ExchangeCapabilitiesResponse(root_hash=bytes(1 << 20)), id="bytes"
+        ),
+    ],
+)
+async def test_an_answer_beyond_the_limits_is_not_read(
+    client: ExchangeClient,
+    answering: Callable[..., Awaitable[str]],
+    value_of: Callable[..., float],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: capability_pb2.ExchangeCapabilitiesResponse,
+) -> None:
+    async def excessive(request: bytes, context: object) -> bytes:
+        return answer.SerializeToString()
+
+    def never(_: object) -> None:
+        raise AssertionError("what is beyond the limits was read")
+
+    monkeypatch.setattr(exchange_client, "digest_from_wire", never)
+    monkeypatch.setattr(exchange_client, "received_from_wire", never)
+    assert await why_not(client, await answering(excessive)) == "UNEXPECTED_ERROR"
+    assert value_of("kakeya_gossip_exchanges_total", result="oversize") == 1
 
 
 async def test_ping_believes_only_the_node_that_it_asked_for(client, serve, peers) -> None:

@@ -6,7 +6,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from kakeya_fleet.engine.speculation.generation_report import DropReason, StopReason
-from kakeya_fleet.node.metrics import NodeMetrics, exposition
+from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.metrics.tallied_histogram import TalliedHistogram
 from kakeya_fleet.node.roles.verifier.observer import Outcome
 
@@ -87,7 +87,7 @@ def test_two_nodes_of_a_process_count_apart(metrics) -> None:
 )
 def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last) -> None:
     metrics.tokens_generated.inc(7)
-    body, content_type = exposition(metrics.registry, accept)
+    body, content_type = metrics.exposition(accept)
     assert content_type.startswith(kind)
     assert b"kakeya_tokens_generated_total 7.0" in body
     assert body.endswith(b"# EOF\n") == (last is not None)

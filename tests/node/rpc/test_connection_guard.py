@@ -5,39 +5,16 @@ import os
 import resource
 import signal
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 import grpc.aio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.rpc.connection_guard import Connection, ConnectionGuard, reserve_of, to_end
+from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
 from tests.node.conftest import AgentProcess
-
-peers = st.lists(st.sampled_from("abcd"), max_size=30)
-
-
-@pytest.mark.parametrize(("limit", "reserve"), [(100, 50), (256, 64), (1024, 128), (65536, 8192)])
-def test_an_eighth_is_kept_for_the_node(limit: int, reserve: int) -> None:
-    assert reserve_of(limit) == reserve
-
-
-@given(peers, st.integers(0, 40))
-def test_who_holds_the_most_loses_first(names: list[str], count: int) -> None:
-    held = [Connection(number, name, number) for number, name in enumerate(names)]
-    ended = to_end(held, count)
-    assert len(ended) == len(set(ended)) == min(count, len(held))
-    before, lost = Counter(names), Counter(each.peer for each in ended)
-    most = max((before[name] - lost[name] for name in before), default=0)
-    assert all(before[name] - lost[name] >= most - 1 for name in lost)
-    for name in before:
-        silences = sorted((each.silent_ms for each in held if each.peer == name), reverse=True)
-        assert [each.silent_ms for each in ended if each.peer == name] == silences[: lost[name]]
 
 
 async def test_only_connections_of_others_are_ended(

@@ -6,9 +6,10 @@ import os
 
 import pytest
 
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.errors import CloneYields
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.watch.background import BackgroundTasks, Pauses
+from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 NO_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -38,7 +39,7 @@ async def test_what_runs_as_long_as_the_node_begins_again(
 ) -> None:
     works = Works(NO_FILES, NO_FILES, ValueError("two\nlines."))
     async with asyncio.TaskGroup() as owner:
-        tasks = BackgroundTasks(owner, events, metrics, Pauses(0.001, 0.002))
+        tasks = BackgroundTasks(owner, events, metrics, Backoff(0.001, 0.002))
         kept = tasks.keep("samples", works)
         await works.is_under_way.wait()
         kept.cancel()
@@ -57,7 +58,7 @@ async def test_what_runs_as_long_as_the_node_begins_again(
 async def test_faults_in_a_row_are_one_event(metrics: NodeMetrics, events: EventLog) -> None:
     works = Works(*[NO_FILES] * 5)
     async with asyncio.TaskGroup() as owner:
-        tasks = BackgroundTasks(owner, events, metrics, Pauses(0.001, 60.0))
+        tasks = BackgroundTasks(owner, events, metrics, Backoff(0.001, 60.0))
         kept = tasks.keep("samples", works)
         await works.is_under_way.wait()
         kept.cancel()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from huggingface_hub.errors import StrictDataclassError
 
@@ -14,7 +12,8 @@ from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint impor
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.decoders import decoder_blueprint
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.encoders import encoder_blueprint
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.mask_token import mask_token_id
-from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.models.json_object import read_json_object
 
 SHIFTS = (0, 1)
 
@@ -45,7 +44,7 @@ def read_declaration(folder: Path) -> Declaration:
     `ModelUnusable` for a broken one or one without a mask token.
     """
     path = folder / "config.json"
-    entries = _entries(path)
+    entries = read_json_object(path)
     try:
         blueprint = decoder_blueprint(entries) or encoder_blueprint(entries)
     except (StrictDataclassError, ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -68,19 +67,6 @@ def read_declaration(folder: Path) -> Declaration:
         step_count=_integer(path, entries, "step_count", 0),
         frozen_chunk=_integer(path, entries, "frozen_chunk", 0),
     )
-
-
-def _entries(path: Path) -> Entries:
-    """The JSON object in `path`."""
-    try:
-        entries = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ModelNotFound(f"there is no {path}", path=str(path)) from error
-    except (OSError, ValueError) as error:
-        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
-    if not isinstance(entries, dict):
-        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
-    return cast(Entries, entries)
 
 
 def _integer(path: Path, entries: Entries, name: str, default: int) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import psutil
-
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.declaration import (
     Declaration,
@@ -26,6 +24,7 @@ from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.weights import 
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE
 from kakeya_fleet.engine.contracts.proposer_info import MASKED_DIFFUSION
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable, TrainedForAnother
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
@@ -68,7 +67,7 @@ def load_masked_diffusion(
     declaration = read_declaration(folder.path)
     blueprint = declaration.blueprint
     if available_bytes is None:
-        available_bytes = psutil.virtual_memory().available
+        available_bytes = system_memory.available_bytes()
     module = load_masked_model(
         folder.path, blueprint, dtype=number, available_bytes=available_bytes
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import Entries
 from kakeya_fleet.engine.errors import ModelUnusable
+from kakeya_fleet.engine.models.json_object import read_json_object
 
 NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 USUAL_NAMES = ("[MASK]", "<mask>", "<|mask|>", "<|MASK|>", "<|mdm_mask|>")
@@ -37,7 +37,7 @@ def _named(folder: Path) -> list[str]:
     names: list[str] = []
     for file in NAMING_FILES:
         if (folder / file).is_file():
-            token = _object(folder / file).get("mask_token")
+            token = read_json_object(folder / file).get("mask_token")
             content = token.get("content") if isinstance(token, dict) else token
             if isinstance(content, str):
                 names.append(content)
@@ -49,7 +49,7 @@ def _token_ids(folder: Path) -> dict[str, int]:
     path = folder / "tokenizer.json"
     if not path.is_file():
         return {}
-    whole = _object(path)
+    whole = read_json_object(path)
     found: dict[str, int] = {}
     match whole.get("model"):
         case {"vocab": dict(vocabulary)}:
@@ -60,14 +60,3 @@ def _token_ids(folder: Path) -> dict[str, int]:
             case {"content": str(content), "id": int(number)}:
                 found[content] = number
     return found
-
-
-def _object(path: Path) -> dict[str, object]:
-    """The JSON object in `path`. Raises `ModelUnusable`."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
-    if not isinstance(value, dict):
-        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
-    return value

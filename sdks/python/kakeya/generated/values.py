@@ -138,6 +138,19 @@ class Liveness(StrEnum):
     """Newer than this client, or not given."""
 
 
+class LimitUnit(StrEnum):
+    """In what a bound is counted."""
+
+    PLACES = "places"
+    """Calls, connections, sessions or other things at once."""
+    BYTES = "bytes"
+    """Bytes."""
+    SECONDS = "seconds"
+    """Seconds."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
 class EventSeverity(StrEnum):
     """How much an event matters."""
 
@@ -989,6 +1002,30 @@ class Node:
     """Owner's clock when the node was started, in seconds since 1970."""
     seed_faults: tuple[SeedFault, ...] = ()
     """Seed peers that do not answer as nodes of this fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUse:
+    """One bound of a node, and what is taken of it."""
+
+    name: str
+    """Name, such as "drafts.streams"; also the label `limit` of the node's metrics."""
+    unit: LimitUnit
+    """In what it is counted."""
+    limit: float
+    """The bound."""
+    used: float
+    """What callers hold now."""
+    refused_full_count: int
+    """Refused since the node's start because all of it was taken."""
+    refused_share_count: int
+    """Refused since then because the caller held more than others of what was scarce."""
+    why: str
+    """Why it is what it is, in sentences: its formula or its reason."""
+    setting: str
+    """Key of the configuration that changes it; empty where none does."""
+    is_counted: bool
+    """Whether callers hold it and are counted; nobody holds a deadline or a size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,11 @@ def liveness(number: int) -> values.Liveness:
     return enum_value(values.Liveness, capability_pb2.Liveness.DESCRIPTOR, number)
 
 
+def limit_unit(number: int) -> values.LimitUnit:
+    """The `LimitUnit` that a number of the contract stands for."""
+    return enum_value(values.LimitUnit, capability_pb2.LimitUnit.DESCRIPTOR, number)
+
+
 def event_severity(number: int) -> values.EventSeverity:
     """The `EventSeverity` that a number of the contract stands for."""
     return enum_value(values.EventSeverity, capability_pb2.EventSeverity.DESCRIPTOR, number)
@@ -493,6 +498,21 @@ def node(message: capability_pb2.GetNodeResponse) -> values.Node:
         http_address=message.http_address,
         started_at_unix=message.started_at_unix,
         seed_faults=tuple(seed_fault(each) for each in message.seed_faults),
+    )
+
+
+def limit_use(message: capability_pb2.LimitUse) -> values.LimitUse:
+    """The `LimitUse` that a message tells of."""
+    return values.LimitUse(
+        name=message.name,
+        unit=limit_unit(message.unit),
+        limit=message.limit,
+        used=message.used,
+        refused_full_count=message.refused_full_count,
+        refused_share_count=message.refused_share_count,
+        why=message.why,
+        setting=message.setting,
+        is_counted=message.is_counted,
     )
 
 

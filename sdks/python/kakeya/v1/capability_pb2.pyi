@@ -54,6 +54,34 @@ LIVENESS_LEFT: Liveness.ValueType  # 4
 """Left by its own, signed word."""
 Global___Liveness: _TypeAlias = Liveness  # noqa: Y015
 
+class _LimitUnit:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LimitUnitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LimitUnit.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LIMIT_UNIT_UNSPECIFIED: _LimitUnit.ValueType  # 0
+    """Not given."""
+    LIMIT_UNIT_PLACES: _LimitUnit.ValueType  # 1
+    """Calls, connections, sessions or other things at once."""
+    LIMIT_UNIT_BYTES: _LimitUnit.ValueType  # 2
+    """Bytes."""
+    LIMIT_UNIT_SECONDS: _LimitUnit.ValueType  # 3
+    """Seconds."""
+
+class LimitUnit(_LimitUnit, metaclass=_LimitUnitEnumTypeWrapper):
+    """In what a bound is counted."""
+
+LIMIT_UNIT_UNSPECIFIED: LimitUnit.ValueType  # 0
+"""Not given."""
+LIMIT_UNIT_PLACES: LimitUnit.ValueType  # 1
+"""Calls, connections, sessions or other things at once."""
+LIMIT_UNIT_BYTES: LimitUnit.ValueType  # 2
+"""Bytes."""
+LIMIT_UNIT_SECONDS: LimitUnit.ValueType  # 3
+"""Seconds."""
+Global___LimitUnit: _TypeAlias = LimitUnit  # noqa: Y015
+
 class _EventSeverity:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -492,10 +520,16 @@ class ExchangeCapabilitiesResponse(_message.Message):
     RUMOURS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    DIGEST_FIRST_KEY_FIELD_NUMBER: _builtins.int
+    DIGEST_LAST_KEY_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who answers."""
     root_hash: _builtins.bytes
     """SHA-256 over the responder's registers, the request's cards merged."""
+    digest_first_key: _builtins.int
+    """First key that the digest covers."""
+    digest_last_key: _builtins.int
+    """Last key that the digest covers; 0 for the highest of all."""
     @_builtins.property
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedCard]:
         """Hot or wanted cards."""
@@ -506,7 +540,10 @@ class ExchangeCapabilitiesResponse(_message.Message):
 
     @_builtins.property
     def digest(self) -> _containers.RepeatedCompositeFieldContainer[Global___DigestEntry]:
-        """All that the responder holds, when the roots differ."""
+        """What the responder holds of the nodes with keys from digest_first_key to
+        digest_last_key, when the roots differ; at most 1,024 lines, of the next keys
+        in the next answer.
+        """
 
     @_builtins.property
     def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedCard]:
@@ -521,10 +558,12 @@ class ExchangeCapabilitiesResponse(_message.Message):
         rumours: _abc.Iterable[Global___Rumour] | None = ...,
         digest: _abc.Iterable[Global___DigestEntry] | None = ...,
         skipped: _abc.Iterable[Global___SkippedCard] | None = ...,
+        digest_first_key: _builtins.int = ...,
+        digest_last_key: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "digest", b"digest", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "digest", b"digest", "digest_first_key", b"digest_first_key", "digest_last_key", b"digest_last_key", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1109,6 +1148,101 @@ class LeaveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaveResponse: _TypeAlias = LeaveResponse  # noqa: Y015
+
+@_typing.final
+class ListLimitsRequest(_message.Message):
+    """Asks for a node's bounds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLimitsRequest: _TypeAlias = ListLimitsRequest  # noqa: Y015
+
+@_typing.final
+class LimitUse(_message.Message):
+    """One bound of a node, and what is taken of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    REFUSED_FULL_COUNT_FIELD_NUMBER: _builtins.int
+    REFUSED_SHARE_COUNT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    SETTING_FIELD_NUMBER: _builtins.int
+    IS_COUNTED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name, such as "drafts.streams"; also the label `limit` of the node's metrics."""
+    unit: Global___LimitUnit.ValueType
+    """In what it is counted."""
+    limit: _builtins.float
+    """The bound."""
+    used: _builtins.float
+    """What callers hold now."""
+    refused_full_count: _builtins.int
+    """Refused since the node's start because all of it was taken."""
+    refused_share_count: _builtins.int
+    """Refused since then because the caller held more than others of what was scarce."""
+    why: _builtins.str
+    """Why it is what it is, in sentences: its formula or its reason."""
+    setting: _builtins.str
+    """Key of the configuration that changes it; empty where none does."""
+    is_counted: _builtins.bool
+    """Whether callers hold it and are counted; nobody holds a deadline or a size."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        unit: Global___LimitUnit.ValueType = ...,
+        limit: _builtins.float = ...,
+        used: _builtins.float = ...,
+        refused_full_count: _builtins.int = ...,
+        refused_share_count: _builtins.int = ...,
+        why: _builtins.str = ...,
+        setting: _builtins.str = ...,
+        is_counted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_counted", b"is_counted", "limit", b"limit", "name", b"name", "refused_full_count", b"refused_full_count", "refused_share_count", b"refused_share_count", "setting", b"setting", "unit", b"unit", "used", b"used", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LimitUse: _TypeAlias = LimitUse  # noqa: Y015
+
+@_typing.final
+class ListLimitsResponse(_message.Message):
+    """All bounds of the node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___LimitUse]:
+        """By what is bounded, always in the same order."""
+
+    def __init__(
+        self,
+        *,
+        limits: _abc.Iterable[Global___LimitUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLimitsResponse: _TypeAlias = ListLimitsResponse  # noqa: Y015
 
 @_typing.final
 class WatchNodeRequest(_message.Message):

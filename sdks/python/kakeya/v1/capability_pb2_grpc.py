@@ -50,6 +50,11 @@ class CapabilityServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.GetNodeRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_capability__pb2.GetNodeResponse.FromString,
                 _registered_method=True)
+        self.ListLimits = channel.unary_unary(
+                '/kakeya.v1.CapabilityService/ListLimits',
+                request_serializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsResponse.FromString,
+                _registered_method=True)
         self.WatchFleet = channel.unary_stream(
                 '/kakeya.v1.CapabilityService/WatchFleet',
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.WatchFleetRequest.SerializeToString,
@@ -93,6 +98,13 @@ class CapabilityServiceServicer(object):
 
     def GetNode(self, request, context):
         """This node as it is now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLimits(self, request, context):
+        """What others may have of this node at once, and what is taken of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,6 +154,11 @@ def add_CapabilityServiceServicer_to_server(servicer, server):
                     servicer.GetNode,
                     request_deserializer=kakeya_dot_v1_dot_capability__pb2.GetNodeRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_capability__pb2.GetNodeResponse.SerializeToString,
+            ),
+            'ListLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLimits,
+                    request_deserializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsResponse.SerializeToString,
             ),
             'WatchFleet': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchFleet,
@@ -241,6 +258,33 @@ class CapabilityService(object):
             '/kakeya.v1.CapabilityService/GetNode',
             kakeya_dot_v1_dot_capability__pb2.GetNodeRequest.SerializeToString,
             kakeya_dot_v1_dot_capability__pb2.GetNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.CapabilityService/ListLimits',
+            kakeya_dot_v1_dot_capability__pb2.ListLimitsRequest.SerializeToString,
+            kakeya_dot_v1_dot_capability__pb2.ListLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

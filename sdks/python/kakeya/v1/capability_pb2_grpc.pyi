@@ -47,6 +47,8 @@ class CapabilityServiceStub:
     """
     GetNode: _grpc.UnaryUnaryMultiCallable[_capability_pb2.GetNodeRequest, _capability_pb2.GetNodeResponse]
     """This node as it is now."""
+    ListLimits: _grpc.UnaryUnaryMultiCallable[_capability_pb2.ListLimitsRequest, _capability_pb2.ListLimitsResponse]
+    """What others may have of this node at once, and what is taken of it."""
     WatchFleet: _grpc.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]
     """A snapshot of the fleet, then every change, until the caller leaves.
     Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
@@ -82,6 +84,8 @@ class CapabilityServiceAsyncStub(CapabilityServiceStub):
     """
     GetNode: _aio.UnaryUnaryMultiCallable[_capability_pb2.GetNodeRequest, _capability_pb2.GetNodeResponse]  # type: ignore[assignment]
     """This node as it is now."""
+    ListLimits: _aio.UnaryUnaryMultiCallable[_capability_pb2.ListLimitsRequest, _capability_pb2.ListLimitsResponse]  # type: ignore[assignment]
+    """What others may have of this node at once, and what is taken of it."""
     WatchFleet: _aio.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]  # type: ignore[assignment]
     """A snapshot of the fleet, then every change, until the caller leaves.
     Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
@@ -132,6 +136,14 @@ class CapabilityServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_capability_pb2.GetNodeResponse, _abc.Awaitable[_capability_pb2.GetNodeResponse]]:
         """This node as it is now."""
+
+    @_abc_1.abstractmethod
+    def ListLimits(
+        self,
+        request: _capability_pb2.ListLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_capability_pb2.ListLimitsResponse, _abc.Awaitable[_capability_pb2.ListLimitsResponse]]:
+        """What others may have of this node at once, and what is taken of it."""
 
     @_abc_1.abstractmethod
     def WatchFleet(

@@ -453,6 +453,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The node answers as many HTTP requests at once as it may. Remedy: Come back after
     `Retry-After`, or ask another node.
     """
+    ERROR_REASON_TOO_MANY_CALLS: _ErrorReason.ValueType  # 125
+    """The node answers as many calls as it may, or keeps as many bytes for them. Or this caller has
+    more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
+    back a little later, or ask another node; `fleet limits` shows what is taken.
+    """
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 108
     """# Names of whole families
 
@@ -941,6 +946,11 @@ ERROR_REASON_LOADING: ErrorReason.ValueType  # 106
 ERROR_REASON_TOO_MANY_REQUESTS: ErrorReason.ValueType  # 107
 """The node answers as many HTTP requests at once as it may. Remedy: Come back after
 `Retry-After`, or ask another node.
+"""
+ERROR_REASON_TOO_MANY_CALLS: ErrorReason.ValueType  # 125
+"""The node answers as many calls as it may, or keeps as many bytes for them. Or this caller has
+more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
+back a little later, or ask another node; `fleet limits` shows what is taken.
 """
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 108
 """# Names of whole families

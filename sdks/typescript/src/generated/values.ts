@@ -113,6 +113,16 @@ export const LIVENESSES = ["alive", "suspect", "dead", "left"] as const;
 export type Liveness = (typeof LIVENESSES)[number] | "unknown";
 
 /**
+ * In what a bound is counted.
+ *
+ * - "places": Calls, connections, sessions or other things at once.
+ * - "bytes": Bytes.
+ * - "seconds": Seconds.
+ */
+export const LIMIT_UNITS = ["places", "bytes", "seconds"] as const;
+export type LimitUnit = (typeof LIMIT_UNITS)[number] | "unknown";
+
+/**
  * How much an event matters.
  *
  * - "info": All is well.
@@ -933,6 +943,28 @@ export interface Node {
   readonly startedAtUnix: number;
   /** Seed peers that do not answer as nodes of this fleet. */
   readonly seedFaults: readonly SeedFault[];
+}
+
+/** One bound of a node, and what is taken of it. */
+export interface LimitUse {
+  /** Name, such as "drafts.streams"; also the label `limit` of the node's metrics. */
+  readonly name: string;
+  /** In what it is counted. */
+  readonly unit: LimitUnit;
+  /** The bound. */
+  readonly limit: number;
+  /** What callers hold now. */
+  readonly used: number;
+  /** Refused since the node's start because all of it was taken. */
+  readonly refusedFullCount: number;
+  /** Refused since then because the caller held more than others of what was scarce. */
+  readonly refusedShareCount: number;
+  /** Why it is what it is, in sentences: its formula or its reason. */
+  readonly why: string;
+  /** Key of the configuration that changes it; empty where none does. */
+  readonly setting: string;
+  /** Whether callers hold it and are counted; nobody holds a deadline or a size. */
+  readonly isCounted: boolean;
 }
 
 /** What a node did in one second, and what it held at its end. Rates are means over that second. */

@@ -50,6 +50,11 @@ export function liveness(number: number): values.Liveness {
   return enumName(capabilityPb.LivenessSchema, number, values.LIVENESSES);
 }
 
+/** The `LimitUnit` that a number of the contract stands for. */
+export function limitUnit(number: number): values.LimitUnit {
+  return enumName(capabilityPb.LimitUnitSchema, number, values.LIMIT_UNITS);
+}
+
 /** The `EventSeverity` that a number of the contract stands for. */
 export function eventSeverity(number: number): values.EventSeverity {
   return enumName(capabilityPb.EventSeveritySchema, number, values.EVENT_SEVERITIES);
@@ -504,6 +509,21 @@ export function node(message = create(capabilityPb.GetNodeResponseSchema)): valu
     httpAddress: message.httpAddress,
     startedAtUnix: message.startedAtUnix,
     seedFaults: message.seedFaults.map(seedFault),
+  };
+}
+
+/** The `LimitUse` that a message tells of. */
+export function limitUse(message: capabilityPb.LimitUse): values.LimitUse {
+  return {
+    name: message.name,
+    unit: limitUnit(message.unit),
+    limit: message.limit,
+    used: message.used,
+    refusedFullCount: Number(message.refusedFullCount),
+    refusedShareCount: Number(message.refusedShareCount),
+    why: message.why,
+    setting: message.setting,
+    isCounted: message.isCounted,
   };
 }
 

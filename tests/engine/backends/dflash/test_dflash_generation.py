@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from kakeya_fleet.engine.backends import load_verifier
@@ -27,21 +30,21 @@ SPECS = {
 
 
 @pytest.fixture(scope="module")
-def target(random_checkpoint):
+def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
     return ModelFolder(random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False), "random")
 
 
 @pytest.fixture(scope="module")
-def verifier(target):
+def verifier(target: ModelFolder):
     return load_verifier(target, backend="torch")
 
 
 @pytest.fixture(scope="module")
-def proposer(target, random_drafter):
+def proposer(target: ModelFolder, random_drafter: Callable[..., Path]):
     return load_dflash(ModelFolder(random_drafter(target.path, block_size=6), "drafter"), target)
 
 
-def opened(verifier, spec, encoder):
+def opened(verifier, spec, encoder) -> Session:
     session = Session(verifier, verifier.allocate(spec))
     session.use_encoder(encoder)
     session.append(PROMPT)
@@ -60,7 +63,7 @@ class PartlyRight:
     def drafts_ahead(self):
         return self.inner.drafts_ahead
 
-    async def draft(self, history, assumed, block_size):
+    async def draft(self, history, assumed, block_size) -> Draft:
         assert not assumed
         draft = await self.inner.draft(history, assumed, block_size)
         self.said.append((len(history), draft.token_ids))
@@ -75,7 +78,7 @@ class PartlyRight:
 
 
 @pytest.fixture(params=sorted(SPECS))
-def spec(request):
+def spec(request: pytest.FixtureRequest):
     return SPECS[request.param]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,12 +32,12 @@ UNTIED = {"tie_word_embeddings": False}
 
 
 @pytest.fixture(scope="module")
-def target(random_checkpoint):
+def target(random_checkpoint: Callable[..., Path]):
     return random_checkpoint("Qwen3ForCausalLM", **UNTIED)
 
 
 @pytest.fixture
-def folder(target, random_drafter, tmp_path):
+def folder(target, random_drafter: Callable[..., Path], tmp_path: Path):
     """A whole drafter, to be spoiled."""
     return shutil.copytree(random_drafter(target), tmp_path / "drafter")
 
@@ -73,7 +75,7 @@ def tensors(folder):
 
 
 @pytest.fixture(params=["torch", "mlx"])
-def load(request):
+def load(request: pytest.FixtureRequest):
     """Loads the drafter for a target on one of the back ends: `load(folder, target)`."""
     if request.param == "mlx":
         pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -139,7 +141,7 @@ def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, targ
     ids=str,
 )
 def test_another_architecture_is_refused_by_name(
-    changes, named, folder, target, entries, load
+    changes: dict[str, object], named: str, folder, target, entries, load: str
 ) -> None:
     entries(**changes)
     with pytest.raises(ArchitectureUnsupported, match=named):
@@ -175,7 +177,9 @@ def test_another_architecture_is_refused_by_name(
     ],
     ids=str,
 )
-def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entries, load) -> None:
+def test_a_config_that_cannot_be_is_refused(
+    changes: dict[str, object], named: str, folder, target, entries, load: str
+) -> None:
     entries(**changes)
     with pytest.raises(ModelUnusable, match=named):
         load(folder, target)
@@ -183,7 +187,7 @@ def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entr
 
 @pytest.mark.parametrize("load", ["torch"], indirect=True)
 @pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
-def test_a_config_that_is_none(text, folder, target, load) -> None:
+def test_a_config_that_is_none(text: str, folder, target, load: str) -> None:
     (folder / "config.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"config\.json"):
         load(folder, target)
@@ -212,7 +216,9 @@ def put(name, tensor):
         (put("norm.weight", torch.ones(32, dtype=torch.int32)), ("not_floating_point", "norm")),
     ],
 )
-def test_each_tensor_is_accounted_for(edit, metadata, folder, target, tensors, load) -> None:
+def test_each_tensor_is_accounted_for(
+    edit, metadata: tuple[str, ...], folder, target, tensors, load
+) -> None:
     tensors(edit)
     with pytest.raises(WeightsMismatch) as caught:
         load(folder, target)
@@ -252,7 +258,7 @@ def test_too_little_memory_is_said_before_weights_are_read(folder, target, load)
     ids=str,
 )
 def test_a_target_of_another_shape_is_refused(
-    config, entry, folder, random_checkpoint, load
+    config: dict[str, int], entry: str, folder, random_checkpoint: Callable[..., Path], load
 ) -> None:
     with pytest.raises(TrainedForAnother, match=entry) as caught:
         load(folder, random_checkpoint("Qwen3ForCausalLM", **UNTIED, **config))
@@ -277,7 +283,11 @@ def drafted(proposer):
     ids=str,
 )
 def test_the_target_may_be_tied_sharded_or_of_several_modalities(
-    architecture, options, random_checkpoint, random_drafter, load
+    architecture: str,
+    options: dict[str, bool],
+    random_checkpoint: Callable[..., Path],
+    random_drafter: Callable[..., Path],
+    load,
 ) -> None:
     target = random_checkpoint(architecture, **options)
     taps = {"mask_token_id": 95, "target_layer_ids": [0, 1]}
@@ -301,7 +311,7 @@ def test_the_target_may_be_tied_sharded_or_of_several_modalities(
     np.testing.assert_allclose(made, hidden @ head.T, atol=1e-4, rtol=1e-4)
 
 
-def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path, load) -> None:
+def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path: Path, load) -> None:
     """Its other tensors are not read, and so may be missing."""
     bare = shutil.copytree(target, tmp_path / "bare")
     weights = load_file(bare / "model.safetensors")
@@ -331,7 +341,9 @@ def test_without_a_target_it_is_refused_with_the_mend(folder) -> None:
         load_proposer(str(folder))
 
 
-def test_a_drafter_trained_for_another_is_named_as_such(folder, target, random_checkpoint) -> None:
+def test_a_drafter_trained_for_another_is_named_as_such(
+    folder, target, random_checkpoint: Callable[..., Path]
+) -> None:
     other = random_checkpoint("Qwen3ForCausalLM", seed=9, **UNTIED)
     with pytest.raises(TrainedForAnother) as caught:
         load_proposer(f"{folder}@{other}")
@@ -351,7 +363,7 @@ def test_a_drafter_trained_for_another_is_named_as_such(folder, target, random_c
 @pytest.mark.parametrize(
     "text", ["[]", '{"target": 3}', '{"target": {"model_id": 7}}', '{"targ'], ids=str
 )
-def test_a_broken_manifest_is_refused(text, folder) -> None:
+def test_a_broken_manifest_is_refused(text: str, folder) -> None:
     (folder / "training.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"training\.json"):
         load_proposer(str(folder))

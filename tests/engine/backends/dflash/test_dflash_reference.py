@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,7 +89,7 @@ class Reference:
         self.hidden = None
         self.model.register_forward_hook(self._keep)
 
-    def _keep(self, _module, _inputs, output) -> None:
+    def _keep(self, _module: object, _inputs: object, output) -> None:
         self.hidden = output.last_hidden_state[0]
 
     def session(self):
@@ -116,14 +118,14 @@ class Reference:
 
 
 @pytest.fixture(scope="module")
-def target(random_checkpoint):
+def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
     return ModelFolder(
         random_checkpoint("Qwen3ForCausalLM", num_hidden_layers=3, tie_word_embeddings=False), "t"
     )
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def pair(request, target, random_drafter):
+def pair(request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Callable[..., Path]):
     """A loaded drafter and the reference."""
     kind, rope = request.param
     options = KINDS[kind] | ROPES[rope]
@@ -195,7 +197,9 @@ def test_a_whole_context_at_once_gives_the_same(pair) -> None:
 
 
 @pytest.mark.parametrize("is_causal", [True, None])
-def test_causal_layers_see_what_their_rule_says(is_causal, target, random_drafter) -> None:
+def test_causal_layers_see_what_their_rule_says(
+    is_causal: bool | None, target: ModelFolder, random_drafter: Callable[..., Path]
+) -> None:
     """The reference with the masks written out: |distance| and causality by hand."""
     window, length = 6, 30
     folder = random_drafter(
@@ -230,7 +234,9 @@ def test_causal_layers_see_what_their_rule_says(is_causal, target, random_drafte
     torch.testing.assert_close(hidden, reference.hidden, rtol=0, atol=1e-5)
 
 
-def test_products_in_bfloat16_stay_close(target, random_drafter) -> None:
+def test_products_in_bfloat16_stay_close(
+    target: ModelFolder, random_drafter: Callable[..., Path]
+) -> None:
     folder = ModelFolder(random_drafter(target.path), "drafter")
     exact, rounded = (load_dflash(folder, target, dtype=dtype) for dtype in ("float32", "bfloat16"))
     text = Text(exact, seed=5)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -25,13 +28,13 @@ VECTORS = RNG.standard_normal((400, WIDTH), dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
-def proposer(random_checkpoint, random_drafter):
+def proposer(random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]):
     target = random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False)
     folder = random_drafter(target, block_size=BLOCK)
     return load_dflash(ModelFolder(folder, "drafter"), ModelFolder(target, "target"))
 
 
-def whole(proposer, length, first=0):
+def whole(proposer, length, first: int = 0):
     """A state with a history of `length` tokens, and the vectors from `first` on."""
     state = proposer.open(TOKENS[:length])
     state.take_features(first, VECTORS[first : length - 1])
@@ -83,7 +86,7 @@ def test_the_first_token_of_a_history_needs_no_vectors(proposer) -> None:
 
 
 @pytest.mark.parametrize("known", [0, 1, 48])
-def test_vectors_that_end_too_early_are_named(known, proposer) -> None:
+def test_vectors_that_end_too_early_are_named(known: int, proposer) -> None:
     state = proposer.open(TOKENS[:50])
     state.take_features(0, VECTORS[:known])
     assert_features_fault(lambda: drafted(state))
@@ -159,7 +162,9 @@ STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 5))
 
 @settings(deadline=None, max_examples=15)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
-def test_only_tokens_and_vectors_count_not_how_they_came(proposer, length, prefix, steps) -> None:
+def test_only_tokens_and_vectors_count_not_how_they_came(
+    proposer, length: int, prefix: int, steps: list[tuple[bool, int, int]]
+) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
     state = proposer.open(TOKENS[: min(prefix, length)])
     end = 0
@@ -186,7 +191,9 @@ def test_sessions_know_nothing_of_each_other(proposer) -> None:
     assert drafted(state) == alone
 
 
-def test_memory_does_not_grow_with_the_history(random_checkpoint, random_drafter) -> None:
+def test_memory_does_not_grow_with_the_history(
+    random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]
+) -> None:
     target = random_checkpoint("Qwen3ForCausalLM")
     window = 16
     folder = random_drafter(target, layer_types=["sliding_attention"] * 2, sliding_window=window)
@@ -207,7 +214,9 @@ def test_memory_does_not_grow_with_the_history(random_checkpoint, random_drafter
     assert fresh.memory_bytes <= sizes[-1]
 
 
-def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch) -> None:
+def test_layers_that_see_everything_have_a_bound_too(
+    proposer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:300])
     for first in range(0, 299, 13):
@@ -218,7 +227,9 @@ def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch) -> N
     assert drafted(whole(proposer, 300)) == drafted(state)
 
 
-def test_vectors_that_run_ahead_for_ever_stay_bounded(proposer, monkeypatch) -> None:
+def test_vectors_that_run_ahead_for_ever_stay_bounded(
+    proposer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:1])
     for first in range(0, 390, 10):
@@ -234,7 +245,9 @@ def test_vectors_that_run_ahead_for_ever_stay_bounded(proposer, monkeypatch) -> 
     positions=st.integers(1, 40),
     steps=st.lists(st.tuples(st.sampled_from(["extend", "block", "restart"]), st.integers(0, 70))),
 )
-def test_the_context_cache_keeps_the_latest_in_order(positions, steps) -> None:
+def test_the_context_cache_keeps_the_latest_in_order(
+    positions: int, steps: list[tuple[str, int]]
+) -> None:
     """Against a list."""
     block = 4
     cache = ContextCache((2, 1, 1), positions, block)
@@ -272,7 +285,9 @@ def test_the_context_cache_keeps_the_latest_in_order(positions, steps) -> None:
     context=st.integers(0, 30),
     rows=st.integers(1, 12),
 )
-def test_visible_keys_are_a_rule_about_positions(causal, window, first, context, rows) -> None:
+def test_visible_keys_are_a_rule_about_positions(
+    causal: bool, window: int | None, first: int, context: int, rows: int
+) -> None:
     base = first + context
     visible = visible_keys(DraftLayerRule(causal, window), first, base, rows)
     assert first <= visible.first <= base

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,7 +95,7 @@ def shipped():
 
 
 @pytest.fixture(scope="module")
-def target(random_checkpoint):
+def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
     return ModelFolder(
         random_checkpoint("Qwen3ForCausalLM", num_hidden_layers=3, tie_word_embeddings=False), "t"
     )
@@ -148,7 +150,9 @@ def test_what_it_is_is_the_same_but_for_the_back_end(shipped) -> None:
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_drafters_of_other_shapes(shape, target, random_drafter) -> None:
+def test_drafters_of_other_shapes(
+    shape: str, target: ModelFolder, random_drafter: Callable[..., Path]
+) -> None:
     folder = random_drafter(target.path, num_hidden_layers=3, block_size=8, **SHAPES[shape])
     proposers = both(ModelFolder(folder, "drafter"), target)
     random = np.random.default_rng(3)
@@ -166,7 +170,9 @@ def test_drafters_of_other_shapes(shape, target, random_drafter) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(SCALED))
-def test_angles_are_those_of_the_library(kind, target, random_drafter) -> None:
+def test_angles_are_those_of_the_library(
+    kind: str, target: ModelFolder, random_drafter: Callable[..., Path]
+) -> None:
     config = read_config(random_drafter(target.path, **SCALED[kind]))
     make = ROPE_INIT_FUNCTIONS[config.rotary.rope_parameters["rope_type"]]
     frequencies, scaling = make(config.rotary, torch.device("cpu"))
@@ -180,7 +186,9 @@ def test_angles_are_those_of_the_library(kind, target, random_drafter) -> None:
             assert np.abs(mine - library.numpy()).max() < 1e-4, (first, count)
 
 
-def test_products_in_bfloat16_stay_close(target, random_drafter) -> None:
+def test_products_in_bfloat16_stay_close(
+    target: ModelFolder, random_drafter: Callable[..., Path]
+) -> None:
     folder = ModelFolder(random_drafter(target.path), "drafter")
     exact, rounded = (
         load_dflash(folder, target, backend="mlx", dtype=dtype) for dtype in ("float32", "bfloat16")
@@ -203,12 +211,12 @@ VECTORS = np.random.default_rng(12).standard_normal((400, 32), dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
-def small(target, random_drafter):
+def small(target: ModelFolder, random_drafter: Callable[..., Path]):
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     return load_dflash(folder, target, backend="mlx")
 
 
-def whole(proposer, length, first=0):
+def whole(proposer, length, first: int = 0):
     state = proposer.open(TOKENS[:length])
     state.take_features(first, VECTORS[first : length - 1])
     return state
@@ -220,7 +228,9 @@ def drafted(state):
 
 @settings(deadline=None, max_examples=8)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
-def test_only_tokens_and_vectors_count_not_how_they_came(small, length, prefix, steps) -> None:
+def test_only_tokens_and_vectors_count_not_how_they_came(
+    small, length: int, prefix: int, steps: list[tuple[bool, int, int]]
+) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
     state = small.open(TOKENS[: min(prefix, length)])
     end = 0
@@ -252,7 +262,9 @@ def test_sessions_know_nothing_of_each_other(small) -> None:
     assert drafted(state) == alone
 
 
-def test_any_thread_goes_on_where_another_left_off(target, random_drafter) -> None:
+def test_any_thread_goes_on_where_another_left_off(
+    target: ModelFolder, random_drafter: Callable[..., Path]
+) -> None:
     """Nothing waits to be computed in the stream of the thread that made it."""
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     expected = drafted(whole(load_dflash(folder, target, backend="mlx"), 90))
@@ -266,7 +278,7 @@ def test_any_thread_goes_on_where_another_left_off(target, random_drafter) -> No
     assert drafted(state) == expected
 
 
-def test_memory_does_not_grow_with_the_history(small, monkeypatch) -> None:
+def test_memory_does_not_grow_with_the_history(small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dflash_config, "CONTEXT_POSITIONS", 24)
     state = small.open(TOKENS[:1])
     sizes = []
@@ -286,7 +298,9 @@ def test_memory_does_not_grow_with_the_history(small, monkeypatch) -> None:
         st.tuples(st.sampled_from(["extend", "read", "restart"]), st.integers(0, 70)), max_size=12
     ),
 )
-def test_the_context_cache_keeps_the_latest_in_order(positions, steps) -> None:
+def test_the_context_cache_keeps_the_latest_in_order(
+    positions: int, steps: list[tuple[str, int]]
+) -> None:
     """Against a list."""
     cache = ContextCache((2, 1, 1), positions)
     model, end = [], 0
@@ -334,7 +348,9 @@ print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_quantized_target_lends_its_packed_ends(bits, target, random_drafter, tmp_path) -> None:
+def test_a_quantized_target_lends_its_packed_ends(
+    bits: int, target: ModelFolder, random_drafter: Callable[..., Path], tmp_path: Path
+) -> None:
     packed = ModelFolder(quantize(target.path, tmp_path / "packed", bits, 32), "packed")
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     small = load_dflash(folder, packed, backend="mlx")

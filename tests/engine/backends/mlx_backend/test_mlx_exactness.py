@@ -28,6 +28,7 @@ from kakeya_fleet.engine.kv.chunks import Run
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
+from tests.support.forwards import logits_of
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attention")
@@ -78,7 +79,7 @@ def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
     start, end = (0, 64) if spec is RING else (236, 276)
     cache = filled(verifier, spec, start)
     single = cache.fork(start)
-    rows = [verifier.forward(single, [token], want_logits=True) for token in HISTORY[start:end]]
+    rows = [logits_of(verifier, single, [token]) for token in HISTORY[start:end]]
     return cache, np.concatenate(rows)
 
 
@@ -99,7 +100,7 @@ def test_logits_are_the_same_however_the_history_is_cut(
         if not chunk:
             break
         rejected = [95 - token for token in chunk * 16][: min(wrong, 16 - len(chunk))]
-        got = verifier.forward(cache, chunk + rejected, want_logits=True)
+        got = logits_of(verifier, cache, chunk + rejected)
         end = done + len(chunk)
         cache.truncate(before.length + end)
         assert got[: len(chunk)].tobytes() == expected[done:end].tobytes(), done
@@ -118,7 +119,7 @@ def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
             seen.append(
                 np.concatenate(
                     [
-                        verifier.forward(cache, HISTORY[first : first + 7], want_logits=True)
+                        logits_of(verifier, cache, HISTORY[first : first + 7])
                         for first in range(0, 35, 7)
                     ]
                 )
@@ -126,7 +127,7 @@ def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
     finally:
         verifier.use_row_counts(counts)
     cache = verifier.allocate(FULL)
-    single = [verifier.forward(cache, [token], want_logits=True) for token in HISTORY[:35]]
+    single = [logits_of(verifier, cache, [token]) for token in HISTORY[:35]]
     for rows in seen:
         assert rows.tobytes() == np.concatenate(single).tobytes()
 
@@ -157,14 +158,14 @@ def test_a_fork_within_the_last_forward_is_as_if_it_had_ended_there(
         straight = start.fork(48)
         if kept:
             verifier.forward(straight, block[:kept], want_logits=False)
-        got = verifier.forward(fork, HISTORY[:5], want_logits=True)
-        assert np.array_equal(got, verifier.forward(straight, HISTORY[:5], want_logits=True)), kept
+        got = logits_of(verifier, fork, HISTORY[:5])
+        assert np.array_equal(got, logits_of(verifier, straight, HISTORY[:5])), kept
         # And what was forked goes on as before.
         assert cache.length == 64
         whole = start.fork(48)
         verifier.forward(whole, block, want_logits=False)
-        got = verifier.forward(cache, HISTORY[5:9], want_logits=True)
-        assert np.array_equal(got, verifier.forward(whole, HISTORY[5:9], want_logits=True)), kept
+        got = logits_of(verifier, cache, HISTORY[5:9])
+        assert np.array_equal(got, logits_of(verifier, whole, HISTORY[5:9])), kept
 
 
 def filled(verifier: Verifier, spec: CacheSpec, count: int) -> KvCache:
@@ -181,7 +182,7 @@ def test_sessions_in_one_call_get_what_they_get_alone(verifier: Verifier) -> Non
             tokens = HISTORY[start : start + count]
             feeds.append(Feed(filled(verifier, spec, start), tokens, want_logits=True))
             cache = filled(verifier, spec, start)
-            alone.append(verifier.forward(cache, tokens, want_logits=True))
+            alone.append(logits_of(verifier, cache, tokens))
     for output, expected in zip(verifier.forward_batch(feeds), alone, strict=True):
         assert output.logits is not None
         assert output.logits.tobytes() == expected.tobytes()
@@ -203,8 +204,8 @@ def steps_with_rollback(verifier: Verifier) -> np.ndarray:
     cache = filled(verifier, RING, 40)
     cache.truncate(cache.length - 3)
     fork = cache.fork(cache.length)
-    first = verifier.forward(fork, [1, 2, 3], want_logits=True)
-    return np.concatenate([first, verifier.forward(cache, [4], want_logits=True)])
+    first = logits_of(verifier, fork, [1, 2, 3])
+    return np.concatenate([first, logits_of(verifier, cache, [4])])
 
 
 def in_thread(call: Callable[[], object]):
@@ -299,10 +300,7 @@ def test_a_history_that_begins_another_chunk_of_segments_is_exact(long: Path, dt
         fork = cache.fork(cache.length)
         rows.append(
             np.concatenate(
-                [
-                    verifier.forward(fork, tokens, want_logits=True)
-                    for tokens in blocks(HISTORY[:20], block)
-                ]
+                [logits_of(verifier, fork, tokens) for tokens in blocks(HISTORY[:20], block)]
             )
         )
     assert rows[0].tobytes() == rows[1].tobytes() == rows[2].tobytes()

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 
@@ -41,7 +42,7 @@ def test_code_in_the_folder_is_not_run(checkpoint: Path) -> None:
     (checkpoint / "modeling_own.py").write_text("raise SystemExit('was run')")
     change_config(checkpoint, model_file="modeling_own.py")
     verifier = load(checkpoint)
-    logits = verifier.forward(verifier.allocate(WIDE), [5, 4, 3], want_logits=True)
+    logits = logits_of(verifier, verifier.allocate(WIDE), [5, 4, 3])
     assert np.isfinite(logits).all()
 
 

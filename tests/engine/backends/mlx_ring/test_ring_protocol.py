@@ -46,7 +46,7 @@ def test_frames_survive_any_cuts(said, data) -> None:
 @pytest.mark.parametrize(
     "junk", [bytes(8), b"GET / HT", bytes([FrameKind.FAILED, 0, 0, 0, 255, 255, 255, 255])]
 )
-def test_what_is_no_frame_is_refused(junk) -> None:
+def test_what_is_no_frame_is_refused(junk: bytes) -> None:
     with pytest.raises(ValueError, match=r"FrameKind|bytes of text"):
         FrameReader().feed(junk)
 
@@ -54,7 +54,7 @@ def test_what_is_no_frame_is_refused(junk) -> None:
 @settings(deadline=None)
 @given(st.integers(1, 50), st.integers(1, 5), st.integers(0, 400))
 def test_pieces_are_all_of_it_and_their_slots_never_overlap(
-    piece_bytes, slot_count, byte_count
+    piece_bytes: int, slot_count: int, byte_count: int
 ) -> None:
     pieces = Pieces(piece_bytes, slot_count)
     lengths = pieces.lengths(byte_count)
@@ -74,7 +74,7 @@ def test_pieces_are_all_of_it_and_their_slots_never_overlap(
 
 
 @pytest.mark.parametrize(("piece_bytes", "slot_count"), [(0, 1), (1, 0), (-1, -1), (1 << 29, 2)])
-def test_a_division_that_another_end_must_not_ask_for(piece_bytes, slot_count) -> None:
+def test_a_division_that_another_end_must_not_ask_for(piece_bytes: int, slot_count: int) -> None:
     with pytest.raises(ValueError, match="slots of"):
         Pieces(piece_bytes, slot_count)
 

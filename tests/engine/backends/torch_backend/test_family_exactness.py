@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, RecurrentLayer, SharedLayer
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "Llama": ("LlamaForCausalLM", {}),
@@ -89,8 +90,7 @@ def run(
     done = 0
     while done < len(tokens):
         chunk = tokens[done : done + sizes[len(rows) % len(sizes)]]
-        logits = verifier.forward(cache, chunk, want_logits=True)
-        assert logits is not None
+        logits = logits_of(verifier, cache, chunk)
         rows.append(logits)
         done += len(chunk)
     return np.concatenate(rows)
@@ -105,10 +105,9 @@ def test_blocks_with_rejected_tokens_are_single_steps(
         start = cache.length
         right = HISTORY[start : start + rng.randint(1, 16)]
         wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
-        got = verifier.forward(cache, right + wrong, want_logits=True)
+        got = logits_of(verifier, cache, right + wrong)
         kept = start + len(right)
         cache.truncate(kept)
-        assert got is not None
         expected = single_steps[start:kept]
         assert got[: len(right)].tobytes() == expected.tobytes(), start
 
@@ -136,8 +135,7 @@ def test_a_fork_is_rolled_back_into_its_block(
         fork.truncate(start + (kept + 16) // 2)
         fork.truncate(start + kept)
         end = start + kept + 5
-        got = verifier.forward(fork, HISTORY[start + kept : end], want_logits=True)
-        assert got is not None
+        got = logits_of(verifier, fork, HISTORY[start + kept : end])
         assert got.tobytes() == single_steps[start + kept : end].tobytes(), kept
         if kept == 16:
             # Far enough to write over all that it shares with its source.
@@ -168,8 +166,7 @@ def test_sessions_that_share_a_forward_are_as_alone(
     # And they go on as alone: none wrote into another's keys or state.
     for start, count, cache in zip(starts, counts, caches, strict=True):
         end = start + count
-        got = verifier.forward(cache, HISTORY[end : end + 3], want_logits=True)
-        assert got is not None
+        got = logits_of(verifier, cache, HISTORY[end : end + 3])
         assert got.tobytes() == single_steps[end : end + 3].tobytes(), start
 
 

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 SLIDING_WINDOW = 24
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
@@ -103,7 +104,7 @@ def engine_logits(verifier: Verifier, spec: CacheSpec) -> np.ndarray:
     cache = verifier.allocate(spec)
     return np.concatenate(
         [
-            verifier.forward(cache, HISTORY[first : first + 16], want_logits=True)
+            logits_of(verifier, cache, HISTORY[first : first + 16])
             for first in range(0, len(HISTORY), 16)
         ]
     )
@@ -156,8 +157,7 @@ def test_greedy_decoding_is_that_of_transformers(
     history = [*prompt, *tokens[:-1]]
     chosen: list[int] = []
     for first in range(0, len(history), 16):
-        logits = verifier.forward(cache, history[first : first + 16], want_logits=True)
-        assert logits is not None
+        logits = logits_of(verifier, cache, history[first : first + 16])
         chosen += logits.argmax(axis=1).tolist()
     assert chosen[len(prompt) - 1 :] == tokens
     # It has not fallen into a short loop, which many a mistake would reach too.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,7 +38,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
-def folder(request, tmp_path_factory):
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     architecture, shift = MODELS[request.param]
     path = tmp_path_factory.mktemp("masked")
     return save_masked_checkpoint(path, architecture, prediction_shift=shift, seed=3)
@@ -161,7 +163,7 @@ def frozen_view(chunk, window, length, block_size):
 
 
 @pytest.mark.parametrize("architecture", ["Qwen3ForCausalLM", "DreamModel", "LlamaForCausalLM"])
-def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path, architecture) -> None:
+def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path: Path, architecture: str) -> None:
     """The reference computes everything anew, in one pass under that mask."""
     chunk, window = 8, 28
     folder = ModelFolder(save_masked_checkpoint(tmp_path, architecture, seed=3), "m")
@@ -185,7 +187,7 @@ def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path, architecture) -> None:
             assert draft.token_ids != whole.open(text).propose([], BLOCK, 3).token_ids
 
 
-def test_an_encoder_keeps_no_keys(tmp_path) -> None:
+def test_an_encoder_keeps_no_keys(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM", frozen_chunk=8)
     with pytest.raises(BadParameters, match="encoder"):
         load_masked_diffusion(ModelFolder(folder, "m"))
@@ -201,7 +203,7 @@ EITHER = {
 
 
 @pytest.fixture(scope="module", params=sorted(EITHER))
-def either(request, tmp_path_factory):
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """With everything computed in every pass, and, of decoders, with a frozen prefix."""
     architecture, shift, chunk = EITHER[request.param]
     path = save_masked_checkpoint(
@@ -215,7 +217,9 @@ TOKENS = st.lists(st.integers(0, 95), max_size=40)
 
 @settings(deadline=None, max_examples=8)
 @given(pieces=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=st.integers(1, 12))
-def test_only_the_history_counts_not_how_it_arrived(either, pieces, assumed, size) -> None:
+def test_only_the_history_counts_not_how_it_arrived(
+    either, pieces: list[list[int]], assumed: list[int], size: int
+) -> None:
     whole = [token for piece in pieces for token in piece]
     state = either.open([])
     for piece in pieces:
@@ -262,11 +266,11 @@ SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, seed=7)
 
 
 @pytest.fixture(scope="module")
-def verifier(random_checkpoint):
+def verifier(random_checkpoint: Callable[..., Path]):
     return load_verifier(ModelFolder(random_checkpoint(), "random"), backend="torch")
 
 
-def opened(verifier):
+def opened(verifier) -> Session:
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
     return session

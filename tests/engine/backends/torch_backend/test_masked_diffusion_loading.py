@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def close(one, other) -> None:
 
 
 @pytest.mark.parametrize("architecture", sorted(ENCODERS))
-def test_encoders_predict_what_the_library_predicts(tmp_path, architecture) -> None:
+def test_encoders_predict_what_the_library_predicts(tmp_path: Path, architecture) -> None:
     folder = save_masked_checkpoint(tmp_path, architecture)
     model = getattr(transformers, architecture).from_pretrained(folder).eval()
     with torch.inference_mode():
@@ -69,7 +70,7 @@ def test_encoders_predict_what_the_library_predicts(tmp_path, architecture) -> N
 
 
 @pytest.mark.parametrize("architecture", sorted(DECODERS))
-def test_decoders_predict_with_attention_to_all_positions(tmp_path, architecture) -> None:
+def test_decoders_predict_with_attention_to_all_positions(tmp_path: Path, architecture) -> None:
     """The reference is the library's causal class under a mask that hides nothing."""
     folder = save_masked_checkpoint(tmp_path / "model", architecture)
     (folder / "modeling_dream.py").write_text("raise SystemExit", encoding="utf-8")
@@ -121,7 +122,7 @@ def llada_logits(weights, ids):
     return norm(x, "model.transformer.ln_f.weight") @ weights["model.transformer.ff_out.weight"].T
 
 
-def test_llada_is_llama_under_its_own_names(tmp_path) -> None:
+def test_llada_is_llama_under_its_own_names(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "LLaDAModelLM")
     proposer = load(folder)
     assert proposer.info.architecture == "LLaDAModelLM"
@@ -134,13 +135,15 @@ def test_llada_is_llama_under_its_own_names(tmp_path) -> None:
     ("entry", "value"),
     [("block_type", "sequential"), ("alibi", True), ("include_bias", True), ("clip_qkv", 8.0)],
 )
-def test_llada_that_is_not_llama_is_refused_by_the_entry(tmp_path, entry, value) -> None:
+def test_llada_that_is_not_llama_is_refused_by_the_entry(
+    tmp_path: Path, entry: str, value: str | bool | float
+) -> None:
     folder = save_masked_checkpoint(tmp_path, "LLaDAModelLM", **{entry: value})
     with pytest.raises(ArchitectureUnsupported, match=entry):
         load(folder)
 
 
-def test_heads_of_other_tasks_and_the_oldest_names_are_no_mismatch(tmp_path) -> None:
+def test_heads_of_other_tasks_and_the_oldest_names_are_no_mismatch(tmp_path: Path) -> None:
     """As the first BERT checkpoints are stored."""
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     before = predicted(folder, range(16))
@@ -181,7 +184,7 @@ def test_heads_of_other_tasks_and_the_oldest_names_are_no_mismatch(tmp_path) -> 
     ],
 )
 def test_weights_that_are_not_the_config_s_are_refused(
-    tmp_path, architecture, changed, problem
+    tmp_path: Path, architecture: str, changed: dict[str, object], problem: str
 ) -> None:
     folder = save_masked_checkpoint(tmp_path, architecture)
     rewrite_weights(folder, changed)
@@ -189,7 +192,7 @@ def test_weights_that_are_not_the_config_s_are_refused(
         load(folder)
 
 
-def test_a_stored_copy_of_a_tied_tensor_is_welcome(tmp_path) -> None:
+def test_a_stored_copy_of_a_tied_tensor_is_welcome(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     before = predicted(folder, [2])
     same = load_file(folder / "model.safetensors")[BERT_EMBEDDING].clone()
@@ -197,7 +200,7 @@ def test_a_stored_copy_of_a_tied_tensor_is_welcome(tmp_path) -> None:
     assert torch.equal(predicted(folder, [2]), before)
 
 
-def test_weights_that_break_off_are_refused(tmp_path) -> None:
+def test_weights_that_break_off_are_refused(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -205,7 +208,7 @@ def test_weights_that_break_off_are_refused(tmp_path) -> None:
         load(folder)
 
 
-def test_memory_is_asked_for_before_weights_are_read(tmp_path) -> None:
+def test_memory_is_asked_for_before_weights_are_read(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     with pytest.raises(OutOfMemory, match="10,000 are available"):
         load(folder, available_bytes=10_000)
@@ -225,7 +228,7 @@ def test_memory_is_asked_for_before_weights_are_read(tmp_path) -> None:
     ],
 )
 def test_what_is_no_bidirectional_masked_model_is_refused_by_name(
-    tmp_path, entries, reason
+    tmp_path: Path, entries: dict[str, object], reason: str
 ) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM", **entries)
     with pytest.raises(ArchitectureUnsupported, match=reason):
@@ -244,7 +247,9 @@ def test_what_is_no_bidirectional_masked_model_is_refused_by_name(
         ({"hidden_act": "none such"}, "none such"),
     ],
 )
-def test_a_broken_config_says_what_is_broken(tmp_path, entries, reason) -> None:
+def test_a_broken_config_says_what_is_broken(
+    tmp_path: Path, entries: dict[str, object], reason: str
+) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM")
     path = folder / "config.json"
     write_config(folder, json.loads(path.read_text(encoding="utf-8")) | entries)
@@ -252,12 +257,14 @@ def test_a_broken_config_says_what_is_broken(tmp_path, entries, reason) -> None:
         load(folder)
 
 
-def test_without_a_config_there_is_no_model(tmp_path) -> None:
+def test_without_a_config_there_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="there is no"):
         load(tmp_path)
 
 
-def test_the_mask_is_the_config_s_or_the_tokenizer_s_or_the_model_is_refused(tmp_path) -> None:
+def test_the_mask_is_the_config_s_or_the_tokenizer_s_or_the_model_is_refused(
+    tmp_path: Path,
+) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM", mask_token_id=None)
     with pytest.raises(ModelUnusable, match="set mask_token_id"):
         load(folder)
@@ -272,12 +279,12 @@ def test_the_mask_is_the_config_s_or_the_tokenizer_s_or_the_model_is_refused(tmp
         assert load(folder).info.mask_token_id == 17
 
 
-def test_positions_that_a_family_keeps_for_padding_do_not_count(tmp_path) -> None:
+def test_positions_that_a_family_keeps_for_padding_do_not_count(tmp_path: Path) -> None:
     """RoBERTa's first position has the number of the padding token and one: 2."""
     assert load(save_masked_checkpoint(tmp_path, "RobertaForMaskedLM")).info.context_length == 78
 
 
-def test_a_model_that_is_causal_after_all_is_found_out(tmp_path) -> None:
+def test_a_model_that_is_causal_after_all_is_found_out(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM")
     declaration = read_declaration(folder)
     config = transformers.Qwen3Config.from_pretrained(folder)
@@ -287,14 +294,14 @@ def test_a_model_that_is_causal_after_all_is_found_out(tmp_path) -> None:
         check_soundness("it", MaskedModel(causal, declaration), 64)
 
 
-def test_positions_that_the_model_does_not_have_are_found_out(tmp_path) -> None:
+def test_positions_that_the_model_does_not_have_are_found_out(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     model = load(folder)._model
     with pytest.raises(ArchitectureUnsupported, match="81 positions"):
         check_soundness("it", model, 81)
 
 
-def test_it_says_what_it_is(tmp_path) -> None:
+def test_it_says_what_it_is(tmp_path: Path) -> None:
     folder = save_masked_checkpoint(tmp_path, "DreamModel", step_count=3)
     info = load(folder, dtype="bfloat16", window=40).info
     assert (info.model_id, info.kind, info.architecture) == (
@@ -314,6 +321,8 @@ def test_it_says_what_it_is(tmp_path) -> None:
     "options",
     [{"window": 1}, {"step_count": 0}, {"confidence_threshold": 0.0}, {"dtype": "float64"}],
 )
-def test_parameters_outside_their_range_are_refused(tmp_path, options) -> None:
+def test_parameters_outside_their_range_are_refused(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
     with pytest.raises(BadParameters):
         load(tmp_path, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -42,13 +43,13 @@ QUICK = Settings(
 
 
 @pytest.fixture
-def one_period(monkeypatch) -> None:
+def one_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes of the period that the trained models know: to learn four takes minutes."""
     monkeypatch.setattr(shift_probe, "PERIODS", (PERIOD,) * len(PERIODS))
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory: pytest.TempPathFactory):
     """A folder with a model that learned to copy at shift 1, which Qwen 3's layers do not imply."""
     settings = dataclasses.replace(QUICK, shift=1)
     model, losses = train(settings)
@@ -67,7 +68,7 @@ def redeclare(folder, copy, **entries):
     return copy
 
 
-def test_the_declared_shift_is_borne_out_whatever_the_seed(trained, one_period) -> None:
+def test_the_declared_shift_is_borne_out_whatever_the_seed(trained, one_period: None) -> None:
     proposer = load_masked_diffusion(ModelFolder(trained, "copies"))
     assert (proposer.info.prediction_shift, proposer.info.shift_checked) == (1, True)
     for seed in range(3):
@@ -79,7 +80,7 @@ def test_the_declared_shift_is_borne_out_whatever_the_seed(trained, one_period) 
 
 @pytest.mark.parametrize("declared", [0, None], ids=["declared", "implied by the family"])
 def test_the_other_shift_is_refused_with_both_and_the_mend(
-    trained, one_period, tmp_path, declared
+    trained, one_period: None, tmp_path: Path, declared: int | None
 ) -> None:
     copy = redeclare(trained, tmp_path, prediction_shift=declared)
     with pytest.raises(TrainedForAnother, match='set "prediction_shift": 1') as caught:
@@ -97,7 +98,9 @@ def test_the_other_shift_is_refused_with_both_and_the_mend(
         ("Qwen3ForCausalLM", 1.0, 0),
     ],
 )
-def test_without_training_any_shift_loads_unchecked(tmp_path, architecture, width, shift) -> None:
+def test_without_training_any_shift_loads_unchecked(
+    tmp_path: Path, architecture: str, width: float, shift: int
+) -> None:
     folder = save_masked_checkpoint(
         tmp_path,
         architecture,
@@ -115,7 +118,7 @@ class Table:
     mask_token_id = 0
     prediction_shift = 0
 
-    def __init__(self, knows, *, sees_itself=False) -> None:
+    def __init__(self, knows, *, sees_itself: bool = False) -> None:
         self.knows = knows
         self.sees_itself = sees_itself
 
@@ -194,7 +197,7 @@ def test_where_no_probe_fits_none_is_made() -> None:
     assert probe_shift(model, 50, 100, excluded=range(3, 50)) == UNPROBED
 
 
-def test_training_goes_on_where_it_stopped(tmp_path) -> None:
+def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Killed after a checkpoint, a run ends with the weights of one that was not."""
     settings = dataclasses.replace(QUICK, steps=4, hidden=12, rows=4)
     whole, _ = train(settings, tmp_path / "whole")

@@ -26,6 +26,7 @@ from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 YARN = {
     "rope_type": "yarn",
@@ -248,7 +249,7 @@ def test_halved_weights_are_the_same_weights(
         verifier = load_verifier(ModelFolder(path, "random"))
         cache = verifier.allocate(CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13))
         parts = [
-            verifier.forward(cache, HISTORY[first : first + 8], want_logits=True)
+            logits_of(verifier, cache, HISTORY[first : first + 8])
             for first in range(0, len(HISTORY), 8)
         ]
         return np.concatenate([part for part in parts if part is not None])

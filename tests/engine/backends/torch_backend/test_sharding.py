@@ -84,7 +84,9 @@ def history_logits(verifier, spec, block):
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_parts_give_the_logits_and_features_of_the_whole(random_checkpoint, name) -> None:
+def test_parts_give_the_logits_and_features_of_the_whole(
+    random_checkpoint: Callable[..., Path], name: str
+) -> None:
     folder = random_checkpoint(name, initializer_range=SCALE, **FAMILIES[name])
     ranks = Threads(2)
     parts = ranks.load(folder)
@@ -101,7 +103,9 @@ def test_parts_give_the_logits_and_features_of_the_whole(random_checkpoint, name
         assert found[0][0].tobytes() == found[1][0].tobytes(), kind
 
 
-def test_more_ranks_and_other_cuts_change_no_decision(random_checkpoint) -> None:
+def test_more_ranks_and_other_cuts_change_no_decision(
+    random_checkpoint: Callable[..., Path],
+) -> None:
     folder = random_checkpoint("LlamaForCausalLM", num_key_value_heads=4, initializer_range=SCALE)
     ranks = Threads(4)
     parts = ranks.load(folder)
@@ -113,7 +117,9 @@ def test_more_ranks_and_other_cuts_change_no_decision(random_checkpoint) -> None
     assert sixteen[0][0].tobytes() == seven[2][0].tobytes()
 
 
-def test_a_rank_reads_and_keeps_its_own_part_alone(random_checkpoint, monkeypatch) -> None:
+def test_a_rank_reads_and_keeps_its_own_part_alone(
+    random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = random_checkpoint("Qwen3ForCausalLM")
     read: dict[int, int] = {}
     real = stored_tensors._read
@@ -155,7 +161,7 @@ def test_a_rank_reads_and_keeps_its_own_part_alone(random_checkpoint, monkeypatc
     ],
 )
 def test_what_cannot_be_split_is_refused_by_name(
-    random_checkpoint, name, config, size, words
+    random_checkpoint: Callable[..., Path], name: str, config: dict[str, int], size: int, words: str
 ) -> None:
     folder = ModelFolder(random_checkpoint(name, **config), "random")
     with pytest.raises(ArchitectureUnsupported, match=words) as refused:
@@ -163,7 +169,9 @@ def test_what_cannot_be_split_is_refused_by_name(
     assert refused.value.metadata["ranks"] == str(size)
 
 
-def test_a_plan_that_leaves_something_out_is_refused(random_checkpoint, monkeypatch) -> None:
+def test_a_plan_that_leaves_something_out_is_refused(
+    random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = dict(Qwen3Config.base_model_tp_plan)
     del plan["layers.*.self_attn.q_norm"]
     monkeypatch.setattr(Qwen3Config, "base_model_tp_plan", plan)

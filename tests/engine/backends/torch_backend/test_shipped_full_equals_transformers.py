@@ -14,6 +14,7 @@ import transformers
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.models.model_folder import SHIPPED, resolve
+from tests.support.forwards import logits_of
 
 PROMPTS = 20
 TOKENS = 200
@@ -64,7 +65,6 @@ def test_full_equals_transformers_greedy_decoding() -> None:
         chosen: list[int] = []
         widest = min(cache.widest, verifier.row_counts[-1])
         for start in range(0, len(history), widest):
-            logits = verifier.forward(cache, history[start : start + widest], want_logits=True)
-            assert logits is not None
+            logits = logits_of(verifier, cache, history[start : start + widest])
             chosen += logits.argmax(axis=1).tolist()
         assert chosen[len(ids) - 1 :] == expected, tokenizer.decode(ids)

@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.kv.chunks import Run, chunks, cut
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20)]
 
@@ -42,7 +43,7 @@ def test_a_history_that_begins_another_chunk_is_exact(
     for block in (1, 5, min(20, verifier.row_counts[-1])):
         fork = cache.fork(cache.length)
         parts = [HISTORY[first : first + block] for first in range(0, len(HISTORY), block)]
-        rows.append(np.concatenate([verifier.forward(fork, p, want_logits=True) for p in parts]))
+        rows.append(np.concatenate([logits_of(verifier, fork, p) for p in parts]))
         fork.release()
     assert rows[0].tobytes() == rows[1].tobytes() == rows[2].tobytes()
 

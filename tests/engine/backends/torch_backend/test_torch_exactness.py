@@ -25,6 +25,7 @@ from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import logits_of
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
@@ -89,7 +90,7 @@ def assert_cut_is_straight(
         right = history[start : start + rng.randint(1, 16)]
         wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
         wrong = wrong[: cut.spec.capacity - start - len(right)] if cut.spec.capacity else wrong
-        got = verifier.forward(cut, right + wrong, want_logits=True)
+        got = logits_of(verifier, cut, right + wrong)
         kept = start + len(right)
         cut.truncate(kept)
         rows = expected[start - first : kept - first]
@@ -99,7 +100,7 @@ def assert_cut_is_straight(
 
 def steps(verifier: TorchVerifier, cache: SlabCache, tokens: list[int]) -> np.ndarray:
     """The logits of `tokens`, taken one at a time."""
-    return np.concatenate([verifier.forward(cache, [token], want_logits=True) for token in tokens])
+    return np.concatenate([logits_of(verifier, cache, [token]) for token in tokens])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -158,7 +159,7 @@ def test_threads_whose_shares_end_within_a_row_change_no_bits(
     path = random_checkpoint(intermediate_size=2060, num_hidden_layers=1)
     verifier = load_verifier(ModelFolder(path, "wide"), dtype=dtype)
     threads(3)
-    block = verifier.forward(verifier.allocate(RING), HISTORY[:16], want_logits=True)
+    block = logits_of(verifier, verifier.allocate(RING), HISTORY[:16])
     assert block.tobytes() == steps(verifier, verifier.allocate(RING), HISTORY[:16]).tobytes()
 
 

@@ -55,6 +55,21 @@ def test_status_as_json_has_every_fact_of_the_cards(ask: Ask, agents: Agents) ->
     assert card["models"][0]["role"] == "verifier"
 
 
+def test_limits_show_what_is_taken_of_each_bound_and_why(ask: Ask) -> None:
+    done = ask("limits")
+    title, head, *rows = done.out.splitlines()
+    assert title == "what others may have of mini-1"
+    assert head.split() == ["limit", "used", "of", "refused", "why"]
+    # The question itself is a call of the control plane.
+    assert any(re.match(r"calls\.control +1 +320 +0 +Gossip, probes", row) for row in rows)
+    assert any(re.match(r"http\.body_bytes +- +8\.00 MiB +- +Longest", row) for row in rows)
+    told = ask("limits", "--json").json
+    limits = {each["name"]: each for each in told["limits"]}
+    assert told["node"] == "mini-1"
+    assert limits["drafts.streams"]["unit"] == "places"
+    assert limits["calls.control"]["used"] == 1
+
+
 def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask: Ask, agents: Agents) -> None:
     done = ask("plan", "--verifier", "toy")
     assert done.code == 0

@@ -17,12 +17,13 @@ from google.rpc import error_details_pb2, status_pb2
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 from tests.support import evicted_stores
+from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY = 1, 2, 3, 4, 5, 6, 7
@@ -88,16 +89,17 @@ def shape() -> EvictedShape:
 
 
 @pytest.fixture
-def settings() -> ArchiveSettings:
-    return ArchiveSettings()
+def settings() -> ArchiveLimits:
+    return ArchiveLimits()
 
 
 @pytest.fixture
-def archives(shape: EvictedShape, settings: ArchiveSettings) -> Archives:
+def archives(shape: EvictedShape, settings: ArchiveLimits) -> Archives:
     """Room for 1,000 positions."""
     numbers = map(str, itertools.count())
     stores = evicted_stores.NaiveStores(1000 * shape.bytes_per_position)
-    return Archives(stores, settings, clock=time.monotonic, ids=lambda: next(numbers))
+    allowances = allowances_of(archives=settings)
+    return Archives(stores, allowances, clock=time.monotonic, ids=lambda: next(numbers))
 
 
 @pytest.fixture
@@ -320,19 +322,19 @@ def test_only_who_knows_the_secret_attaches(
     assert own.frame()[0] == FORKED
 
 
-@pytest.mark.parametrize("settings", [ArchiveSettings(greeting_seconds=0.3, most_waiting=4)])
-def test_who_does_not_attach_is_closed_and_keeps_nobody_out_for_long(
+@pytest.mark.parametrize("settings", [ArchiveLimits(greeting_seconds=0.3, greetings=4)])
+def test_who_does_not_attach_keeps_nobody_out_and_is_closed(
     stub: ArchiveServiceStub,
     shape: EvictedShape,
     peers: list[Peer],
-    settings: ArchiveSettings,
+    settings: ArchiveLimits,
 ) -> None:
     port = port_of(stub, shape)
-    idle = [Peer(port) for _ in range(settings.most_waiting)]
+    idle = [Peer(port) for _ in range(settings.greetings)]
     peers += idle
-    one_more = Peer(port)
-    peers.append(one_more)
-    assert one_more.is_closed()
+    # One that asks has the place of the one that has said nothing for longest.
+    attached(stub, shape, peers)
+    assert idle[0].is_closed()
     # Some say nothing, others half of a frame.
     for peer in idle[::2]:
         peer.socket.sendall(b"\x01\x00")

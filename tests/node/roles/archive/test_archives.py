@@ -25,6 +25,7 @@ from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvict
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
 from tests.support import evicted_stores
+from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 
@@ -54,7 +55,7 @@ def archives(shape: EvictedShape, clock: Clock) -> Archives:
     """Room for 1,024 positions."""
     numbers = map(str, itertools.count())
     stores = evicted_stores.NaiveStores(1024 * shape.bytes_per_position)
-    return Archives(stores, clock=clock, ids=lambda: next(numbers))
+    return Archives(stores, allowances_of(), clock=clock, ids=lambda: next(numbers))
 
 
 @pytest.fixture

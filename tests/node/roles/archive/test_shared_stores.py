@@ -17,10 +17,10 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
@@ -145,7 +145,7 @@ def test_a_fork_is_over_forks_of_the_parts(nodes: Any, shape: EvictedShape, leng
 
 def test_a_fork_without_room_leaves_the_session_as_it_was(nodes: Any, shape: EvictedShape) -> None:
     nodes.start("a", 1)
-    nodes.start("b", 5, ArchiveSettings(most_archives=2))
+    nodes.start("b", 5, ArchiveLimits(at_once=2))
     store = nodes.session()
     nodes.fill(store, END, 500)
     queries = nodes.queries(2, END, 4, seed=4)

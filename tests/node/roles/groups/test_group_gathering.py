@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from kakeya_fleet.engine.group.messages import Message, encode
+from kakeya_fleet.node.errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups import rank_process
-from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_members import Gathering
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits
 from kakeya_fleet.node.roles.groups.launching import Launch, Processes

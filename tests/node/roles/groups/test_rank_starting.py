@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kakeya_fleet.fleet.hostfiles.hostfile import parse_hostfile
-from kakeya_fleet.node.roles.groups.group_errors import BadGroup
+from kakeya_fleet.node.errors import BadGroup
 from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
 from kakeya_fleet.node.roles.groups.rank_starting import joining, launches
 

@@ -22,7 +22,7 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, GroupLost
 from kakeya_fleet.engine.group.group_verifier import GroupVerifier
-from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
+from kakeya_fleet.node.errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 from tests.support import rank_groups as groups

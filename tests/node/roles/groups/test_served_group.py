@@ -18,9 +18,10 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.verifiers.exactness import Exactness
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
+from kakeya_fleet.node.errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
-from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.roles.verifier import verifier_loading
@@ -29,7 +30,7 @@ from tests.support import neighbourhood as nodes
 from tests.support import rank_groups as groups
 from tests.support.hash_verifier import ROW_COUNTS
 
-LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0, first_pause_seconds=0.05)
+LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0, again=Backoff(0.05, 60.0))
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 

@@ -35,6 +35,7 @@ from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.support import calls
+from tests.support.allowances import allowances_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -138,7 +139,7 @@ class Server:
         )
         served = ServedProposer(proposer, self.offer, inline, inline)
         metrics = NodeMetrics()
-        self.table = LinkTable(lambda: 0.0)
+        self.table = LinkTable(lambda: 0.0, allowances_of())
         proposers = {"recalling": ConditionedProposer(proposer.encoder.weights, WIDTH, "")}
         features = FeatureLinks(proposers, self.table)
         handlers = {LinkPurpose.FEATURES: features}
@@ -147,9 +148,7 @@ class Server:
             TensorServicer(self.table, metrics, OpenLinks(metrics=metrics), handlers), self.server
         )
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(
-            ProposerServicer(
-                {"recalling": served}, metrics, 8, features.inbox, opening_seconds=10.0
-            ),
+            ProposerServicer({"recalling": served}, metrics, allowances_of(), features.inbox),
             self.server,
         )
         self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")

@@ -14,12 +14,23 @@ from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.admission.caller import NOBODY, Caller
+from kakeya_fleet.node.admission.holding import Holding
+from kakeya_fleet.node.admission.limits import DraftLimits
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.proposer.draft_session import MAX_WAITING, DraftSession, propose_once
+from kakeya_fleet.node.roles.proposer.draft_memory import (
+    KEPT_ID_BYTES,
+    MAX_ASSUMED,
+    MESSAGE_BYTES,
+    DraftMemories,
+    DraftMemory,
+)
+from kakeya_fleet.node.roles.proposer.draft_session import DraftSession, propose_once
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
 from kakeya_fleet.node.roles.worker import ModelWorker
-from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
+from kakeya_fleet.node.rpc.refusals import TokenizerDiffers, TooManyStreams
+from tests.support.allowances import allowances_of
 
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 
@@ -43,6 +54,15 @@ def proposal(block_id, base_length=12, **fields):
 
 def cancel(through):
     return proposer_pb2.DraftRequest(cancel=proposer_pb2.DraftCancel(through_block_id=through))
+
+
+def memory(limits: DraftLimits | None = None) -> DraftMemory:
+    """That of a stream alone on its node."""
+    limits = limits or DraftLimits()
+    shared = allowances_of(drafts=limits)
+    history = Holding(shared.share("drafts.history_bytes", TooManyStreams), NOBODY)
+    waiting = Holding(shared.share("drafts.waiting_bytes", TooManyStreams), NOBODY)
+    return DraftMemory(limits, history, waiting)
 
 
 class HeavyProposer:
@@ -69,7 +89,7 @@ class HeavyProposer:
 
 
 async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled() -> None:
-    session = DraftSession(served(NgramProposer()), OPENING)
+    session = DraftSession(served(NgramProposer()), OPENING, memory())
     for block_id in (1, 2, 3):
         session.accept(proposal(block_id, 11 + block_id, committed_token_ids=[1] * (block_id > 1)))
     session.accept(cancel(2))
@@ -87,7 +107,7 @@ async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled() ->
 
 async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile() -> None:
     model, worker = HeavyProposer(), ModelWorker("heavy")
-    session = DraftSession(served(model, worker.run), OPENING)
+    session = DraftSession(served(model, worker.run), OPENING, memory())
     session.accept(proposal(1))
     session.accept(proposal(2))
     answering = asyncio.create_task(session.next_response())
@@ -101,7 +121,7 @@ async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile
 
 
 async def test_a_failure_ends_the_stream_before_what_waits() -> None:
-    session = DraftSession(served(NgramProposer()), OPENING)
+    session = DraftSession(served(NgramProposer()), OPENING, memory())
     session.accept(proposal(1))
     session.fail(RuntimeError("leaving"))
     with pytest.raises(RuntimeError, match="leaving"):
@@ -109,11 +129,51 @@ async def test_a_failure_ends_the_stream_before_what_waits() -> None:
 
 
 async def test_a_flood_of_proposals_is_refused() -> None:
-    session = DraftSession(served(NgramProposer()), OPENING)
-    for block_id in range(1, MAX_WAITING + 1):
+    session = DraftSession(served(NgramProposer()), OPENING, memory())
+    most = DraftLimits().waiting_proposals
+    for block_id in range(1, most + 1):
         session.accept(proposal(block_id))
     with pytest.raises(BadParameters, match="wait"):
-        session.accept(proposal(MAX_WAITING + 1))
+        session.accept(proposal(most + 1))
+
+
+async def test_no_proposal_has_more_than_a_session_can_mean() -> None:
+    short = DraftLimits(history_tokens=100)
+    session = DraftSession(served(NgramProposer()), OPENING, memory(short))
+    session.accept(proposal(1, committed_token_ids=[1] * 88))
+    with pytest.raises(BadParameters) as refused:
+        session.accept(proposal(2, committed_token_ids=[1]))
+    assert refused.value.metadata["field"] == "committed_token_ids"
+    with pytest.raises(BadParameters) as refused:
+        session.accept(proposal(2, assumed_token_ids=[1] * (MAX_ASSUMED + 1)))
+    assert refused.value.metadata["field"] == "assumed_token_ids"
+    with pytest.raises(BadParameters):
+        DraftSession(served(NgramProposer()), opening_with([1] * 101), memory(short))
+
+
+async def test_streams_share_the_bytes_of_what_waits_and_of_what_they_keep() -> None:
+    limits = DraftLimits(waiting_bytes=5 * MESSAGE_BYTES, history_bytes=50 * KEPT_ID_BYTES)
+    memories = DraftMemories(allowances_of(drafts=limits))
+    lookup = served(NgramProposer())
+    with memories.of(Caller("10.0.0.1")) as first:
+        session = DraftSession(lookup, OPENING, first)
+        for block_id in range(1, 4):
+            session.accept(proposal(block_id))
+        with pytest.raises(TooManyStreams):
+            session.accept(proposal(4, committed_token_ids=[1] * 12))
+        # A block that is answered gives its place back.
+        await session.next_response()
+        assert first.waiting.amount == 2 * MESSAGE_BYTES
+        with pytest.raises(TooManyStreams):
+            DraftSession(lookup, opening_with([1] * 41), first)
+    with memories.of(Caller("10.0.0.1")) as again:
+        assert again.history.amount == again.waiting.amount == 0
+        DraftSession(lookup, opening_with([1] * 40), again)
+
+
+async def test_the_longest_honest_history_is_kept() -> None:
+    session = DraftSession(served(NgramProposer()), opening_with([1] * 131_072), memory())
+    session.accept(proposal(1, 131_072 + 64, committed_token_ids=[1] * 64))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +184,10 @@ async def test_the_tokenizers_must_be_equal_unless_any_will_do(own, theirs, fits
     opening = proposer_pb2.DraftOpen(vocabulary_size=9, tokenizer_digest=theirs)
     proposer = served(NgramProposer(), tokenizer_digest=own)
     if fits:
-        DraftSession(proposer, opening)
+        DraftSession(proposer, opening, memory())
     else:
         with pytest.raises(TokenizerDiffers):
-            DraftSession(proposer, opening)
+            DraftSession(proposer, opening, memory())
 
 
 class ThreadNoting:
@@ -156,15 +216,15 @@ class ThreadNoting:
         return Draft((7,))
 
 
-@pytest.mark.parametrize("field", ["committed_token_ids", "assumed_token_ids"])
 @pytest.mark.parametrize(("count", "on_the_loop"), [(512, True), (513, False)])
-async def test_what_takes_in_many_tokens_leaves_the_event_loop(field, count, on_the_loop) -> None:
+async def test_what_takes_in_many_tokens_leaves_the_event_loop(
+    count: int, on_the_loop: bool
+) -> None:
     proposer = ThreadNoting()
     lookup = ServedProposer(proposer, served(proposer).offer, inline, run_in_thread)
-    session = DraftSession(lookup, OPENING)
+    session = DraftSession(lookup, OPENING, memory())
     await session.open()
-    base_length = 12 + (count if field == "committed_token_ids" else 0)
-    session.accept(proposal(1, base_length, **{field: [1] * count}))
+    session.accept(proposal(1, 12 + count, committed_token_ids=[1] * count))
     await session.next_response()
     assert proposer.steps[-1] == ("propose", on_the_loop)
 
@@ -178,7 +238,7 @@ async def test_what_takes_in_many_tokens_leaves_the_event_loop(field, count, on_
     assert proposer.steps == [("open", on_the_loop), ("propose", on_the_loop)]
 
     proposer.steps.clear()
-    await DraftSession(lookup, opening_with([1] * count)).open()
+    await DraftSession(lookup, opening_with([1] * count), memory()).open()
     assert proposer.steps == ([] if on_the_loop else [("open", False)])
 
 
@@ -212,6 +272,9 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
     """Otherwise each such stream would keep its history and index for ever."""
 
     class Gone:
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:9"
+
         async def send_initial_metadata(self, _metadata) -> Never:
             raise asyncio.CancelledError
 
@@ -220,7 +283,7 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
 
     proposer = NgramProposer()
     lookup = served(proposer)
-    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), stream_limit=2, opening_seconds=10.0)
+    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), allowances_of())
     with pytest.raises(asyncio.CancelledError):
         await servicer.Draft(requests(), Gone())
     assert servicer.stream_count == 0

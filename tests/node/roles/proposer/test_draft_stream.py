@@ -16,6 +16,7 @@ from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.node.admission.limits import DraftLimits, Limits
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
@@ -272,7 +273,7 @@ async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer) ->
 
 async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood) -> None:
     node = await neighbourhood.start(
-        "crowded", "proposer=ngram", settings=nodes.RoleSettings(draft_stream_limit=2)
+        "crowded", "proposer=ngram", limits=Limits(drafts=DraftLimits(streams=2))
     )
     stub = proposer_pb2_grpc.ProposerServiceStub(node.channel)
     streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(2)]
@@ -329,8 +330,8 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
 
 
 async def test_a_stream_that_never_opens_is_ended(neighbourhood) -> None:
-    settings = nodes.RoleSettings(draft_opening_seconds=0.2)
-    proposer = await neighbourhood.start("waits-briefly", "proposer=ngram", settings=settings)
+    limits = Limits(drafts=DraftLimits(opening_seconds=0.2))
+    proposer = await neighbourhood.start("waits-briefly", "proposer=ngram", limits=limits)
     stub = proposer_pb2_grpc.ProposerServiceStub(proposer.channel)
     call = stub.Draft(timeout=10)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

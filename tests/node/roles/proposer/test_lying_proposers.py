@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ from kakeya.v1 import runtime_pb2
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from tests.support import calls, liars
-from tests.support.neighbourhood import Neighbourhood, Node
+from tests.support.neighbourhood import SETTINGS, Neighbourhood, Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,6 +60,20 @@ def expected(client: calls.Caller, said_alone: dict[str, list[int]]) -> Expected
     return alone
 
 
+@pytest.fixture
+def impatient(
+    neighbourhood: Neighbourhood, checkpoint: Path
+) -> Callable[[], Awaitable[calls.Caller]]:
+    """Starts a verifier of the same model that waits for no draft for long."""
+
+    async def start() -> calls.Caller:
+        settings = replace(SETTINGS, draft_deadline_seconds=0.2)
+        node = await neighbourhood.start("impatient", f"verifier={checkpoint}", settings=settings)
+        return calls.Caller(node.channel)
+
+    return start
+
+
 async def paired(
     client: calls.Caller,
     neighbourhood: Neighbourhood,
@@ -84,10 +100,13 @@ async def test_the_stream_is_the_verifiers_own(
     client: calls.Caller,
     neighbourhood: Neighbourhood,
     expected: Expected,
+    impatient: Callable[[], Awaitable[calls.Caller]],
     lie: str,
     sampling: dict[str, float],
 ) -> None:
     wanted = await expected(**sampling)
+    if lie == "hanging":
+        client = await impatient()
     servicer = getattr(liars, lie)()
     session = await paired(client, neighbourhood, servicer, lie)
     stream = await client.generate(session, TOKENS, **sampling)

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/capability.proto.
  */
 export const file_kakeya_v1_capability: GenFile = /*@__PURE__*/
-  fileDesc("ChprYWtleWEvdjEvY2FwYWJpbGl0eS5wcm90bxIJa2FrZXlhLnYxIikKC0FjY2VsZXJhdG9yEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCSJcCgxBcmNoaXZlT2ZmZXISFgoOY2FwYWNpdHlfYnl0ZXMYASABKAQSEgoKZnJlZV9ieXRlcxgCIAEoBBIMCgRwb3J0GAMgASgNEhIKCmFyaXRobWV0aWMYBCABKAkirQQKDkNhcGFiaWxpdHlDYXJkEg8KB25vZGVfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgpmbGVldF9uYW1lGAMgASgJEg8KB2Jvb3RfaWQYBCABKAkSEwoLaW5jYXJuYXRpb24YBSABKAQSEAoIc2VxdWVuY2UYBiABKA0SEgoKcHVibGljX2tleRgHIAEoDBIRCglhZGRyZXNzZXMYCCADKAkSEAoIcGxhdGZvcm0YCSABKAkSKwoLYWNjZWxlcmF0b3IYCiABKAsyFi5rYWtleWEudjEuQWNjZWxlcmF0b3ISGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAsgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAwgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YDSABKAkSFAoMcHJvdG9jb2xfbWluGA4gASgNEhQKDHByb3RvY29sX21heBgPIAEoDRIlCgZtb2RlbHMYECADKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIUCgxyaW5nX2FkZHJlc3MYESABKAkSGQoRYW5ub3VuY2VkX2F0X3VuaXgYEiABKAESEwoLdHRsX3NlY29uZHMYEyABKAESKAoHYXJjaGl2ZRgUIAEoCzIXLmtha2V5YS52MS5BcmNoaXZlT2ZmZXISFAoMaHR0cF9hZGRyZXNzGBUgASgJEg8KB2xvYWRpbmcYFiABKAgSDwoHaG9zdF9pZBgXIAEoCSItCgpTaWduZWRDYXJkEgwKBGNhcmQYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMImgKBlJ1bW91chIPCgdub2RlX2lkGAEgASgJEhMKC2luY2FybmF0aW9uGAIgASgEEiUKCGxpdmVuZXNzGAMgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhEKCXNpZ25hdHVyZRgEIAEoDCKeAQoLRGlnZXN0RW50cnkSEAoIbm9kZV9rZXkYASABKAYSEwoLaW5jYXJuYXRpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKA0SEQoJY2FyZF9oYXNoGAQgASgHEhwKFGxpdmVuZXNzX2luY2FybmF0aW9uGAUgASgEEiUKCGxpdmVuZXNzGAYgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzIuwBChtFeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QSFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEgoKZmxlZXRfbmFtZRgCIAEoCRIUCgxwcm90b2NvbF9taW4YAyABKA0SFAoMcHJvdG9jb2xfbWF4GAQgASgNEhEKCXJvb3RfaGFzaBgFIAEoDBIkCgVjYXJkcxgGIAMoCzIVLmtha2V5YS52MS5TaWduZWRDYXJkEiIKB3J1bW91cnMYByADKAsyES5rYWtleWEudjEuUnVtb3VyEhgKEHdhbnRlZF9ub2RlX2tleXMYCCADKAYi5AEKHEV4Y2hhbmdlQ2FwYWJpbGl0aWVzUmVzcG9uc2USFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEQoJcm9vdF9oYXNoGAIgASgMEiQKBWNhcmRzGAMgAygLMhUua2FrZXlhLnYxLlNpZ25lZENhcmQSIgoHcnVtb3VycxgEIAMoCzIRLmtha2V5YS52MS5SdW1vdXISJgoGZGlnZXN0GAUgAygLMhYua2FrZXlhLnYxLkRpZ2VzdEVudHJ5EicKB3NraXBwZWQYBiADKAsyFi5rYWtleWEudjEuU2tpcHBlZENhcmQiLAoLU2tpcHBlZENhcmQSDQoFaW5kZXgYASABKA0SDgoGcmVhc29uGAIgASgJIjwKEFByb2JlUGVlclJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIXCg90aW1lb3V0X3NlY29uZHMYAiABKAEiQgoRUHJvYmVQZWVyUmVzcG9uc2USEQoJcmVhY2hhYmxlGAEgASgIEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgCIAEoASIQCg5HZXROb2RlUmVxdWVzdCJrCghQZWVyTGluaxIPCgdub2RlX2lkGAEgASgJEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgCIAEoARIUCgxicmVha2VyX29wZW4YAyABKAgSHAoUYXJjaGl2ZV93YWl0X3NlY29uZHMYBCABKAEi6QEKCE5vZGVMb2FkEhUKDXNlc3Npb25fY291bnQYASABKA0SGAoQZ2VuZXJhdGluZ19jb3VudBgCIAEoDRIaChJkcmFmdF9zdHJlYW1fY291bnQYAyABKA0SEAoIa3ZfYnl0ZXMYBCABKAQSFwoPa3ZfYnVkZ2V0X2J5dGVzGAUgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAYgASgEEhUKDWFyY2hpdmVfY291bnQYByABKA0SFQoNYXJjaGl2ZV9ieXRlcxgIIAEoBBIcChRhcmNoaXZlX2J1ZGdldF9ieXRlcxgJIAEoBCLMAQoSTWVhc3VyZWRBY2NlcHRhbmNlEhkKEXZlcmlmaWVyX21vZGVsX2lkGAEgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAIgASgJEhcKD2FjY2VwdGFuY2VfcmF0ZRgDIAEoARIVCg1kcmFmdGVkX2NvdW50GAQgASgEEhsKE2FjY2VwdGFuY2VfcmF0ZV9sb3cYBSABKAESHAoUYWNjZXB0YW5jZV9yYXRlX2hpZ2gYBiABKAESFQoNc2Vzc2lvbl9jb3VudBgHIAEoASKqAgoQVGVuc29yTGlua1N0YXR1cxIUCgxwZWVyX25vZGVfaWQYASABKAkSJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SGAoQYnl0ZXNfcGVyX3NlY29uZBgFIAEoARIOCgZyZWFzb24YBiABKAkSGwoTY2hhbmdlZF9zZWNvbmRzX2FnbxgHIAEoARIRCglpc19jYWxsZXIYCCABKAgSFAoMdGVuc29yX2NvdW50GAkgASgEEhIKCmJ5dGVfY291bnQYCiABKAQSFgoOZGVtb3Rpb25fY291bnQYCyABKA0ieQoJU2VlZEZhdWx0Eg8KB2FkZHJlc3MYASABKAkSDgoGcmVhc29uGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSDAoEbWVuZBgEIAEoCRIVCg1zaW5jZV9zZWNvbmRzGAUgASgBEhUKDWF0dGVtcHRfY291bnQYBiABKA0i7QIKD0dldE5vZGVSZXNwb25zZRInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiIKBWxpbmtzGAIgAygLMhMua2FrZXlhLnYxLlBlZXJMaW5rEiEKBGxvYWQYAyABKAsyEy5rYWtleWEudjEuTm9kZUxvYWQSMgoLYWNjZXB0YW5jZXMYBCADKAsyHS5rYWtleWEudjEuTWVhc3VyZWRBY2NlcHRhbmNlEhcKD21ldHJpY3NfYWRkcmVzcxgFIAEoCRIQCghkcmFpbmluZxgGIAEoCBIxCgx0ZW5zb3JfbGlua3MYByADKAsyGy5rYWtleWEudjEuVGVuc29yTGlua1N0YXR1cxIUCgxodHRwX2FkZHJlc3MYCCABKAkSFwoPc3RhcnRlZF9hdF91bml4GAkgASgBEikKC3NlZWRfZmF1bHRzGAogAygLMhQua2FrZXlhLnYxLlNlZWRGYXVsdCITChFXYXRjaEZsZWV0UmVxdWVzdCKeAQoKTm9kZVN0YXR1cxInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiUKCGxpdmVuZXNzGAIgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhMKC2FnZV9zZWNvbmRzGAMgASgBEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgEIAEoARIPCgdpc19zZWxmGAUgASgIIkkKDUZsZWV0U25hcHNob3QSJAoFbm9kZXMYASADKAsyFS5rYWtleWEudjEuTm9kZVN0YXR1cxISCgpmbGVldF9uYW1lGAIgASgJIo8BChJXYXRjaEZsZWV0UmVzcG9uc2USLAoIc25hcHNob3QYASABKAsyGC5rYWtleWEudjEuRmxlZXRTbmFwc2hvdEgAEigKB2NoYW5nZWQYAiABKAsyFS5rYWtleWEudjEuTm9kZVN0YXR1c0gAEhkKD3JlbW92ZWRfbm9kZV9pZBgDIAEoCUgAQgYKBGtpbmQiJQoMTGVhdmVSZXF1ZXN0EhUKDWRyYWluX3NlY29uZHMYASABKAEiIAoNTGVhdmVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIisKEFdhdGNoTm9kZVJlcXVlc3QSFwoPaGlzdG9yeV9zZWNvbmRzGAEgASgBIvMCCgpOb2RlU2FtcGxlEg8KB2F0X3VuaXgYASABKAESGQoRdG9rZW5zX3Blcl9zZWNvbmQYAiABKAESIQoZcHJlZmlsbF90b2tlbnNfcGVyX3NlY29uZBgDIAEoARIVCg1zZXNzaW9uX2NvdW50GAQgASgNEhgKEGdlbmVyYXRpbmdfY291bnQYBSABKA0SGgoSZHJhZnRfc3RyZWFtX2NvdW50GAYgASgNEhAKCGt2X2J5dGVzGAcgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAggASgEEhUKDWFyY2hpdmVfYnl0ZXMYCSABKAQSFQoNZHJhZnRlZF9jb3VudBgKIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgLIAEoDRIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgMIAEoDRIZChFkcmFmdHNfcGVyX3NlY29uZBgNIAEoARIdChVsaW5rX2J5dGVzX3Blcl9zZWNvbmQYDiABKAEisgEKCU5vZGVFdmVudBIOCgZudW1iZXIYASABKAQSDwoHYXRfdW5peBgCIAEoARIqCghzZXZlcml0eRgDIAEoDjIYLmtha2V5YS52MS5FdmVudFNldmVyaXR5EgwKBGtpbmQYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIMCgRtZW5kGAYgASgJEhcKD3N1YmplY3Rfbm9kZV9pZBgHIAEoCRISCgpzZXNzaW9uX2lkGAggASgJIocCCghUcmFuc2ZlchITCgt0cmFuc2Zlcl9pZBgBIAEoCRIlCgRraW5kGAIgASgOMhcua2FrZXlhLnYxLlRyYW5zZmVyS2luZBIQCghtb2RlbF9pZBgDIAEoCRInCgVzdGF0ZRgEIAEoDjIYLmtha2V5YS52MS5UcmFuc2ZlclN0YXRlEhIKCmRvbmVfYnl0ZXMYBSABKAQSEwoLdG90YWxfYnl0ZXMYBiABKAQSGAoQYnl0ZXNfcGVyX3NlY29uZBgHIAEoARIZChFyZW1haW5pbmdfc2Vjb25kcxgIIAEoARIXCg9zdGFydGVkX2F0X3VuaXgYCSABKAESDQoFZXJyb3IYCiABKAkixQEKC05vZGVIaXN0b3J5EigKBG5vZGUYASABKAsyGi5rYWtleWEudjEuR2V0Tm9kZVJlc3BvbnNlEhYKDnNhbXBsZV9zZWNvbmRzGAIgASgBEiYKB3NhbXBsZXMYAyADKAsyFS5rYWtleWEudjEuTm9kZVNhbXBsZRIkCgZldmVudHMYBCADKAsyFC5rYWtleWEudjEuTm9kZUV2ZW50EiYKCXRyYW5zZmVycxgFIAMoCzITLmtha2V5YS52MS5UcmFuc2ZlciLrAQoRV2F0Y2hOb2RlUmVzcG9uc2USKQoHaGlzdG9yeRgBIAEoCzIWLmtha2V5YS52MS5Ob2RlSGlzdG9yeUgAEicKBnNhbXBsZRgCIAEoCzIVLmtha2V5YS52MS5Ob2RlU2FtcGxlSAASJQoFZXZlbnQYAyABKAsyFC5rYWtleWEudjEuTm9kZUV2ZW50SAASJwoIdHJhbnNmZXIYBCABKAsyEy5rYWtleWEudjEuVHJhbnNmZXJIABIqCgRub2RlGAUgASgLMhoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZUgAQgYKBGtpbmQqdAoITGl2ZW5lc3MSGAoUTElWRU5FU1NfVU5TUEVDSUZJRUQQABISCg5MSVZFTkVTU19BTElWRRABEhQKEExJVkVORVNTX1NVU1BFQ1QQAhIRCg1MSVZFTkVTU19ERUFEEAMSEQoNTElWRU5FU1NfTEVGVBAEKn4KDUV2ZW50U2V2ZXJpdHkSHgoaRVZFTlRfU0VWRVJJVFlfVU5TUEVDSUZJRUQQABIXChNFVkVOVF9TRVZFUklUWV9JTkZPEAESGgoWRVZFTlRfU0VWRVJJVFlfV0FSTklORxACEhgKFEVWRU5UX1NFVkVSSVRZX0VSUk9SEAMqYQoMVHJhbnNmZXJLaW5kEh0KGVRSQU5TRkVSX0tJTkRfVU5TUEVDSUZJRUQQABIaChZUUkFOU0ZFUl9LSU5EX0RPV05MT0FEEAESFgoSVFJBTlNGRVJfS0lORF9MT0FEEAIqfwoNVHJhbnNmZXJTdGF0ZRIeChpUUkFOU0ZFUl9TVEFURV9VTlNQRUNJRklFRBAAEhoKFlRSQU5TRkVSX1NUQVRFX1JVTk5JTkcQARIXChNUUkFOU0ZFUl9TVEFURV9ET05FEAISGQoVVFJBTlNGRVJfU1RBVEVfRkFJTEVEEAMy2QMKEUNhcGFiaWxpdHlTZXJ2aWNlEmcKFEV4Y2hhbmdlQ2FwYWJpbGl0aWVzEiYua2FrZXlhLnYxLkV4Y2hhbmdlQ2FwYWJpbGl0aWVzUmVxdWVzdBonLmtha2V5YS52MS5FeGNoYW5nZUNhcGFiaWxpdGllc1Jlc3BvbnNlEkYKCVByb2JlUGVlchIbLmtha2V5YS52MS5Qcm9iZVBlZXJSZXF1ZXN0Ghwua2FrZXlhLnYxLlByb2JlUGVlclJlc3BvbnNlEkAKB0dldE5vZGUSGS5rYWtleWEudjEuR2V0Tm9kZVJlcXVlc3QaGi5rYWtleWEudjEuR2V0Tm9kZVJlc3BvbnNlEksKCldhdGNoRmxlZXQSHC5rYWtleWEudjEuV2F0Y2hGbGVldFJlcXVlc3QaHS5rYWtleWEudjEuV2F0Y2hGbGVldFJlc3BvbnNlMAESSAoJV2F0Y2hOb2RlEhsua2FrZXlhLnYxLldhdGNoTm9kZVJlcXVlc3QaHC5rYWtleWEudjEuV2F0Y2hOb2RlUmVzcG9uc2UwARI6CgVMZWF2ZRIXLmtha2V5YS52MS5MZWF2ZVJlcXVlc3QaGC5rYWtleWEudjEuTGVhdmVSZXNwb25zZWIGcHJvdG8z", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChprYWtleWEvdjEvY2FwYWJpbGl0eS5wcm90bxIJa2FrZXlhLnYxIikKC0FjY2VsZXJhdG9yEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCSJcCgxBcmNoaXZlT2ZmZXISFgoOY2FwYWNpdHlfYnl0ZXMYASABKAQSEgoKZnJlZV9ieXRlcxgCIAEoBBIMCgRwb3J0GAMgASgNEhIKCmFyaXRobWV0aWMYBCABKAkirQQKDkNhcGFiaWxpdHlDYXJkEg8KB25vZGVfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgpmbGVldF9uYW1lGAMgASgJEg8KB2Jvb3RfaWQYBCABKAkSEwoLaW5jYXJuYXRpb24YBSABKAQSEAoIc2VxdWVuY2UYBiABKA0SEgoKcHVibGljX2tleRgHIAEoDBIRCglhZGRyZXNzZXMYCCADKAkSEAoIcGxhdGZvcm0YCSABKAkSKwoLYWNjZWxlcmF0b3IYCiABKAsyFi5rYWtleWEudjEuQWNjZWxlcmF0b3ISGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAsgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAwgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YDSABKAkSFAoMcHJvdG9jb2xfbWluGA4gASgNEhQKDHByb3RvY29sX21heBgPIAEoDRIlCgZtb2RlbHMYECADKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIUCgxyaW5nX2FkZHJlc3MYESABKAkSGQoRYW5ub3VuY2VkX2F0X3VuaXgYEiABKAESEwoLdHRsX3NlY29uZHMYEyABKAESKAoHYXJjaGl2ZRgUIAEoCzIXLmtha2V5YS52MS5BcmNoaXZlT2ZmZXISFAoMaHR0cF9hZGRyZXNzGBUgASgJEg8KB2xvYWRpbmcYFiABKAgSDwoHaG9zdF9pZBgXIAEoCSItCgpTaWduZWRDYXJkEgwKBGNhcmQYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMImgKBlJ1bW91chIPCgdub2RlX2lkGAEgASgJEhMKC2luY2FybmF0aW9uGAIgASgEEiUKCGxpdmVuZXNzGAMgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhEKCXNpZ25hdHVyZRgEIAEoDCKeAQoLRGlnZXN0RW50cnkSEAoIbm9kZV9rZXkYASABKAYSEwoLaW5jYXJuYXRpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKA0SEQoJY2FyZF9oYXNoGAQgASgHEhwKFGxpdmVuZXNzX2luY2FybmF0aW9uGAUgASgEEiUKCGxpdmVuZXNzGAYgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzIuwBChtFeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QSFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEgoKZmxlZXRfbmFtZRgCIAEoCRIUCgxwcm90b2NvbF9taW4YAyABKA0SFAoMcHJvdG9jb2xfbWF4GAQgASgNEhEKCXJvb3RfaGFzaBgFIAEoDBIkCgVjYXJkcxgGIAMoCzIVLmtha2V5YS52MS5TaWduZWRDYXJkEiIKB3J1bW91cnMYByADKAsyES5rYWtleWEudjEuUnVtb3VyEhgKEHdhbnRlZF9ub2RlX2tleXMYCCADKAYilwIKHEV4Y2hhbmdlQ2FwYWJpbGl0aWVzUmVzcG9uc2USFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEQoJcm9vdF9oYXNoGAIgASgMEiQKBWNhcmRzGAMgAygLMhUua2FrZXlhLnYxLlNpZ25lZENhcmQSIgoHcnVtb3VycxgEIAMoCzIRLmtha2V5YS52MS5SdW1vdXISJgoGZGlnZXN0GAUgAygLMhYua2FrZXlhLnYxLkRpZ2VzdEVudHJ5EicKB3NraXBwZWQYBiADKAsyFi5rYWtleWEudjEuU2tpcHBlZENhcmQSGAoQZGlnZXN0X2ZpcnN0X2tleRgHIAEoBhIXCg9kaWdlc3RfbGFzdF9rZXkYCCABKAYiLAoLU2tpcHBlZENhcmQSDQoFaW5kZXgYASABKA0SDgoGcmVhc29uGAIgASgJIjwKEFByb2JlUGVlclJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIXCg90aW1lb3V0X3NlY29uZHMYAiABKAEiQgoRUHJvYmVQZWVyUmVzcG9uc2USEQoJcmVhY2hhYmxlGAEgASgIEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgCIAEoASIQCg5HZXROb2RlUmVxdWVzdCJrCghQZWVyTGluaxIPCgdub2RlX2lkGAEgASgJEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgCIAEoARIUCgxicmVha2VyX29wZW4YAyABKAgSHAoUYXJjaGl2ZV93YWl0X3NlY29uZHMYBCABKAEi6QEKCE5vZGVMb2FkEhUKDXNlc3Npb25fY291bnQYASABKA0SGAoQZ2VuZXJhdGluZ19jb3VudBgCIAEoDRIaChJkcmFmdF9zdHJlYW1fY291bnQYAyABKA0SEAoIa3ZfYnl0ZXMYBCABKAQSFwoPa3ZfYnVkZ2V0X2J5dGVzGAUgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAYgASgEEhUKDWFyY2hpdmVfY291bnQYByABKA0SFQoNYXJjaGl2ZV9ieXRlcxgIIAEoBBIcChRhcmNoaXZlX2J1ZGdldF9ieXRlcxgJIAEoBCLMAQoSTWVhc3VyZWRBY2NlcHRhbmNlEhkKEXZlcmlmaWVyX21vZGVsX2lkGAEgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAIgASgJEhcKD2FjY2VwdGFuY2VfcmF0ZRgDIAEoARIVCg1kcmFmdGVkX2NvdW50GAQgASgEEhsKE2FjY2VwdGFuY2VfcmF0ZV9sb3cYBSABKAESHAoUYWNjZXB0YW5jZV9yYXRlX2hpZ2gYBiABKAESFQoNc2Vzc2lvbl9jb3VudBgHIAEoASKqAgoQVGVuc29yTGlua1N0YXR1cxIUCgxwZWVyX25vZGVfaWQYASABKAkSJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SGAoQYnl0ZXNfcGVyX3NlY29uZBgFIAEoARIOCgZyZWFzb24YBiABKAkSGwoTY2hhbmdlZF9zZWNvbmRzX2FnbxgHIAEoARIRCglpc19jYWxsZXIYCCABKAgSFAoMdGVuc29yX2NvdW50GAkgASgEEhIKCmJ5dGVfY291bnQYCiABKAQSFgoOZGVtb3Rpb25fY291bnQYCyABKA0ieQoJU2VlZEZhdWx0Eg8KB2FkZHJlc3MYASABKAkSDgoGcmVhc29uGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSDAoEbWVuZBgEIAEoCRIVCg1zaW5jZV9zZWNvbmRzGAUgASgBEhUKDWF0dGVtcHRfY291bnQYBiABKA0i7QIKD0dldE5vZGVSZXNwb25zZRInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiIKBWxpbmtzGAIgAygLMhMua2FrZXlhLnYxLlBlZXJMaW5rEiEKBGxvYWQYAyABKAsyEy5rYWtleWEudjEuTm9kZUxvYWQSMgoLYWNjZXB0YW5jZXMYBCADKAsyHS5rYWtleWEudjEuTWVhc3VyZWRBY2NlcHRhbmNlEhcKD21ldHJpY3NfYWRkcmVzcxgFIAEoCRIQCghkcmFpbmluZxgGIAEoCBIxCgx0ZW5zb3JfbGlua3MYByADKAsyGy5rYWtleWEudjEuVGVuc29yTGlua1N0YXR1cxIUCgxodHRwX2FkZHJlc3MYCCABKAkSFwoPc3RhcnRlZF9hdF91bml4GAkgASgBEikKC3NlZWRfZmF1bHRzGAogAygLMhQua2FrZXlhLnYxLlNlZWRGYXVsdCITChFXYXRjaEZsZWV0UmVxdWVzdCKeAQoKTm9kZVN0YXR1cxInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiUKCGxpdmVuZXNzGAIgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhMKC2FnZV9zZWNvbmRzGAMgASgBEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgEIAEoARIPCgdpc19zZWxmGAUgASgIIkkKDUZsZWV0U25hcHNob3QSJAoFbm9kZXMYASADKAsyFS5rYWtleWEudjEuTm9kZVN0YXR1cxISCgpmbGVldF9uYW1lGAIgASgJIo8BChJXYXRjaEZsZWV0UmVzcG9uc2USLAoIc25hcHNob3QYASABKAsyGC5rYWtleWEudjEuRmxlZXRTbmFwc2hvdEgAEigKB2NoYW5nZWQYAiABKAsyFS5rYWtleWEudjEuTm9kZVN0YXR1c0gAEhkKD3JlbW92ZWRfbm9kZV9pZBgDIAEoCUgAQgYKBGtpbmQiJQoMTGVhdmVSZXF1ZXN0EhUKDWRyYWluX3NlY29uZHMYASABKAEiIAoNTGVhdmVSZXNwb25zZRIPCgdub2RlX2lkGAEgASgJIhMKEUxpc3RMaW1pdHNSZXF1ZXN0IsQBCghMaW1pdFVzZRIMCgRuYW1lGAEgASgJEiIKBHVuaXQYAiABKA4yFC5rYWtleWEudjEuTGltaXRVbml0Eg0KBWxpbWl0GAMgASgBEgwKBHVzZWQYBCABKAESGgoScmVmdXNlZF9mdWxsX2NvdW50GAUgASgEEhsKE3JlZnVzZWRfc2hhcmVfY291bnQYBiABKAQSCwoDd2h5GAcgASgJEg8KB3NldHRpbmcYCCABKAkSEgoKaXNfY291bnRlZBgJIAEoCCI5ChJMaXN0TGltaXRzUmVzcG9uc2USIwoGbGltaXRzGAEgAygLMhMua2FrZXlhLnYxLkxpbWl0VXNlIisKEFdhdGNoTm9kZVJlcXVlc3QSFwoPaGlzdG9yeV9zZWNvbmRzGAEgASgBIvMCCgpOb2RlU2FtcGxlEg8KB2F0X3VuaXgYASABKAESGQoRdG9rZW5zX3Blcl9zZWNvbmQYAiABKAESIQoZcHJlZmlsbF90b2tlbnNfcGVyX3NlY29uZBgDIAEoARIVCg1zZXNzaW9uX2NvdW50GAQgASgNEhgKEGdlbmVyYXRpbmdfY291bnQYBSABKA0SGgoSZHJhZnRfc3RyZWFtX2NvdW50GAYgASgNEhAKCGt2X2J5dGVzGAcgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAggASgEEhUKDWFyY2hpdmVfYnl0ZXMYCSABKAQSFQoNZHJhZnRlZF9jb3VudBgKIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgLIAEoDRIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgMIAEoDRIZChFkcmFmdHNfcGVyX3NlY29uZBgNIAEoARIdChVsaW5rX2J5dGVzX3Blcl9zZWNvbmQYDiABKAEisgEKCU5vZGVFdmVudBIOCgZudW1iZXIYASABKAQSDwoHYXRfdW5peBgCIAEoARIqCghzZXZlcml0eRgDIAEoDjIYLmtha2V5YS52MS5FdmVudFNldmVyaXR5EgwKBGtpbmQYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIMCgRtZW5kGAYgASgJEhcKD3N1YmplY3Rfbm9kZV9pZBgHIAEoCRISCgpzZXNzaW9uX2lkGAggASgJIocCCghUcmFuc2ZlchITCgt0cmFuc2Zlcl9pZBgBIAEoCRIlCgRraW5kGAIgASgOMhcua2FrZXlhLnYxLlRyYW5zZmVyS2luZBIQCghtb2RlbF9pZBgDIAEoCRInCgVzdGF0ZRgEIAEoDjIYLmtha2V5YS52MS5UcmFuc2ZlclN0YXRlEhIKCmRvbmVfYnl0ZXMYBSABKAQSEwoLdG90YWxfYnl0ZXMYBiABKAQSGAoQYnl0ZXNfcGVyX3NlY29uZBgHIAEoARIZChFyZW1haW5pbmdfc2Vjb25kcxgIIAEoARIXCg9zdGFydGVkX2F0X3VuaXgYCSABKAESDQoFZXJyb3IYCiABKAkixQEKC05vZGVIaXN0b3J5EigKBG5vZGUYASABKAsyGi5rYWtleWEudjEuR2V0Tm9kZVJlc3BvbnNlEhYKDnNhbXBsZV9zZWNvbmRzGAIgASgBEiYKB3NhbXBsZXMYAyADKAsyFS5rYWtleWEudjEuTm9kZVNhbXBsZRIkCgZldmVudHMYBCADKAsyFC5rYWtleWEudjEuTm9kZUV2ZW50EiYKCXRyYW5zZmVycxgFIAMoCzITLmtha2V5YS52MS5UcmFuc2ZlciLrAQoRV2F0Y2hOb2RlUmVzcG9uc2USKQoHaGlzdG9yeRgBIAEoCzIWLmtha2V5YS52MS5Ob2RlSGlzdG9yeUgAEicKBnNhbXBsZRgCIAEoCzIVLmtha2V5YS52MS5Ob2RlU2FtcGxlSAASJQoFZXZlbnQYAyABKAsyFC5rYWtleWEudjEuTm9kZUV2ZW50SAASJwoIdHJhbnNmZXIYBCABKAsyEy5rYWtleWEudjEuVHJhbnNmZXJIABIqCgRub2RlGAUgASgLMhoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZUgAQgYKBGtpbmQqdAoITGl2ZW5lc3MSGAoUTElWRU5FU1NfVU5TUEVDSUZJRUQQABISCg5MSVZFTkVTU19BTElWRRABEhQKEExJVkVORVNTX1NVU1BFQ1QQAhIRCg1MSVZFTkVTU19ERUFEEAMSEQoNTElWRU5FU1NfTEVGVBAEKmwKCUxpbWl0VW5pdBIaChZMSU1JVF9VTklUX1VOU1BFQ0lGSUVEEAASFQoRTElNSVRfVU5JVF9QTEFDRVMQARIUChBMSU1JVF9VTklUX0JZVEVTEAISFgoSTElNSVRfVU5JVF9TRUNPTkRTEAMqfgoNRXZlbnRTZXZlcml0eRIeChpFVkVOVF9TRVZFUklUWV9VTlNQRUNJRklFRBAAEhcKE0VWRU5UX1NFVkVSSVRZX0lORk8QARIaChZFVkVOVF9TRVZFUklUWV9XQVJOSU5HEAISGAoURVZFTlRfU0VWRVJJVFlfRVJST1IQAyphCgxUcmFuc2ZlcktpbmQSHQoZVFJBTlNGRVJfS0lORF9VTlNQRUNJRklFRBAAEhoKFlRSQU5TRkVSX0tJTkRfRE9XTkxPQUQQARIWChJUUkFOU0ZFUl9LSU5EX0xPQUQQAip/Cg1UcmFuc2ZlclN0YXRlEh4KGlRSQU5TRkVSX1NUQVRFX1VOU1BFQ0lGSUVEEAASGgoWVFJBTlNGRVJfU1RBVEVfUlVOTklORxABEhcKE1RSQU5TRkVSX1NUQVRFX0RPTkUQAhIZChVUUkFOU0ZFUl9TVEFURV9GQUlMRUQQAzKkBAoRQ2FwYWJpbGl0eVNlcnZpY2USZwoURXhjaGFuZ2VDYXBhYmlsaXRpZXMSJi5rYWtleWEudjEuRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXF1ZXN0Gicua2FrZXlhLnYxLkV4Y2hhbmdlQ2FwYWJpbGl0aWVzUmVzcG9uc2USRgoJUHJvYmVQZWVyEhsua2FrZXlhLnYxLlByb2JlUGVlclJlcXVlc3QaHC5rYWtleWEudjEuUHJvYmVQZWVyUmVzcG9uc2USQAoHR2V0Tm9kZRIZLmtha2V5YS52MS5HZXROb2RlUmVxdWVzdBoaLmtha2V5YS52MS5HZXROb2RlUmVzcG9uc2USSQoKTGlzdExpbWl0cxIcLmtha2V5YS52MS5MaXN0TGltaXRzUmVxdWVzdBodLmtha2V5YS52MS5MaXN0TGltaXRzUmVzcG9uc2USSwoKV2F0Y2hGbGVldBIcLmtha2V5YS52MS5XYXRjaEZsZWV0UmVxdWVzdBodLmtha2V5YS52MS5XYXRjaEZsZWV0UmVzcG9uc2UwARJICglXYXRjaE5vZGUSGy5rYWtleWEudjEuV2F0Y2hOb2RlUmVxdWVzdBocLmtha2V5YS52MS5XYXRjaE5vZGVSZXNwb25zZTABEjoKBUxlYXZlEhcua2FrZXlhLnYxLkxlYXZlUmVxdWVzdBoYLmtha2V5YS52MS5MZWF2ZVJlc3BvbnNlYgZwcm90bzM", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * What the back ends of the node compute with.
@@ -500,7 +500,9 @@ export type ExchangeCapabilitiesResponse = Message<"kakeya.v1.ExchangeCapabiliti
   rumours: Rumour[];
 
   /**
-   * All that the responder holds, when the roots differ.
+   * What the responder holds of the nodes with keys from digest_first_key to
+   * digest_last_key, when the roots differ; at most 1,024 lines, of the next keys
+   * in the next answer.
    *
    * @generated from field: repeated kakeya.v1.DigestEntry digest = 5;
    */
@@ -512,6 +514,20 @@ export type ExchangeCapabilitiesResponse = Message<"kakeya.v1.ExchangeCapabiliti
    * @generated from field: repeated kakeya.v1.SkippedCard skipped = 6;
    */
   skipped: SkippedCard[];
+
+  /**
+   * First key that the digest covers.
+   *
+   * @generated from field: fixed64 digest_first_key = 7;
+   */
+  digestFirstKey: bigint;
+
+  /**
+   * Last key that the digest covers; 0 for the highest of all.
+   *
+   * @generated from field: fixed64 digest_last_key = 8;
+   */
+  digestLastKey: bigint;
 };
 
 /**
@@ -1220,6 +1236,119 @@ export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_capability, 23);
 
 /**
+ * Asks for a node's bounds.
+ *
+ * @generated from message kakeya.v1.ListLimitsRequest
+ */
+export type ListLimitsRequest = Message<"kakeya.v1.ListLimitsRequest"> & {
+};
+
+/**
+ * Describes the message kakeya.v1.ListLimitsRequest.
+ * Use `create(ListLimitsRequestSchema)` to create a new message.
+ */
+export const ListLimitsRequestSchema: GenMessage<ListLimitsRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 24);
+
+/**
+ * One bound of a node, and what is taken of it.
+ *
+ * @generated from message kakeya.v1.LimitUse
+ */
+export type LimitUse = Message<"kakeya.v1.LimitUse"> & {
+  /**
+   * Name, such as "drafts.streams"; also the label `limit` of the node's metrics.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * In what it is counted.
+   *
+   * @generated from field: kakeya.v1.LimitUnit unit = 2;
+   */
+  unit: LimitUnit;
+
+  /**
+   * The bound.
+   *
+   * @generated from field: double limit = 3;
+   */
+  limit: number;
+
+  /**
+   * What callers hold now.
+   *
+   * @generated from field: double used = 4;
+   */
+  used: number;
+
+  /**
+   * Refused since the node's start because all of it was taken.
+   *
+   * @generated from field: uint64 refused_full_count = 5;
+   */
+  refusedFullCount: bigint;
+
+  /**
+   * Refused since then because the caller held more than others of what was scarce.
+   *
+   * @generated from field: uint64 refused_share_count = 6;
+   */
+  refusedShareCount: bigint;
+
+  /**
+   * Why it is what it is, in sentences: its formula or its reason.
+   *
+   * @generated from field: string why = 7;
+   */
+  why: string;
+
+  /**
+   * Key of the configuration that changes it; empty where none does.
+   *
+   * @generated from field: string setting = 8;
+   */
+  setting: string;
+
+  /**
+   * Whether callers hold it and are counted; nobody holds a deadline or a size.
+   *
+   * @generated from field: bool is_counted = 9;
+   */
+  isCounted: boolean;
+};
+
+/**
+ * Describes the message kakeya.v1.LimitUse.
+ * Use `create(LimitUseSchema)` to create a new message.
+ */
+export const LimitUseSchema: GenMessage<LimitUse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 25);
+
+/**
+ * All bounds of the node.
+ *
+ * @generated from message kakeya.v1.ListLimitsResponse
+ */
+export type ListLimitsResponse = Message<"kakeya.v1.ListLimitsResponse"> & {
+  /**
+   * By what is bounded, always in the same order.
+   *
+   * @generated from field: repeated kakeya.v1.LimitUse limits = 1;
+   */
+  limits: LimitUse[];
+};
+
+/**
+ * Describes the message kakeya.v1.ListLimitsResponse.
+ * Use `create(ListLimitsResponseSchema)` to create a new message.
+ */
+export const ListLimitsResponseSchema: GenMessage<ListLimitsResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 26);
+
+/**
  * Asks for a node's activity.
  *
  * @generated from message kakeya.v1.WatchNodeRequest
@@ -1238,7 +1367,7 @@ export type WatchNodeRequest = Message<"kakeya.v1.WatchNodeRequest"> & {
  * Use `create(WatchNodeRequestSchema)` to create a new message.
  */
 export const WatchNodeRequestSchema: GenMessage<WatchNodeRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 24);
+  messageDesc(file_kakeya_v1_capability, 27);
 
 /**
  * What a node did in one second, and what it held at its end. Rates are means
@@ -1351,7 +1480,7 @@ export type NodeSample = Message<"kakeya.v1.NodeSample"> & {
  * Use `create(NodeSampleSchema)` to create a new message.
  */
 export const NodeSampleSchema: GenMessage<NodeSample> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 25);
+  messageDesc(file_kakeya_v1_capability, 28);
 
 /**
  * Something that happened on a node, or that it saw.
@@ -1421,7 +1550,7 @@ export type NodeEvent = Message<"kakeya.v1.NodeEvent"> & {
  * Use `create(NodeEventSchema)` to create a new message.
  */
 export const NodeEventSchema: GenMessage<NodeEvent> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 26);
+  messageDesc(file_kakeya_v1_capability, 29);
 
 /**
  * A download or a load, with its progress.
@@ -1505,7 +1634,7 @@ export type Transfer = Message<"kakeya.v1.Transfer"> & {
  * Use `create(TransferSchema)` to create a new message.
  */
 export const TransferSchema: GenMessage<Transfer> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 27);
+  messageDesc(file_kakeya_v1_capability, 30);
 
 /**
  * What a watcher gets first.
@@ -1554,7 +1683,7 @@ export type NodeHistory = Message<"kakeya.v1.NodeHistory"> & {
  * Use `create(NodeHistorySchema)` to create a new message.
  */
 export const NodeHistorySchema: GenMessage<NodeHistory> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 28);
+  messageDesc(file_kakeya_v1_capability, 31);
 
 /**
  * One message of a watch.
@@ -1615,7 +1744,7 @@ export type WatchNodeResponse = Message<"kakeya.v1.WatchNodeResponse"> & {
  * Use `create(WatchNodeResponseSchema)` to create a new message.
  */
 export const WatchNodeResponseSchema: GenMessage<WatchNodeResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 29);
+  messageDesc(file_kakeya_v1_capability, 32);
 
 /**
  * Liveness of a node, in the order of their ranks.
@@ -1666,6 +1795,47 @@ export const LivenessSchema: GenEnum<Liveness> = /*@__PURE__*/
   enumDesc(file_kakeya_v1_capability, 0);
 
 /**
+ * In what a bound is counted.
+ *
+ * @generated from enum kakeya.v1.LimitUnit
+ */
+export enum LimitUnit {
+  /**
+   * Not given.
+   *
+   * @generated from enum value: LIMIT_UNIT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Calls, connections, sessions or other things at once.
+   *
+   * @generated from enum value: LIMIT_UNIT_PLACES = 1;
+   */
+  PLACES = 1,
+
+  /**
+   * Bytes.
+   *
+   * @generated from enum value: LIMIT_UNIT_BYTES = 2;
+   */
+  BYTES = 2,
+
+  /**
+   * Seconds.
+   *
+   * @generated from enum value: LIMIT_UNIT_SECONDS = 3;
+   */
+  SECONDS = 3,
+}
+
+/**
+ * Describes the enum kakeya.v1.LimitUnit.
+ */
+export const LimitUnitSchema: GenEnum<LimitUnit> = /*@__PURE__*/
+  enumDesc(file_kakeya_v1_capability, 1);
+
+/**
  * How much an event matters.
  *
  * @generated from enum kakeya.v1.EventSeverity
@@ -1704,7 +1874,7 @@ export enum EventSeverity {
  * Describes the enum kakeya.v1.EventSeverity.
  */
 export const EventSeveritySchema: GenEnum<EventSeverity> = /*@__PURE__*/
-  enumDesc(file_kakeya_v1_capability, 1);
+  enumDesc(file_kakeya_v1_capability, 2);
 
 /**
  * What is brought into a node.
@@ -1738,7 +1908,7 @@ export enum TransferKind {
  * Describes the enum kakeya.v1.TransferKind.
  */
 export const TransferKindSchema: GenEnum<TransferKind> = /*@__PURE__*/
-  enumDesc(file_kakeya_v1_capability, 2);
+  enumDesc(file_kakeya_v1_capability, 3);
 
 /**
  * How a transfer stands.
@@ -1779,7 +1949,7 @@ export enum TransferState {
  * Describes the enum kakeya.v1.TransferState.
  */
 export const TransferStateSchema: GenEnum<TransferState> = /*@__PURE__*/
-  enumDesc(file_kakeya_v1_capability, 3);
+  enumDesc(file_kakeya_v1_capability, 4);
 
 /**
  * Membership: who is in the fleet, what each can do, who is alive.
@@ -1822,6 +1992,16 @@ export const CapabilityService: GenService<{
     methodKind: "unary";
     input: typeof GetNodeRequestSchema;
     output: typeof GetNodeResponseSchema;
+  },
+  /**
+   * What others may have of this node at once, and what is taken of it.
+   *
+   * @generated from rpc kakeya.v1.CapabilityService.ListLimits
+   */
+  listLimits: {
+    methodKind: "unary";
+    input: typeof ListLimitsRequestSchema;
+    output: typeof ListLimitsResponseSchema;
   },
   /**
    * A snapshot of the fleet, then every change, until the caller leaves.

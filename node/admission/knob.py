@@ -1,0 +1,56 @@
+"""A bound that people can read: its value, and beside it the formula or the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, TypeVar
+
+Value = TypeVar("Value", int, float)
+
+_WHY = "why"
+_SETTING = "setting"
+_SUFFIXES = ("bytes", "seconds")
+
+
+class Unit(StrEnum):
+    """What a knob counts, as the end of its name says."""
+
+    PLACES = "places"
+    BYTES = "bytes"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One bound. `name` is GROUP.FIELD, `setting` the configuration's key, empty without one."""
+
+    name: str
+    value: float
+    unit: Unit
+    why: str
+    setting: str = ""
+
+
+def knob(default: Value, why: str, setting: str = "") -> Value:
+    """A field of a frozen group of bounds: its value, why it is that, and what changes it."""
+    told: Value = field(default=default, metadata={_WHY: why, _SETTING: setting})
+    return told
+
+
+def knobs(name: str, group: Any) -> Iterator[Knob]:
+    """Those of a group, in their order; `name` begins their names."""
+    for each in fields(group):
+        yield Knob(
+            name=f"{name}.{each.name}",
+            value=getattr(group, each.name),
+            unit=_unit(each.name),
+            why=each.metadata[_WHY],
+            setting=each.metadata[_SETTING],
+        )
+
+
+def _unit(name: str) -> Unit:
+    ending = name.rpartition("_")[2]
+    return Unit(ending) if ending in _SUFFIXES else Unit.PLACES

@@ -1,0 +1,175 @@
+"""Every bound on what others may have of a node, in one place, each with its formula or reason.
+
+`fleet limits` shows them, with what is taken of each. What callers share ends in a fifth that is
+kept for those who hold little (`node.admission.share`), so a bound of 1,280 lets one caller
+alone have 1,024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+from kakeya_fleet.node.admission.knob import Knob, knob, knobs
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """Descriptors of the process: each connection takes one, and each file that is read."""
+
+    descriptors: int = knob(
+        1 << 16,
+        "The soft limit is raised so far, or to the system's hard limit. An eighth, 64 at least "
+        "and half at most, is the node's own: connections of others are ended when they hold it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """Calls of gRPC, each from its headers to its end; a stream is one call."""
+
+    at_once: int = knob(
+        1280,
+        "1,024 of one caller and a fifth for others. A call takes some 30 KiB: 40 MiB together.",
+    )
+    control: int = knob(
+        320,
+        "Gossip, probes, health and GetNode, besides all other calls: two from each of 128 peers "
+        "in a period, and a fifth for others.",
+    )
+    request_seconds: float = knob(
+        40.0, "From a call's headers to its one request: 4 MiB at 1 Mbit/s take 34 s."
+    )
+    control_request_seconds: float = knob(
+        10.0, "The same of a control call: 1 MiB at 1 Mbit/s takes 8 s."
+    )
+    in_flight: int = knob(
+        6400,
+        "At which gRPC itself refuses, without a reason: four times the calls that are answered, "
+        "for those that are being refused by name.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What a client of HTTP may take, and for how long."""
+
+    body_bytes: int = knob(8 * MIB, "Longest body of a request, decompressed.")
+    body_seconds: float = knob(30.0, "From a request's headers to the end of its body.")
+    header_seconds: float = knob(
+        10.0, "From a connection, or a byte of its next request, to the end of the headers."
+    )
+    idle_seconds: float = knob(75.0, "A connection without a request is kept so long.")
+    connections: int = knob(
+        640,
+        "512 of one caller and a fifth for others. When all are taken, one that says nothing is "
+        "closed for a new one.",
+    )
+    requests: int = knob(
+        80, "Requests of /v1 that are answered at once: 64 of one caller and a fifth for others."
+    )
+    keep_alive_seconds: float = knob(10.0, "A stream that says nothing for so long has a comment.")
+    write_seconds: float = knob(
+        30.0, "A client that takes nothing for so long is cut off, and its session closed."
+    )
+    close_seconds: float = knob(
+        2.0, "What running requests get when the node leaves, after generations were drained."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLimits:
+    """Draft streams that a proposer serves."""
+
+    streams: int = knob(320, "At once: 256 of one caller and a fifth for others.")
+    opening_seconds: float = knob(
+        10.0, "A stream that says nothing for so long holds one of the places no more."
+    )
+    waiting_proposals: int = knob(
+        64, "Of one stream, without their blocks; the speculative loop has two at most."
+    )
+    waiting_bytes: int = knob(
+        128 * MIB,
+        "Of all streams: 1 KiB a proposal and 4 bytes an id. A proposal has the tokens since the "
+        "one before it, so that 1,000 streams take 2 MiB.",
+    )
+    history_tokens: int = knob(
+        1 << 21,
+        "Of one stream, prefix and all that it commits: beyond every model's positions.",
+    )
+    history_bytes: int = knob(
+        1 << 30,
+        "Of all streams: 40 bytes an id, so that one caller has 80,000 ids in each of 256 streams.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LinkServingLimits:
+    """Tensor links that a node serves, and how long it waits for their callers."""
+
+    at_once: int = knob(
+        320, "One a draft stream that wants context vectors: 256 of one caller, a fifth for others."
+    )
+    memory_bytes: int = knob(1 << 30, "That all links may take together.")
+    idle_seconds: float = knob(
+        300.0, "A link on which nothing arrives for so long belongs to nobody any more."
+    )
+    unclaimed_seconds: float = knob(
+        10.0,
+        "From OpenLink to its stream, which takes a round trip: one that never comes must not "
+        "keep a place from others.",
+    )
+    opening_seconds: float = knob(10.0, "From a stream's begin to its first message.")
+    handler_seconds: float = knob(
+        1.0, "What a handler gets to end by itself once its link has ended."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """Archives that a node serves, and the connections that use them."""
+
+    at_once: int = knob(320, "Archives of sessions: 256 of one caller and a fifth for others.")
+    default_lease_seconds: float = knob(
+        3600.0, "What an archive lies unused where its session names no lease."
+    )
+    longest_lease_seconds: float = knob(86_400.0, "... and where it names a longer one.")
+    attach_seconds: float = knob(
+        30.0,
+        "A fork, or an archive just opened, waits so long for the connection that uses it.",
+    )
+    retry_seconds: float = knob(5.0, "After which one who found it full is told to come back.")
+    greetings: int = knob(
+        40,
+        "Connections that have not attached yet: 32 of one caller and a fifth for others. When "
+        "all are taken, the longest silent one is closed for a new one.",
+    )
+    greeting_seconds: float = knob(2.0, "From a connection to its ATTACH.")
+    answer_seconds: float = knob(
+        30.0, "A session that takes no byte of an answer for so long has lost its archive."
+    )
+    accept_again_seconds: float = knob(
+        0.1, "After a connection could not be accepted: no file descriptor may be free."
+    )
+    farewell_seconds: float = knob(
+        0.5, "After an error: bytes under way would reset the connection, and the error with it."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """All of them, by what is bounded."""
+
+    files: FileLimits = field(default_factory=FileLimits)
+    calls: CallLimits = field(default_factory=CallLimits)
+    http: HttpLimits = field(default_factory=HttpLimits)
+    drafts: DraftLimits = field(default_factory=DraftLimits)
+    links: LinkServingLimits = field(default_factory=LinkServingLimits)
+    archives: ArchiveLimits = field(default_factory=ArchiveLimits)
+
+    def knobs(self) -> Iterator[Knob]:
+        """Each bound, in the order in which people read them."""
+        for each in fields(self):
+            yield from knobs(each.name, getattr(self, each.name))

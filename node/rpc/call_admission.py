@@ -1,0 +1,149 @@
+"""Every call of gRPC holds a place, from its headers on; membership and health have their own.
+
+gRPC's own bound refuses whoever comes next, gossip and health too, without a reason, and counts
+calls whose request never comes for ever. Here a call is admitted by its caller before anything
+of its request is read, and what does not come in time, or is missing when places are, ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from kakeya_fleet.node.admission.allowance import Allowance
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import Caller, caller_of_peer
+from kakeya_fleet.node.admission.reclaiming import to_reclaim
+from kakeya_fleet.node.rpc.handlers import behaviour_of
+from kakeya_fleet.node.rpc.refusals import MalformedMessage, TooManyCalls
+
+if TYPE_CHECKING:
+    # gRPC hands the interceptor handlers of every service: their message types
+    # are known to the generated code alone.
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+CONTROL_SERVICES = ("kakeya.v1.CapabilityService", "grpc.health.v1.Health")
+"""Their calls with one answer keep a node alive in its fleet, and end within moments."""
+
+
+@dataclass(slots=True, eq=False)
+class _Awaited:
+    """A call whose request has not come; `timeout` ends it."""
+
+    caller: Caller
+    since: float
+    timeout: asyncio.Timeout
+    has_place: bool = True
+
+    @property
+    def silent_ms(self) -> float:
+        return 1000.0 * (time.monotonic() - self.since)
+
+
+class _Places:
+    """The places of calls of one kind. Belongs to the event loop's thread."""
+
+    def __init__(self, allowance: Allowance, request_seconds: float) -> None:
+        self._allowance = allowance
+        self._request_seconds = request_seconds
+        self._awaited: set[_Awaited] = set()
+
+    @contextmanager
+    def holding(self, caller: Caller) -> Iterator[_Awaited]:
+        """A place for a call. Raises `TooManyCalls` when none can be had or taken back."""
+        if self._allowance.would_refuse(caller) and self._awaited:
+            self._take_back()
+        self._allowance.take(caller)
+        call = _Awaited(caller, time.monotonic(), asyncio.timeout(self._request_seconds))
+        try:
+            yield call
+        finally:
+            if call.has_place:
+                self._allowance.give_back(caller)
+
+    async def request(self, call: _Awaited, requests: AsyncIterator[object]) -> object:
+        """The call's one request. Raises `MalformedMessage` when none comes in time."""
+        self._awaited.add(call)
+        try:
+            async with call.timeout:
+                request = await anext(requests, None)
+        except TimeoutError:
+            request = None
+        finally:
+            self._awaited.discard(call)
+        if request is None:
+            raise MalformedMessage("the request of this call did not come in time")
+        return request
+
+    def _take_back(self) -> None:
+        """Ends the call of whoever holds most that has waited longest for its request."""
+        # Of one that has expired the place is on its way back already.
+        for call in to_reclaim([each for each in self._awaited if not each.timeout.expired()], 1):
+            self._awaited.discard(call)
+            call.has_place = False
+            self._allowance.take_back(call.caller)
+            call.timeout.reschedule(asyncio.get_running_loop().time())
+
+
+class CallAdmission(grpc.aio.ServerInterceptor):
+    """Comes behind the `ErrorInterceptor` that answers its refusals."""
+
+    def __init__(self, allowances: Allowances) -> None:
+        limits = allowances.limits.calls
+        self._calls = _Places(
+            allowances.share("calls.at_once", TooManyCalls), limits.request_seconds
+        )
+        self._control = _Places(
+            allowances.share("calls.control", TooManyCalls), limits.control_request_seconds
+        )
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The method's handler, which begins once the call has a place and its request."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        service = handler_call_details.method.strip("/").partition("/")[0]
+        is_control = service in CONTROL_SERVICES and not handler.response_streaming
+        return _admitted(handler, self._control if is_control else self._calls)
+
+
+def _admitted(handler: Handler, places: _Places) -> Handler:
+    """The handler as one that reads its request itself: a caller sees no difference."""
+    behaviour, _ = behaviour_of(handler)
+    has_one_request = not handler.request_streaming
+
+    async def request_of(call: _Awaited, requests: AsyncIterator[object]) -> object:
+        return await places.request(call, requests) if has_one_request else requests
+
+    async def awaiting(requests: AsyncIterator[object], context: Context) -> object:
+        with places.holding(caller_of_peer(context.peer())) as call:
+            return await behaviour(await request_of(call, requests), context)
+
+    async def iterating(requests: AsyncIterator[object], context: Context) -> AsyncIterator[object]:
+        with places.holding(caller_of_peer(context.peer())) as call:
+            async for response in behaviour(await request_of(call, requests), context):
+                yield response
+
+    make = (
+        grpc.stream_stream_rpc_method_handler
+        if handler.response_streaming
+        else grpc.stream_unary_rpc_method_handler
+    )
+    return make(
+        iterating if inspect.isasyncgenfunction(behaviour) else awaiting,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
