@@ -54,10 +54,13 @@ PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -q
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs.
 SIDES := $(MAKE) --no-print-directory --keep-going beside
+# Python's packages, npm's with what is built of them, and the browser do not need each other.
+INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/chromium
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.
-test: setup dashboard $(STAMPS)/chromium ## all checks and tests; TESTS=PATH names the Python ones
+test: ## all checks and tests; TESTS=PATH names the Python ones
+	@$(INSTALLED)
 	@$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
 		$(PYTEST) $(TESTS) || status=1; \
 		wait $$beside || status=1; \

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,17 +17,28 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+def pytest_collection_finish() -> None:
+    """What collecting imported lives as long as the process: no search for garbage visits it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what was found out about the exactness of models."""
-    return tmp_path_factory.mktemp("settled")
+    """The folder of what was found out about the exactness of models, one for all workers."""
+    own = tmp_path_factory.getbasetemp()
+    # Below the run's folder each worker of xdist has one of its own.
+    run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = run / "warm"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_starts(settled: Path) -> Iterator[WarmStarts]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries.
 
-    They check a model's exactness once. Commands can be such copies too.
+    All workers share it. They check a model's exactness once. Commands can be such copies too.
     """
     warm = WarmStarts(settled)
     with pytest.MonkeyPatch.context() as patched:

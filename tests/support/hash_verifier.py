@@ -43,6 +43,8 @@ SLAB_BYTES = SEGMENT * SLOT_BYTES
 ROW_COUNTS = (2, 4, 8, 16, 32, 64)
 POISON = np.uint64(0xDEADDEADDEADDEAD)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_WORD = (1 << 64) - 1
+_NOISE = np.arange(VOCABULARY, dtype=np.uint64) * _ODD
 
 
 def _mix(values: Keys) -> Keys:
@@ -52,21 +54,23 @@ def _mix(values: Keys) -> Keys:
     return values ^ (values >> np.uint64(31))
 
 
-def _first_key(token: int, position: int) -> np.uint64:
-    key: np.uint64 = _mix(np.array([token + 1], np.uint64) * _ODD + np.uint64(position))[0]
-    return key
+def _mix_word(word: int) -> int:
+    """The same of one number, without an array of one."""
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
+    return word ^ (word >> 31)
 
 
-def _second_key(seen: Keys, position: int) -> np.uint64:
-    total = seen.sum(dtype=np.uint64, keepdims=True)
-    key: np.uint64 = _mix(total + np.array([position], np.uint64) * _ODD)[0]
-    return key
+def _first_key(token: int, position: int) -> int:
+    return _mix_word(((token + 1) * int(_ODD) + position) & _WORD)
+
+
+def _second_key(seen: Keys, position: int) -> int:
+    return _mix_word((int(seen.sum(dtype=np.uint64)) + position * int(_ODD)) & _WORD)
 
 
 def _logits(seen: Keys, token: int) -> Logits:
-    noise = _mix(
-        seen.sum(dtype=np.uint64, keepdims=True) + np.arange(VOCABULARY, dtype=np.uint64) * _ODD
-    )
+    noise = _mix(seen.sum(dtype=np.uint64, keepdims=True) + _NOISE)
     row = (noise >> np.uint64(40)).astype(np.float32) / np.float32(2**24)
     row[(token * 5 + 7) % VOCABULARY] += np.float32(FAVOUR)
     return row
@@ -102,6 +106,12 @@ class SlotRule:
     def slot(self, positions: Positions) -> Positions:
         behind = self.sink + (positions - self.sink) % self.ring
         return np.where(positions < self.sink, positions, behind)
+
+    def seen(self, position: int, spec: CacheSpec) -> Positions:
+        """The slots of what the token at `position` may see."""
+        visible = _visible(position, spec)
+        # What the ring has not gone round yet is in order.
+        return visible if position < self.slots else self.slot(visible)
 
     def forkable_from(self, written: int) -> int:
         return max(0, written - 1 - self.spare) if self.ringed else 0
@@ -231,18 +241,19 @@ class HashCache:
     def run(self, token_ids: Sequence[int], *, want_logits: bool) -> Output:
         """One forward's rows. Every key is read from the slabs, none from this call."""
         start, end = self.length, self.length + len(token_ids)
-        positions = np.arange(start, end)
-        slots = self.rule.slot(positions)
+        slots = self.rule.slot(np.arange(start, end))
         for index in {int(slot) // SEGMENT for slot in slots}:
             self.slabs[index] = self._pool.writable(self.slabs[index], _new_payload, _copy)
         places = [(self.slabs[slot // SEGMENT].payload, slot % SEGMENT) for slot in slots.tolist()]
-        for (payload, at), position, token in zip(places, positions, token_ids, strict=True):
-            payload[0, at] = _first_key(token, int(position))
+        for (payload, at), position, token in zip(
+            places, range(start, end), token_ids, strict=True
+        ):
+            payload[0, at] = _first_key(token, position)
         first = np.concatenate([slab.payload[0] for slab in self.slabs])
         second = np.concatenate([slab.payload[1] for slab in self.slabs])
         rows = []
         for row, (payload, at) in enumerate(places):
-            seen = self.rule.slot(_visible(start + row, self.spec))
+            seen = self.rule.seen(start + row, self.spec)
             payload[1, at] = second[slots[row]] = _second_key(first[seen], start + row)
             if want_logits:
                 rows.append(_logits(second[seen], token_ids[row]))
@@ -371,8 +382,8 @@ def expected_stream(
 ) -> list[int]:
     """What any session must generate: from the rule alone, with no cache at all."""
     tokens = list(prompt)
-    first: list[np.uint64] = []
-    second: list[np.uint64] = []
+    first: list[int] = []
+    second: list[int] = []
     while True:
         for position in range(len(first), len(tokens)):
             first.append(_first_key(tokens[position], position))

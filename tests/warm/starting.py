@@ -8,6 +8,7 @@ as people start it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from scripts.support.agent_process import start_process
+from tests.warm.template import LOCK
 
 # Importing on a busy machine.
 PATIENCE_SECONDS = 120.0
@@ -79,14 +81,16 @@ class WarmProcess:
 
 
 class WarmStarts:
-    """The process that is copied, started with the first agent; `close` ends it."""
+    """The process that is copied, started with the first agent of whoever shares the folder.
 
-    def __init__(self, settled: Path) -> None:
-        """`settled` is the folder of what agents found out about their models."""
-        self._settled = settled
+    It ends with the last `close`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of the process's socket, and of what agents found out about their models."""
+        self._folder = folder
         self._lock = threading.Lock()
         self._changed = threading.Condition()
-        self._template: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._environment: dict[str, str] = {}
         self._started: list[int] = []
@@ -149,29 +153,46 @@ class WarmStarts:
         return process
 
     def _begin(self) -> None:
-        if self._template is not None:
+        if self._channel is not None:
             return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environment = {**COPIES_OWN, **os.environ, "OMP_NUM_THREADS": "1"}
-        with theirs:
-            self._template = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.warm.template",
-                    str(theirs.fileno()),
-                    str(self._settled),
-                ],
+        address = self._folder / "socket"
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with (self._folder / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                channel.connect(str(address))
+            except (FileNotFoundError, ConnectionRefusedError):
+                # None runs yet, or the last one's users have all gone.
+                address.unlink(missing_ok=True)
+                self._start_template(address)
+                channel.connect(str(address))
+            self._environment = json.loads((self._folder / "environment").read_text())
+        self._channel = channel
+        self._listener = threading.Thread(
+            target=self._listen, args=(channel,), name="warm starts", daemon=True
+        )
+        self._listener.start()
+        self._next_pid()
+
+    def _start_template(self, address: Path) -> None:
+        environment = {**COPIES_OWN, **os.environ, "OMP_NUM_THREADS": "1"}
+        (self._folder / "environment").write_text(json.dumps(environment))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(str(address))
+            listening.listen()
+            words = [sys.executable, "-m", "tests.warm.template"]
+            # Nobody waits for its end, which is that of the last who use it: its parent, which
+            # starts it in the background, has ended at once.
+            subprocess.run(
+                ["sh", "-c", '"$@" &', "sh", *words, str(listening.fileno()), str(self._folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=self._environment,
+                pass_fds=(listening.fileno(),),
+                env=environment,
                 cwd=Path(__file__).parents[2],
                 start_new_session=True,
+                check=True,
             )
-        self._channel = ours
-        threading.Thread(target=self._listen, args=(ours,), name="warm starts", daemon=True).start()
-        self._next_pid()
 
     def _next_pid(self) -> int:
         with self._changed:
@@ -192,10 +213,10 @@ class WarmStarts:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends the process; agents that run go on."""
-        if self._channel is not None and self._template is not None:
-            self._channel.shutdown(socket.SHUT_WR)
-            self._template.wait(PATIENCE_SECONDS)
+        """Leaves the process, which ends with the last who does; agents that run go on."""
+        if self._channel is not None:
+            self._channel.shutdown(socket.SHUT_RDWR)
+            self._listener.join()
             self._channel.close()
 
 

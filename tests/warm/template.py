@@ -1,20 +1,23 @@
 """The process that tests' agents and commands are copies of: the libraries are imported,
 nothing has run.
 
-Reads JSON (the fields of `Request`), a packet each, from the socket at the descriptor that it
-is given, with three streams' descriptors, and forks: the child is `fleet ARGUMENTS`. Answers
-{"pid"}, and {"ended", "status"} for each child that did. Ends with the socket.
+Listens on the socket at the descriptor that it is given. From each connection it reads JSON
+(the fields of `Request`), a packet each, with three streams' descriptors, and forks: the child
+is `fleet ARGUMENTS`. Tells a connection {"pid"}, its own first and then each child's, and
+{"ended", "status"} for each of its children that did. Ends with the last connection.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import select
 import selectors
 import signal
 import socket
@@ -29,6 +32,8 @@ REQUEST_BYTES = 1 << 20
 # What commands load when they run.
 LATE_IN_COMMANDS = ("kakeya.text", "kakeya.chat_template", "rich.live")
 STREAM_COUNT = 3
+LOCK = "lock"
+"""The name of the file that is locked while somebody connects."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ class Copy:
         """Makes this process the one that was asked for."""
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
+        # What a shell's background ignores is no copy's to ignore.
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for target, source in enumerate(self.descriptors):
@@ -100,51 +106,95 @@ def preload(settled: Path) -> None:
     gc.freeze()
 
 
-def serve(channel: socket.socket) -> Copy | None:
-    """Answers until the socket ends: None. In a child it returns at once: what it is to be."""
-    woken, wake = socket.socketpair()
-    for end in (woken, wake):
-        end.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(channel, selectors.EVENT_READ)
-        waiting.register(woken, selectors.EVENT_READ)
-        while True:
-            ready = {key.fileobj for key, _ in waiting.select()}
-            if woken in ready:
-                woken.recv(4096)
-                _tell_ended(channel)
-            if channel not in ready:
-                continue
-            words, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, STREAM_COUNT)
-            if not words:
-                return None
-            copy = Copy(Request(**json.loads(words)), descriptors)
-            child = os.fork()
-            if child == 0:
-                for end in (channel, woken, wake):
-                    end.close()
-                return copy
-            for descriptor in descriptors:
-                os.close(descriptor)
-            _tell(channel, {"pid": child})
+class Connections:
+    """Whom this process makes copies for."""
 
+    def __init__(self, listening: socket.socket, lock: Path) -> None:
+        """`lock` is held by whoever connects, while he does."""
+        self._listening = listening
+        self._lock = lock
+        self._woken, self._wake = socket.socketpair()
+        for end in (self._woken, self._wake):
+            end.setblocking(False)
+        self._channels: set[socket.socket] = set()
+        # By a child's process id, whoever asked for it.
+        self._asked: dict[int, socket.socket] = {}
 
-def _tell_ended(channel: socket.socket) -> None:
-    while True:
-        try:
-            child, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
+    def serve(self) -> Copy | None:
+        """Answers until all who came have gone: None. In a child at once: what it is to be."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as waiting:
+            for known in (self._listening, self._woken):
+                waiting.register(known, selectors.EVENT_READ)
+            while True:
+                for key, _ in waiting.select():
+                    if key.fileobj is self._woken:
+                        self._woken.recv(4096)
+                        self._tell_ended()
+                    elif key.fileobj is self._listening:
+                        waiting.register(self._accept(), selectors.EVENT_READ)
+                    elif isinstance(channel := key.fileobj, socket.socket):
+                        copy = self._read(channel)
+                        if copy is not None:
+                            return copy
+                        if channel not in self._channels:
+                            waiting.unregister(channel)
+                            channel.close()
+                if not self._channels and self._nobody_comes():
+                    return None
+
+    def _nobody_comes(self) -> bool:
+        """Closes the door, unless somebody stands in it."""
+        with self._lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if select.select([self._listening], [], [], 0)[0]:
+                return False
+            self._listening.close()
+            return True
+
+    def _accept(self) -> socket.socket:
+        channel, _ = self._listening.accept()
+        self._channels.add(channel)
+        _tell(channel, {"pid": os.getpid()})
+        return channel
+
+    def _read(self, channel: socket.socket) -> Copy | None:
+        """In a child what it is to be; None in this process."""
+        words, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, STREAM_COUNT)
+        if not words:
+            self._channels.remove(channel)
+            return None
+        copy = Copy(Request(**json.loads(words)), descriptors)
+        child = os.fork()
         if child == 0:
-            return
-        _tell(channel, {"ended": child, "status": os.waitstatus_to_exitcode(status)})
+            for each in (self._listening, self._woken, self._wake, *self._channels):
+                each.close()
+            return copy
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._asked[child] = channel
+        _tell(channel, {"pid": child})
+        return None
+
+    def _tell_ended(self) -> None:
+        while True:
+            try:
+                child, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if child == 0:
+                return
+            channel = self._asked.pop(child)
+            if channel in self._channels:
+                _tell(channel, {"ended": child, "status": os.waitstatus_to_exitcode(status)})
 
 
 def _tell(channel: socket.socket, words: dict[str, int]) -> None:
-    channel.send(json.dumps(words).encode())
+    # Whoever has gone is not told: its end is read next.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        channel.send(json.dumps(words).encode())
 
 
 def end(status: object) -> Never:
@@ -160,11 +210,9 @@ def end(status: object) -> Never:
 
 
 def run(descriptor: int, settled: Path) -> None:
-    """Serves on the socket; the copies run `fleet`."""
+    """Serves on the listening socket; the copies run `fleet`."""
     preload(settled)
-    channel = socket.socket(fileno=descriptor)
-    _tell(channel, {"pid": os.getpid()})
-    copy = serve(channel)
+    copy = Connections(socket.socket(fileno=descriptor), settled / LOCK).serve()
     if copy is None:
         return
     copy.become()

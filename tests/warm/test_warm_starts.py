@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
 from scripts.support.agent_process import AgentProcess, AgentProcessFailed, LocalFleet
+from tests.warm.starting import WarmStarts
 
 
 @pytest.fixture
@@ -32,6 +34,27 @@ def test_a_copy_serves_and_leaves_as_it_is_told(fleet: LocalFleet) -> None:
     assert os.getsid(agent.pid) == agent.pid
     assert agent.stop() == 0
     assert not psutil.pid_exists(agent.pid)
+
+
+def test_whoever_shares_the_folder_shares_the_process(
+    warm_starts: WarmStarts, settled: Path, tmp_path: Path
+) -> None:
+    """As the workers of a test run do; it does not end with the first who leaves."""
+
+    def parent_of_a_copy(starts: WarmStarts) -> int:
+        with (tmp_path / "said").open("wb") as said, open(os.devnull, "rb") as nothing:
+            streams = (nothing.fileno(), said.fileno(), said.fileno())
+            copy = starts.copy(["top", "--node", "127.0.0.1:1"], os.environ, streams)
+            parent = psutil.Process(copy.pid).ppid()
+            copy.kill()
+        assert copy.wait(60) == -signal.SIGKILL
+        return parent
+
+    beside = WarmStarts(settled)
+    first = parent_of_a_copy(beside)
+    assert first == parent_of_a_copy(warm_starts)
+    beside.close()
+    assert parent_of_a_copy(warm_starts) == first
 
 
 def test_a_copy_that_is_killed_says_so_and_the_next_one_starts(fleet: LocalFleet) -> None:

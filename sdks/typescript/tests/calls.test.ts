@@ -18,7 +18,7 @@ import {
 import { RetryBudget, pauseSeconds } from "../src/retries.js";
 import { Nodes } from "./nodes.js";
 
-const nodes = new Nodes();
+const nodes = new Nodes(1);
 
 async function failure(work: Promise<unknown>): Promise<KakeyaError> {
   const error: unknown = await work.then(

@@ -26,7 +26,7 @@ interface Family {
   readonly cases: readonly Case[];
 }
 
-const nodes = new Nodes();
+const nodes = new Nodes(1);
 const { families } = JSON.parse(readFileSync(`${ROOT}sdks/chat-families.json`, "utf8")) as {
   families: Record<string, Family>;
 };

@@ -5,14 +5,14 @@ import { afterAll, afterEach, beforeAll, beforeEach } from "vitest";
 import { Client, type ClientOptions } from "../src/index.js";
 import { ScriptedNode } from "./scripted-node.js";
 
-/** Two scripted nodes, fresh for each test, and clients that are closed after it. */
+/** Scripted nodes, each a process, fresh for each test, and clients that are closed after it. */
 export class Nodes {
   #started: ScriptedNode[] = [];
   #clients: Client[] = [];
 
-  constructor() {
+  constructor(count: 1 | 2) {
     beforeAll(async () => {
-      this.#started = await Promise.all([ScriptedNode.start(), ScriptedNode.start()]);
+      this.#started = await Promise.all(Array.from({ length: count }, () => ScriptedNode.start()));
     });
     beforeEach(() => Promise.all(this.#started.map((each) => each.reset())));
     afterEach(async () => {
@@ -60,7 +60,7 @@ export class Nodes {
   #at(index: number): ScriptedNode {
     const found = this.#started[index];
     if (found === undefined) {
-      throw new Error("the nodes have not started");
+      throw new Error(`node ${index + 1} of ${this.#started.length} has not started`);
     }
     return found;
   }

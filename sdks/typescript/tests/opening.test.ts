@@ -7,7 +7,7 @@ import { MAX_APPEND_TOKENS } from "../src/place.js";
 import { Nodes } from "./nodes.js";
 import type { ScriptedNode } from "./scripted-node.js";
 
-const nodes = new Nodes();
+const nodes = new Nodes(2);
 const LONG = Array.from({ length: 2 * MAX_APPEND_TOKENS + 3 }, (_, index) => index % 997);
 
 /** Ids of each request that brought some. */

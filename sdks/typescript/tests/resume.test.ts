@@ -12,7 +12,7 @@ import {
 } from "../src/index.js";
 import { Nodes } from "./nodes.js";
 
-const nodes = new Nodes();
+const nodes = new Nodes(2);
 
 /** The scripted model's id at a position: sdks/README.md. */
 function expected(position: number, seed = 0): number {

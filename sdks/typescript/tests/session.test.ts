@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { HistoryLengthMismatch, SessionNotFound } from "../src/index.js";
 import { Nodes } from "./nodes.js";
 
-const nodes = new Nodes();
+const nodes = new Nodes(1);
 
 test("a long append travels in pieces that never double", async () => {
   const session = await nodes.client().createSession("tiny");

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { ClientClosed, SessionBusy, StreamConsumed, type Session } from "../src/index.js";
 import { Nodes } from "./nodes.js";
 
-const nodes = new Nodes();
+const nodes = new Nodes(1);
 const ENDLESS = { maxTokens: 1_000_000 };
 
 async function session(): Promise<Session> {

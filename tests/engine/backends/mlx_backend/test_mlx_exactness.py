@@ -73,10 +73,10 @@ def verifier(model: str, random_checkpoint: Callable[..., Path]) -> Verifier:
 def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
     """A cache, and the logits of what follows in `HISTORY`, taken one token at a time.
 
-    The ring's is seven times its sink and window; behind full attention it is what
+    The ring's is four times its sink and window; behind full attention it is what
     lies around 256, where a second segment begins.
     """
-    start, end = (0, 112) if spec is RING else (236, 276)
+    start, end = (0, 64) if spec is RING else (236, 276)
     cache = filled(verifier, spec, start)
     single = cache.fork(start)
     rows = [logits_of(verifier, single, [token]) for token in HISTORY[start:end]]

@@ -34,6 +34,9 @@ CHUNKS = ([16, 16, 16, 12], [1, 7, 32, 20])
 # Run by every rank, and by the test itself for the whole model.
 PROGRAM = """
 import json, sys
+if __name__ == "__main__":
+    # As on a Mac without torch, which transformers would import for nothing.
+    sys.modules["torch"] = None
 import numpy as np
 from pathlib import Path
 from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import load_verifier
