@@ -36,10 +36,16 @@ def check_append(
         )
     if not token_ids:
         raise EmptyAppend("an append needs at least one token")
+    # Before each of them is looked at: there may be millions.
+    check_length(len(token_ids), history_length=history_length, history_limit=history_limit)
     _check_vocabulary(token_ids, vocabulary_size)
-    if history_length + len(token_ids) > history_limit:
+
+
+def check_length(count: int, *, history_length: int, history_limit: int) -> None:
+    """Raises `ContextExceeded` when `count` more tokens are more than `history_limit`."""
+    if history_length + count > history_limit:
         raise ContextExceeded(
-            f"{history_length} + {len(token_ids)} tokens are more than the {history_limit}"
+            f"{history_length} + {count} tokens are more than the {history_limit}"
             " that this session can hold",
             history_length=str(history_length),
             history_limit=str(history_limit),

@@ -65,8 +65,9 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self, request: wire.CreateSessionRequest, _context: Context
     ) -> wire.CreateSessionResponse:
         """Opens a session, with the first tokens of its history."""
+        self._lifecycle.check_first_tokens(request.model_id, len(request.initial_token_ids))
         spec = session_spec_from_wire(request)
-        session = await self._appending.open(spec, list(request.initial_token_ids))
+        session = await self._appending.open(spec, request.initial_token_ids)
         record = self._registry.get(session.session_id)
         offer = session.served.offer
         return wire.CreateSessionResponse(
@@ -88,7 +89,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             request.expected_history_length if request.HasField("expected_history_length") else None
         )
         async with session.turn:
-            appended = await self._appending.append(session, list(request.token_ids), expected)
+            appended = await self._appending.append(session, request.token_ids, expected)
         return wire.AppendTokensResponse(
             history_length=appended.history_length, prefill_seconds=appended.prefill_seconds
         )

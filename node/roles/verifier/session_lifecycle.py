@@ -14,6 +14,7 @@ from kakeya_fleet.engine.errors import (
     SessionNotFound,
 )
 from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.history_checks import check_length
 from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
@@ -90,6 +91,17 @@ class SessionLifecycle:
         """Raises `Draining`."""
         self.refuse_when_draining()
         served.refuse_when_withdrawn()
+
+    def check_first_tokens(self, model_id: str, count: int) -> None:
+        """Refuses more first tokens than the model has positions, before one is looked at.
+
+        There may be millions, which take the event loop's time. Raises `ContextExceeded`, and
+        as `open` of a model that is not served here.
+        """
+        if count and model_id:
+            self.refuse_when_draining()
+            info = self.verifiers.served(model_id).verifier.info
+            check_length(count, history_length=0, history_limit=info.context_length)
 
     async def open(self, asked: SessionSpec) -> OpenSession:
         """A new session, or the one that the same request id opened.

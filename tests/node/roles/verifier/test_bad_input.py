@@ -60,7 +60,7 @@ async def test_a_bad_append_appends_nothing(client: calls.Caller, unchanged: Unc
         ([2**32 - 1], None, outside),
         ([1] * 4097, None, (Code.OUT_OF_RANGE, "CONTEXT_EXCEEDED")),
         # A large message, refused by its meaning.
-        ([1] * 4_000_000, None, (Code.OUT_OF_RANGE, "CONTEXT_EXCEEDED")),
+        ([96] * 4_000_000, None, (Code.OUT_OF_RANGE, "CONTEXT_EXCEEDED")),
         ([1], 11, other_length),
         ([1], 2**64 - 1, other_length),
     ):
@@ -132,6 +132,8 @@ CREATIONS: tuple[tuple[dict[str, Any], tuple[Code, str]], ...] = (
     ({"request_id": "x" * 129}, MALFORMED),
     ({"request_id": "\x9b2J"}, MALFORMED),
     ({"stop_token_ids": [96]}, MALFORMED),
+    # Counted before one is looked at: none of these is in the vocabulary.
+    ({"initial_token_ids": [96] * 10_000}, (Code.OUT_OF_RANGE, "CONTEXT_EXCEEDED")),
     ({"speculation": SPECULATION(block_size=16)}, MALFORMED),
     ({"speculation": SPECULATION(mode=cast("Any", 7))}, MALFORMED),
     ({"speculation": SPECULATION(mode=calls.FIXED)}, MALFORMED),
