@@ -91,9 +91,21 @@ def guarding(hosts: OwnHosts) -> Middleware:
         origin = request.headers.get("Origin")
         if origin is not None and not hosts.allows_origin(origin, host):
             raise HttpRefusal("FOREIGN_ORIGIN", f"pages of {origin[:80]!r} may not use this node")
+        if origin is None and _is_of_another_page(request):
+            raise HttpRefusal("FOREIGN_ORIGIN", "pages of other sites may not use this node")
         return await handler(request)
 
     return guard
+
+
+def _is_of_another_page(request: web.Request) -> bool:
+    """Whether a browser says so (W3C Fetch Metadata); a link from elsewhere may open a page.
+
+    Images and scripts of a page are asked for without Origin.
+    """
+    opens = request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    return site not in ("same-origin", "none") and not opens
 
 
 def _reached_at(request: web.Request) -> str:

@@ -42,6 +42,11 @@ def test_pages_of_elsewhere_may_not(fleet: HttpFleet, ask: Ask) -> None:
     assert (page.status, page.code) == (403, "FOREIGN_ORIGIN")
     for path in ("/health", "/metrics", "/", "/sd/prometheus"):
         assert ask(fleet.one, path, Host="evil.example").status == 403
+        image = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}
+        assert ask(fleet.one, path, **image).code == "FOREIGN_ORIGIN"
+        opened = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+        assert ask(fleet.one, path, **opened).status in (200, 503)
+        assert ask(fleet.one, path, Sec_Fetch_Site="same-origin").status in (200, 503)
     form = ask(fleet.one, "/v1/chat/completions", CHAT, Content_Type="text/plain")
     assert (form.status, form.code) == (415, "NOT_JSON")
     preflight = ask(
