@@ -1,5 +1,7 @@
 """A proposer killed in mid-generation, as those see it who watch its verifier's node."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Iterator
 
@@ -13,7 +15,6 @@ from kakeya.v1 import (
     runtime_pb2,
     runtime_pb2_grpc,
 )
-from kakeya.v1.runtime_pb2_grpc import RuntimeServiceAsyncStub
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 KILLED_AFTER = 40
@@ -134,7 +135,7 @@ def started(fleet: LocalFleet, verifier: AgentProcess) -> AgentProcess:
     return agent
 
 
-async def opened(stub: RuntimeServiceAsyncStub, proposer: AgentProcess) -> str:
+async def opened(stub: runtime_pb2_grpc.RuntimeServiceAsyncStub, proposer: AgentProcess) -> str:
     response = await stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
             model_id="tiny",

@@ -22,7 +22,8 @@ from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvicte
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement import archive_reasons, archive_shares
 from kakeya_fleet.node.config import role_spec
-from kakeya_fleet.node.roles.archive import session_restorers
+from kakeya_fleet.node.roles.archive import archive_ways, session_restorers
+from kakeya_fleet.node.roles.archive.answer_audit import Auditing
 from kakeya_fleet.node.roles.archive.shared_store import Sharing
 from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from tests.support import calls
@@ -50,6 +51,7 @@ def _short_chunks() -> Iterator[None]:
         patched.setattr(archive_stores, "TorchEvictedStore", store)
         patched.setattr(session_restorers, "Sharing", sharing)
         patched.setattr(session_restorers, "CHUNK_KEYS", CHUNK)
+        patched.setattr(archive_ways, "Auditing", partial(Auditing, chunk=CHUNK))
         patched.setattr(role_spec, "LEAST_ARCHIVE_BYTES", CHUNK_BYTES)
         for module in (archive_shares, archive_reasons):
             patched.setattr(module, "BOUNDARY_POSITIONS", CHUNK)
