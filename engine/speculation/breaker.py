@@ -1,9 +1,13 @@
 """A circuit breaker for a proposer (Nygard, "Release It!", 2007).
 
-closed --DEADLINE, UNREACHABLE, or 3 bad blocks in a row--> open
+closed --DEADLINE, UNREACHABLE, or a debt of 3 bad blocks--> open
 open --cool-down over--> half-open: one draft may be asked for
 half-open --well-formed draft--> closed
 half-open --any fault--> open, with twice the cool-down, 30 s at most
+
+A bad block is a debt of 1, of which each good one pays a quarter: a leaky bucket, so that a
+proposer which alternates is shut out like one that is always bad. Until the debt is paid, the
+last cool-down is not forgotten either: the next is twice as long.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from dataclasses import dataclass, replace
 from kakeya_fleet.engine.errors import DraftFaultKind
 
 BAD_BLOCKS_TO_OPEN = 3
+PAID_BY_A_GOOD_BLOCK = 0.25
+"""One bad block in five costs a round in five, which good drafts may be worth."""
 FIRST_COOL_DOWN_SECONDS = 1.0
 LONGEST_COOL_DOWN_SECONDS = 30.0
 
@@ -23,12 +29,12 @@ _OPENS_AT_ONCE = frozenset({DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE}
 class Breaker:
     """Whether a proposer may be asked. A value: events return the next one.
 
-    `opened_by` is the fault that opened it, None while closed; `retry_at` the
-    time, in the caller's monotonic seconds, from which one draft may be tried,
-    and `tried_until` the time until which that one may still be under way.
+    `debt` is in bad blocks. `opened_by` is the fault that opened it, None while closed;
+    `retry_at` the time, in the caller's monotonic seconds, from which one draft may be
+    tried, and `tried_until` the time until which that one may still be under way.
     """
 
-    bad_block_count: int = 0
+    debt: float = 0.0
     opened_by: DraftFaultKind | None = None
     cool_down_seconds: float = 0.0
     retry_at: float = 0.0
@@ -49,7 +55,8 @@ class Breaker:
 
     def after_success(self) -> Breaker:
         """A well-formed draft came in time."""
-        return SOUND
+        debt = self.debt - PAID_BY_A_GOOD_BLOCK
+        return Breaker(debt, cool_down_seconds=self.cool_down_seconds) if debt > 0 else SOUND
 
     def after_fault(self, kind: DraftFaultKind, now: float) -> Breaker:
         """A draft failed.
@@ -59,13 +66,13 @@ class Breaker:
         """
         if not self.closed and now < self.retry_at:
             return self
-        bad_blocks = self.bad_block_count + 1
-        if self.closed and kind not in _OPENS_AT_ONCE and bad_blocks < BAD_BLOCKS_TO_OPEN:
-            return Breaker(bad_block_count=bad_blocks)
+        debt = self.debt + 1
+        if self.closed and kind not in _OPENS_AT_ONCE and debt < BAD_BLOCKS_TO_OPEN:
+            return Breaker(debt, cool_down_seconds=self.cool_down_seconds)
         cool_down = min(
             self.cool_down_seconds * 2 or FIRST_COOL_DOWN_SECONDS, LONGEST_COOL_DOWN_SECONDS
         )
-        return Breaker(bad_blocks, kind, cool_down, now + cool_down)
+        return Breaker(BAD_BLOCKS_TO_OPEN, kind, cool_down, now + cool_down)
 
 
 SOUND = Breaker()

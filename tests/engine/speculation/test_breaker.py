@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,14 +31,41 @@ def test_three_bad_blocks_in_a_row_open_it(kind: DraftFaultKind) -> None:
     assert breaker.after_fault(kind, now=0.0).opened_by is kind
 
 
-def test_a_good_block_in_between_starts_the_count_again() -> None:
-    breaker = Breaker()
-    for _ in range(9):
-        breaker = breaker.after_fault(DraftFaultKind.STALE, now=0.0).after_fault(
-            DraftFaultKind.WRONG_LENGTH, now=0.0
-        )
-        assert breaker.closed
+def tried(pattern: str, seconds: float = 0.01, lasting: float = 120.0) -> tuple[int, int]:
+    """Faults and drafts of a proposer that is asked whenever it may be.
+
+    It answers by the pattern, over and over: `.` a good block, `x` a bad one, `-` none in time.
+    """
+    kinds = {"x": DraftFaultKind.STALE, "-": DraftFaultKind.DEADLINE}
+    answers, breaker, now, faults, drafts = cycle(pattern), Breaker(), 0.0, 0, 0
+    while now < lasting:
+        if breaker.allows(now):
+            drafts += 1
+            kind = kinds.get(next(answers))
+            faults += kind is not None
+            breaker = breaker.after_fault(kind, now) if kind else breaker.after_success()
+        now += seconds
+    return faults, drafts
+
+
+@pytest.mark.parametrize("pattern", ["x", "-", "x.", "xx.", "-.", "x..", "-...", "x.-."])
+def test_one_that_alternates_is_shut_out_like_one_that_is_always_bad(pattern: str) -> None:
+    """In two minutes: a few until it opens, six while the cool-down doubles, then one in 30 s."""
+    faults, _ = tried(pattern)
+    assert faults <= 14
+
+
+@pytest.mark.parametrize("pattern", [".", "x....", "xx" + 40 * "."])
+def test_one_that_is_mostly_good_goes_on(pattern: str) -> None:
+    assert tried(pattern)[1] == 12_000
+
+
+def test_a_late_draft_is_forgotten_after_twelve_good_ones() -> None:
+    breaker = Breaker().after_fault(DraftFaultKind.DEADLINE, 0.0)
+    for _ in range(12):
+        assert breaker != Breaker()
         breaker = breaker.after_success()
+    assert breaker == Breaker()
 
 
 def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again() -> None:
@@ -47,9 +76,9 @@ def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again() -> 
         now = breaker.retry_at
         breaker = breaker.after_fault(DraftFaultKind.STALE, now)
     assert waits == [1, 2, 4, 8, 16, 30, 30]
-    closed = breaker.after_success()
-    assert closed == Breaker()
-    assert closed.after_fault(DraftFaultKind.DEADLINE, now).retry_at == now + 1
+    for _ in range(12):
+        breaker = breaker.after_success()
+    assert breaker.after_fault(DraftFaultKind.DEADLINE, now).retry_at == now + 1
 
 
 @given(st.lists(st.sampled_from([None, *DraftFaultKind]), max_size=30))
