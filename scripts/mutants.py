@@ -275,8 +275,8 @@ MUTANTS = (
     Mutant(
         "a bound not checked",
         "engine/sessions/history_checks.py",
-        "if history_length + len(token_ids) > history_limit:",
-        "if len(token_ids) > history_limit:",
+        "if history_length + count > history_limit:",
+        "if count > history_limit:",
         ("tests/engine/sessions/test_session.py",),
     ),
     Mutant(
@@ -400,5 +400,33 @@ MUTANTS = (
         "if total > most_bytes:",
         "if most_bytes < 0:",
         ("tests/node/links/test_tensor_chunks.py",),
+    ),
+    Mutant(
+        "a liar that alternates forgiven",
+        "engine/speculation/breaker.py",
+        "debt = self.debt - PAID_BY_A_GOOD_BLOCK",
+        "debt = 0.0",
+        ("tests/engine/speculation/test_breaker.py",),
+    ),
+    Mutant(
+        "a frame of other bytes taken",
+        "node/roles/archive/data_frames.py",
+        "if extended_crc(extended_crc(0, head[: _HEAD.size]), body.data) != _crc_in(head):",
+        "if size < 0:",
+        ("tests/node/roles/archive/test_archive_fuzz.py",),
+    ),
+    Mutant(
+        "a false answer passed",
+        "node/roles/archive/answer_audit.py",
+        "if distance(self._sum, found) > MOST_DISTANCE[self.shape.dtype]:",
+        "if distance(self._sum, found) > 1e9:",
+        ("tests/node/roles/archive/test_answer_audit.py",),
+    ),
+    Mutant(
+        "a prompt of any length encoded",
+        "node/http/prompt_encoding.py",
+        "if self.context_length and len(text) > longest:",
+        "if longest < 0:",
+        ("tests/node/http/test_prompt_encoding.py",),
     ),
 )
