@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
 from tests.support import scripted_node as scripted
 from tests.support.scripted_node import ScriptedNode
+
+Pair: TypeAlias = tuple[ScriptedNode, ScriptedNode]
 
 
 @pytest.fixture
@@ -31,6 +34,14 @@ async def other_node() -> AsyncIterator[ScriptedNode]:
 
 
 @pytest.fixture
+def pair(node: ScriptedNode, other_node: ScriptedNode) -> Pair:
+    """Two nodes of one fleet that serve the same weights."""
+    other_node.name, other_node.node_id = "mini-2", "bb"
+    scripted.join(node, other_node)
+    return node, other_node
+
+
+@pytest.fixture
 def threaded_node() -> Iterator[ScriptedNode]:
     """A node on an event loop of its own thread, for tests that block."""
     loop = asyncio.new_event_loop()
@@ -48,6 +59,6 @@ def threaded_node() -> Iterator[ScriptedNode]:
 
 
 @pytest.fixture
-def token_at() -> object:
+def token_at() -> Callable[[int], int]:
     """The scripted model: position to id."""
     return scripted.next_token

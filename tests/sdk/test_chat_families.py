@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -27,14 +29,16 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def example():
+def example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("chat_families", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def files_of(family: dict) -> dict[str, bytes]:
+def files_of(family: dict[str, Any]) -> dict[str, bytes]:
     """A model's folder: the shipped tokenizer with the family's marks and template."""
     config = {"extra_special_tokens": family["marks"], "eos_token": family["eos_token"]}
     if family["bos_token"]:
@@ -47,7 +51,7 @@ def files_of(family: dict) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_a_chat_of_the_family(example, name, case) -> None:
+def test_a_chat_of_the_family(example: ModuleType, name: str, case: dict[str, Any]) -> None:
     family = FAMILIES[name]
     codec = TextCodec(read_files(files_of(family), name))
     messages = from_openai_messages(case["messages"])
@@ -62,7 +66,7 @@ def test_a_chat_of_the_family(example, name, case) -> None:
         assert ids.count(mark_id) == case["text"].count(mark), mark
 
 
-def test_every_family_has_an_example(example) -> None:
+def test_every_family_has_an_example(example: ModuleType) -> None:
     assert {*example.THINKING, *example.PLAIN} == set(FAMILIES)
     switched = {name for name in FAMILIES if "thinking" in FAMILIES[name]["cases"][0]}
     assert switched == set(example.THINKING)
@@ -70,7 +74,7 @@ def test_every_family_has_an_example(example) -> None:
 
 @pytest.mark.parametrize("arguments", [["qwen3", "--no-thinking"], ["llama3"]], ids=" ".join)
 def test_the_example_asks_a_node(
-    example,
+    example: ModuleType,
     threaded_node: ScriptedNode,
     arguments: list[str],
     capsys: pytest.CaptureFixture[str],

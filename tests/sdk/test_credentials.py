@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -48,7 +49,9 @@ class Authority:
             ),
         )
 
-    def _sign(self, name, key, issuer):
+    def _sign(
+        self, name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Certificate | None
+    ) -> x509.Certificate:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         now = datetime.datetime.now(datetime.UTC)
         builder = (
@@ -164,7 +167,7 @@ async def test_a_gateway_does_not_lure_the_key_away(node: ScriptedNode) -> None:
         {"tls": Tls(client_key=b"x")},
     ],
 )
-def test_credentials_that_cannot_work_are_refused_here(options: dict[str, object]) -> None:
+def test_credentials_that_cannot_work_are_refused_here(options: dict[str, Any]) -> None:
     with pytest.raises(kakeya.UsageError):
         AsyncClient("127.0.0.1:7700", **options)
 

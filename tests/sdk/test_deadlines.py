@@ -4,12 +4,17 @@ import asyncio
 import socket
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+from google.protobuf.message import Message
 
 import kakeya
 from kakeya import AsyncClient, Timeouts
 from tests.support.scripted_node import ScriptedNode
+
+if TYPE_CHECKING:
+    from tests.support.scripted_node import Context
 
 
 @pytest.fixture
@@ -76,9 +81,9 @@ async def test_an_append_has_time_for_its_tokens(
     timeouts = Timeouts(append_base=0.0, append_per_token=1.0)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
         session = await client.create_session("tiny")
-        remaining = []
+        remaining: list[float] = []
 
-        async def observe(method, request, context) -> None:
+        async def observe(method: str, request: Message, context: Context) -> None:
             remaining.append(context.time_remaining())
 
         monkeypatch.setattr(node, "_enter", observe)
@@ -93,9 +98,9 @@ async def test_an_append_has_time_for_its_tokens(
 async def test_a_generation_with_a_deadline_has_one_on_the_wire(
     node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remaining = []
+    remaining: list[float] = []
 
-    async def observe(method, request, context) -> None:
+    async def observe(method: str, request: Message, context: Context) -> None:
         remaining.append(context.time_remaining())
 
     async with AsyncClient(node.address, timeouts=Timeouts(stream_idle=5)) as client:

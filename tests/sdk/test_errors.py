@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,9 @@ PROTO = Path(__file__).parents[2] / "proto" / "kakeya" / "v1"
 Code = grpc.StatusCode
 
 
-def classes(base=errors.KakeyaError):
+def classes(
+    base: type[errors.KakeyaError] = errors.KakeyaError,
+) -> Iterator[type[errors.KakeyaError]]:
     yield base
     for child in base.__subclasses__():
         yield from classes(child)
@@ -44,7 +47,7 @@ def classes(base=errors.KakeyaError):
     ],
 )
 async def test_the_reason_decides_the_class(
-    node: ScriptedNode, code: Code, reason: str, kind
+    node: ScriptedNode, code: Code, reason: str, kind: type[kakeya.KakeyaError]
 ) -> None:
     node.refuse("GetNode", code, message="why", reason=reason, metadata={"key": "value"})
     async with AsyncClient(node.address) as client:
@@ -70,7 +73,9 @@ async def test_the_reason_decides_the_class(
         (Code.PERMISSION_DENIED, kakeya.PermissionDenied),
     ],
 )
-async def test_without_a_reason_the_code_decides(node: ScriptedNode, code: Code, kind) -> None:
+async def test_without_a_reason_the_code_decides(
+    node: ScriptedNode, code: Code, kind: type[kakeya.KakeyaError]
+) -> None:
     node.refuse("Leave", code)
     async with AsyncClient(node.address) as client:
         with pytest.raises(errors.KakeyaError) as caught:
@@ -117,7 +122,9 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     drawn = re.findall(r"^[│ ├└─]*(\w+)", errors.__doc__.split("\n\n")[1], re.MULTILINE)
     assert drawn == [kind.__name__ for kind in classes()]
     for line in errors.__doc__.split("\n\n")[1].splitlines()[1:]:
-        depth, name = len(re.match(r"[│ ├└─]*", line)[0]) // 4, re.search(r"\w+", line)[0]
+        found = re.match(r"([│ ├└─]*)(\w+)", line)
+        assert found is not None
+        depth, name = len(found[1]) // 4, found[2]
         assert len(getattr(errors, name).__mro__) - len(errors.KakeyaError.__mro__) == depth
 
 
@@ -143,7 +150,7 @@ def test_every_reason_of_the_contract_has_a_class() -> None:
 
 
 @pytest.mark.parametrize("kind", list(classes()), ids=lambda kind: kind.__name__)
-def test_errors_travel_between_processes(kind) -> None:
+def test_errors_travel_between_processes(kind: type[kakeya.KakeyaError]) -> None:
     error = kind("text", metadata={"key": "value"}, retry_after_seconds=1.0)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind

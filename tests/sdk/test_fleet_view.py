@@ -56,6 +56,7 @@ async def test_nodes_with_and_without_a_card(node: ScriptedNode) -> None:
         assert known.is_self
         assert known.round_trip_seconds is None
         assert known.models[0].role is kakeya.Role.PROPOSER
+        assert known.card is not None
         assert known.card.public_key == "0102"
         assert stranger.card is None
         assert (stranger.name, stranger.address, stranger.models) == ("b" * 12, "", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -11,23 +12,20 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Client
 from kakeya.place import MAX_APPEND_TOKENS
+from kakeya.v1 import runtime_pb2
+from tests.sdk.conftest import Pair
 from tests.support import scripted_node as scripted
 from tests.support.scripted_node import ScriptedNode
+
+if TYPE_CHECKING:
+    from tests.support.scripted_node import Context
 
 Code = grpc.StatusCode
 # More than one request takes.
 LONG = [index % 997 for index in range(2 * MAX_APPEND_TOKENS + 3)]
 
 
-@pytest.fixture
-def pair(node: ScriptedNode, other_node: ScriptedNode):
-    """Two nodes of one fleet that serve the same weights."""
-    other_node.name, other_node.node_id = "mini-2", "bb"
-    scripted.join(node, other_node)
-    return node, other_node
-
-
-def counts(node):
+def counts(node: ScriptedNode) -> list[int]:
     """Ids of each request that brought some."""
     appended = [len(request.token_ids) for request in node.requests["AppendTokens"]]
     return [len(node.requests["CreateSession"][-1].initial_token_ids), *appended]
@@ -46,7 +44,9 @@ async def test_what_one_request_cannot_take_is_appended(node: ScriptedNode, firs
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["takes-first-tokens", "older"])
-async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first: bool) -> None:
+async def test_a_lost_session_is_opened_again_with_its_whole_history(
+    pair: Pair, first: bool
+) -> None:
     node, other = pair
     other.takes_first_tokens = first
     node.opened.prefill_seconds = other.opened.prefill_seconds = 4.0
@@ -60,7 +60,7 @@ async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first
         assert session.prefill_seconds == 4.0
 
 
-async def test_the_node_may_be_lost_while_the_rest_is_appended(pair) -> None:
+async def test_the_node_may_be_lost_while_the_rest_is_appended(pair: Pair) -> None:
     node, other = pair
     node.refuse("AppendTokens", Code.UNAVAILABLE, reason="DRAINING", after=True)
     async with AsyncClient(node.address) as client:
@@ -90,7 +90,9 @@ async def test_an_opening_with_tokens_has_the_time_of_an_append() -> None:
     release = asyncio.Event()
 
     class Slow(scripted.ScriptedNode):
-        async def CreateSession(self, request, context):  # noqa: N802
+        async def CreateSession(  # noqa: N802
+            self, request: runtime_pb2.CreateSessionRequest, context: Context
+        ) -> runtime_pb2.CreateSessionResponse:
             await release.wait()
             return await super().CreateSession(request, context)
 

@@ -47,7 +47,7 @@ def test_the_package_is_typed() -> None:
 
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_the_examples_of_the_readme_run(
-    threaded_node: ScriptedNode, example, capsys: pytest.CaptureFixture[str]
+    threaded_node: ScriptedNode, example: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "127.0.0.1:7600" in example
     exec(compile(example.replace("127.0.0.1:7600", threaded_node.address), "README", "exec"), {})

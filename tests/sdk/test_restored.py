@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import grpc
 import pytest
 
@@ -7,6 +9,7 @@ from kakeya import (
     ArchiveFull,
     AsyncClient,
     BadRequest,
+    KakeyaError,
     NoArchive,
     RestorerKind,
     RestorerLost,
@@ -87,6 +90,7 @@ def test_where_evicted_positions_are_is_told() -> None:
         capacity_bytes=9, free_bytes=7, port=5, arithmetic="torch"
     )
     card = wire.card(capability_pb2.CapabilityCard(archive=archive))
+    assert card.archive is not None
     assert (card.archive.capacity_bytes, card.archive.free_bytes, card.archive.port) == (9, 7, 5)
     assert wire.card(capability_pb2.CapabilityCard()).archive is None
 
@@ -100,7 +104,7 @@ def test_where_evicted_positions_are_is_told() -> None:
     ],
 )
 async def test_refusals_have_their_class(
-    node: ScriptedNode, reason: str, code: grpc.StatusCode, kind
+    node: ScriptedNode, reason: str, code: grpc.StatusCode, kind: type[KakeyaError]
 ) -> None:
     node.refuse("CreateSession", code, reason=reason)
     async with AsyncClient(node.address) as client:
@@ -109,7 +113,7 @@ async def test_refusals_have_their_class(
 
 
 async def test_tokens_of_an_append_that_lost_its_archive_are_in_the_history(
-    node: ScriptedNode, token_at: object
+    node: ScriptedNode, token_at: Callable[[int], int]
 ) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", kv_strategy="restored")

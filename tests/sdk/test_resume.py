@@ -9,7 +9,9 @@ import pytest
 
 import kakeya
 from kakeya import AsyncClient, Client, Speculation, StopReason, Timeouts
+from kakeya.options import SessionOptions
 from kakeya.v1 import placement_pb2, runtime_pb2
+from tests.sdk.conftest import Pair
 from tests.support import scripted_node as scripted
 from tests.support.scripted_node import ScriptedNode
 
@@ -17,47 +19,41 @@ Code = grpc.StatusCode
 DRAINING = runtime_pb2.STOP_REASON_DRAINING
 
 
-@pytest.fixture
-def pair(node: ScriptedNode, other_node: ScriptedNode):
-    """Two nodes of one fleet that serve the same weights."""
-    other_node.name, other_node.node_id = "mini-2", "bb"
-    scripted.join(node, other_node)
-    return node, other_node
-
-
-def stream(scripted, start, count, seed: int = 0):
+def stream(start: int, count: int, seed: int = 0) -> tuple[int, ...]:
     return tuple(scripted.next_token(position, seed) for position in range(start, start + count))
 
 
-def refused(node, method, **refusal) -> None:
-    node.refuse(method, refusal.pop("code", Code.UNAVAILABLE), **refusal)
+def refused(
+    node: ScriptedNode, method: str, code: Code = Code.UNAVAILABLE, **refusal: object
+) -> None:
+    node.refuse(method, code, **refusal)
 
 
+# The refusal's code and reason, and the reason of the resumption.
 LOSSES = {
-    "unreachable": ({"code": Code.UNAVAILABLE}, "NODE_UNREACHABLE"),
-    "deadline": ({"code": Code.DEADLINE_EXCEEDED}, "DEADLINE_EXCEEDED"),
-    "cancelled": ({"code": Code.CANCELLED}, "CANCELLED"),
-    "internal": ({"code": Code.INTERNAL}, "UNEXPECTED_ERROR"),
-    "draining": ({"reason": "DRAINING"}, "DRAINING"),
-    "group": ({"reason": "GROUP_LOST"}, "GROUP_LOST"),
+    "unreachable": (Code.UNAVAILABLE, "", "NODE_UNREACHABLE"),
+    "deadline": (Code.DEADLINE_EXCEEDED, "", "DEADLINE_EXCEEDED"),
+    "cancelled": (Code.CANCELLED, "", "CANCELLED"),
+    "internal": (Code.INTERNAL, "", "UNEXPECTED_ERROR"),
+    "draining": (Code.UNAVAILABLE, "DRAINING", "DRAINING"),
+    "group": (Code.UNAVAILABLE, "GROUP_LOST", "GROUP_LOST"),
 }
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_a_generation_goes_on_as_the_same_stream(pair, loss: str, blocks: int) -> None:
+async def test_a_generation_goes_on_as_the_same_stream(pair: Pair, loss: str, blocks: int) -> None:
     node, other = pair
-    refusal, reason = LOSSES[loss]
+    code, told, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1, 2, 3])
-        refused(node, "Generate", after_blocks=blocks, **refusal)
+        refused(node, "Generate", code, reason=told, after_blocks=blocks)
         generation = session.generate(10)
         taken = [tokens async for tokens in generation]
-        assert tuple(each for tokens in taken for each in tokens.token_ids) == stream(
-            scripted, 3, 10
-        )
+        assert tuple(each for tokens in taken for each in tokens.token_ids) == stream(3, 10)
         assert [tokens.first_index for tokens in taken[: blocks + 1]] == [3, 7, 11][: blocks + 1]
+        assert generation.done is not None
         assert generation.done.stop_reason is StopReason.MAX_TOKENS
         assert (generation.done.generated_token_count, generation.done.history_length) == (10, 13)
         (resumption,) = session.resumptions
@@ -71,20 +67,20 @@ async def test_a_generation_goes_on_as_the_same_stream(pair, loss: str, blocks: 
         assert other.sessions[session.session_id] == list(session.history)
 
 
-async def test_a_node_that_stops_for_draining_hands_over(pair) -> None:
+async def test_a_node_that_stops_for_draining_hands_over(pair: Pair) -> None:
     node, other = pair
     node.ends_after, node.done.stop_reason = 6, DRAINING
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
         completion = await session.generate(10).collect()
-        assert completion.token_ids == stream(scripted, 1, 10)
+        assert completion.token_ids == stream(1, 10)
         assert completion.done.generated_token_count == 10
         assert [each.reason for each in session.resumptions] == ["DRAINING"]
         assert other.requests["Generate"][0].max_tokens == 4
 
 
-async def test_without_the_option_nothing_is_resumed(pair) -> None:
+async def test_without_the_option_nothing_is_resumed(pair: Pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
@@ -103,19 +99,19 @@ async def test_without_the_option_nothing_is_resumed(pair) -> None:
         assert not node.requests["WatchFleet"]
 
 
-async def test_a_silent_node_is_given_up(pair) -> None:
+async def test_a_silent_node_is_given_up(pair: Pair) -> None:
     node, _other = pair
     node.silent_after = 1
     async with AsyncClient(node.address, timeouts=Timeouts(stream_idle=0.2)) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
         completion = await session.generate(6).collect()
-        assert completion.token_ids == stream(scripted, 1, 6)
+        assert completion.token_ids == stream(1, 6)
         assert session.resumptions[0].reason == "DEADLINE_EXCEEDED"
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_the_gateway_may_be_what_is_lost(pair) -> None:
+async def test_the_gateway_may_be_what_is_lost(pair: Pair) -> None:
     node, other = pair
     node.silent_after = 1
     async with AsyncClient(node.address) as client:
@@ -125,28 +121,28 @@ async def test_the_gateway_may_be_what_is_lost(pair) -> None:
         await anext(iterator)
         await node.stop()
         rest = [each async for tokens in iterator for each in tokens.token_ids]
-        assert tuple(rest) == stream(scripted, 5, 8)
+        assert tuple(rest) == stream(5, 8)
         assert session.address == other.address
         assert (await session.fork()).address == other.address
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_an_append_is_made_elsewhere(pair, loss: str) -> None:
+async def test_an_append_is_made_elsewhere(pair: Pair, loss: str) -> None:
     node, other = pair
-    refusal, reason = LOSSES[loss]
+    code, told, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1, 2])
         # As often as an idempotent call is sent.
         for _ in range(5):
-            refused(node, "AppendTokens", **refusal)
+            refused(node, "AppendTokens", code, reason=told)
         assert await session.append([3]) == 3
         assert other.sessions[session.session_id] == [1, 2, 3]
         assert session.resumptions[0].reason == reason
         assert session.resumptions[0].history_length == 2
 
 
-async def test_a_long_append_loses_its_node_midway(pair) -> None:
+async def test_a_long_append_loses_its_node_midway(pair: Pair) -> None:
     node, other = pair
     token_ids = [index % 1000 for index in range(150_000)]
     async with AsyncClient(node.address) as client:
@@ -158,7 +154,7 @@ async def test_a_long_append_loses_its_node_midway(pair) -> None:
         assert [each.history_length for each in session.resumptions] == [65_537]
 
 
-async def test_a_rewind_and_an_early_leave_survive(pair) -> None:
+async def test_a_rewind_and_an_early_leave_survive(pair: Pair) -> None:
     node, other = pair
     node.commits_on_cancel = 3
     async with AsyncClient(node.address) as client:
@@ -173,7 +169,7 @@ async def test_a_rewind_and_an_early_leave_survive(pair) -> None:
         assert session.history == (1, 2)
 
 
-async def test_wrong_weights_are_refused_even_when_the_card_lies(pair) -> None:
+async def test_wrong_weights_are_refused_even_when_the_card_lies(pair: Pair) -> None:
     node, other = pair
     other.model.weights_digest = "ee" * 32
     scripted.join(node, other)
@@ -198,7 +194,7 @@ async def test_wrong_weights_are_refused_even_when_the_card_lies(pair) -> None:
         assert session.address == node.address
 
 
-async def test_nobody_left_is_the_first_error_and_says_so(pair) -> None:
+async def test_nobody_left_is_the_first_error_and_says_so(pair: Pair) -> None:
     node, other = pair
     node.fleet_events = other.fleet_events = [scripted.fleet_of(node, other, dead=(other,))]
     async with AsyncClient(node.address) as client:
@@ -215,7 +211,7 @@ async def test_nobody_left_is_the_first_error_and_says_so(pair) -> None:
         assert (await session.generate(3).collect()).done.history_length == 4
 
 
-async def test_the_next_candidate_is_tried(pair) -> None:
+async def test_the_next_candidate_is_tried(pair: Pair) -> None:
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
     await third.start()
@@ -225,18 +221,18 @@ async def test_the_next_candidate_is_tried(pair) -> None:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
         refused(node, "Generate", after_blocks=1)
-        assert (await session.generate(10).collect()).token_ids == stream(scripted, 1, 10)
+        assert (await session.generate(10).collect()).token_ids == stream(1, 10)
         assert session.address == third.address
         # It dies too.
         scripted.join(other, third)
         node.fleet_events = other.fleet_events
         refused(third, "Generate", after_blocks=1)
-        assert (await session.generate(10).collect()).token_ids == stream(scripted, 11, 10)
+        assert (await session.generate(10).collect()).token_ids == stream(11, 10)
         assert [each.to_address for each in session.resumptions] == [third.address, other.address]
     await third.stop()
 
 
-async def test_a_candidate_that_fails_to_append_is_closed(pair) -> None:
+async def test_a_candidate_that_fails_to_append_is_closed(pair: Pair) -> None:
     node, other = pair
     other.takes_first_tokens = False
     async with AsyncClient(node.address) as client:
@@ -265,7 +261,7 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair) -> None:
     ids=["back end", "threads", "format before threads"],
 )
 async def test_those_that_compute_alike_come_first(
-    pair, had: dict[str, object], nearest: dict[str, object], alike: dict[str, object]
+    pair: Pair, had: dict[str, object], nearest: dict[str, object], alike: dict[str, object]
 ) -> None:
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
@@ -283,7 +279,7 @@ async def test_those_that_compute_alike_come_first(
     await third.stop()
 
 
-async def test_the_same_sampled_stream_goes_on(pair) -> None:
+async def test_the_same_sampled_stream_goes_on(pair: Pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
@@ -294,7 +290,7 @@ async def test_the_same_sampled_stream_goes_on(pair) -> None:
         ).collect()
         seed = node.requests["Generate"][0].seed
         assert node.requests["Generate"][0].HasField("seed")
-        assert completion.token_ids == stream(scripted, 1, 10, seed)
+        assert completion.token_ids == stream(1, 10, seed)
         assert completion.done.seed == seed
         assert len(completion.log_probabilities) == len(completion.alternatives) == 10
         there = other.requests["Generate"][0]
@@ -306,7 +302,7 @@ async def test_the_same_sampled_stream_goes_on(pair) -> None:
         assert not other.requests["Generate"][2].HasField("seed")
 
 
-async def test_time_counts_from_the_first_request(pair) -> None:
+async def test_time_counts_from_the_first_request(pair: Pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
@@ -327,7 +323,7 @@ async def test_time_counts_from_the_first_request(pair) -> None:
     [((), 4, StopReason.MAX_TOKENS), ((31,), 10, StopReason.STOP_TOKEN)],
 )
 async def test_an_end_that_was_lost_is_known_here(
-    pair, stop_token_ids: tuple[int, ...], max_tokens: int, reason: StopReason
+    pair: Pair, stop_token_ids: tuple[int, ...], max_tokens: int, reason: StopReason
 ) -> None:
     node, other = pair
     node.ends_after = 8
@@ -343,9 +339,9 @@ async def test_an_end_that_was_lost_is_known_here(
         assert not other.requests["Generate"]
 
 
-async def test_what_the_session_was_asked_for_is_asked_for_again(pair) -> None:
+async def test_what_the_session_was_asked_for_is_asked_for_again(pair: Pair) -> None:
     node, other = pair
-    asked = {
+    asked: SessionOptions = {
         "kv_strategy": "restored",
         "sink_tokens": 2,
         "window_tokens": 8,
@@ -355,9 +351,10 @@ async def test_what_the_session_was_asked_for_is_asked_for_again(pair) -> None:
         "restorer_model": "tiny-dflash",
         "restorer_node_id": "cc",
         "speculation": Speculation("ngram", node_id="dd", block_size=3),
+        "resume": True,
     }
     async with AsyncClient(node.address) as client:
-        session = await client.create_session("tiny", **asked, resume=True)
+        session = await client.create_session("tiny", **asked)
         await session.append([1])
         refused(node, "Generate")
         await session.generate(1).collect()
@@ -369,7 +366,7 @@ async def test_what_the_session_was_asked_for_is_asked_for_again(pair) -> None:
     assert first == second
 
 
-async def test_named_helpers_that_are_lost_too_give_way(pair) -> None:
+async def test_named_helpers_that_are_lost_too_give_way(pair: Pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session(
@@ -397,7 +394,7 @@ async def test_named_helpers_that_are_lost_too_give_way(pair) -> None:
     assert len({each.request_id for each in asked}) == 4
 
 
-async def test_a_session_moves_when_it_is_asked_to(pair) -> None:
+async def test_a_session_moves_when_it_is_asked_to(pair: Pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2])
@@ -413,7 +410,7 @@ async def test_a_session_moves_when_it_is_asked_to(pair) -> None:
             await session.resume()
 
 
-async def test_other_errors_and_a_left_generation_move_nothing(pair) -> None:
+async def test_other_errors_and_a_left_generation_move_nothing(pair: Pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)

@@ -10,13 +10,11 @@ from kakeya import AsyncClient
 from kakeya.retries import RetryBudget, pause_seconds
 from tests.support.scripted_node import ScriptedNode
 
-LOST = {"code": grpc.StatusCode.UNAVAILABLE, "after": True}
-
 
 async def test_an_append_whose_answer_was_lost_is_not_doubled(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2])
-        node.refuse("AppendTokens", **LOST)
+        node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE, after=True)
         assert await session.append([3, 4]) == 4
         assert node.sessions[session.session_id] == [1, 2, 3, 4] == list(session.history)
         assert len(node.requests["AppendTokens"]) == 3
@@ -62,7 +60,7 @@ async def test_a_lost_append_after_an_early_leave_continues_what_arrived(
 async def test_a_create_whose_answer_was_lost_opens_one_session(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
-        node.refuse("CreateSession", **LOST)
+        node.refuse("CreateSession", grpc.StatusCode.UNAVAILABLE, after=True)
         session = await client.create_session("tiny")
         assert list(node.sessions) == [session.session_id]
         assert len({item.request_id for item in node.requests["CreateSession"]}) == 1
@@ -71,7 +69,7 @@ async def test_a_create_whose_answer_was_lost_opens_one_session(node: ScriptedNo
 async def test_a_create_without_request_id_is_sent_once(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
-        node.refuse("CreateSession", **LOST)
+        node.refuse("CreateSession", grpc.StatusCode.UNAVAILABLE, after=True)
         with pytest.raises(kakeya.NodeUnreachable):
             await client.create_session("tiny", request_id="")
         assert len(node.requests["CreateSession"]) == 1

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Never
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 import numpy as np
@@ -14,16 +15,18 @@ from tests.support.scripted_node import ScriptedNode
 
 
 async def test_tokens_arrive_in_blocks_and_done_holds_the_end(
-    node: ScriptedNode, token_at: object
+    node: ScriptedNode, token_at: Callable[[int], int]
 ) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert await session.append([1, 2, 3]) == 3
         generation = session.generate(10)
-        assert generation.done is None
+        early = generation.done
         blocks = [tokens async for tokens in generation]
         assert [tokens.first_index for tokens in blocks] == [3, 7, 11]
         assert [len(tokens.token_ids) for tokens in blocks] == [4, 4, 2]
         assert blocks[0].drafted_count == 3
+        assert early is None
+        assert generation.done is not None
         assert generation.done.stop_reason is StopReason.MAX_TOKENS
         assert generation.done.history_length == 13
         assert session.history == (1, 2, 3, *(token_at(i) for i in range(3, 13)))
@@ -40,7 +43,7 @@ async def test_ids_and_collect_give_the_same_tokens_as_blocks(node: ScriptedNode
 
 
 async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(
-    node: ScriptedNode, token_at: object
+    node: ScriptedNode, token_at: Callable[[int], int]
 ) -> None:
     node.block_size = 1
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
@@ -130,6 +133,7 @@ async def test_the_session_carries_model_and_plan(node: ScriptedNode) -> None:
         assert session.model.tokenizer_digest == "ab" * 32
         assert session.model.step_costs[0].token_count == 1
         assert session.vocabulary_size == 1000
+        assert session.plan.proposer is not None
         assert session.plan.proposer.node_name == "mini-2"
         assert session.plan.transport is kakeya.Transport.GRPC
         assert session.plan.rejections[0].reason is kakeya.RejectionReason.NOT_ALIVE
@@ -152,7 +156,7 @@ async def test_the_session_carries_model_and_plan(node: ScriptedNode) -> None:
     ],
 )
 async def test_values_that_a_request_cannot_carry_are_named(
-    node: ScriptedNode, arguments: dict[str, object], field: str
+    node: ScriptedNode, arguments: dict[str, Any], field: str
 ) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.BadRequest, match=rf"^{field} is ") as caught:
@@ -173,7 +177,7 @@ async def test_values_that_a_request_cannot_carry_are_named(
     ],
 )
 async def test_what_a_generation_cannot_be_asked_for_is_named(
-    node: ScriptedNode, arguments: dict[str, object], field: str
+    node: ScriptedNode, arguments: dict[str, Any], field: str
 ) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.BadRequest) as caught:
@@ -184,15 +188,17 @@ async def test_what_a_generation_cannot_be_asked_for_is_named(
 async def test_the_clients_name_is_called_the_same_everywhere(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(TypeError, match="label"):
-            await client.create_session("tiny", label="mine")
+            await client.create_session("tiny", label="mine")  # type: ignore[call-arg]
 
 
 async def test_numbers_of_numpy_are_numbers(node: ScriptedNode) -> None:
-    ids = np.array([1, 2], dtype=np.int64)
+    # Not what the annotations say, but what callers have.
+    ids: Any = np.array([1, 2], dtype=np.int64)
+    temperature: Any = np.float32(0.5)
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=ids, window_tokens=ids[1])
         assert await session.append(ids) == 4
-        await session.generate(ids[0], temperature=np.float32(0.5)).collect()
+        await session.generate(ids[0], temperature=temperature).collect()
 
 
 def test_a_deadline_is_a_number_of_seconds() -> None:
@@ -316,7 +322,7 @@ async def test_the_context_manager_closes_and_forgives_an_evicted_session(
             await client.close()
 
 
-async def test_the_context_manager_does_not_hide_the_error_of_its_body(node: ScriptedNode) -> Never:
+async def test_the_context_manager_does_not_hide_the_error_of_its_body(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(ZeroDivisionError):
             async with await client.create_session("tiny"):
@@ -389,8 +395,8 @@ async def test_a_stream_without_its_end_is_an_error(node: ScriptedNode) -> None:
 async def test_a_keyword_that_is_none_is_refused(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(TypeError, match="unexpected keyword argument 'temprature'"):
-            session.generate(3, temprature=0.5)
+            session.generate(3, temprature=0.5)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="unexpected keyword argument 'kv'"):
-            await client.create_session("tiny", kv="restored")
+            await client.create_session("tiny", kv="restored")  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="unexpected keyword argument 'tokens'"):
-            await client.fleet.plan("tiny", tokens=[1])
+            await client.fleet.plan("tiny", tokens=[1])  # type: ignore[call-arg]

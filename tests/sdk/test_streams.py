@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Never
 
 import pytest
 
 import kakeya
-from kakeya import AsyncClient, Timeouts
+from kakeya import AsyncClient, AsyncSession, Timeouts, Tokens
 from tests.support.scripted_node import ScriptedNode
 
 ENDLESS = 1_000_000
 
 
-async def leave_by_break(session) -> None:
+async def leave_by_break(session: AsyncSession) -> None:
     async for _ in session.generate(ENDLESS):
         break
 
 
-async def leave_by_break_of_ids(session) -> None:
+async def leave_by_break_of_ids(session: AsyncSession) -> None:
     async for _ in session.generate(ENDLESS).ids():
         break
 
 
-async def leave_by_break_while_the_generation_is_held(session) -> None:
+async def leave_by_break_while_the_generation_is_held(session: AsyncSession) -> None:
     generation = session.generate(ENDLESS)
-    session.held = generation
+    vars(session)["held"] = generation
     async for _ in generation:
         break
 
 
-async def leave_by_exception(session) -> Never:
+async def leave_by_exception(session: AsyncSession) -> None:
     with pytest.raises(ZeroDivisionError):
         async for _ in session.generate(ENDLESS):
             raise ZeroDivisionError
 
 
-async def leave_by_context_manager(session) -> None:
+async def leave_by_context_manager(session: AsyncSession) -> None:
     async with session.generate(ENDLESS) as generation:
         blocks = aiter(generation)
         await anext(blocks)
     assert [tokens async for tokens in blocks] == []
 
 
-async def leave_by_aclose(session) -> None:
+async def leave_by_aclose(session: AsyncSession) -> None:
     generation = session.generate(ENDLESS)
     blocks = aiter(generation)
     await anext(blocks)
@@ -56,27 +56,27 @@ async def leave_by_aclose(session) -> None:
         await anext(blocks)
 
 
-async def leave_by_aclosing(session) -> None:
+async def leave_by_aclosing(session: AsyncSession) -> None:
     async with aclosing(session.generate(ENDLESS)) as generation:
         async for _ in generation:
             break
 
 
-async def leave_by_garbage(session) -> None:
+async def leave_by_garbage(session: AsyncSession) -> None:
     blocks = aiter(session.generate(ENDLESS))
     await anext(blocks)
-    cycle = [blocks]
+    cycle: list[object] = [blocks]
     cycle.append(cycle)
     del blocks, cycle
     gc.collect()
 
 
-async def leave_by_cancelled_task(session) -> None:
+async def leave_by_cancelled_task(session: AsyncSession) -> None:
     async def consume() -> None:
         async for tokens in session.generate(ENDLESS):
             arrived.put_nowait(tokens)
 
-    arrived = asyncio.Queue()
+    arrived: asyncio.Queue[Tokens] = asyncio.Queue()
     task = asyncio.ensure_future(consume())
     await arrived.get()
     task.cancel()
@@ -84,14 +84,14 @@ async def leave_by_cancelled_task(session) -> None:
         await task
 
 
-async def leave_by_closing_the_session(session) -> None:
+async def leave_by_closing_the_session(session: AsyncSession) -> None:
     blocks = aiter(session.generate(ENDLESS))
     await anext(blocks)
-    session.held = blocks
+    vars(session)["held"] = blocks
     await session.close()
 
 
-async def leave_by_timeout(session) -> None:
+async def leave_by_timeout(session: AsyncSession) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await session.generate(ENDLESS).collect()
@@ -101,7 +101,9 @@ LEAVINGS = [value for name, value in list(globals().items()) if name.startswith(
 
 
 @pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
-async def test_leaving_stops_the_node_and_the_session_lives(node: ScriptedNode, leave) -> None:
+async def test_leaving_stops_the_node_and_the_session_lives(
+    node: ScriptedNode, leave: Callable[[AsyncSession], Awaitable[None]]
+) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         await leave(session)
@@ -139,7 +141,9 @@ async def test_closing_the_client_is_no_cancellation_of_the_reader(node: Scripte
         await reader
 
 
-async def test_what_committed_unseen_is_rewound(node: ScriptedNode, token_at: object) -> None:
+async def test_what_committed_unseen_is_rewound(
+    node: ScriptedNode, token_at: Callable[[int], int]
+) -> None:
     node.commits_on_cancel = 3
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])

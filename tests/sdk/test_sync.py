@@ -4,23 +4,26 @@ import asyncio
 import gc
 import inspect
 import threading
+from collections.abc import Callable
 from typing import Never
 
 import pytest
 
 import kakeya
-from kakeya import Client, Timeouts
+from kakeya import Client, Session, Timeouts
 from kakeya.v1 import capability_pb2, runtime_pb2
 from tests.support.scripted_node import ScriptedNode
 
 ENDLESS = 1_000_000
 
 
-def client_threads():
+def client_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "kakeya-client"]
 
 
-def test_a_session_from_end_to_end(threaded_node: ScriptedNode, token_at: object) -> None:
+def test_a_session_from_end_to_end(
+    threaded_node: ScriptedNode, token_at: Callable[[int], int]
+) -> None:
     node = threaded_node
     with Client(node.address) as client:
         with client.create_session("tiny") as session:
@@ -28,6 +31,7 @@ def test_a_session_from_end_to_end(threaded_node: ScriptedNode, token_at: object
             generation = session.generate(6)
             blocks = list(generation)
             assert [tokens.first_index for tokens in blocks] == [2, 6]
+            assert generation.done is not None
             assert generation.done.history_length == 8
             assert list(session.generate(2).ids()) == [token_at(8), token_at(9)]
             assert session.generate(1).collect().token_ids == (token_at(10),)
@@ -78,30 +82,30 @@ def test_the_fleet(threaded_node: ScriptedNode) -> None:
         assert all(stream.cancelled.wait(10) for stream in node.streams)
 
 
-def leave_by_break(session) -> None:
+def leave_by_break(session: Session) -> None:
     for _ in session.generate(ENDLESS):
         break
 
 
-def leave_by_break_of_ids(session) -> None:
+def leave_by_break_of_ids(session: Session) -> None:
     for _ in session.generate(ENDLESS).ids():
         break
 
 
-def leave_by_exception(session) -> Never:
+def leave_by_exception(session: Session) -> None:
     with pytest.raises(ZeroDivisionError):
         for _ in session.generate(ENDLESS):
             raise ZeroDivisionError
 
 
-def leave_by_context_manager(session) -> None:
+def leave_by_context_manager(session: Session) -> None:
     with session.generate(ENDLESS) as generation:
         blocks = iter(generation)
         next(blocks)
     assert list(blocks) == []
 
 
-def leave_by_close(session) -> None:
+def leave_by_close(session: Session) -> None:
     generation = session.generate(ENDLESS)
     blocks = iter(generation)
     next(blocks)
@@ -110,10 +114,10 @@ def leave_by_close(session) -> None:
     assert next(blocks, None) is None
 
 
-def leave_by_garbage(session) -> None:
+def leave_by_garbage(session: Session) -> None:
     blocks = iter(session.generate(ENDLESS))
     next(blocks)
-    cycle = [blocks]
+    cycle: list[object] = [blocks]
     cycle.append(cycle)
     del blocks, cycle
     gc.collect()
@@ -123,7 +127,9 @@ LEAVINGS = [value for name, value in list(globals().items()) if name.startswith(
 
 
 @pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
-def test_leaving_stops_the_node_and_the_session_lives(threaded_node: ScriptedNode, leave) -> None:
+def test_leaving_stops_the_node_and_the_session_lives(
+    threaded_node: ScriptedNode, leave: Callable[[Session], None]
+) -> None:
     with Client(threaded_node.address) as client, client.create_session("tiny") as session:
         session.append([1])
         leave(session)
@@ -150,10 +156,10 @@ def test_an_interrupt_of_the_waiting_thread_cancels_the_call(
         assert threaded_node.streams[0].cancelled.wait(10)
 
 
-def raise_interrupt_when(node):
+def raise_interrupt_when(node: ScriptedNode) -> Callable[..., Never]:
     """Stands for Ctrl-C while the main thread waits: comes once the node works."""
 
-    def result(future, timeout=None) -> Never:
+    def result(future: object, timeout: float | None = None) -> Never:
         while not node.streams:
             pass
         raise KeyboardInterrupt
@@ -245,8 +251,10 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("asynchronous", "synchronous", "renamed"), PAIRS)
-def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed) -> None:
-    def surface(kind):
+def test_both_surfaces_offer_the_same(
+    asynchronous: type, synchronous: type, renamed: dict[str, str | None]
+) -> None:
+    def surface(kind: type) -> dict[str, Callable[..., object] | property]:
         return {
             name: value
             for name, value in inspect.getmembers(kind)
@@ -258,13 +266,13 @@ def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed) -> Non
         {"close"} if renamed else set()
     )
     for name in set(theirs) & set(ours):
-        if isinstance(theirs[name], property):
-            assert isinstance(ours[name], property)
+        their, our = theirs[name], ours[name]
+        if isinstance(their, property):
+            assert isinstance(our, property)
             continue
-        expected = inspect.signature(theirs[name])
-        actual = inspect.signature(ours[name])
-        assert actual.parameters == expected.parameters, name
-        assert not asyncio.iscoroutinefunction(ours[name])
+        assert not isinstance(our, property)
+        assert inspect.signature(our).parameters == inspect.signature(their).parameters, name
+        assert not asyncio.iscoroutinefunction(our)
     constructors = inspect.signature(asynchronous), inspect.signature(synchronous)
     if asynchronous is kakeya.AsyncClient:
         assert constructors[0].parameters == constructors[1].parameters

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -53,24 +54,29 @@ def word_pieces() -> Tokenizer:
 TOKENIZERS = {"byte-level": byte_level(), "word-pieces": word_pieces()}
 
 
-def decode_with(name):
+def decode_with(name: str) -> Callable[[Sequence[int]], str]:
     tokenizer = TOKENIZERS[name]
     return lambda ids: tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
-def word_piece_ids(text):
+def word_piece_id(piece: str) -> int:
+    token_id = TOKENIZERS["word-pieces"].token_to_id(piece)
+    assert token_id is not None
+    return token_id
+
+
+def word_piece_ids(text: str) -> list[int]:
     """Ids of the pieces tokenizer: a character is its bytes, "def" and spaces are pieces."""
-    tokenizer = TOKENIZERS["word-pieces"]
     ids = []
     for character in text:
         piece = {" ": "▁", "d": "▁def", "b": "b"}.get(character)
         names = [piece] if piece else [f"<0x{byte:02X}>" for byte in character.encode()]
-        ids += [tokenizer.token_to_id(name) for name in names]
+        ids += [word_piece_id(name) for name in names]
     return ids
 
 
 @st.composite
-def chunked_ids(draw):
+def chunked_ids(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
     """A tokenizer and ids in chunks: any ids of bytes, ids of whole characters of pieces."""
     name = draw(st.sampled_from(sorted(TOKENIZERS)))
     if name == "byte-level":
@@ -87,7 +93,7 @@ def chunked_ids(draw):
 
 @settings(deadline=None, max_examples=300)
 @given(chunked_ids())
-def test_the_pieces_are_the_whole_text(case) -> None:
+def test_the_pieces_are_the_whole_text(case: tuple[str, list[list[int]]]) -> None:
     name, chunks = case
     decode = decode_with(name)
     detokenizer = Detokenizer(decode)
@@ -99,7 +105,7 @@ def test_the_pieces_are_the_whole_text(case) -> None:
 
 def test_a_byte_that_is_no_character_spoils_nothing_that_was_returned() -> None:
     tokenizer = TOKENIZERS["word-pieces"]
-    euro, bad = word_piece_ids("€"), [tokenizer.token_to_id("<0xFF>")]
+    euro, bad = word_piece_ids("€"), [word_piece_id("<0xFF>")]
     assert tokenizer.decode(euro + bad) == "\ufffd" * 4
     detokenizer = Detokenizer(decode_with("word-pieces"))
     assert detokenizer.push(euro) == "€"
@@ -139,7 +145,7 @@ def test_half_a_character_comes_out_at_the_end() -> None:
 def test_the_cost_of_an_id_does_not_grow() -> None:
     longest = 0
 
-    def decode(ids):
+    def decode(ids: Sequence[int]) -> str:
         nonlocal longest
         longest = max(longest, len(ids))
         return "".join(chr(97 + token_id) for token_id in ids)
@@ -151,7 +157,7 @@ def test_the_cost_of_an_id_does_not_grow() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformers = pytest.importorskip("transformers")
     path = tmp_path_factory.mktemp("tokenizer")
     fast = transformers.PreTrainedTokenizerFast(
@@ -162,7 +168,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
     return path
 
 
-def test_a_codec_of_a_folder(folder) -> None:
+def test_a_codec_of_a_folder(folder: Path) -> None:
     codec = TextCodec.from_folder(folder)
     text = "def naïve(line): return '☕ . , !'"
     token_ids = codec.encode(text)
@@ -170,19 +176,20 @@ def test_a_codec_of_a_folder(folder) -> None:
     detokenizer = codec.detokenizer()
     assert "".join(detokenizer.push([item]) for item in token_ids) == text
     end = codec.eos_token_id
+    assert end is not None
     assert codec.decode([*token_ids, end]) == text + "<|end|>"
     assert codec.decode([*token_ids, end], skip_special_tokens=True) == text
     assert codec.detokenizer(skip_special_tokens=True).push([*token_ids, end]) == text
 
 
-def test_chats_are_rendered_by_the_models_own_template(folder) -> None:
+def test_chats_are_rendered_by_the_models_own_template(folder: Path) -> None:
     codec = TextCodec.from_folder(folder)
     messages = [{"role": "user", "content": "hello"}]
     assert codec.render_chat(messages) == "<user>hello<assistant>"
     assert codec.render_chat(messages, add_generation_prompt=False) == "<user>hello"
 
 
-def test_a_model_without_a_template_says_so(folder, tmp_path: Path) -> None:
+def test_a_model_without_a_template_says_so(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         if file.suffix == ".json":
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -201,7 +208,7 @@ def test_no_tokenizer_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("library", ["tokenizers", "jinja2"])
 def test_without_the_extra_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, folder, library: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "kakeya.chat_template", raising=False)
@@ -211,7 +218,7 @@ def test_without_the_extra_the_error_says_what_to_install(
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
-def test_a_file_that_cannot_be_read_is_named(folder, tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_named(folder: Path, tmp_path: Path, name: str) -> None:
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / name).write_bytes(b"[1, ")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -12,6 +14,9 @@ from tokenizers.processors import TemplateProcessing
 
 import kakeya
 from kakeya.text import TextCodec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 transformers = pytest.importorskip("transformers")
 
@@ -40,7 +45,7 @@ CALL = {
         {"type": "function", "function": {"name": "weather", "arguments": {"city": "Zürich"}}}
     ],
 }
-CHATS = [
+CHATS: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "hello"}],
     [
         {"role": "system", "content": "Be <brief> & kind."},
@@ -123,7 +128,7 @@ def added(content: str, **flags: bool) -> dict[str, object]:
     return {"content": content, **plain, "special": True, **flags}
 
 
-CONFIGS: dict[str, tuple[dict, dict | None]] = {
+CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "plain": ({}, None),
     "named": ({"bos_token": "<s>", "eos_token": "<|end|>", "pad_token": "<|end|>"}, None),
     "old": (
@@ -151,7 +156,9 @@ CONFIGS: dict[str, tuple[dict, dict | None]] = {
 }
 
 
-def saved(folder: Path, tokenizer: Tokenizer, config: dict, special: dict | None) -> Path:
+def saved(
+    folder: Path, tokenizer: Tokenizer, config: dict[str, Any], special: dict[str, Any] | None
+) -> Path:
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **config}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -160,7 +167,7 @@ def saved(folder: Path, tokenizer: Tokenizer, config: dict, special: dict | None
     return folder
 
 
-def both(folder: Path):
+def both(folder: Path) -> tuple[TextCodec, PreTrainedTokenizerFast]:
     ours = TextCodec.from_folder(folder)
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     return ours, theirs
@@ -182,7 +189,9 @@ def check_same_ids(folder: Path) -> None:
 
 @pytest.mark.parametrize("config", sorted(CONFIGS))
 @pytest.mark.parametrize("make", [words, bytes_of_text, pieces])
-def test_ids_and_their_text_are_the_same(make, config: str, tmp_path: Path) -> None:
+def test_ids_and_their_text_are_the_same(
+    make: Callable[[], Tokenizer], config: str, tmp_path: Path
+) -> None:
     check_same_ids(saved(tmp_path, make(), *CONFIGS[config]))
 
 
@@ -191,13 +200,13 @@ def test_ids_of_the_shipped_model_are_the_same() -> None:
 
 
 @pytest.fixture(scope="module")
-def chat_folder(tmp_path_factory: pytest.TempPathFactory):
+def chat_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chat")
     return saved(folder, bytes_of_text(), {"bos_token": "<s>", "eos_token": "<|end|>"}, None)
 
 
 @pytest.fixture(scope="module")
-def their_tokenizer(chat_folder):
+def their_tokenizer(chat_folder: Path) -> PreTrainedTokenizerFast:
     return both(chat_folder)[1]
 
 
@@ -216,7 +225,10 @@ def with_template(folder: Path, tmp_path: Path, template: object, *, file: bool 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_chats_are_rendered_the_same(
-    name: str, chat_folder, their_tokenizer, tmp_path: Path
+    name: str,
+    chat_folder: Path,
+    their_tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
 ) -> None:
     ours = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES[name]))
     for chat in CHATS:
@@ -238,7 +250,7 @@ def test_chats_are_rendered_the_same(
         assert str(datetime.now().astimezone().year) in rendered
 
 
-def test_named_templates_are_chosen_the_same(chat_folder, tmp_path: Path) -> None:
+def test_named_templates_are_chosen_the_same(chat_folder: Path, tmp_path: Path) -> None:
     named = [
         {"name": "default", "template": "plain {{ messages | length }}"},
         {"name": "tool_use", "template": "tools {{ tools | length }}"},
@@ -253,7 +265,7 @@ def test_named_templates_are_chosen_the_same(chat_folder, tmp_path: Path) -> Non
         TextCodec.from_folder(folder).render_chat(CHATS[0])
 
 
-def test_a_template_of_its_own_file_comes_first(chat_folder, tmp_path: Path) -> None:
+def test_a_template_of_its_own_file_comes_first(chat_folder: Path, tmp_path: Path) -> None:
     ours, theirs = both(with_template(chat_folder, tmp_path, "a file\n", file=True))
     assert ours.has_chat_template
     expected = theirs.apply_chat_template(CHATS[0], tokenize=False)
@@ -289,7 +301,7 @@ def test_the_shipped_models_template_renders_the_same() -> None:
     ],
 )
 def test_a_template_that_fails_or_must_not_says_why(
-    template: str, detail: str, chat_folder, tmp_path: Path
+    template: str, detail: str, chat_folder: Path, tmp_path: Path
 ) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, template))
     with pytest.raises(kakeya.ChatTemplateError) as caught:
@@ -299,13 +311,13 @@ def test_a_template_that_fails_or_must_not_says_why(
     assert detail in caught.value.metadata["detail"]
 
 
-def test_pythons_own_attributes_are_not_there(chat_folder, tmp_path: Path) -> None:
+def test_pythons_own_attributes_are_not_there(chat_folder: Path, tmp_path: Path) -> None:
     template = "[{{ ''['__class__'] }}{{ '{0.__class__}'.format(messages) }}{{ ''.__doc__ }}]"
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, template))
     assert codec.render_chat(CHATS[0]) == "[]"
 
 
-def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path: Path) -> None:
+def test_what_is_no_json_and_empty_chats_are_refused(chat_folder: Path, tmp_path: Path) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES["roles"]))
     with pytest.raises(kakeya.ChatTemplateError, match="at least one"):
         codec.render_chat([])
@@ -313,7 +325,7 @@ def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path: Path
         codec.render_chat([{"role": "user", "content": tmp_path}])
 
 
-def test_the_callers_chat_is_not_changed(chat_folder, tmp_path: Path) -> None:
+def test_the_callers_chat_is_not_changed(chat_folder: Path, tmp_path: Path) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES["reasoning"]))
     before = json.dumps(CHATS)
     for chat in CHATS:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 import pytest
@@ -18,26 +20,32 @@ from tests.support.scripted_node import ScriptedNode
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 NAMES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 CHAT = [{"role": "user", "content": "hello"}]
+Spoiler: TypeAlias = Callable[[list[runtime_pb2.GetTokenizerResponse]], object]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "kakeya" / "tokenizers"
 
 
 @pytest.fixture
-def serving(node: ScriptedNode):
+def serving(node: ScriptedNode) -> ScriptedNode:
     node.tokenizer_files = {name: (TINY / name).read_bytes() for name in NAMES}
     return node
 
 
-def kept(cache):
+def kept(cache: Path) -> dict[Path, Path]:
     """The kept files by path, no half of one among them."""
     return {path.relative_to(cache): path for path in cache.glob("**/*") if path.is_file()}
 
 
-async def test_a_nodes_tokenizer_is_the_models(serving, cache) -> None:
+def folders(cache: Path) -> dict[str, set[str]]:
+    """The names of the files in each of the cache's folders."""
+    return {folder.name: {path.name for path in folder.iterdir()} for folder in cache.iterdir()}
+
+
+async def test_a_nodes_tokenizer_is_the_models(serving: ScriptedNode, cache: Path) -> None:
     local = kakeya.text.TextCodec.from_folder(TINY)
     async with AsyncClient(serving.address) as client:
         codec = await client.text("tiny")
@@ -45,12 +53,12 @@ async def test_a_nodes_tokenizer_is_the_models(serving, cache) -> None:
         assert codec.render_chat(CHAT) == local.render_chat(CHAT)
         assert (codec.digest, codec.stop_token_ids) == (local.digest, local.stop_token_ids)
         assert await client.text("tiny") is codec
-    (folder,) = cache.iterdir()
-    assert {path.name for path in folder.iterdir()} == set(NAMES)
+    (names,) = folders(cache).values()
+    assert names == set(NAMES)
     assert serving.requests["GetTokenizer"][0].model_id == "tiny"
 
 
-async def test_what_is_kept_does_not_travel_again(serving, cache) -> None:
+async def test_what_is_kept_does_not_travel_again(serving: ScriptedNode, cache: Path) -> None:
     async with AsyncClient(serving.address) as client:
         await client.text("tiny")
     # From here on the node has the header alone.
@@ -66,17 +74,19 @@ async def test_what_is_kept_does_not_travel_again(serving, cache) -> None:
     async with AsyncClient(serving.address) as client:
         assert (await client.text("tiny")).has_chat_template
     assert path.read_bytes() == serving.tokenizer_files["chat_template.jinja"]
-    assert len(list(cache.iterdir())) == 1
+    assert len(folders(cache)) == 1
 
 
-async def test_models_that_share_a_tokenizer_keep_their_own_templates(serving, cache) -> None:
+async def test_models_that_share_a_tokenizer_keep_their_own_templates(
+    serving: ScriptedNode, cache: Path
+) -> None:
     async with AsyncClient(serving.address) as client:
         first = await client.text("tiny")
         serving.tokenizer_files["chat_template.jinja"] = b"another"
         second = await client.text("other")
         assert first.digest == second.digest
         assert second.render_chat(CHAT) == "another" != first.render_chat(CHAT)
-    assert len(list(cache.iterdir())) == 2
+    assert len(folders(cache)) == 2
 
 
 async def test_a_node_that_serves_it_elsewhere_is_followed(
@@ -99,7 +109,9 @@ async def test_a_node_that_serves_it_elsewhere_is_followed(
     ("reason", "kind"),
     [("TOKENIZER_NOT_FOUND", kakeya.TokenizerNotFound), ("MODEL_NOT_FOUND", kakeya.ModelNotFound)],
 )
-async def test_what_a_node_has_not_is_named(node: ScriptedNode, reason: str, kind) -> None:
+async def test_what_a_node_has_not_is_named(
+    node: ScriptedNode, reason: str, kind: type[kakeya.KakeyaError]
+) -> None:
     node.refuse("GetTokenizer", grpc.StatusCode.NOT_FOUND, reason=reason)
     async with AsyncClient(node.address) as client:
         with pytest.raises(kind) as caught:
@@ -107,11 +119,11 @@ async def test_what_a_node_has_not_is_named(node: ScriptedNode, reason: str, kin
     assert caught.value.reason == reason
 
 
-def renamed(name):
+def renamed(name: str) -> Spoiler:
     return lambda messages: setattr(messages[0].header.files[1], "name", name)
 
 
-SPOILED = {
+SPOILED: dict[str, Spoiler] = {
     "traversal": renamed("../../../evil.json"),
     "absolute": renamed("/tmp/evil.json"),
     "unknown": renamed("model.py"),
@@ -130,7 +142,7 @@ SPOILED = {
 
 @pytest.mark.parametrize("how", sorted(SPOILED))
 async def test_what_is_no_tokenizer_is_refused_and_not_kept(
-    serving, cache, tmp_path: Path, how: str
+    serving: ScriptedNode, cache: Path, tmp_path: Path, how: str
 ) -> None:
     messages = scripted.tokenizer_messages(serving.tokenizer_files)
     SPOILED[how](messages)
@@ -142,7 +154,10 @@ async def test_what_is_no_tokenizer_is_refused_and_not_kept(
 
 
 async def test_a_disk_that_takes_nothing_costs_the_next_download(
-    serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serving: ScriptedNode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -174,7 +189,7 @@ assert list(announced.read(cache) or content) == names
 """
 
 
-def test_processes_that_write_at_once_leave_a_whole_tokenizer(cache) -> None:
+def test_processes_that_write_at_once_leave_a_whole_tokenizer(cache: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(cache), str(TINY), *NAMES]
     writers = [subprocess.Popen(command) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]

@@ -9,15 +9,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import kakeya
 from kakeya import AsyncClient, Speculation, Timeouts
 from kakeya.text import from_openai_messages
+from tests.support.vector_node import Json
 
 ROOT = Path(__file__).parents[2]
 CASES = json.loads((ROOT / "sdks" / "vectors.json").read_text())["cases"]
@@ -49,22 +51,26 @@ class NodeProcess:
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT / "sdks" / "python")},
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._commands, self._answers = self._process.stdin, self._process.stdout
         self.address = self._answer()["address"]
 
-    def tell(self, **command: object) -> dict:
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
+    def tell(self, **command: object) -> Json:
+        self._commands.write(json.dumps(command) + "\n")
+        self._commands.flush()
         answer = self._answer()
         assert "error" not in answer, answer
         return answer
 
-    def _answer(self) -> dict:
-        return json.loads(self._process.stdout.readline())
+    def _answer(self) -> Json:
+        answer: Json = json.loads(self._answers.readline())
+        return answer
 
     def end(self) -> None:
-        self._process.stdin.close()
+        self._commands.close()
         assert self._process.wait(20) == 0
-        self._process.stdout.close()
+        self._answers.close()
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +116,15 @@ def item(value: object) -> object:
     tag, field = TAGS.get(type(value).__name__, ("", ""))
     if not tag:
         return plain(value)
-    return {"type": tag, **({field: plain(value)} if field else plain(value))}
+    fields = {field: plain(value)} if field else plain(value)
+    assert isinstance(fields, dict)
+    return {"type": tag, **fields}
 
 
 class Run:
     """The steps of one case."""
 
-    def __init__(self, case: dict, processes: dict[str, NodeProcess]) -> None:
+    def __init__(self, case: Json, processes: dict[str, NodeProcess]) -> None:
         self.processes = processes
         self.addresses = {
             f"${name}": process.tell(reset={})["address"] for name, process in processes.items()
@@ -131,9 +139,9 @@ class Run:
         self.client = AsyncClient(self.addresses["$node"], **options)
         text = SimpleNamespace(codec=self.client.text, from_openai_messages=from_openai_messages)
         self.names: dict[str, object] = {"client": self.client, "text": text}
-        self.open: dict[str, object] = {}
+        self.open: dict[str, AsyncIterator[object]] = {}
 
-    def _filled(self, value):
+    def _filled(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {self._filled(key): self._filled(each) for key, each in value.items()}
         if isinstance(value, list):
@@ -143,14 +151,14 @@ class Run:
                 value = value.replace(name, address)
         return value
 
-    def _find(self, path: str):
+    def _find(self, path: str) -> Any:
         first, *rest = path.split(".")
         found = self.names[first]
         for name in rest:
             found = getattr(found, name)
         return found
 
-    def _start(self, path: str, step: dict):
+    def _start(self, path: str, step: Json) -> Any:
         arguments = dict(step.get("arguments", {}))
         if isinstance(arguments.get("speculation"), dict):
             arguments["speculation"] = Speculation(**arguments["speculation"])
@@ -170,7 +178,7 @@ class Run:
                 where = f"step {number}: {step}\n\nseen: {seen}"
                 assert "expect" not in step or matches(step["expect"], seen), where
 
-    async def _fails(self, number: int, step: dict) -> None:
+    async def _fails(self, number: int, step: Json) -> None:
         expected = dict(step["error"])
         kind = getattr(kakeya, expected.pop("class"))
         with pytest.raises(kakeya.KakeyaError) as caught:
@@ -179,7 +187,7 @@ class Run:
         seen = {name: getattr(caught.value, name) for name in expected}
         assert matches(expected, seen), f"step {number}: {step}\n\nseen: {seen}"
 
-    async def _step(self, step: dict):
+    async def _step(self, step: Json) -> object:
         match step:
             case {"call": path}:
                 value = self._start(path, step)
@@ -206,16 +214,16 @@ class Run:
                 return report["sessions" if "sessions" in step else "authorizations"]
         raise AssertionError(f"no such step: {step}")
 
-    async def _told(self, name: str, **command: object) -> dict:
+    async def _told(self, name: str, **command: object) -> Json:
         # The client works on this loop while the node waits for it.
         return await asyncio.to_thread(self.processes[name].tell, **command)
 
-    def _keep(self, step: dict, value):
+    def _keep(self, step: Json, value: Any) -> Any:
         if "as" in step:
             self.names[step["as"]] = value
         return value
 
-    async def _items(self, items, leave_after: int | None) -> list:
+    async def _items(self, items: AsyncIterator[object], leave_after: int | None) -> list[object]:
         seen: list[object] = []
         async for each in items:
             seen.append(item(each))
@@ -226,7 +234,7 @@ class Run:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"].replace(" ", "-") for case in CASES])
 async def test_a_case_of_both_clients(
-    case, processes: dict[str, NodeProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    case: Json, processes: dict[str, NodeProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     await Run(case, processes).run()
@@ -255,6 +263,6 @@ def test_names_are_unique_and_steps_are_known() -> None:
     ],
 )
 def test_the_rules_can_fail(
-    expected, seen: dict[str, int] | int | str | list[int], same: bool
+    expected: object, seen: dict[str, int] | int | str | list[int], same: bool
 ) -> None:
     assert matches(expected, seen) is same
