@@ -153,17 +153,9 @@ async def test_the_loop_goes_on_while_64_mib_travel(road: Ends) -> None:
     data = road_pairs.bytes_of(64 * MIB)
     near, far = road
     await road_pairs.carry(near, far, data)
-    stalls = []
-    # The host is shared: the loop itself is at fault only when it stalls every time.
-    for _ in range(3):
-        with road_pairs.LoopLag() as lag:
-            await asyncio.gather(
-                road_pairs.carry(near, far, data), road_pairs.carry(far, near, data)
-            )
-        stalls.append(lag.seconds)
-        if lag.seconds <= 0.05:
-            break
-    assert min(stalls) <= 0.05, stalls
+    with road_pairs.LoopTurns() as turns:
+        await asyncio.gather(road_pairs.carry(near, far, data), road_pairs.carry(far, near, data))
+    assert turns.count >= 128, "a turn for each MiB at least"
 
 
 async def test_what_is_not_built_leaves_nothing(builder: RoadBuilder, tmp_path: Path) -> None:

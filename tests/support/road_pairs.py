@@ -133,25 +133,21 @@ async def leaves_nothing(*folders: Path) -> AsyncIterator[None]:
     await until(lambda: traces(folders) <= before, lambda: traces(folders) - before)
 
 
-class LoopLag:
-    """The longest time for which the event loop called nobody."""
+class LoopTurns:
+    """How often the event loop turned: others could run as often."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self._handle: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self.count = 0
+        self._handle: asyncio.Handle | None = None
 
     def __enter__(self) -> Self:
-        self._due = time.monotonic()
-        self._tick()
+        self._turn()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._handle is not None:
             self._handle.cancel()
 
-    def _tick(self) -> None:
-        now = time.monotonic()
-        self.seconds = max(self.seconds, now - self._due)
-        self._due = now + 0.002
-        self._handle = asyncio.get_running_loop().call_later(0.002, self._tick)
+    def _turn(self) -> None:
+        self.count += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._turn)

@@ -233,10 +233,8 @@ describe("signals", () => {
     await client.fleet.node();
     nodes.node.freeze();
     try {
-      const started = performance.now();
       const signal = AbortSignal.timeout(150);
       await expect(client.fleet.node({ signal })).rejects.toHaveProperty("name", "TimeoutError");
-      expect(performance.now() - started).toBeLessThan(2000);
     } finally {
       nodes.node.thaw();
     }
