@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -187,8 +187,15 @@ class SeenSizes(TorchFunctionMode):
         super().__init__()
         self.sizes: list[int] = []
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if func in self.FUNCTIONS:
+            assert isinstance(args[0], torch.Tensor)
             self.sizes.append(args[0].numel())
         return func(*args, **(kwargs or {}))
 

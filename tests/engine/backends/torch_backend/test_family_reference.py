@@ -93,7 +93,8 @@ def library_logits(model: transformers.PreTrainedModel, spec: CacheSpec) -> np.n
             attention_mask=masks if kinds else sliding if is_sliding else full,
             logits_to_keep=torch.arange(len(HISTORY)),
         )
-    return output.logits[0].float().numpy()
+    logits: np.ndarray = output.logits[0].float().numpy()
+    return logits
 
 
 def root_mean_square(values: np.ndarray) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising import denoise
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.proposer import (
+    MaskedDiffusionProposer,
+)
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Proposer
+from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
@@ -35,23 +39,25 @@ MODELS = {
     "qwen3": ("Qwen3ForCausalLM", 0),
     "dream": ("DreamModel", 1),
 }
+LogitsOf = Callable[[Sequence[int]], torch.Tensor]
+"""A model: ids to logits [ids, vocabulary_size], every position seeing every other."""
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     architecture, shift = MODELS[request.param]
     path = tmp_path_factory.mktemp("masked")
     return save_masked_checkpoint(path, architecture, prediction_shift=shift, seed=3)
 
 
 @pytest.fixture(scope="module")
-def proposer(folder):
+def proposer(folder: Path) -> MaskedDiffusionProposer:
     return load_masked_diffusion(ModelFolder(folder, "masked"))
 
 
 @pytest.fixture(scope="module")
-def logits_of(folder, proposer):
-    """The library's own model: ids to logits, every position seeing every other."""
+def logits_of(folder: Path, proposer: MaskedDiffusionProposer) -> LogitsOf:
+    """The library's own model."""
     name = proposer.info.architecture
     class_name = DECODERS[name][0] if name in DECODERS else name
     model_class = getattr(transformers, class_name)
@@ -65,16 +71,24 @@ def logits_of(folder, proposer):
     model = model.eval()
 
     @torch.no_grad()
-    def run(ids):
-        everything = {}
+    def run(ids: Sequence[int]) -> torch.Tensor:
+        everything: dict[str, torch.Tensor] = {}
         if name in DECODERS:
             everything = {"attention_mask": torch.zeros(1, 1, len(ids), len(ids))}
-        return model(input_ids=torch.tensor([ids]), **everything).logits[0].double()
+        logits: torch.Tensor = model(input_ids=torch.tensor([ids]), **everything).logits
+        return logits[0].double()
 
     return run
 
 
-def defined(logits_of, context, block_size, step_count, shift, threshold=None):
+def defined(
+    logits_of: LogitsOf,
+    context: Sequence[int],
+    block_size: int,
+    step_count: int,
+    shift: int,
+    threshold: float | None = None,
+) -> tuple[tuple[int, ...], int]:
     """[context, MASK * L]; each step a whole pass, then the most confident are filled."""
     text = [*context, *[MASK] * block_size]
     unknown = set(range(len(context), len(text)))
@@ -83,10 +97,10 @@ def defined(logits_of, context, block_size, step_count, shift, threshold=None):
         logits = logits_of(text)
         logits[:, MASK] = -torch.inf
         likely = logits.softmax(-1)
-        guesses = []
+        guesses: list[tuple[float, int, int]] = []
         for position in unknown:
-            confidence, token = likely[position - shift].max(-1)
-            guesses.append((-confidence.item(), position, token.item()))
+            confidence, best = likely[position - shift].max(-1)
+            guesses.append((-float(confidence), position, int(best)))
         guesses.sort()
         count = -(-block_size // step_count)
         if threshold is not None:
@@ -98,7 +112,9 @@ def defined(logits_of, context, block_size, step_count, shift, threshold=None):
     return tuple(text[len(context) :]), passes
 
 
-def test_a_draft_is_what_the_definition_gives(proposer, logits_of) -> None:
+def test_a_draft_is_what_the_definition_gives(
+    proposer: MaskedDiffusionProposer, logits_of: LogitsOf
+) -> None:
     """With any number of steps; with 0 it is the model's own."""
     shift = proposer.info.prediction_shift
     state = proposer.open(CONTEXT)
@@ -116,7 +132,7 @@ def test_a_draft_is_what_the_definition_gives(proposer, logits_of) -> None:
     assert len(drafts) > 1
 
 
-def test_what_is_confident_enough_is_filled_at_once(folder, logits_of) -> None:
+def test_what_is_confident_enough_is_filled_at_once(folder: Path, logits_of: LogitsOf) -> None:
     threshold = 0.06
     proposer = load_masked_diffusion(ModelFolder(folder, "m"), confidence_threshold=threshold)
     shift = proposer.info.prediction_shift
@@ -126,7 +142,7 @@ def test_what_is_confident_enough_is_filled_at_once(folder, logits_of) -> None:
     assert passes < BLOCK
 
 
-def test_only_the_latest_positions_are_seen(folder, logits_of) -> None:
+def test_only_the_latest_positions_are_seen(folder: Path, logits_of: LogitsOf) -> None:
     window = 24
     proposer = load_masked_diffusion(ModelFolder(folder, "m"), window=window)
     seen = CONTEXT[-(window - BLOCK) :]
@@ -137,7 +153,7 @@ def test_only_the_latest_positions_are_seen(folder, logits_of) -> None:
     assert len(proposer.open(CONTEXT).propose([], MAX_BLOCK_SIZE, 1).token_ids) == window - 1
 
 
-def test_a_history_of_any_length_is_drafted_for(proposer) -> None:
+def test_a_history_of_any_length_is_drafted_for(proposer: MaskedDiffusionProposer) -> None:
     """Of none, and of 1,000 tokens in 80 positions."""
     assert len(proposer.open([]).propose([], 3, 2).token_ids) == 3
     text = [*range(90)] * 11
@@ -146,7 +162,7 @@ def test_a_history_of_any_length_is_drafted_for(proposer) -> None:
     assert draft.token_ids == proposer.open(text[-79:]).propose([], BLOCK, 1).token_ids
 
 
-def frozen_view(chunk, window, length, block_size):
+def frozen_view(chunk: int, window: int, length: int, block_size: int) -> torch.Tensor:
     """Whether a row sees a key, [length + block, length + block]: the schedule as a mask.
 
     A chunk sees itself and the positions that fit before it; what is behind the last
@@ -177,8 +193,9 @@ def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path: Path, architecture: str) 
         mask = torch.zeros(sees.shape).masked_fill(~sees, -torch.inf)[None, None]
 
         @torch.no_grad()
-        def logits_of(ids, mask=mask):
-            return model(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0].double()
+        def logits_of(ids: Sequence[int], mask: torch.Tensor = mask) -> torch.Tensor:
+            logits: torch.Tensor = model(input_ids=torch.tensor([ids]), attention_mask=mask).logits
+            return logits[0].double()
 
         for steps in (1, 3):
             draft = frozen.open(text).propose([], BLOCK, steps)
@@ -203,7 +220,9 @@ EITHER = {
 
 
 @pytest.fixture(scope="module", params=sorted(EITHER))
-def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+def either(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> MaskedDiffusionProposer:
     """With everything computed in every pass, and, of decoders, with a frozen prefix."""
     architecture, shift, chunk = EITHER[request.param]
     path = save_masked_checkpoint(
@@ -218,7 +237,7 @@ TOKENS = st.lists(st.integers(0, 95), max_size=40)
 @settings(deadline=None, max_examples=8)
 @given(pieces=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=st.integers(1, 12))
 def test_only_the_history_counts_not_how_it_arrived(
-    either, pieces: list[list[int]], assumed: list[int], size: int
+    either: MaskedDiffusionProposer, pieces: list[list[int]], assumed: list[int], size: int
 ) -> None:
     whole = [token for piece in pieces for token in piece]
     state = either.open([])
@@ -232,7 +251,9 @@ def test_only_the_history_counts_not_how_it_arrived(
     assert state.length == len(whole)
 
 
-def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(proposer) -> None:
+def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(
+    proposer: MaskedDiffusionProposer,
+) -> None:
     state = proposer.open([1, 2, 96])
     with pytest.raises(DraftFailed) as caught:
         state.propose([], 4, 1)
@@ -242,7 +263,7 @@ def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(proposer) -> 
     assert len(state.propose([], 4, 1).token_ids) == 4
 
 
-def test_it_is_a_proposer_that_needs_no_features(folder) -> None:
+def test_it_is_a_proposer_that_needs_no_features(folder: Path) -> None:
     ticks = iter([1.0, 1.5])
     proposer: Proposer = load_masked_diffusion(
         ModelFolder(folder, "masked"), clock=lambda: next(ticks)
@@ -253,7 +274,7 @@ def test_it_is_a_proposer_that_needs_no_features(folder) -> None:
     assert (draft.compute_seconds, draft.round_trip_seconds) == (0.5, 0.5)
 
 
-def test_no_block_and_no_step_is_a_defect(proposer) -> None:
+def test_no_block_and_no_step_is_a_defect(proposer: MaskedDiffusionProposer) -> None:
     for block_size, step_count in ((0, 1), (4, 0)):
         with pytest.raises(ValueError, match="tokens in"):
             denoise(proposer._model, [1], block_size, step_count)
@@ -266,17 +287,19 @@ SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, seed=7)
 
 
 @pytest.fixture(scope="module")
-def verifier(random_checkpoint: Callable[..., Path]):
+def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
     return load_verifier(ModelFolder(random_checkpoint(), "random"), backend="torch")
 
 
-def opened(verifier) -> Session:
+def opened(verifier: Verifier) -> Session:
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
     return session
 
 
-async def test_past_the_window_the_stream_is_that_without_a_proposer(either, verifier) -> None:
+async def test_past_the_window_the_stream_is_that_without_a_proposer(
+    either: MaskedDiffusionProposer, verifier: Verifier
+) -> None:
     for block_size, chosen in ((1, SEEDED), (7, GREEDY)):
         alone = opened(verifier)
         while PrefillTurn(alone)():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.shift_probe imp
     PROBES,
     UNPROBED,
     Scores,
+    ShiftEvidence,
     judge,
     probe_shift,
     student_t,
@@ -49,7 +51,7 @@ def one_period(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory):
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model that learned to copy at shift 1, which Qwen 3's layers do not imply."""
     settings = dataclasses.replace(QUICK, shift=1)
     model, losses = train(settings)
@@ -59,7 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory):
     return folder
 
 
-def redeclare(folder, copy, **entries):
+def redeclare(folder: Path, copy: Path, **entries: object) -> Path:
     """The model in `folder` under another config, in `copy`."""
     for name in ("model.safetensors", "tokenizer.json"):
         (copy / name).write_bytes((folder / name).read_bytes())
@@ -68,7 +70,7 @@ def redeclare(folder, copy, **entries):
     return copy
 
 
-def test_the_declared_shift_is_borne_out_whatever_the_seed(trained, one_period: None) -> None:
+def test_the_declared_shift_is_borne_out_whatever_the_seed(trained: Path, one_period: None) -> None:
     proposer = load_masked_diffusion(ModelFolder(trained, "copies"))
     assert (proposer.info.prediction_shift, proposer.info.shift_checked) == (1, True)
     for seed in range(3):
@@ -80,7 +82,7 @@ def test_the_declared_shift_is_borne_out_whatever_the_seed(trained, one_period: 
 
 @pytest.mark.parametrize("declared", [0, None], ids=["declared", "implied by the family"])
 def test_the_other_shift_is_refused_with_both_and_the_mend(
-    trained, one_period: None, tmp_path: Path, declared: int | None
+    trained: Path, one_period: None, tmp_path: Path, declared: int | None
 ) -> None:
     copy = redeclare(trained, tmp_path, prediction_shift=declared)
     with pytest.raises(TrainedForAnother, match='set "prediction_shift": 1') as caught:
@@ -118,11 +120,13 @@ class Table:
     mask_token_id = 0
     prediction_shift = 0
 
-    def __init__(self, knows, *, sees_itself: bool = False) -> None:
+    def __init__(
+        self, knows: Callable[[torch.Tensor, int], int | None], *, sees_itself: bool = False
+    ) -> None:
         self.knows = knows
         self.sees_itself = sees_itself
 
-    def log_probabilities(self, ids, rows):
+    def log_probabilities(self, ids: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
         logits = torch.zeros(len(ids), len(rows), 50)
         for text in range(len(ids)):
             for place, row in enumerate(rows):
@@ -137,7 +141,7 @@ class Table:
 
 
 def test_what_clear_evidence_is() -> None:
-    def found(model):
+    def found(model: Table) -> int | None:
         return probe_shift(model, 50, 100).shift
 
     assert found(Table(lambda _ids, row: row)) == 0
@@ -156,11 +160,11 @@ def test_what_clear_evidence_is() -> None:
 def test_a_model_that_miscounts_one_period_does_not_pass_for_the_other_shift() -> None:
     """It reads rows of some periods one position off, with full confidence."""
 
-    def found(wrong):
+    def found(wrong: Collection[int]) -> ShiftEvidence:
         model = Table(lambda ids, row: row + 1 if period(ids) in wrong else row)
         return probe_shift(model, 50, 100)
 
-    def period(ids):
+    def period(ids: torch.Tensor) -> int:
         unmasked = ids[:8].tolist()
         return next(size for size in PERIODS if ids[size] == unmasked[0])
 

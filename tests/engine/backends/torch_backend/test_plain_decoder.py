@@ -138,11 +138,11 @@ def test_other_families_keep_the_librarys(
     assert not any(isinstance(layer, PlainLayer) for layer in loaded(path).layers)
 
 
-class OtherAttention(modeling_qwen3.Qwen3Attention):
+class OtherAttention(modeling_qwen3.Qwen3Attention):  # type: ignore[misc]  # untyped
     """What another version of the library may have."""
 
 
-class OtherNorm(modeling_qwen3.Qwen3RMSNorm):
+class OtherNorm(modeling_qwen3.Qwen3RMSNorm):  # type: ignore[misc]  # untyped
     """Here, one that counts from 1."""
 
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend import product_rows
-from kakeya_fleet.engine.backends.torch_backend.product_rows import MOST_QUERIES, query_counts
+from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
 from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads, one_thread
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.engine.kv.feed import Partial
+from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
 
 LAYER = AttentionLayer(kv_heads=1, groups=5, head_dim=24)
 Rounding = Callable[[Tensor], float]
@@ -25,7 +26,7 @@ def rounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Rounding], No
     """Products whose results are off by what the given function says of their rows."""
 
     def use(error: Rounding) -> None:
-        def products(rows: Tensor, _feed: object, _scaling: float) -> Partial:
+        def products(rows: Tensor, _feed: object, _scaling: float) -> Partial[Tensor]:
             seen = torch.ones(rows.shape[0], rows.shape[1], 1)
             return seen, rows * (1 + 1e-6 * error(rows)), seen
 

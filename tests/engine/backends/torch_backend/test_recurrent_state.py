@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import (
@@ -214,15 +214,19 @@ def test_bytes_are_those_of_the_tensors(rule: DeltaRule, rows: tuple[Tensor, Ten
     assert held() == sum(part.nbytes for part in state.arrays) == rule.shape.state_bytes
 
 
-@pytest.mark.parametrize("function", [torch.sigmoid, functional.silu])
-def test_gates_do_not_depend_on_the_place(function: Callable[[Tensor], Tensor]) -> None:
+@pytest.mark.parametrize(
+    ("function", "module"),
+    [(torch.sigmoid, nn.Sigmoid()), (functional.silu, nn.SiLU())],
+    ids=["sigmoid", "silu"],
+)
+def test_gates_do_not_depend_on_the_place(
+    function: Callable[[Tensor], Tensor], module: nn.Module
+) -> None:
     values = torch.linspace(-9, 9, 90_112).flip(0)
     with PiecewiseFunctions():
         whole = function(values)
         for size in (1, 63, 64, 32_704, 32_705, 90_112):
             assert torch.equal(whole[-size:], function(values[-size:])), size
-    wrapped = PiecewiseActivation(
-        {torch.sigmoid: torch.nn.Sigmoid()}.get(function, torch.nn.SiLU())
-    )
+    wrapped = PiecewiseActivation(module)
     assert torch.equal(wrapped(values), whole)
     assert torch.allclose(whole, function(values), rtol=1e-6, atol=1e-7)

@@ -12,7 +12,7 @@ from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attent
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN
 from kakeya_fleet.engine.contracts.positions import contiguous_placement, ring_placement
 from kakeya_fleet.engine.kv.chunks import Run
-from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks, Partial
 from kakeya_fleet.engine.kv.slot_views import seen_slots
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 16
@@ -22,7 +22,9 @@ SLOTS = PLACEMENT.slots
 KERNELS = TorchKernels("float32")
 
 
-def feed(start: int, count: int, dtype: torch.dtype = torch.float32):
+def feed(
+    start: int, count: int, dtype: torch.dtype = torch.float32
+) -> tuple[FeedSegments[torch.Tensor], tuple[torch.Tensor | None, ...]]:
     """A block of `count` queries from `start` on, and what they read."""
     generator = torch.Generator().manual_seed(0)
     keys = torch.randn(KV_HEADS, HEAD_DIM, SLOTS, generator=generator).to(dtype)
@@ -35,7 +37,7 @@ def feed(start: int, count: int, dtype: torch.dtype = torch.float32):
     return FeedSegments(masks, [keys], [values]), seen
 
 
-def mixed(query: torch.Tensor, own: FeedSegments) -> torch.Tensor:
+def mixed(query: torch.Tensor, own: FeedSegments[torch.Tensor]) -> torch.Tensor:
     found, _ = segment_attention(torch.nn.Identity(), query, [own], [own], None, scaling=0.3)
     return found
 
@@ -73,7 +75,7 @@ def test_other_placements_have_none() -> None:
     assert KERNELS.stacked(ring_placement(4, 400, 1024), (None, None), GROUPS, 4) is None
 
 
-def partial(rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor):
+def partial(rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> Partial[torch.Tensor]:
     """Attention of `rows` to all of `keys`, as a store gives it."""
     scores = 0.3 * rows @ keys
     maximum = scores.amax(-1, keepdim=True)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import Qwen3Config
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend import stored_tensors
 from kakeya_fleet.engine.backends.torch_backend.sharding import shard_of
+from kakeya_fleet.engine.backends.torch_backend.sharding_plan import RankSum
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import StoredTensor
+from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.verifier import Feed
+from kakeya_fleet.engine.contracts.features import Features
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.forwards import told
 
 SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=128),
@@ -36,27 +43,30 @@ FAMILIES = {
 }
 
 
+Result = TypeVar("Result")
+
+
 class Threads:
     """Ranks that are threads of this process; the last ones to come may be any."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._barrier = threading.Barrier(count)
-        self._parts: list[torch.Tensor | None] = [None] * count
+        self._parts: dict[int, torch.Tensor] = {}
 
-    def sum_of(self, rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def sum_of(self, rank: int) -> RankSum:
         def add(partial: torch.Tensor) -> torch.Tensor:
             self._parts[rank] = partial
             self._barrier.wait(20)
             total = self._parts[0].clone()
-            for part in self._parts[1:]:
-                total = total + part
+            for other in range(1, self.count):
+                total = total + self._parts[other]
             self._barrier.wait(20)
             return total
 
         return add
 
-    def load(self, folder: Path):
+    def load(self, folder: Path) -> list[TorchVerifier]:
         return [
             shard_of(
                 ModelFolder(folder, "random"),
@@ -68,19 +78,24 @@ class Threads:
             for rank in range(self.count)
         ]
 
-    def run(self, function, parts):
+    def run(
+        self, function: Callable[[TorchVerifier], Result], parts: Sequence[TorchVerifier]
+    ) -> list[Result]:
         with ThreadPoolExecutor(self.count) as pool:
             return list(pool.map(function, parts))
 
 
-def history_logits(verifier, spec, block):
+def history_logits(verifier: Verifier, spec: CacheSpec, block: int) -> tuple[Logits, Features]:
     cache = verifier.allocate(spec)
-    outputs = [
-        verifier.forward_batch([Feed(cache, HISTORY[first : first + block], True, (1,))])[0]
-        for first in range(0, len(HISTORY), block)
-    ]
-    logits = np.concatenate([output.logits for output in outputs])
-    return logits, np.concatenate([output.features for output in outputs])
+    logits: list[Logits] = []
+    features: list[Features] = []
+    for first in range(0, len(HISTORY), block):
+        feed = Feed(cache, HISTORY[first : first + block], True, (1,))
+        output = verifier.forward_batch([feed])[0]
+        assert output.features is not None
+        logits.append(told(output))
+        features.append(output.features)
+    return np.concatenate(logits), np.concatenate(features)
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -124,8 +139,10 @@ def test_a_rank_reads_and_keeps_its_own_part_alone(
     read: dict[int, int] = {}
     real = stored_tensors._read
 
-    def counted(*args):
-        found = real(*args)
+    def counted(
+        file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None
+    ) -> torch.Tensor:
+        found = real(file, tensor, part)
         read[len(sizes)] = read.get(len(sizes), 0) + found.numel()
         return found
 

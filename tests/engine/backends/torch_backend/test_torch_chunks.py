@@ -50,7 +50,7 @@ def test_a_history_that_begins_another_chunk_is_exact(
 
 def test_chunks_are_merged_into_one_softmax() -> None:
     generator = torch.Generator().manual_seed(3)
-    sizes = (256, 256, 512, 1024)
+    sizes = [256, 256, 512, 1024]
     query = torch.randn(1, 4, 3, 16, generator=generator)
     keys, values = torch.randn(2, 2, sum(sizes), 16, generator=generator)
     # Query 0 sees nothing of the first chunk, query 1 nothing of the last.
@@ -63,7 +63,7 @@ def test_chunks_are_merged_into_one_softmax() -> None:
         count=3,
         queries=3,
         chunks=((Run(0, 2, 256), Run(2, 3, 512)), (Run(3, 4, 1024),)),
-        biases=bias.split(sizes, dim=1),
+        biases=torch.split(bias, sizes, dim=1),
     )
     segments = FeedSegments(
         masks,

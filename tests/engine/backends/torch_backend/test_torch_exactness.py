@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.activation import (
     PIECE_ELEMENTS,
     VECTOR_ELEMENTS,
     piecewise,
 )
+from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchSegment
-from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier
+from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier, load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import ring_placement
 from kakeya_fleet.engine.kv.group_store import GroupStore
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[dict[str, object], str, CacheSpec]] = {
 }
 
 
-def visible(cache: SlabCache) -> list[int]:
+def visible(cache: TensorCache) -> list[int]:
     """Positions that the last query attended to."""
     last = cache.length - 1
     if cache.spec.kind is CacheKind.CONTIGUOUS:
@@ -63,7 +63,7 @@ def visible(cache: SlabCache) -> list[int]:
     return sorted({*range(cache.spec.sink), *window})
 
 
-def assert_same_kv(first: SlabCache, second: SlabCache, layers: int) -> None:
+def assert_same_kv(first: TensorCache, second: TensorCache, layers: int) -> None:
     assert first.length == second.length
     for layer, position in itertools.product(range(layers), visible(first)):
         one, other = first.held(layer, position), second.held(layer, position)
@@ -72,8 +72,8 @@ def assert_same_kv(first: SlabCache, second: SlabCache, layers: int) -> None:
 
 def assert_cut_is_straight(
     verifier: TorchVerifier,
-    straight: SlabCache,
-    cut: SlabCache,
+    straight: TensorCache,
+    cut: TensorCache,
     expected: np.ndarray,
     history: list[int],
     seed: int,
@@ -98,7 +98,7 @@ def assert_cut_is_straight(
     assert_same_kv(straight, cut, 1)
 
 
-def steps(verifier: TorchVerifier, cache: SlabCache, tokens: list[int]) -> np.ndarray:
+def steps(verifier: TorchVerifier, cache: TensorCache, tokens: list[int]) -> np.ndarray:
     """The logits of `tokens`, taken one at a time."""
     return np.concatenate([logits_of(verifier, cache, [token]) for token in tokens])
 

@@ -21,8 +21,8 @@ from kakeya_fleet.engine.errors import (
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 
-def load(path: Path, **options: object) -> Verifier:
-    return load_verifier(ModelFolder(path, path.name), **options)
+def load(path: Path) -> Verifier:
+    return load_verifier(ModelFolder(path, path.name))
 
 
 @pytest.fixture
