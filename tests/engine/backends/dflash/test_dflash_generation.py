@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.draft import Draft, Proposer
+from kakeya_fleet.engine.contracts.draft import Draft, DraftSource
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.sessions.turns import PrefillTurn
 from tests.support import draft_sources as sources
 from tests.support import streams
@@ -35,35 +38,41 @@ def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
 
 
 @pytest.fixture(scope="module")
-def verifier(target: ModelFolder):
+def verifier(target: ModelFolder) -> Verifier:
     return load_verifier(target, backend="torch")
 
 
 @pytest.fixture(scope="module")
-def proposer(target: ModelFolder, random_drafter: Callable[..., Path]):
+def proposer(target: ModelFolder, random_drafter: Callable[..., Path]) -> DFlashProposer:
     return load_dflash(ModelFolder(random_drafter(target.path, block_size=6), "drafter"), target)
 
 
-def opened(verifier, spec, encoder) -> Session:
+def opened(verifier: Verifier, spec: CacheSpec, encoder: FeatureEncoder | None) -> Session:
     session = Session(verifier, verifier.allocate(spec))
     session.use_encoder(encoder)
     session.append(PROMPT)
     return session
 
 
+def features_of(session: Session) -> SessionFeatures:
+    """The context vectors of a session that has an encoder."""
+    assert session.features is not None
+    return session.features
+
+
 class PartlyRight:
     """Asks the drafter, keeps what it said, and answers with 0, 1, 2... right tokens."""
 
-    def __init__(self, inner, text) -> None:
+    def __init__(self, inner: DraftSource, text: Sequence[int]) -> None:
         self.inner = inner
         self.text = text
-        self.said = []
+        self.said: list[tuple[int, tuple[int, ...]]] = []
 
     @property
-    def drafts_ahead(self):
+    def drafts_ahead(self) -> bool:
         return self.inner.drafts_ahead
 
-    async def draft(self, history, assumed, block_size) -> Draft:
+    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         assert not assumed
         draft = await self.inner.draft(history, assumed, block_size)
         self.said.append((len(history), draft.token_ids))
@@ -73,12 +82,18 @@ class PartlyRight:
         wrong = [(token + 1) % 96 for token in truth[right:]]
         return Draft((*truth[:right], *wrong))
 
+    def open(self, history: Sequence[int]) -> None:
+        self.inner.open(history)
+
+    def rest(self) -> None:
+        self.inner.rest()
+
     async def close(self) -> None:
         await self.inner.close()
 
 
 @pytest.fixture(params=sorted(SPECS))
-def spec(request: pytest.FixtureRequest):
+def spec(request: pytest.FixtureRequest) -> CacheSpec:
     return SPECS[request.param]
 
 
@@ -88,7 +103,7 @@ def spec(request: pytest.FixtureRequest):
     ids=["greedy", "seeded"],
 )
 async def test_the_stream_is_the_verifiers_own(
-    verifier: Verifier, proposer: Proposer, name: str, sampling: SamplingParameters
+    verifier: Verifier, proposer: DFlashProposer, name: str, sampling: SamplingParameters
 ) -> None:
     spec = SPECS[name]
     expected, _ = await streams.collect(
@@ -99,7 +114,7 @@ async def test_the_stream_is_the_verifiers_own(
     )
     for block_size in (5, 15):
         session = opened(verifier, spec, proposer.encoder)
-        source = LocalDraftSource(proposer, features=session.features.since)
+        source = LocalDraftSource(proposer, features=features_of(session).since)
         asked = streams.parameters(COUNT, sampling=sampling, block_size=block_size)
         tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
         assert tokens == expected
@@ -109,7 +124,7 @@ async def test_the_stream_is_the_verifiers_own(
 
 
 async def test_drafts_within_the_loop_are_those_of_the_history_alone(
-    verifier, proposer, spec
+    verifier: Verifier, proposer: DFlashProposer, spec: CacheSpec
 ) -> None:
     """Also where only a part of each block was accepted: nothing of the rest stays behind."""
     expected, _ = await streams.collect(
@@ -117,7 +132,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
     )
     text = [*PROMPT, *expected]
     session = opened(verifier, spec, proposer.encoder)
-    source = PartlyRight(LocalDraftSource(proposer, features=session.features.since), text)
+    source = PartlyRight(LocalDraftSource(proposer, features=features_of(session).since), text)
     asked = streams.parameters(COUNT, block_size=5)
     tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
     assert tokens == expected
@@ -130,12 +145,14 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
         while PrefillTurn(whole)():
             pass
         state = proposer.open(text[:length])
-        state.take_features(*whole.features.since(0))
+        state.take_features(*features_of(whole).since(0))
         assert state.features_end == length - 1
         assert state.propose((), len(drafted), 0).token_ids == drafted
 
 
-async def test_without_vectors_only_speed_is_lost(verifier, proposer, spec) -> None:
+async def test_without_vectors_only_speed_is_lost(
+    verifier: Verifier, proposer: DFlashProposer, spec: CacheSpec
+) -> None:
     expected, _ = await streams.collect(
         opened(verifier, spec, None), None, streams.parameters(20), run=sources.yielding
     )

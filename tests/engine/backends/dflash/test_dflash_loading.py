@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kakeya_fleet.engine.backends import BACKENDS
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
+from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
@@ -29,24 +32,41 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.loading import load_proposer
 
 UNTIED = {"tie_word_embeddings": False}
+ChangeConfig = Callable[..., None]
+"""Of the drafter's config: entries by name, None removes; a dict merges."""
+Edit = Callable[[dict[str, torch.Tensor]], object]
+"""Of a drafter's tensors, in place."""
+
+
+class Load(Protocol):
+    """Loads the drafter in a folder for the target in another, on one of the back ends."""
+
+    def __call__(
+        self,
+        folder: Path,
+        target: Path,
+        *,
+        dtype: str = "float32",
+        available_bytes: int | None = None,
+    ) -> DFlashProposer: ...
 
 
 @pytest.fixture(scope="module")
-def target(random_checkpoint: Callable[..., Path]):
+def target(random_checkpoint: Callable[..., Path]) -> Path:
     return random_checkpoint("Qwen3ForCausalLM", **UNTIED)
 
 
 @pytest.fixture
-def folder(target, random_drafter: Callable[..., Path], tmp_path: Path):
+def folder(target: Path, random_drafter: Callable[..., Path], tmp_path: Path) -> Path:
     """A whole drafter, to be spoiled."""
     return shutil.copytree(random_drafter(target), tmp_path / "drafter")
 
 
 @pytest.fixture
-def entries(folder):
-    """Changes the config: `entries(block_size=1)`, None removes; a dict merges."""
+def entries(folder: Path) -> ChangeConfig:
+    """Changes the config: `entries(block_size=1)`."""
 
-    def change(**changes) -> None:
+    def change(**changes: object) -> None:
         path = folder / "config.json"
         config = json.loads(path.read_bytes())
         for name, value in changes.items():
@@ -63,10 +83,10 @@ def entries(folder):
 
 
 @pytest.fixture
-def tensors(folder):
+def tensors(folder: Path) -> Callable[[Edit], None]:
     """Changes the tensors: `tensors(lambda weights: ...)`."""
 
-    def change(edit) -> None:
+    def change(edit: Edit) -> None:
         weights = load_file(folder / "model.safetensors")
         edit(weights)
         save_file(weights, folder / "model.safetensors")
@@ -75,20 +95,27 @@ def tensors(folder):
 
 
 @pytest.fixture(params=["torch", "mlx"])
-def load(request: pytest.FixtureRequest):
-    """Loads the drafter for a target on one of the back ends: `load(folder, target)`."""
+def load(request: pytest.FixtureRequest) -> Load:
     if request.param == "mlx":
         pytest.importorskip("mlx.core", reason="MLX is not installed")
     load_dflash = BACKENDS[request.param].drafters()
 
-    def run(folder, target, **options):
-        folders = ModelFolder(folder, "drafter"), ModelFolder(target, "target")
-        return load_dflash(*folders, **options)
+    def run(
+        folder: Path, target: Path, *, dtype: str = "float32", available_bytes: int | None = None
+    ) -> DFlashProposer:
+        proposer = load_dflash(
+            ModelFolder(folder, "drafter"),
+            ModelFolder(target, "target"),
+            dtype=dtype,
+            available_bytes=available_bytes,
+        )
+        assert isinstance(proposer, DFlashProposer)
+        return proposer
 
     return run
 
 
-def test_what_a_whole_one_is(folder, target, load) -> None:
+def test_what_a_whole_one_is(folder: Path, target: Path, load: Load) -> None:
     proposer = load(folder, target)
     info = proposer.info
     assert (info.model_id, info.kind) == ("drafter", "dflash")
@@ -101,7 +128,9 @@ def test_what_a_whole_one_is(folder, target, load) -> None:
     assert (spec.taps, spec.hidden_size, spec.width) == ((0, 1), 32, 32)
 
 
-def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, target, load) -> None:
+def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(
+    folder: Path, target: Path, load: Load
+) -> None:
     proposer = load(folder, target)
     weights = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_bytes())
@@ -141,7 +170,12 @@ def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, targ
     ids=str,
 )
 def test_another_architecture_is_refused_by_name(
-    changes: dict[str, object], named: str, folder, target, entries, load: str
+    changes: dict[str, object],
+    named: str,
+    folder: Path,
+    target: Path,
+    entries: ChangeConfig,
+    load: Load,
 ) -> None:
     entries(**changes)
     with pytest.raises(ArchitectureUnsupported, match=named):
@@ -178,7 +212,12 @@ def test_another_architecture_is_refused_by_name(
     ids=str,
 )
 def test_a_config_that_cannot_be_is_refused(
-    changes: dict[str, object], named: str, folder, target, entries, load: str
+    changes: dict[str, object],
+    named: str,
+    folder: Path,
+    target: Path,
+    entries: ChangeConfig,
+    load: Load,
 ) -> None:
     entries(**changes)
     with pytest.raises(ModelUnusable, match=named):
@@ -187,17 +226,17 @@ def test_a_config_that_cannot_be_is_refused(
 
 @pytest.mark.parametrize("load", ["torch"], indirect=True)
 @pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
-def test_a_config_that_is_none(text: str, folder, target, load: str) -> None:
+def test_a_config_that_is_none(text: str, folder: Path, target: Path, load: Load) -> None:
     (folder / "config.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"config\.json"):
         load(folder, target)
 
 
-def remove(name):
+def remove(name: str) -> Edit:
     return lambda weights: weights.pop(name)
 
 
-def put(name, tensor):
+def put(name: str, tensor: torch.Tensor) -> Edit:
     return lambda weights: weights.update({name: tensor})
 
 
@@ -217,7 +256,12 @@ def put(name, tensor):
     ],
 )
 def test_each_tensor_is_accounted_for(
-    edit, metadata: tuple[str, ...], folder, target, tensors, load
+    edit: Edit,
+    metadata: tuple[str, str],
+    folder: Path,
+    target: Path,
+    tensors: Callable[[Edit], None],
+    load: Load,
 ) -> None:
     tensors(edit)
     with pytest.raises(WeightsMismatch) as caught:
@@ -225,13 +269,15 @@ def test_each_tensor_is_accounted_for(
     assert metadata[1] in caught.value.metadata[metadata[0]]
 
 
-def test_numbers_that_are_not_finite_are_refused(folder, target, tensors, load) -> None:
+def test_numbers_that_are_not_finite_are_refused(
+    folder: Path, target: Path, tensors: Callable[[Edit], None], load: Load
+) -> None:
     tensors(lambda weights: weights["layers.0.mlp.up_proj.weight"][3].fill_(float("nan")))
     with pytest.raises(WeightsMismatch, match=r"not finite: layers\.0\.mlp\.up_proj"):
         load(folder, target)
 
 
-def test_a_file_that_breaks_off_is_refused(folder, target, load) -> None:
+def test_a_file_that_breaks_off_is_refused(folder: Path, target: Path, load: Load) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WeightsMismatch, match="truncated"):
@@ -241,7 +287,9 @@ def test_a_file_that_breaks_off_is_refused(folder, target, load) -> None:
         load(folder, target)
 
 
-def test_too_little_memory_is_said_before_weights_are_read(folder, target, load) -> None:
+def test_too_little_memory_is_said_before_weights_are_read(
+    folder: Path, target: Path, load: Load
+) -> None:
     with pytest.raises(OutOfMemory):
         load(folder, target, available_bytes=100_000)
     with pytest.raises(BadParameters, match="float8"):
@@ -258,15 +306,21 @@ def test_too_little_memory_is_said_before_weights_are_read(folder, target, load)
     ids=str,
 )
 def test_a_target_of_another_shape_is_refused(
-    config: dict[str, int], entry: str, folder, random_checkpoint: Callable[..., Path], load
+    config: dict[str, int],
+    entry: str,
+    folder: Path,
+    random_checkpoint: Callable[..., Path],
+    load: Load,
 ) -> None:
     with pytest.raises(TrainedForAnother, match=entry) as caught:
         load(folder, random_checkpoint("Qwen3ForCausalLM", **UNTIED, **config))
     assert caught.value.metadata["entry"] == entry
 
 
-def drafted(proposer):
+def drafted(proposer: Proposer) -> tuple[int, ...]:
     state = proposer.open([5, 6])
+    assert isinstance(state, ConditionedDraftState)
+    assert proposer.encoder is not None
     features = np.ones((1, 2, 32), np.float32)
     state.take_features(0, proposer.encoder.encode(features))
     return state.propose((), 15, 0).token_ids
@@ -287,7 +341,7 @@ def test_the_target_may_be_tied_sharded_or_of_several_modalities(
     options: dict[str, bool],
     random_checkpoint: Callable[..., Path],
     random_drafter: Callable[..., Path],
-    load,
+    load: Load,
 ) -> None:
     target = random_checkpoint(architecture, **options)
     taps = {"mask_token_id": 95, "target_layer_ids": [0, 1]}
@@ -311,7 +365,9 @@ def test_the_target_may_be_tied_sharded_or_of_several_modalities(
     np.testing.assert_allclose(made, hidden @ head.T, atol=1e-4, rtol=1e-4)
 
 
-def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path: Path, load) -> None:
+def test_only_the_ends_of_the_target_are_needed(
+    folder: Path, target: Path, tmp_path: Path, load: Load
+) -> None:
     """Its other tensors are not read, and so may be missing."""
     bare = shutil.copytree(target, tmp_path / "bare")
     weights = load_file(bare / "model.safetensors")
@@ -323,7 +379,7 @@ def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path: Path, 
         load(folder, bare)
 
 
-def test_a_name_with_its_target_and_a_manifest(folder, target) -> None:
+def test_a_name_with_its_target_and_a_manifest(folder: Path, target: Path) -> None:
     by_manifest = load_proposer(str(folder))
     (folder / "training.json").unlink()
     named = load_proposer(f"{folder}@{target}")
@@ -332,7 +388,7 @@ def test_a_name_with_its_target_and_a_manifest(folder, target) -> None:
     assert drafted(by_manifest) == drafted(named)
 
 
-def test_without_a_target_it_is_refused_with_the_mend(folder) -> None:
+def test_without_a_target_it_is_refused_with_the_mend(folder: Path) -> None:
     (folder / "training.json").unlink()
     with pytest.raises(ModelUnusable, match=r"proposer=drafter@TARGET.*training\.json"):
         load_proposer(str(folder))
@@ -342,7 +398,7 @@ def test_without_a_target_it_is_refused_with_the_mend(folder) -> None:
 
 
 def test_a_drafter_trained_for_another_is_named_as_such(
-    folder, target, random_checkpoint: Callable[..., Path]
+    folder: Path, target: Path, random_checkpoint: Callable[..., Path]
 ) -> None:
     other = random_checkpoint("Qwen3ForCausalLM", seed=9, **UNTIED)
     with pytest.raises(TrainedForAnother) as caught:
@@ -363,13 +419,15 @@ def test_a_drafter_trained_for_another_is_named_as_such(
 @pytest.mark.parametrize(
     "text", ["[]", '{"target": 3}', '{"target": {"model_id": 7}}', '{"targ'], ids=str
 )
-def test_a_broken_manifest_is_refused(text: str, folder) -> None:
+def test_a_broken_manifest_is_refused(text: str, folder: Path) -> None:
     (folder / "training.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"training\.json"):
         load_proposer(str(folder))
 
 
-def test_a_drafter_in_disguise_is_never_loaded_as_a_language_model(folder, target, entries) -> None:
+def test_a_drafter_in_disguise_is_never_loaded_as_a_language_model(
+    folder: Path, target: Path, entries: ChangeConfig
+) -> None:
     entries(architectures=["Qwen3ForCausalLM"])
     with pytest.raises(ArchitectureUnsupported, match="not a drafter"):
         load_proposer(f"{folder}@{target}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,14 +13,17 @@ import torch
 from safetensors.torch import load_file
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
-from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
+from kakeya_fleet.engine.backends.torch_backend.dflash.target import TargetEnds, read_target
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 BLOCK = 8
 FULL, SLIDING = "full_attention", "sliding_attention"
-ROPES = {
+ROPES: dict[str, dict[str, object]] = {
     "default": {"rope_theta": 10_000.0},
     "linear": {"rope_theta": 10_000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "llama3": {
@@ -43,7 +46,7 @@ ROPES = {
         },
     },
 }
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "full": {},
     "sliding": {"layer_types": [SLIDING] * 3, "sliding_window": 11},
     "mixed": {"layer_types": [SLIDING, FULL, SLIDING], "sliding_window": 11},
@@ -55,18 +58,24 @@ CASES = [(kind, "default") for kind in KINDS] + [
     ("full", "llama3"),
     ("full", "yarn"),
 ]
+Drafting = Callable[[list[int], torch.Tensor, int], tuple[list[int], torch.Tensor]]
+"""Drafts of one history: of its tokens, features of what was verified last, and how many accepted.
+
+Gives the drafted tokens and their logits.
+"""
 
 
 class Reference:
     """The library's drafter with the same weights, and its candidate generator."""
 
-    def __init__(self, folder, target, ends) -> None:
+    def __init__(self, folder: Path, ends: TargetEnds) -> None:
         entries = json.loads((folder / "config.json").read_bytes())
         rope = entries.get("rope_parameters") or {
             "rope_type": "default",
             "rope_theta": entries["rope_theta"],
             **(entries["rope_scaling"] or {}),
         }
+        same: tuple[str, ...]
         same = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
         same += ("num_key_value_heads", "head_dim", "rms_norm_eps", "max_position_embeddings")
         same += ("layer_types", "block_size", "hidden_act")
@@ -82,25 +91,30 @@ class Reference:
         weights = load_file(folder / "model.safetensors")
         state = {renamed.get(name, name): tensor for name, tensor in weights.items()}
         self.model.load_state_dict(state, strict=True)
-        self.embedding = torch.nn.Embedding.from_pretrained(ends.embedding)
-        self.head = torch.nn.Linear(*ends.head.shape[::-1], bias=False)
+        self.embedding = torch.nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call]  # torch's own
+            ends.embedding
+        )
+        vocabulary_size, hidden_size = ends.head.shape
+        self.head = torch.nn.Linear(hidden_size, vocabulary_size, bias=False)
         self.head.weight = torch.nn.Parameter(ends.head)
         self.taps = config.target_layer_ids
-        self.hidden = None
+        self.hidden: torch.Tensor | None = None
         self.model.register_forward_hook(self._keep)
 
-    def _keep(self, _module: object, _inputs: object, output) -> None:
+    def _keep(self, _module: object, _inputs: object, output: BaseModelOutputWithPast) -> None:
         self.hidden = output.last_hidden_state[0]
 
-    def session(self):
-        """Drafts of one history: (tokens, features of what was verified last, accepted)."""
+    def session(self) -> Drafting:
+        """Begins with a history."""
         options = SimpleNamespace(max_length=10_000, do_sample=False)
         generator = DFlashTokenCandidateGenerator(
             self.model, self.embedding, self.head, options, logits_processor=None
         )
 
         @torch.no_grad()
-        def draft(tokens, features, accepted):
+        def draft(
+            tokens: list[int], features: torch.Tensor, accepted: int
+        ) -> tuple[list[int], torch.Tensor]:
             states = {tap + 1: features[None, :, i] for i, tap in enumerate(self.taps)}
             ids, logits = generator.get_candidates(
                 torch.tensor([tokens]),
@@ -125,7 +139,9 @@ def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def pair(request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Callable[..., Path]):
+def pair(
+    request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Callable[..., Path]
+) -> tuple[DFlashProposer, Reference]:
     """A loaded drafter and the reference."""
     kind, rope = request.param
     options = KINDS[kind] | ROPES[rope]
@@ -134,13 +150,13 @@ def pair(request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Ca
     )
     proposer = load_dflash(ModelFolder(folder, "drafter"), target)
     ends = read_target(target, proposer.model.config, torch.float32)
-    return proposer, Reference(folder, target, ends)
+    return proposer, Reference(folder, ends)
 
 
 class Text:
     """Random tokens and features, and how many drafted tokens each block accepts."""
 
-    def __init__(self, proposer, seed) -> None:
+    def __init__(self, proposer: DFlashProposer, seed: int) -> None:
         rng = np.random.default_rng(seed)
         spec = proposer.encoder.spec
         size = proposer.model.config.vocabulary_size
@@ -149,10 +165,17 @@ class Text:
         self.features = rng.standard_normal(shape, dtype=np.float32)
 
 
-def assert_same(proposer, state, reference, expected_tokens, expected_logits) -> None:
+def assert_same(
+    proposer: DFlashProposer,
+    state: DFlashDraftState,
+    reference: Reference,
+    expected_tokens: Sequence[int],
+    expected_logits: torch.Tensor,
+) -> None:
     """Hidden states and logits to 1e-5 of their size, and the same draft."""
     assert state.propose((), BLOCK - 1, 0).token_ids == tuple(expected_tokens)
     model = proposer.model
+    assert state._last_token is not None
     hidden = model.block_hidden(state._context, state._last_token, BLOCK)
     torch.testing.assert_close(hidden, reference.hidden, rtol=0, atol=1e-5)
     scale = float(expected_logits.abs().max())
@@ -161,7 +184,9 @@ def assert_same(proposer, state, reference, expected_tokens, expected_logits) ->
     )
 
 
-def test_partly_accepted_blocks_give_the_drafts_of_the_reference(pair) -> None:
+def test_partly_accepted_blocks_give_the_drafts_of_the_reference(
+    pair: tuple[DFlashProposer, Reference],
+) -> None:
     proposer, reference = pair
     text = Text(proposer, seed=1)
     draft = reference.session()
@@ -185,7 +210,7 @@ def test_partly_accepted_blocks_give_the_drafts_of_the_reference(pair) -> None:
     assert len(drafts) > 1, "the drafts must depend on the context for this to prove anything"
 
 
-def test_a_whole_context_at_once_gives_the_same(pair) -> None:
+def test_a_whole_context_at_once_gives_the_same(pair: tuple[DFlashProposer, Reference]) -> None:
     proposer, reference = pair
     text = Text(proposer, seed=2)
     for length in (2, 13, 90):
@@ -211,7 +236,7 @@ def test_causal_layers_see_what_their_rule_says(
         sliding_window=window,
     )
     proposer = load_dflash(ModelFolder(folder, "drafter"), target)
-    reference = Reference(folder, target, read_target(target, proposer.model.config, torch.float32))
+    reference = Reference(folder, read_target(target, proposer.model.config, torch.float32))
     text = Text(proposer, seed=4)
     state = proposer.open(text.tokens[:length])
     state.take_features(0, proposer.encoder.encode(text.features[: length - 1]))

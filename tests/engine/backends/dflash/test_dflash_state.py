@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends.dflash import config
 from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule
+from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
 from kakeya_fleet.engine.backends.dflash.visible import visible_keys
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
@@ -28,30 +30,32 @@ VECTORS = RNG.standard_normal((400, WIDTH), dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
-def proposer(random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]):
+def proposer(
+    random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]
+) -> DFlashProposer:
     target = random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False)
     folder = random_drafter(target, block_size=BLOCK)
     return load_dflash(ModelFolder(folder, "drafter"), ModelFolder(target, "target"))
 
 
-def whole(proposer, length, first: int = 0):
+def whole(proposer: DFlashProposer, length: int, first: int = 0) -> DFlashDraftState:
     """A state with a history of `length` tokens, and the vectors from `first` on."""
     state = proposer.open(TOKENS[:length])
     state.take_features(first, VECTORS[first : length - 1])
     return state
 
 
-def drafted(state, size=BLOCK - 1):
+def drafted(state: DFlashDraftState, size: int = BLOCK - 1) -> tuple[int, ...]:
     return state.propose((), size, 0).token_ids
 
 
-def assert_features_fault(step) -> None:
+def assert_features_fault(step: Callable[[], object]) -> None:
     with pytest.raises(DraftFailed) as caught:
         step()
     assert caught.value.kind is DraftFaultKind.FEATURES
 
 
-def test_a_draft_is_one_pass_over_one_block(proposer) -> None:
+def test_a_draft_is_one_pass_over_one_block(proposer: DFlashProposer) -> None:
     state = whole(proposer, 50)
     assert isinstance(state, ConditionedDraftState)
     draft = state.propose((), BLOCK - 1, 0)
@@ -62,7 +66,9 @@ def test_a_draft_is_one_pass_over_one_block(proposer) -> None:
     assert all(type(token) is int and 0 <= token < 96 for token in draft.token_ids)
 
 
-def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(proposer) -> None:
+def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(
+    proposer: DFlashProposer,
+) -> None:
     state = whole(proposer, 50)
     assert len(drafted(state, 64)) == BLOCK - 1
     context = state._context
@@ -73,20 +79,20 @@ def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(pr
     assert drafted(state, 0) == ()
 
 
-def test_what_is_not_drafted(proposer) -> None:
+def test_what_is_not_drafted(proposer: DFlashProposer) -> None:
     state = whole(proposer, 50)
     draft = state.propose((7,), BLOCK - 1, 0)
     assert (draft.token_ids, draft.forward_pass_count) == ((), 0)
     assert drafted(proposer.open([])) == ()
 
 
-def test_the_first_token_of_a_history_needs_no_vectors(proposer) -> None:
+def test_the_first_token_of_a_history_needs_no_vectors(proposer: DFlashProposer) -> None:
     assert len(drafted(proposer.open([5]))) == BLOCK - 1
     assert drafted(proposer.open([5])) != drafted(proposer.open([6]))
 
 
 @pytest.mark.parametrize("known", [0, 1, 48])
-def test_vectors_that_end_too_early_are_named(known: int, proposer) -> None:
+def test_vectors_that_end_too_early_are_named(known: int, proposer: DFlashProposer) -> None:
     state = proposer.open(TOKENS[:50])
     state.take_features(0, VECTORS[:known])
     assert_features_fault(lambda: drafted(state))
@@ -106,7 +112,9 @@ def test_vectors_that_end_too_early_are_named(known: int, proposer) -> None:
     ],
     ids=lambda vectors: f"{vectors.shape}{vectors.dtype}",
 )
-def test_vectors_that_are_none_are_refused_and_nothing_of_them_is_kept(vectors, proposer) -> None:
+def test_vectors_that_are_none_are_refused_and_nothing_of_them_is_kept(
+    vectors: np.ndarray, proposer: DFlashProposer
+) -> None:
     state = whole(proposer, 50)
     expected = drafted(state)
     assert_features_fault(lambda: state.take_features(49, vectors))
@@ -116,7 +124,7 @@ def test_vectors_that_are_none_are_refused_and_nothing_of_them_is_kept(vectors, 
     assert drafted(state) == expected
 
 
-def test_one_number_that_is_not_finite_spoils_all_of_its_vectors(proposer) -> None:
+def test_one_number_that_is_not_finite_spoils_all_of_its_vectors(proposer: DFlashProposer) -> None:
     state = proposer.open(TOKENS[:50])
     spoiled = VECTORS[:49].copy()
     spoiled[48, 31] = np.inf
@@ -124,7 +132,7 @@ def test_one_number_that_is_not_finite_spoils_all_of_its_vectors(proposer) -> No
     assert state.features_end == 0
 
 
-def test_what_is_known_already_is_ignored(proposer) -> None:
+def test_what_is_known_already_is_ignored(proposer: DFlashProposer) -> None:
     state = proposer.open(TOKENS[:50])
     state.take_features(0, VECTORS[:40])
     state.take_features(30, np.concatenate((-VECTORS[30:40], VECTORS[40:49])))
@@ -134,7 +142,7 @@ def test_what_is_known_already_is_ignored(proposer) -> None:
     assert drafted(state) == drafted(whole(proposer, 50))
 
 
-def test_a_gap_forgets_what_was_before(proposer) -> None:
+def test_a_gap_forgets_what_was_before(proposer: DFlashProposer) -> None:
     """A drafter that came late, or lost some, goes on with what there is."""
     state = whole(proposer, 20)
     state.commit(TOKENS[20:90])
@@ -149,7 +157,7 @@ def test_a_gap_forgets_what_was_before(proposer) -> None:
     assert (hidden[0] - hidden[2]).abs().max() > 1e-2
 
 
-def test_a_last_token_outside_the_vocabulary_is_named(proposer) -> None:
+def test_a_last_token_outside_the_vocabulary_is_named(proposer: DFlashProposer) -> None:
     state = proposer.open([5, 96])
     state.take_features(0, VECTORS[:1])
     with pytest.raises(DraftFailed) as caught:
@@ -163,7 +171,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 5))
 @settings(deadline=None, max_examples=15)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
 def test_only_tokens_and_vectors_count_not_how_they_came(
-    proposer, length: int, prefix: int, steps: list[tuple[bool, int, int]]
+    proposer: DFlashProposer, length: int, prefix: int, steps: list[tuple[bool, int, int]]
 ) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
     state = proposer.open(TOKENS[: min(prefix, length)])
@@ -182,7 +190,7 @@ def test_only_tokens_and_vectors_count_not_how_they_came(
     assert (state.length, state.features_end) == (length, length - 1)
 
 
-def test_sessions_know_nothing_of_each_other(proposer) -> None:
+def test_sessions_know_nothing_of_each_other(proposer: DFlashProposer) -> None:
     alone = drafted(whole(proposer, 50))
     state, other = whole(proposer, 50), whole(proposer, 50)
     other.commit(TOKENS[60:70])
@@ -215,7 +223,7 @@ def test_memory_does_not_grow_with_the_history(
 
 
 def test_layers_that_see_everything_have_a_bound_too(
-    proposer, monkeypatch: pytest.MonkeyPatch
+    proposer: DFlashProposer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:300])
@@ -228,7 +236,7 @@ def test_layers_that_see_everything_have_a_bound_too(
 
 
 def test_vectors_that_run_ahead_for_ever_stay_bounded(
-    proposer, monkeypatch: pytest.MonkeyPatch
+    proposer: DFlashProposer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:1])
@@ -251,7 +259,8 @@ def test_the_context_cache_keeps_the_latest_in_order(
     """Against a list."""
     block = 4
     cache = ContextCache((2, 1, 1), positions, block)
-    model, end = [], 0
+    model: list[float] = []
+    end = 0
     for step, number in steps:
         if step == "restart":
             end += number
@@ -303,11 +312,11 @@ def test_visible_keys_are_a_rule_about_positions(
             assert offered == seen, (row, key)
 
 
-async def test_a_local_source_hands_over_the_vectors_since(proposer) -> None:
+async def test_a_local_source_hands_over_the_vectors_since(proposer: DFlashProposer) -> None:
     known = 0
     asked = []
 
-    def since(position):
+    def since(position: int) -> tuple[int, np.ndarray]:
         asked.append(position)
         return position, VECTORS[position:known]
 
