@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from kakeya_fleet.engine.backends import load_dflash, load_verifier  # noqa: E40
 from kakeya_fleet.engine.backends.dflash import config as dflash_config  # noqa: E402
 from kakeya_fleet.engine.backends.dflash.angles import Angles  # noqa: E402
 from kakeya_fleet.engine.backends.dflash.config import read_config  # noqa: E402
+from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState  # noqa: E402
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer  # noqa: E402
 from kakeya_fleet.engine.backends.mlx_backend.dflash.context_cache import ContextCache  # noqa: E402
 from kakeya_fleet.engine.backends.mlx_backend.dflash.target import read_target  # noqa: E402
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec  # noqa: E402
@@ -30,7 +32,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve  # noqa
 from tests.support.packed_checkpoint import quantize  # noqa: E402
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-SCALED = {
+SCALED: dict[str, dict[str, object]] = {
     "linear": {"rope_theta": 10_000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "llama3": {
         "rope_theta": 10_000.0,
@@ -70,7 +72,7 @@ SCALED = {
         "rope_parameters": {"rope_theta": 500.0, "rope_type": "proportional", "factor": 2.0},
     },
 }
-SHAPES = {
+SHAPES: dict[str, dict[str, object]] = {
     "full": {},
     "causal": {"is_causal": True},
     "mixed": {"layer_types": [SLIDING, FULL, SLIDING], "sliding_window": 11, "is_causal": False},
@@ -82,15 +84,21 @@ SHAPES = {
 }
 
 
-def both(folder, target, **options):
+def loaded(
+    folder: ModelFolder, target: ModelFolder, backend: str = "mlx", dtype: str = "float32"
+) -> DFlashProposer:
+    proposer = load_dflash(folder, target, backend=backend, dtype=dtype)
+    assert isinstance(proposer, DFlashProposer)
+    return proposer
+
+
+def both(folder: ModelFolder, target: ModelFolder) -> tuple[DFlashProposer, DFlashProposer]:
     """The drafter on torch and on MLX."""
-    return tuple(
-        load_dflash(folder, target, backend=backend, **options) for backend in ("torch", "mlx")
-    )
+    return loaded(folder, target, "torch"), loaded(folder, target, "mlx")
 
 
 @pytest.fixture(scope="module")
-def shipped():
+def shipped() -> tuple[DFlashProposer, DFlashProposer]:
     return both(resolve("tiny-dflash"), resolve("tiny"))
 
 
@@ -101,14 +109,19 @@ def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
     )
 
 
-def hidden_and_logits(proposer, state):
+def hidden_and_logits(
+    proposer: DFlashProposer, state: DFlashDraftState
+) -> tuple[np.ndarray, np.ndarray]:
     model = proposer.model
     rows = model.config.block_size
+    assert state._last_token is not None
     hidden = model.block_hidden(state._context, state._last_token, rows)
     return np.asarray(hidden), np.asarray(model.logits(hidden))
 
 
-def assert_same(proposers, states, length):
+def assert_same(
+    proposers: Sequence[DFlashProposer], states: Sequence[DFlashDraftState], length: object
+) -> tuple[int, ...]:
     """Same ids, and hidden states and logits to 1e-4 of their size."""
     drafts = [state.propose((), 63, 0).token_ids for state in states]
     assert drafts[0] == drafts[1]
@@ -119,7 +132,9 @@ def assert_same(proposers, states, length):
     return drafts[0]
 
 
-def test_the_shipped_pair_drafts_the_same_on_both(shipped) -> None:
+def test_the_shipped_pair_drafts_the_same_on_both(
+    shipped: tuple[DFlashProposer, DFlashProposer],
+) -> None:
     """With the real verifier's hidden states, whose choices the drafts are about."""
     verifier = load_verifier(resolve("tiny"), backend="torch")
     encoder = shipped[0].encoder
@@ -134,7 +149,9 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped) -> None:
         for first in range(0, length - 1, 16):
             part = tokens[first : min(first + 16, length - 1)]
             fed = Feed(cache, part, want_logits=False, taps=encoder.spec.taps)
-            vectors = encoder.encode(verifier.forward_batch([fed])[0].features)
+            features = verifier.forward_batch([fed])[0].features
+            assert features is not None
+            vectors = encoder.encode(features)
             for state in states:
                 state.take_features(first, vectors)
                 state.commit(tokens[first + 1 : first + 1 + len(part)])
@@ -142,7 +159,9 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped) -> None:
     assert len(drafts) > 4, "the drafts must depend on the history for this to prove anything"
 
 
-def test_what_it_is_is_the_same_but_for_the_back_end(shipped) -> None:
+def test_what_it_is_is_the_same_but_for_the_back_end(
+    shipped: tuple[DFlashProposer, DFlashProposer],
+) -> None:
     infos = [proposer.info for proposer in shipped]
     assert (infos[0].backend, infos[1].backend) == ("torch", "mlx")
     differing = {name for name in infos[0].__slots__ if len({getattr(i, name) for i in infos}) > 1}
@@ -190,9 +209,7 @@ def test_products_in_bfloat16_stay_close(
     target: ModelFolder, random_drafter: Callable[..., Path]
 ) -> None:
     folder = ModelFolder(random_drafter(target.path), "drafter")
-    exact, rounded = (
-        load_dflash(folder, target, backend="mlx", dtype=dtype) for dtype in ("float32", "bfloat16")
-    )
+    exact, rounded = (loaded(folder, target, dtype=dtype) for dtype in ("float32", "bfloat16"))
     random = np.random.default_rng(5)
     tokens = random.integers(0, 96, 30).tolist()
     found = []
@@ -211,25 +228,25 @@ VECTORS = np.random.default_rng(12).standard_normal((400, 32), dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
-def small(target: ModelFolder, random_drafter: Callable[..., Path]):
+def small(target: ModelFolder, random_drafter: Callable[..., Path]) -> DFlashProposer:
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
-    return load_dflash(folder, target, backend="mlx")
+    return loaded(folder, target)
 
 
-def whole(proposer, length, first: int = 0):
+def whole(proposer: DFlashProposer, length: int, first: int = 0) -> DFlashDraftState:
     state = proposer.open(TOKENS[:length])
     state.take_features(first, VECTORS[first : length - 1])
     return state
 
 
-def drafted(state):
+def drafted(state: DFlashDraftState) -> tuple[int, ...]:
     return state.propose((), 63, 0).token_ids
 
 
 @settings(deadline=None, max_examples=8)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
 def test_only_tokens_and_vectors_count_not_how_they_came(
-    small, length: int, prefix: int, steps: list[tuple[bool, int, int]]
+    small: DFlashProposer, length: int, prefix: int, steps: list[tuple[bool, int, int]]
 ) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
     state = small.open(TOKENS[: min(prefix, length)])
@@ -245,7 +262,7 @@ def test_only_tokens_and_vectors_count_not_how_they_came(
             assert drafted(state) == drafted(whole(small, state.length))
 
 
-def test_a_gap_forgets_what_was_before(small) -> None:
+def test_a_gap_forgets_what_was_before(small: DFlashProposer) -> None:
     state = whole(small, 20)
     state.commit(TOKENS[20:90])
     state.take_features(60, VECTORS[60:89])
@@ -253,7 +270,7 @@ def test_a_gap_forgets_what_was_before(small) -> None:
     assert drafted(state) != drafted(whole(small, 90)), "the context must matter"
 
 
-def test_sessions_know_nothing_of_each_other(small) -> None:
+def test_sessions_know_nothing_of_each_other(small: DFlashProposer) -> None:
     alone = drafted(whole(small, 50))
     state, other = whole(small, 50), whole(small, 50)
     other.commit(TOKENS[60:70])
@@ -267,9 +284,9 @@ def test_any_thread_goes_on_where_another_left_off(
 ) -> None:
     """Nothing waits to be computed in the stream of the thread that made it."""
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
-    expected = drafted(whole(load_dflash(folder, target, backend="mlx"), 90))
+    expected = drafted(whole(loaded(folder, target), 90))
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
-        proposer = first.submit(load_dflash, folder, target, backend="mlx").result()
+        proposer = first.submit(loaded, folder, target).result()
         state = second.submit(whole, proposer, 50).result()
         first.submit(state.commit, TOKENS[50:90]).result()
         first.submit(state.take_features, 49, VECTORS[49:89]).result()
@@ -278,7 +295,9 @@ def test_any_thread_goes_on_where_another_left_off(
     assert drafted(state) == expected
 
 
-def test_memory_does_not_grow_with_the_history(small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_the_history(
+    small: DFlashProposer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dflash_config, "CONTEXT_POSITIONS", 24)
     state = small.open(TOKENS[:1])
     sizes = []
@@ -303,7 +322,8 @@ def test_the_context_cache_keeps_the_latest_in_order(
 ) -> None:
     """Against a list."""
     cache = ContextCache((2, 1, 1), positions)
-    model, end = [], 0
+    model: list[int] = []
+    end = 0
     for step, number in steps:
         if step == "restart":
             end += number
@@ -353,7 +373,7 @@ def test_a_quantized_target_lends_its_packed_ends(
 ) -> None:
     packed = ModelFolder(quantize(target.path, tmp_path / "packed", bits, 32), "packed")
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
-    small = load_dflash(folder, packed, backend="mlx")
+    small = loaded(folder, packed)
     ends = read_target(packed, small.model.config, mx.float32)
     hidden = mx.random.normal((3, 32))
     weights = mx.load(str(target.path / "model.safetensors"))
@@ -366,8 +386,5 @@ def test_a_quantized_target_lends_its_packed_ends(
         assert matrix.weight.dtype == mx.uint32
         assert mx.allclose(matrix.row(17), near[17])
         assert mx.allclose(matrix.product(hidden), hidden @ near.T, atol=1e-5)
-    assert (
-        small.info.target_weights_digest
-        != load_dflash(folder, target, backend="mlx").info.target_weights_digest
-    )
+    assert small.info.target_weights_digest != loaded(folder, target).info.target_weights_digest
     assert len(drafted(whole(small, 20))) == 5

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -30,9 +31,13 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 from tests.support.forwards import logits_of
 
-mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
-attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attention")
+pytest.importorskip("mlx.core", reason="MLX is not installed")
 
+import mlx.core as mx
+
+from kakeya_fleet.engine.backends.mlx_backend.attention import segment_attention
+
+Result = TypeVar("Result")
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
@@ -208,8 +213,8 @@ def steps_with_rollback(verifier: Verifier) -> np.ndarray:
     return np.concatenate([first, logits_of(verifier, cache, [4])])
 
 
-def in_thread(call: Callable[[], object]):
-    found: list[object] = []
+def in_thread(call: Callable[[], Result]) -> Result:
+    found: list[Result] = []
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
     thread.join()
@@ -319,7 +324,7 @@ def test_chunks_of_segments_are_merged_into_one_softmax() -> None:
     expected = np.einsum("ghqk,gkd->ghqd", weights, values) / weights.sum(-1, keepdims=True)
     borders = np.cumsum(sizes)[:-1]
 
-    def parts(numbers: np.ndarray, axis: int):
+    def parts(numbers: np.ndarray, axis: int) -> tuple[mx.array, ...]:
         split = np.split(numbers, borders, axis=axis)
         return tuple(mx.array(part.astype(np.float32)) for part in split)
 
@@ -329,7 +334,7 @@ def test_chunks_of_segments_are_merged_into_one_softmax() -> None:
         parts(keys, 1),
         parts(values, 1),
     )
-    got = attention.segment_attention(mx.array(query.astype(np.float32)), segments, 0.25)
+    got = segment_attention(mx.array(query.astype(np.float32)), segments, 0.25)
     assert np.abs(np.array(got) - expected.reshape(1, 4, 3, 16)).max() < 1e-5
 
 

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support import forwards
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
@@ -100,7 +101,7 @@ def logits_of(verifier: Verifier, spec: CacheSpec) -> np.ndarray:
     session = verifier.allocate(spec)
     return np.concatenate(
         [
-            verifier.forward(session, HISTORY[first : first + 16], want_logits=True)
+            forwards.logits_of(verifier, session, HISTORY[first : first + 16])
             for first in range(0, len(HISTORY), 16)
         ]
     )
@@ -113,11 +114,11 @@ def greedy(verifier: Verifier, spec: CacheSpec, count: int) -> list[int]:
     """The stream behind `PROMPT`, one token a forward."""
     session = verifier.allocate(spec)
     for first in range(0, len(PROMPT), 10):
-        logits = verifier.forward(session, PROMPT[first : first + 10], want_logits=True)
+        logits = forwards.logits_of(verifier, session, PROMPT[first : first + 10])
     tokens: list[int] = []
     for _ in range(count):
         tokens.append(int(logits[-1].argmax()))
-        logits = verifier.forward(session, tokens[-1:], want_logits=True)
+        logits = forwards.logits_of(verifier, session, tokens[-1:])
     return tokens
 
 
@@ -130,7 +131,7 @@ def choices(verifier: Verifier, spec: CacheSpec, stream: list[int]) -> list[int]
     history = [*PROMPT, *stream[:-1]]
     chosen: list[int] = []
     for first in range(0, len(history), 16):
-        logits = verifier.forward(session, history[first : first + 16], want_logits=True)
+        logits = forwards.logits_of(verifier, session, history[first : first + 16])
         chosen += logits.argmax(axis=1).tolist()
     return chosen[len(PROMPT) - 1 :]
 

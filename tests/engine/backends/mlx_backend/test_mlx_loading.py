@@ -22,8 +22,8 @@ mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 WIDE = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
 
 
-def load(path: Path, **options: object) -> Verifier:
-    return load_verifier(ModelFolder(path, path.name), backend="mlx", **options)
+def load(path: Path, dtype: str = "float32") -> Verifier:
+    return load_verifier(ModelFolder(path, path.name), backend="mlx", dtype=dtype)
 
 
 @pytest.fixture

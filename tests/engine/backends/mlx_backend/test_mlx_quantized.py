@@ -12,14 +12,17 @@ import pytest
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support import forwards
 
-mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
-from mlx_lm import convert  # noqa: E402
-from mlx_lm.utils import load_model  # noqa: E402
+import mlx.core as mx
+from mlx_lm import convert
+from mlx_lm.utils import load_model
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(96)]
@@ -50,7 +53,7 @@ def converted(
     return found
 
 
-def load(path: Path, dtype: str = "float32"):
+def load(path: Path, dtype: str = "float32") -> Verifier:
     return load_verifier(ModelFolder(path, path.name), backend="mlx", dtype=dtype)
 
 
@@ -59,7 +62,7 @@ def logits_of(path: Path, dtype: str = "float32", block: int = 16) -> np.ndarray
     cache = verifier.allocate(RING)
     return np.concatenate(
         [
-            verifier.forward(cache, HISTORY[first : first + block], want_logits=True)
+            forwards.logits_of(verifier, cache, HISTORY[first : first + block])
             for first in range(0, len(HISTORY), block)
         ]
     )
@@ -111,8 +114,14 @@ def change_config(path: Path, **entries: object) -> None:
     (path / "config.json").write_text(json.dumps(config))
 
 
-def change_weights(path: Path, change: Callable[[dict], object]) -> None:
+def stored_weights(path: Path) -> dict[str, mx.array]:
     weights = mx.load(str(path / "model.safetensors"))
+    assert isinstance(weights, dict)
+    return weights
+
+
+def change_weights(path: Path, change: Callable[[dict[str, mx.array]], object]) -> None:
+    weights = stored_weights(path)
     mx.eval(weights)
     change(weights)
     mx.save_safetensors(str(path / "model.safetensors"), weights, {"format": "mlx"})
@@ -156,13 +165,10 @@ def test_other_modes_are_refused_by_name(damaged: Path) -> None:
 
 
 def test_a_layer_of_its_own_bits(damaged: Path) -> None:
-    weights = mx.load(str(damaged / "model.safetensors"))
+    stored = stored_weights(damaged)
     own = {"bits": 8, "group_size": 32}
-    plain = mx.dequantize(
-        *(weights[f"{LAYER}.{part}"] for part in ("weight", "scales", "biases")),
-        group_size=32,
-        bits=4,
-    )
+    weight, scales, biases = (stored[f"{LAYER}.{part}"] for part in ("weight", "scales", "biases"))
+    plain = mx.dequantize(weight, scales, biases, group_size=32, bits=4)
     parts = mx.quantize(plain, group_size=32, bits=8)
     before = logits_of(damaged)
     change_weights(

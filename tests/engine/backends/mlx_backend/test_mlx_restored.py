@@ -14,10 +14,18 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
-from kakeya_fleet.engine.backends import load_verifier
+import mlx.core as mx
+
+from kakeya_fleet.engine.backends.mlx_backend.forward_step import ArrayCache
 from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
+from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import MlxVerifier, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedQueries,
+    PartialAttention,
+)
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
@@ -35,12 +43,12 @@ FAMILIES = ("Gemma3ForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM")
 """Layers that `tests/contract` does not run."""
 
 
-def loaded(path: Path, dtype: str = "float32") -> Verifier:
-    return load_verifier(ModelFolder(path, "random"), backend="mlx", dtype=dtype)
+def loaded(path: Path, dtype: str = "float32") -> MlxVerifier:
+    return load_verifier(ModelFolder(path, "random"), dtype=dtype)
 
 
 @pytest.fixture(scope="module")
-def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
+def verifier(random_checkpoint: Callable[..., Path]) -> MlxVerifier:
     return loaded(random_checkpoint("Qwen3_5ForCausalLM"))
 
 
@@ -175,23 +183,28 @@ class VectorStore:
     """Keeps the vectors it was given, and restores nothing: queries see nothing in it."""
 
     def __init__(
-        self, store: SegmentStore[Any], spec: RestorerSpec, encoder: ContextEncoder
+        self, store: SegmentStore[mx.array], spec: RestorerSpec, encoder: ContextEncoder
     ) -> None:
         self.spec, self.encoder = spec, encoder
         self.length = 0
         self.vectors: dict[int, np.ndarray] = {}
         self._store = store
 
-    def deposit(self, first: int, evicted: Any) -> None:
+    @property
+    def stored_bytes(self) -> int:
+        return sum(vector.nbytes for vector in self.vectors.values())
+
+    def deposit(self, first: int, evicted: Evicted) -> None:
+        assert isinstance(evicted, np.ndarray)
         for row, vector in enumerate(evicted):
             self.vectors[first + row] = vector
         self.length = first + len(evicted)
 
-    def begin(self, queries: Any) -> None:
-        nothing = type(queries)(queries.layer, 0, queries.scaling, queries.queries)
+    def begin(self, queries: EvictedQueries) -> None:
+        nothing = EvictedQueries(queries.layer, 0, queries.scaling, queries.queries)
         self._store.begin(nothing)
 
-    def finish(self) -> Any:
+    def finish(self) -> PartialAttention:
         return self._store.finish()
 
     def abandon(self) -> None:
@@ -206,7 +219,7 @@ class VectorStore:
         return
 
 
-def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Verifier) -> None:
+def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: MlxVerifier) -> None:
     rng = np.random.default_rng(2)
     weights = EncoderWeights(
         rng.standard_normal((24, 64), np.float32), np.ones(24, np.float32), 1e-6, (1, 0)
@@ -221,10 +234,12 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Ve
     cache = verifier.allocate(spec, store)
     assert cache.memory_bytes == verifier.bytes_needed(spec)
     features: list[np.ndarray] = []
-    forked: KvCache | None = None
+    forked: ArrayCache | None = None
     for first in range(0, 90, 9):
         feed = Feed(cache, caches.HISTORY[first : first + 9], want_logits=False, taps=(1, 0))
-        features.append(verifier.forward_batch([feed])[0].features)
+        (output,) = verifier.forward_batch([feed])
+        assert output.features is not None
+        features.append(output.features)
         if first == 45:
             forked = cache.fork(54)
     expected = encoder.encode(np.concatenate(features))
@@ -235,6 +250,7 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Ve
     assert forked is not None
     assert forked.encoder is encoder
     caches.run(verifier, forked, caches.HISTORY[54:80], [9])
+    assert isinstance(forked.evicted, VectorStore)
     vectors = forked.evicted.vectors
     assert all(vectors[at].tobytes() == expected[at].tobytes() for at in range(3, 60))
     wrong = ContextEncoder(EncoderWeights(weights.fc, weights.norm, 1e-6, (0, 9)))
@@ -242,7 +258,7 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Ve
         verifier.allocate(spec, VectorStore(store._store, restorer, wrong))
 
 
-def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(verifier: Verifier) -> None:
+def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(verifier: MlxVerifier) -> None:
     tokens = caches.HISTORY[:340]
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [16])
     cache = verifier.allocate(caches.restored())

@@ -146,9 +146,9 @@ class Group:
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("rank-*.log")))
 
 
-UNTIED = {"tie_word_embeddings": False}
-WIDE = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
-MODELS = {
+UNTIED: dict[str, object] = {"tie_word_embeddings": False}
+WIDE: dict[str, object] = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "llama": ("LlamaForCausalLM", UNTIED | {"attention_bias": True}),
     "qwen2": ("Qwen2ForCausalLM", {"tie_word_embeddings": True}),
     "qwen3.5": ("Qwen3_5ForCausalLM", {"tie_word_embeddings": True}),
