@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 Value = TypeVar("Value", int, float)
 
 _WHY = "why"
-_SETTING = "setting"
 _SUFFIXES = ("bytes", "seconds")
 
 
@@ -24,18 +23,17 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One bound. `name` is GROUP.FIELD, `setting` the configuration's key, empty without one."""
+    """One bound. `name` is GROUP.FIELD."""
 
     name: str
     value: float
     unit: Unit
     why: str
-    setting: str = ""
 
 
-def knob(default: Value, why: str, setting: str = "") -> Value:
-    """A field of a frozen group of bounds: its value, why it is that, and what changes it."""
-    told: Value = field(default=default, metadata={_WHY: why, _SETTING: setting})
+def knob(default: Value, why: str) -> Value:
+    """A field of a frozen group of bounds: its value, and why it is that."""
+    told: Value = field(default=default, metadata={_WHY: why})
     return told
 
 
@@ -47,7 +45,6 @@ def knobs(name: str, group: Any) -> Iterator[Knob]:
             value=getattr(group, each.name),
             unit=_unit(each.name),
             why=each.metadata[_WHY],
-            setting=each.metadata[_SETTING],
         )
 
 

@@ -25,5 +25,4 @@ def use_to_wire(use: Use) -> wire.LimitUse:
         refused_full_count=use.refused.get(Cause.FULL, 0),
         refused_share_count=use.refused.get(Cause.SHARE, 0),
         why=use.knob.why,
-        setting=use.knob.setting,
     )

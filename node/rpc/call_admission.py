@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
@@ -26,10 +26,7 @@ from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, TooManyCalls
 
 if TYPE_CHECKING:
-    # gRPC hands the interceptor handlers of every service: their message types
-    # are known to the generated code alone.
-    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
-    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    from kakeya_fleet.node.rpc.handlers import Context, Handler
 
 CONTROL_SERVICES = ("kakeya.v1.CapabilityService", "grpc.health.v1.Health")
 """Their calls with one answer keep a node alive in its fleet, and end within moments."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
 import grpc
 import grpc.aio
@@ -29,13 +29,7 @@ from kakeya_fleet.node.rpc.lenient_parsing import check_parsed, lenient
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 if TYPE_CHECKING:
-    # gRPC hands the interceptor handlers of every service: their message types
-    # are known to the generated code alone.
-    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
-    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-    Behaviour: TypeAlias = Callable[[Any, Context], Any]
-
-Request = TypeVar("Request")
+    from kakeya_fleet.node.rpc.handlers import Behaviour, Context, Handler
 
 _log = structlog.get_logger(__name__)
 

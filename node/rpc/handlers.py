@@ -9,6 +9,8 @@ import grpc
 import grpc.aio
 
 if TYPE_CHECKING:
+    # gRPC hands interceptors the handlers of every service: their message types are known
+    # to the generated code alone.
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Behaviour: TypeAlias = Callable[[Any, Context], Any]

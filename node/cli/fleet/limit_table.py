@@ -26,7 +26,6 @@ def rows(limits: Iterable[LimitUse]) -> list[Row]:
 
 
 def _row(limit: LimitUse) -> Row:
-    setting = f" Set by {limit.setting}." if limit.setting else ""
     refused = limit.refused_full_count + limit.refused_share_count
     is_scarce = limit.is_counted and limit.used >= SCARCE * limit.limit
     return [
@@ -36,7 +35,7 @@ def _row(limit: LimitUse) -> Row:
         else Cell("-", "dim"),
         Cell(_amount(limit.unit, limit.limit)),
         Cell(str(refused), "red" if refused else "") if limit.is_counted else Cell("-", "dim"),
-        Cell(f"{limit.why}{setting}", "dim"),
+        Cell(limit.why, "dim"),
     ]
 
 
@@ -47,4 +46,4 @@ def _amount(unit: LimitUnit, value: float) -> str:
         case LimitUnit.SECONDS:
             return seconds_text(value)
         case _:
-            return f"{value:.0f}"
+            return f"{value:,.0f}"

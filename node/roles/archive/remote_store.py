@@ -101,8 +101,9 @@ class RemoteEvictedStore:
         self.fault: RestorerFault | None = None
         """Why it was lost; None while it is not, or when it was released."""
         self._tagger = tagger or PositionTagger()
-        has_tags = not shape.width and way.audits is not None
-        self._audits = StoreAudits(way.audits, shape, origin) if has_tags and way.audits else None
+        # Context vectors have no tags.
+        audits = None if shape.width else way.audits
+        self._audits = StoreAudits(audits, shape, origin) if audits is not None else None
         self._begun: deque[int] = deque()
         """Pieces of each `begin` that was not finished."""
         self._unsent: deque[EvictedQueries] = deque()

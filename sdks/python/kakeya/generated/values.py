@@ -1035,8 +1035,6 @@ class LimitUse:
     """Refused since then because the caller held more than others of what was scarce."""
     why: str
     """Why it is what it is, in sentences: its formula or its reason."""
-    setting: str
-    """Key of the configuration that changes it; empty where none does."""
     is_counted: bool
     """Whether callers hold it and are counted; nobody holds a deadline or a size."""
 

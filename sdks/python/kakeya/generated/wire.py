@@ -514,7 +514,6 @@ def limit_use(message: capability_pb2.LimitUse) -> values.LimitUse:
         refused_full_count=message.refused_full_count,
         refused_share_count=message.refused_share_count,
         why=message.why,
-        setting=message.setting,
         is_counted=message.is_counted,
     )
 

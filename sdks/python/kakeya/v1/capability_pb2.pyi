@@ -1179,7 +1179,6 @@ class LimitUse(_message.Message):
     REFUSED_FULL_COUNT_FIELD_NUMBER: _builtins.int
     REFUSED_SHARE_COUNT_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
-    SETTING_FIELD_NUMBER: _builtins.int
     IS_COUNTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, such as "drafts.streams"; also the label `limit` of the node's metrics."""
@@ -1195,8 +1194,6 @@ class LimitUse(_message.Message):
     """Refused since then because the caller held more than others of what was scarce."""
     why: _builtins.str
     """Why it is what it is, in sentences: its formula or its reason."""
-    setting: _builtins.str
-    """Key of the configuration that changes it; empty where none does."""
     is_counted: _builtins.bool
     """Whether callers hold it and are counted; nobody holds a deadline or a size."""
     def __init__(
@@ -1209,12 +1206,11 @@ class LimitUse(_message.Message):
         refused_full_count: _builtins.int = ...,
         refused_share_count: _builtins.int = ...,
         why: _builtins.str = ...,
-        setting: _builtins.str = ...,
         is_counted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_counted", b"is_counted", "limit", b"limit", "name", b"name", "refused_full_count", b"refused_full_count", "refused_share_count", b"refused_share_count", "setting", b"setting", "unit", b"unit", "used", b"used", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_counted", b"is_counted", "limit", b"limit", "name", b"name", "refused_full_count", b"refused_full_count", "refused_share_count", b"refused_share_count", "unit", b"unit", "used", b"used", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

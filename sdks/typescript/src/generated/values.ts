@@ -977,8 +977,6 @@ export interface LimitUse {
   readonly refusedShareCount: number;
   /** Why it is what it is, in sentences: its formula or its reason. */
   readonly why: string;
-  /** Key of the configuration that changes it; empty where none does. */
-  readonly setting: string;
   /** Whether callers hold it and are counted; nobody holds a deadline or a size. */
   readonly isCounted: boolean;
 }

@@ -525,7 +525,6 @@ export function limitUse(message: capabilityPb.LimitUse): values.LimitUse {
     refusedFullCount: Number(message.refusedFullCount),
     refusedShareCount: Number(message.refusedShareCount),
     why: message.why,
-    setting: message.setting,
     isCounted: message.isCounted,
   };
 }
