@@ -50,7 +50,9 @@ $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
-PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -q
+# More than cores: many tests wait for a process, a beat or a deadline.
+WORKERS ?= 3
+PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs.
 SIDES := $(MAKE) --no-print-directory --keep-going beside
