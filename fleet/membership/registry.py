@@ -190,13 +190,6 @@ class Registry:
         """Marks this node as LEFT, with its signature of `left_message`."""
         self._turn(self._records[self._own_id], Liveness.LEFT, signature, now)
 
-    def merge_card(self, signed: SignedCard, *, now: float, now_unix: float) -> bool:
-        """Whether the card was new. Raises `CardRejected` when it breaks a rule."""
-        result = self.merge_cards((signed,), now=now, now_unix=now_unix)
-        for _, rule in result.skipped:
-            raise CardRejected(rule, f"card of {signed.card.node_id[:64]!r} breaks {rule}")
-        return bool(result.merged)
-
     def merge_cards(
         self,
         batch: Sequence[ReceivedCard],
