@@ -147,14 +147,14 @@ MUTANTS = (
         "engine/sessions/session_registry.py",
         "if missing <= 0:\n            return True",
         "if missing <= needed:\n            return True",
-        ("tests/engine/sessions/test_session_registry.py",),
+        ("tests/engine/sessions/test_session_eviction.py",),
     ),
     Mutant(
         "a session evicted in the middle of an operation",
         "engine/sessions/session_registry.py",
         "elif not record.held and record.idle_seconds(now) >= record.ttl_seconds:",
         "elif now - record.last_used_at >= record.ttl_seconds:",
-        ("tests/engine/sessions/test_session_registry.py",),
+        ("tests/engine/sessions/test_session_eviction.py",),
     ),
     Mutant(
         "shared memory that counts as free",
