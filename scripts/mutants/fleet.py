@@ -28,15 +28,15 @@ MUTANTS = (
     ),
     Mutant(
         "a signature not verified",
-        "fleet/membership/registry.py",
+        "fleet/membership/merge_rules.py",
         "if not self._verify(card.public_key, card_message(signed.card_bytes), signed.signature):",
         "if not signed.signature:",
         ("tests/fleet/test_registry.py",),
     ),
     Mutant(
         "a node sent away by another",
-        "fleet/membership/registry.py",
-        "if not self._verify(record.signed.card.public_key, message, rumour.signature):",
+        "fleet/membership/merge_rules.py",
+        "if not self._verify(held.signed.card.public_key, message, rumour.signature):",
         "if not message:",
         ("tests/fleet/test_registry.py",),
     ),
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "a node buried because others say so",
-        "fleet/membership/registry.py",
+        "fleet/membership/merge_rules.py",
         "return Liveness.SUSPECT if liveness is Liveness.DEAD else liveness",
         "return liveness",
         ("tests/fleet/test_registry.py",),

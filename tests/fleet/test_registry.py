@@ -15,7 +15,8 @@ from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import left_message
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
 from kakeya_fleet.fleet.membership.events import ReceivedCard, Source
-from kakeya_fleet.fleet.membership.registry import MergeResult, Registry, RumourRule
+from kakeya_fleet.fleet.membership.merge_rules import RumourRule
+from kakeya_fleet.fleet.membership.registry import MergeResult, Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
