@@ -135,6 +135,8 @@ class DraftStream:
         self._break(DraftFaultKind.UNREACHABLE, "the draft stream was closed")
         for task in self._tasks:
             task.cancel()
+        # Nobody may be in a write or a read of it, which would end it.
+        self._call.cancel()
         await asyncio.wait(self._tasks)
 
     def _send_cancels(self) -> None:
