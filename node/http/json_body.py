@@ -32,6 +32,12 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
         raise HttpRefusal(
             "BODY_TOO_SLOW", f"the body did not come within {limits.body_seconds:g} s"
         ) from None
+    except web.RequestPayloadError:
+        raise HttpRefusal(
+            "BAD_JSON",
+            "the body is not what its headers say: see Content-Encoding, Transfer-Encoding and "
+            "Content-Length",
+        ) from None
     except web.HTTPRequestEntityTooLarge:
         raise HttpRefusal(
             "BODY_TOO_LARGE",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+
+OF_CALLERS = (HttpProcessingError, web.RequestPayloadError)
+"""A head that is no HTTP/1.1, and a body that is not what its head says."""
 
 
 def server_log() -> logging.Logger:
@@ -20,4 +24,4 @@ def server_log() -> logging.Logger:
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, OF_CALLERS)

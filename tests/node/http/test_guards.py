@@ -83,6 +83,13 @@ def test_bodies_that_are_no_request(fleet: HttpFleet, ask: Ask, body: bytes, cod
     assert answer.json["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("body", [b"{}", b"\x1f\x8b\x08\x00", json.dumps(CHAT).encode()])
+def test_a_body_that_is_not_what_its_head_says(fleet: HttpFleet, ask: Ask, body: bytes) -> None:
+    answer = ask(fleet.one, "/v1/chat/completions", body, Content_Encoding="gzip")
+    assert (answer.status, answer.code) == (400, "BAD_JSON")
+    assert "RequestPayloadError" not in fleet.one.log
+
+
 def test_paths_and_methods_that_are_not(fleet: HttpFleet, ask: Ask) -> None:
     assert ask(fleet.one, "/v1/embeddings", {}).code == "NO_SUCH_PATH"
     wrong = ask(fleet.one, "/v1/chat/completions")

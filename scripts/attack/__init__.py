@@ -1,0 +1,1 @@
+"""What hostile and careless callers do to a node, as scripts; everything stays on loopback."""

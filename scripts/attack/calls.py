@@ -1,0 +1,220 @@
+"""Mutated requests of every call over gRPC, one caller each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2
+
+from scripts.attack.methods import Method, all_methods
+from scripts.attack.mutations import Mutator, disordered
+from scripts.attack.seeds import Seeds, node_of
+from scripts.attack.tally import UNNAMED, Tally
+
+CALL_SECONDS = 2.0
+STREAM_SECONDS = 0.25
+"""Deadlines of calls with one answer, and of those with many: a stream that waits for more, as
+most watches do, costs the node little, and this script its time."""
+OVER_WHILE_WRITING = "Internal error from Core"
+"""How grpc.aio tells a writer that the call is over; the server's own status is lost then."""
+RENEWED_AFTER = 48
+"""Calls, after which a caller opens ids of his own anew: mutated ones may have closed them."""
+READ_OF_A_STREAM = (1, 1, 1, 3)
+"""Answers, after which the caller leaves."""
+STREAM_SHARE = 0.4
+"""Of calls that send a stream."""
+MUTATED, MUTATED_OF_A_STREAM = 0.9, 0.3
+"""Of messages: those of a stream are read only up to the first that is refused."""
+LEAVE = "Leave"
+DETAILS = "grpc-status-details-bin"
+OPENERS = {
+    "CreateSession": ("CloseSession", "session_id"),
+    "ForkSession": ("CloseSession", "session_id"),
+    "OpenArchive": ("CloseArchive", "archive_id"),
+    "OpenLink": ("CloseLink", "link_id"),
+}
+"""Calls that leave something behind, the call that ends it, and the field that names it."""
+
+
+STAYS_OPEN = 0.2
+"""Of streams, which are not half-closed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A message as it is sent."""
+
+    content: bytes
+    is_mutated: bool
+
+
+class CallFuzzer:
+    """Makes one call after the other, mutated, and keeps what they open from piling up."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        archives: grpc.aio.Channel,
+        tally: Tally,
+        rng: random.Random,
+    ) -> None:
+        """`archives` leads to where ArchiveService answers, `channel` to all others."""
+        self._tally = tally
+        self._rng = rng
+        self._mutator = Mutator(rng)
+        self._channels = {"kakeya.v1.ArchiveService": archives}
+        self._channel = channel
+        methods = list(all_methods())
+        self._methods = {method.name: method for method in methods}
+        self._streams = [method for method in methods if method.sends_many]
+        self._others = [method for method in methods if not method.sends_many]
+        self._seeds: Seeds | None = None
+        self._calls = 0
+
+    async def once(self) -> None:
+        """One call. Raises nothing that the node can cause."""
+        if self._calls % RENEWED_AFTER == 0:
+            await self._renew()
+        self._calls += 1
+        kinds = self._streams if self._rng.random() < STREAM_SHARE else self._others
+        await self.call(self._rng.choice(kinds))
+
+    async def call(self, method: Method) -> None:
+        """One call of `method`, mutated."""
+        if self._seeds is None:
+            await self._renew()
+        seeds = self._seeds
+        assert seeds is not None
+        if method.name == LEAVE:
+            # Whatever parses here makes the node leave, rightly: this machine may ask for it.
+            messages = [Shot(self._mutator.unparsable(method.request), is_mutated=True)]
+        else:
+            share = MUTATED_OF_A_STREAM if method.sends_many else MUTATED
+            messages = [self._shot(each, share) for each in seeds.of(method.name)]
+        if method.sends_many and self._rng.random() < 0.2:
+            messages = disordered(self._rng, messages)
+        await self._end(method, messages)
+
+    def _shot(self, message: Message, share: float) -> Shot:
+        """The message, mutated with probability `share`."""
+        if self._rng.random() >= share:
+            return Shot(message.SerializeToString(), is_mutated=False)
+        if self._rng.random() < 0.5:
+            return Shot(self._mutator.changed(message).SerializeToString(), is_mutated=True)
+        return Shot(self._mutator.mutated(message), is_mutated=True)
+
+    async def _end(self, method: Method, messages: Sequence[Shot]) -> None:
+        service = method.service
+        try:
+            answer = await self._answered(method, messages)
+            self._tally.ended(service, "OK")
+            await self._close_again(method, answer)
+        except grpc.aio.AioRpcError as error:
+            is_over = error.details() == OVER_WHILE_WRITING
+            status = "over while writing" if is_over else error.code().name
+            reason = reason_of(error)
+            self._tally.ended(service, status, reason)
+            if status in UNNAMED:
+                words = f"{reason} {error.details()}"
+                sent = messages[-1].content if messages else b""
+                self._tally.without_name(method.path, status, words, sent)
+
+    async def _answered(self, method: Method, messages: Sequence[Shot]) -> bytes:
+        """The answer; empty of a call that has many."""
+        multi: Any = getattr(
+            self._channels.get(method.service, self._channel),
+            f"{_many(method.sends_many)}_{_many(method.answers_many)}",
+        )(method.path)
+        seconds = STREAM_SECONDS if method.answers_many else CALL_SECONDS
+        if method.sends_many:
+            call = multi(self._sending(method.service, messages), timeout=seconds)
+        else:
+            self._tally.sent(method.service, messages[0].is_mutated)
+            call = multi(messages[0].content, timeout=seconds)
+        if not method.answers_many:
+            answer: bytes = await call
+            return answer
+        most = len(messages) if method.sends_many else self._rng.choice(READ_OF_A_STREAM)
+        async for _ in call:
+            most -= 1
+            if most <= 0:
+                call.cancel()
+                break
+        return b""
+
+    async def _sending(self, service: str, messages: Sequence[Shot]) -> AsyncIterator[bytes]:
+        for message in messages:
+            self._tally.sent(service, message.is_mutated)
+            yield message.content
+        if self._rng.random() < STAYS_OPEN:
+            await asyncio.sleep(self._rng.random() * 0.05)
+
+    async def _close_again(self, method: Method, answer: bytes) -> None:
+        if method.name not in OPENERS:
+            return
+        closing, field = OPENERS[method.name]
+        try:
+            name = getattr(method.response.FromString(answer), field)
+        except DecodeError:
+            return
+        await self._asked(closing, {field: name})
+
+    async def _asked(self, name: str, fields: Mapping[str, object]) -> Message | None:
+        """The answer to a right request; None when the node refuses it, which it may."""
+        method = self._methods[name]
+        channel = self._channels.get(method.service, self._channel)
+        call: Any = channel.unary_unary(
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
+        )
+        try:
+            answer: Message = await call(method.request(**fields), timeout=4 * CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            self._tally.ended("right requests", error.code().name, reason_of(error))
+            return None
+        return answer
+
+    async def _renew(self) -> None:
+        """Opens a session, a link and an archive for the calls that come."""
+        if self._seeds is None:
+            node = await node_of(self._channel)
+            self._seeds = Seeds(self._rng, node, self._mutator.changed)
+        seeds = self._seeds
+        for name, field in (
+            ("Session", "session_id"),
+            ("Link", "link_id"),
+            ("Archive", "archive_id"),
+        ):
+            if known := getattr(seeds, field):
+                await self._asked(f"Close{name}", {field: known})
+        opened: Mapping[str, tuple[str, Message]] = {
+            "session_id": ("CreateSession", seeds.plain_session()),
+            "link_id": ("OpenLink", seeds.of("OpenLink")[0]),
+            "archive_id": ("OpenArchive", seeds.archive()),
+        }
+        for field, (name, request) in opened.items():
+            fields = {each.name: value for each, value in request.ListFields()}
+            answer = await self._asked(name, fields)
+            setattr(seeds, field, getattr(answer, field) if answer is not None else "")
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """The reason in its ErrorInfo; empty without one."""
+    info = error_details_pb2.ErrorInfo()
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS and isinstance(value, bytes):
+            for detail in status_pb2.Status.FromString(value).details:
+                if detail.Unpack(info):
+                    return str(info.reason)
+    return ""
+
+
+def _many(many: bool) -> str:  # noqa: FBT001 the half of a name of gRPC's
+    return "stream" if many else "unary"

@@ -1,0 +1,111 @@
+"""The agent that is attacked: a real process, what it holds, and what its log says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import aiohttp
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from kakeya import AsyncClient
+from scripts.bench.soak_agent import PROBE_TOKENS, differing, probe
+from scripts.support.agent_process import AgentProcess, LocalFleet
+
+MODEL = "tiny"
+PROPOSERS = ("ngram", "tiny-dflash")
+SERVED = (f"verifier={MODEL}", *(f"proposer={name}" for name in PROPOSERS), "archive=64MiB")
+"""All roles, of the smallest models that are shipped."""
+PROMPT = [(7 * index) % 512 + 300 for index in range(PROBE_TOKENS)]
+_RAISED = re.compile(r"^  File .*\n(?: {3,}.*\n)*([A-Za-z_][\w.]*(?:: .{0,120})?)", re.MULTILINE)
+"""The last line of a traceback that stands in the log as it is, and not in an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the process has now, as the system says."""
+
+    resident_bytes: int
+    descriptors: int
+    threads: int
+
+
+class Subject:
+    """One agent under attack; it is asked for the same answers before and after."""
+
+    def __init__(self, agent: AgentProcess) -> None:
+        """Waits until it is ready."""
+        self.agent = agent
+        self.address = agent.address
+        self.http_address = str(agent.ready["http_address"])
+        self.process = psutil.Process(agent.pid)
+        self._answers: dict[str, str] = {}
+
+    def held(self) -> Held:
+        """Raises `psutil.NoSuchProcess` when it has ended."""
+        return Held(
+            self.process.memory_info().rss, self.process.num_fds(), self.process.num_threads()
+        )
+
+    async def archive_address(self) -> str:
+        """Where ArchiveService answers, by its card."""
+        async with AsyncClient(self.address) as client:
+            card = (await client.fleet.node()).card
+        if card.archive is None:
+            raise ValueError("the agent's card names no archive")
+        return f"{self.address.rpartition(':')[0]}:{card.archive.port}"
+
+    async def differing_answers(self) -> list[str]:
+        """Names of answers to a fixed prompt that are other ones than those of the first look."""
+        async with AsyncClient(self.address) as client:
+            answers = await probe(client, MODEL, PROMPT)
+        self._answers = self._answers or answers
+        return differing(answers, self._answers)
+
+    def log_faults(self) -> dict[str, object]:
+        """What of its log tells of something that it did not expect."""
+        log = self.agent.log
+        errors: Counter[str] = Counter()
+        for line in log.splitlines():
+            event = _event(line)
+            if event.get("level") in {"error", "critical"}:
+                words = str(event.get("exception", "")).strip().splitlines()
+                errors[" ".join([str(event.get("event")), *words[-1:]])] += 1
+        raised = Counter(_RAISED.findall(log))
+        return {"errors": dict(errors), "raised": dict(raised), "bytes": len(log)}
+
+    async def errors_by_reason(self) -> dict[str, float]:
+        """What the agent itself has counted of calls that ended with an error."""
+        async with aiohttp.ClientSession() as session:
+            text = await (await session.get(f"http://{self.http_address}/metrics")).text()
+        return {
+            sample.labels["reason"]: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "kakeya_rpc_errors_total"
+        }
+
+    def report(self) -> dict[str, object]:
+        """What it holds, or that it has ended."""
+        return asdict(self.held()) if self.agent.running else {"exit": self.agent.wait()}
+
+
+def _event(line: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def attacked(name: str, environment: Mapping[str, str] | None = None) -> Iterator[Subject]:
+    """An agent of a fleet of its own with all roles; it is ended with the context."""
+    own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **(environment or {})}
+    with LocalFleet(f"attack-{name}") as fleet:
+        yield Subject(fleet.start(name, serve=SERVED, environment=own))
