@@ -55,6 +55,13 @@ MUTANTS = (
         ("tests/fleet/test_registry.py",),
     ),
     Mutant(
+        "a claim that is taken at its word",
+        "fleet/placement/draft_costs.py",
+        "max(possible, UNMEASURED_FACTOR * usual)",
+        "possible",
+        ("tests/fleet/test_draft_costs.py",),
+    ),
+    Mutant(
         "a suspect buried before its time",
         "fleet/membership/detection.py",
         "if suspicion.is_own and now - suspicion.since >= seconds:",
