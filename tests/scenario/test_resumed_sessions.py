@@ -11,7 +11,8 @@ from kakeya.text import TextCodec
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
-TOKENS = 200
+TOKENS = 400
+"""Long enough that a third of it is there well before the rest, however late a client reads."""
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 RESUMED: SessionOptions = {**KV, "resume": True}
 SAMPLED: GenerateOptions = {"seed": 7, "temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}
