@@ -16,7 +16,7 @@ from kakeya_fleet.engine.backends.mlx_ring.protocol import PROOF_BYTES, Pieces
 from kakeya_fleet.node.links.roads.meeting import Meeting, host_digest
 from kakeya_fleet.node.links.roads.segment import anonymous_file, seal
 from scripts.attack.calls import reason_of
-from scripts.attack.seeds import DFLASH, Seeds, node_of
+from scripts.attack.seeds import Seeds, node_of
 from scripts.attack.tally import Tally
 
 SERVICE = "link sockets"
@@ -41,7 +41,7 @@ class RoadFuzzer:
         if self._node is None:
             self._node = await node_of(self._channel)
         seeds = Seeds(self._rng, self._node, lambda message: message)
-        opening = seeds.of("OpenLink")[0]
+        opening = seeds.link()
         meeting = Meeting(None)
         try:
             opened = await self._stub.OpenLink(opening, timeout=5)
