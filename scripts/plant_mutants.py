@@ -1,6 +1,6 @@
 """Plants one fault at a time in a throw-away copy of the tree, and expects its tests to fail.
 
-python -m scripts.plant_mutants              # all of scripts/mutants.py, some minutes
+python -m scripts.plant_mutants              # all of scripts/mutants, some minutes
 python -m scripts.plant_mutants mask seed    # those whose names contain one of the words
 python -m scripts.plant_mutants --list
 

@@ -79,11 +79,6 @@ class SlabVerifier(ABC, Generic[Array, AnyState]):
         return self._pool
 
     @property
-    def evicted_pool(self) -> SlabPool[Any]:
-        """Where the stores take their memory from that it makes itself."""
-        return self._evicted_pool
-
-    @property
     def row_counts(self) -> tuple[int, ...]:
         """Ascending: a forward has as many rows as the smallest that holds its tokens."""
         return self._row_counts

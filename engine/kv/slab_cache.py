@@ -20,12 +20,12 @@ from kakeya_fleet.engine.contracts.positions import resident_count
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
 from kakeya_fleet.engine.kv.chunks import cut
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
-from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.handover import Handover
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.layer_stores import LayerStores
 from kakeya_fleet.engine.kv.slot_views import seen_slots
 from kakeya_fleet.engine.kv.slot_writes import Write, writes
-from kakeya_fleet.engine.kv.states import AnyState, States
+from kakeya_fleet.engine.kv.states import AnyState, HeldStates
 from kakeya_fleet.engine.kv.vector_ring import VectorRing
 from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
@@ -41,27 +41,20 @@ class SlabCache(Generic[Array, AnyState]):
         layout: KvLayout,
         spec: CacheSpec,
         kernels: Kernels[Array],
-        pool: SlabPool[Any],
-        stores: list[GroupStore[Array]],
-        states: Slab[States[AnyState]] | None,
+        stores: LayerStores[Array],
+        states: HeldStates[AnyState],
         handover: Handover | None,
     ) -> None:
-        """`stores` are of `layout.groups`; all that is given is the cache's from now on."""
+        """All that is given is the cache's from now on."""
         self._layout = layout
         self._spec = spec
         self._kernels = kernels
-        self._pool = pool
         self._stores = stores
         self._states = states
         self._handover = handover
         self._length = 0
         self._written = 0
         self._truncatable_from = 0
-        self._places = {
-            layer: (store, index)
-            for store in stores
-            for index, layer in enumerate(store.group.layers)
-        }
 
     @classmethod
     def allocate(
@@ -88,22 +81,17 @@ class SlabCache(Generic[Array, AnyState]):
                 " it evicts"
             )
         with ExitStack() as taken:
-            stores: list[GroupStore[Array]] = []
-            for group in layout.groups:
-                placement, grows = layout.placement(group, spec), layout.grows(group, spec)
-                stores.append(GroupStore.take(group, placement, kernels, pool, grows=grows))
-                taken.callback(stores[-1].release)
+            stores = LayerStores.take(layout, spec, kernels, pool)
+            taken.callback(stores.release)
             handover: Handover | None = None
             if evicted is not None:
                 ring = layout.vector_placement(spec)
                 handover = Handover.take(spec, evicted, encoder, ring, pool)
                 if handover.vectors is not None:
                     taken.callback(handover.vectors.release)
-            states: Slab[States[AnyState]] | None = None
-            if layout.state_bytes:
-                states = pool.take("states", layout.state_bytes, lambda: States(new_states()))
+            states = HeldStates.take(layout.state_bytes, new_states, kernels, pool)
             taken.pop_all()
-        cache = cls(layout, spec, kernels, pool, stores, states, handover)
+        cache = cls(layout, spec, kernels, stores, states, handover)
         kernels.settle(cache.arrays)
         return cache
 
@@ -115,8 +103,8 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def arrays(self) -> list[Array]:
         """All that it holds of the back end's."""
-        keys = [array for store in self._stores for array in store.arrays]
-        return keys + [array for state in self.states.values() for array in state.arrays]
+        states = [array for state in self.states.values() for array in state.arrays]
+        return self._stores.arrays + states
 
     @property
     def memory_bytes(self) -> int:
@@ -127,7 +115,7 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def states(self) -> dict[int, AnyState]:
         """The recurrent layers' states by layer."""
-        return self._states.payload.by_layer if self._states is not None else {}
+        return self._states.by_layer
 
     @property
     def encoder(self) -> FeatureEncoder | None:
@@ -154,28 +142,22 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def slabs(self) -> Sequence[Slab[Any]]:
         """What it holds of the pool."""
-        slabs: list[Slab[Any]] = [slab for store in self._stores for slab in store.slabs]
-        if self._states is not None:
-            slabs.append(self._states)
-        if self._vectors is not None:
-            slabs.append(self._vectors.slab)
-        return slabs
+        vectors = [self._vectors.slab] if self._vectors is not None else []
+        return [*self._stores.slabs, *self._states.slabs, *vectors]
 
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this cache is released now."""
-        states = 0 if self._states is None else self._pool.freed_by(self._states)
         vectors = self._vectors.memory_bytes if self._vectors is not None else 0
-        return states + vectors + sum(store.freed_bytes for store in self._stores)
+        return self._stores.freed_bytes + self._states.freed_bytes + vectors
 
     @property
     def widest(self) -> int:
         """The most tokens of one forward into this cache."""
-        widest = min(store.placement.widest for store in self._stores)
         if self._spec.kind is CacheKind.RESTORED:
             # What the last row of a wider forward evicts would be of the forward itself.
-            return min(widest, self._spec.window)
-        return widest
+            return min(self._stores.widest, self._spec.window)
+        return self._stores.widest
 
     @property
     def evicted(self) -> EvictedStore | None:
@@ -185,13 +167,13 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
         """The groups of layers that are placed alike."""
-        return tuple(store.group for store in self._stores)
+        return self._stores.groups
 
     @property
     def forkable_from(self) -> int:
         """The shortest prefix whose keys, values and states are all still there."""
-        ends = [store.placement.forkable_from(self._written) for store in self._stores]
-        return max([*ends, 0 if self._states is None else self._truncatable_from])
+        states = self._truncatable_from if self.states else 0
+        return max(self._stores.forkable_from(self._written), states)
 
     @property
     def limit(self) -> int:
@@ -203,23 +185,12 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def reach(self) -> int:
         """The positions below this have their memory."""
-        growing = [
-            sum(store.placement.segments[: len(store.slabs)])
-            for store in self._stores
-            if store.grows
-        ]
-        return min([self.limit, *growing])
+        return self._stores.reach(self.limit)
 
     def growth_bytes(self, count: int) -> int:
         """Bytes that the next `count` positions take from the pool, copies on write aside."""
-        item_bytes = self._layout.item_bytes
-        return sum(
-            sum(store.placement.segments[len(store.slabs) : store.placement.used(end)])
-            * store.group.bytes_per_slot(item_bytes)
-            for store in self._stores
-            for end in (min(self._length + count, self.limit),)
-            if store.grows
-        )
+        end = min(self._length + count, self.limit)
+        return self._stores.growth_bytes(end, self._layout.item_bytes)
 
     def grow(self, count: int) -> None:
         """Takes the memory of the next `count` positions.
@@ -228,14 +199,7 @@ class SlabCache(Generic[Array, AnyState]):
         sees yet is not read: so the bits are those of a cache that was allocated whole.
         Raises `OutOfKvMemory` with nothing taken.
         """
-        growing = [(store, len(store.slabs)) for store in self._stores if store.grows]
-        try:
-            for store, _ in growing:
-                store.extend(store.placement.used(self._length + count))
-        except BaseException:
-            for store, before in growing:
-                store.shorten(before)
-            raise
+        self._stores.grow(self._length + count)
 
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
@@ -243,8 +207,7 @@ class SlabCache(Generic[Array, AnyState]):
             raise ValueError(
                 f"cannot keep {length} positions: only {self._truncatable_from} to {self._length}"
             )
-        for state in self.states.values():
-            state.truncate(length - self._truncatable_from)
+        self._states.truncate(length - self._truncatable_from)
         self._length = length
 
     def check_room(self, count: int) -> None:
@@ -269,7 +232,7 @@ class SlabCache(Generic[Array, AnyState]):
         due = self._handover.due(self._length, count)
         if due:
             self._settle()
-            self._handover.deposit(due, self._restored)
+            self._handover.deposit(due, self._stores.restored)
 
     def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
         """Where the next `count` positions go, in slabs of this cache's own.
@@ -279,20 +242,14 @@ class SlabCache(Generic[Array, AnyState]):
         Raises `OutOfKvMemory` for slabs that `grow` has not taken yet.
         """
         self.grow(count)
-        found = {}
-        for store in self._stores:
-            found[store.group] = writes(store.placement, self._length, count)
-            store.make_writable(found[store.group])
+        found = self._stores.make_writable(self._length, count)
         self._settle()
         self._written = max(self._written, self._length + count)
         return found
 
     def _settle(self) -> None:
         """Makes the positions so far final."""
-        for state in self.states.values():
-            # What a state holds beyond the kept positions is of a forward that failed.
-            state.truncate(self._length - self._truncatable_from)
-            state.settle()
+        self._states.settle(self._length - self._truncatable_from)
         self._truncatable_from = self._length
 
     def advance(self, count: int) -> None:
@@ -307,21 +264,16 @@ class SlabCache(Generic[Array, AnyState]):
             raise ValueError(f"the cache holds {self._length} positions already")
         self.check_room(count)
         self.grow(count)
-        for store in self._stores:
-            store.make_writable(writes(store.placement, 0, min(count, store.placement.slots)))
         rng = np.random.default_rng(seed)
-        for store in self._stores:
-            store.fill(count, rng)
+        self._stores.fill(count, rng)
         if self._handover is not None:
-            self._handover.fill(count, self._restored, rng)
+            self._handover.fill(count, self._stores.restored, rng)
         self._length = self._written = self._truncatable_from = count
 
     def fork_bytes(self, length: int) -> int:
         """Bytes that `fork(length)` takes or reserves from the pool."""
         besides = self._layout.state_bytes + self._layout.vector_bytes(self._spec)
-        return besides + sum(
-            store.fork_bytes(length, self._truncatable_from) for store in self._stores
-        )
+        return besides + self._stores.fork_bytes(length, self._truncatable_from)
 
     def fork(self, length: int) -> SlabCache[Array, AnyState]:
         """A cache of the first `length` positions that shares what neither will change."""
@@ -330,18 +282,14 @@ class SlabCache(Generic[Array, AnyState]):
                 f"cannot fork {length} positions: only {self.forkable_from} to {self._length}"
             )
         with ExitStack() as taken:
-            stores: list[GroupStore[Array]] = []
-            for store in self._stores:
-                stores.append(store.fork(length, self._truncatable_from))
-                taken.callback(stores[-1].release)
+            stores = self._stores.fork(length, self._truncatable_from)
+            taken.callback(stores.release)
             handover = self._handover.fork(length) if self._handover is not None else None
             if handover is not None:
                 taken.callback(handover.release)
-            states = self._forked_states(length)
+            states = self._states.fork(length - self._truncatable_from)
             taken.pop_all()
-        forked = SlabCache(
-            self._layout, self._spec, self._kernels, self._pool, stores, states, handover
-        )
+        forked = SlabCache(self._layout, self._spec, self._kernels, stores, states, handover)
         forked._length = forked._truncatable_from = length
         # Its slots may hold positions up to this, which it masks.
         forked._written = self._written
@@ -349,17 +297,14 @@ class SlabCache(Generic[Array, AnyState]):
 
     def release(self) -> None:
         """Gives the memory back to the pool, and that of what was evicted."""
-        for store in self._stores:
-            store.release()
-        if self._states is not None:
-            self._pool.give_back(self._states, keep=False)
-            self._states = None
+        self._stores.release()
+        self._states.release()
         if self._handover is not None:
             self._handover.release()
 
     def masks(self, group: LayerGroup, first_row: int, count: int, queries: int) -> Masks[Array]:
         """What the next `count` queries see, for products of `queries` of them."""
-        store = next(store for store in self._stores if store.group == group)
+        store = self._stores.by_group[group]
         end = self._length + count
         # Rows beyond the real ones repeat the last position, so that they see something.
         positions = np.minimum(np.arange(self._length, self._length + queries), end - 1)
@@ -380,12 +325,12 @@ class SlabCache(Generic[Array, AnyState]):
         self, layer: int, writes: dict[LayerGroup, list[Write]], keys: Array, values: Array
     ) -> None:
         """Stores keys and values [kv_heads, count, head_dim] of one layer."""
-        store, index = self._place(layer)
+        store, index = self._stores.place(layer)
         store.write(index, writes[store.group], keys, values)
 
     def read(self, layer: int, masks: dict[LayerGroup, Masks[Array]]) -> FeedSegments[Array]:
         """One layer's segments, without a copy, and where its evicted keys are."""
-        store, index = self._place(layer)
+        store, index = self._stores.place(layer)
         own = masks[store.group]
         if own.evicted_from is None or self._handover is None:
             return store.feed(index, own)
@@ -403,7 +348,7 @@ class SlabCache(Generic[Array, AnyState]):
 
     def held(self, layer: int, position: int) -> Raw:
         """A copy of the key and value [2, kv_heads, head_dim] in the slot of `position`."""
-        store, index = self._place(layer)
+        store, index = self._stores.place(layer)
         (place,) = writes(store.placement, position, 1)
         segment = store.slabs[place.segment].payload
         return segment.read_layer(index, place.slot, 1)[:, :, 0].copy()
@@ -412,32 +357,8 @@ class SlabCache(Generic[Array, AnyState]):
     def _vectors(self) -> VectorRing | None:
         return self._handover.vectors if self._handover is not None else None
 
-    @property
-    def _restored(self) -> list[GroupStore[Array]]:
-        """The stores of the layers that see all of the history."""
-        return [store for store in self._stores if store.group.shape.sliding_window is None]
-
     def _evicted_from(self, group: LayerGroup, end: int) -> int | None:
         """The next query's position when any before `end` sees evicted keys of `group`."""
         sees = self._handover is not None and group.shape.sliding_window is None
         reach = end - 1 - self._spec.window
         return self._length if sees and reach >= self._spec.sink else None
-
-    def _forked_states(self, length: int) -> Slab[States[AnyState]] | None:
-        """Copies of the states after the first `length` positions, all final."""
-        if self._states is None:
-            return None
-        held, kept = self._states, length - self._truncatable_from
-        forked: Slab[States[AnyState]] = self._pool.take(
-            "states", held.nbytes, lambda: held.payload.fork(kept)
-        )
-        for state in forked.payload.by_layer.values():
-            self._kernels.settle(state.arrays)
-        return forked
-
-    def _place(self, layer: int) -> tuple[GroupStore[Array], int]:
-        if layer not in self._places:
-            raise ValueError(
-                f"layer {layer} has no keys of its own; layers {sorted(self._places)} have"
-            )
-        return self._places[layer]

@@ -101,11 +101,6 @@ class SlabPool(Generic[Payload]):
             return self._held_bytes + self._reserved_bytes
 
     @property
-    def spare_bytes(self) -> int:
-        """Bytes of slabs given back and kept; they never exceed the unused budget."""
-        return self._spare_bytes
-
-    @property
     def free_bytes(self) -> int | None:
         """Bytes of the budget that are neither held nor reserved; None without a limit."""
         with self._lock:

@@ -47,6 +47,10 @@ class Record:
             self.signed.card.node_id, self.version.incarnation, self.liveness, self.left_signature
         )
 
+    def rises_to(self, incarnation: int, liveness: Liveness) -> bool:
+        """Whether the statement is above the liveness register."""
+        return (incarnation, liveness) > (self.version.incarnation, self.liveness)
+
     def renew(self, signed: SignedCard, version: Version, now: float, card: Card) -> None:
         """Takes a newer card of the same incarnation; the liveness stays."""
         self.signed = signed

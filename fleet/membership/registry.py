@@ -20,37 +20,26 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from kakeya_fleet.fleet.cards.card import Card, SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.cards.rules import MAX_CARD_BYTES, CardRule, check_card
-from kakeya_fleet.fleet.cards.signed_message import Verify, card_message, left_message
+from kakeya_fleet.fleet.cards.rules import CardRule
+from kakeya_fleet.fleet.cards.signed_message import Verify
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
 from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
 from kakeya_fleet.fleet.membership.events import UNKNOWN_SOURCE, ReceivedCard, Source
+from kakeya_fleet.fleet.membership.merge_rules import MergeRules, Usable, believed, is_clone
 from kakeya_fleet.fleet.membership.record import Record, version_of
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.strangers import Strangers
 
 MAX_NODES = 10_000
 
-# The card with what of it may be called, when it comes from a host; None when nothing may.
-Usable = Callable[[Card, str], Card | None]
-
 
 def _as_it_is(card: Card, _host: str) -> Card:
     return card
-
-
-class RumourRule(StrEnum):
-    """Why a rumour was not merged."""
-
-    UNKNOWN_NODE = "UNKNOWN_NODE"
-    AHEAD_OF_CARD = "AHEAD_OF_CARD"
-    BAD_SIGNATURE = "BAD_SIGNATURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +75,8 @@ class RumourResult:
 class Registry:
     """The registers of all known nodes, this one's included; at most `limit`.
 
-    `verify(public_key, message, signature)` is called only for a card that is
-    newer than the one held or betrays a clone, and for a LEFT statement that
-    would be merged. `now` is always seconds on a monotonic clock.
+    What is merged of what others send follows `MergeRules`. `now` is always
+    seconds on a monotonic clock.
     """
 
     def __init__(
@@ -100,8 +88,7 @@ class Registry:
         limit: int = MAX_NODES,
         usable: Usable = _as_it_is,
     ) -> None:
-        self._verify = verify
-        self._usable = usable
+        self._rules = MergeRules(verify, usable)
         self._strangers = Strangers()
         self._limit = limit
         self._own_id = own.card.node_id
@@ -190,13 +177,6 @@ class Registry:
         """Marks this node as LEFT, with its signature of `left_message`."""
         self._turn(self._records[self._own_id], Liveness.LEFT, signature, now)
 
-    def merge_card(self, signed: SignedCard, *, now: float, now_unix: float) -> bool:
-        """Whether the card was new. Raises `CardRejected` when it breaks a rule."""
-        result = self.merge_cards((signed,), now=now, now_unix=now_unix)
-        for _, rule in result.skipped:
-            raise CardRejected(rule, f"card of {signed.card.node_id[:64]!r} breaks {rule}")
-        return bool(result.merged)
-
     def merge_cards(
         self,
         batch: Sequence[ReceivedCard],
@@ -219,10 +199,12 @@ class Registry:
             try:
                 if isinstance(received, CardRejected):
                     raise received
-                version = self._checked_version(received, now_unix)
+                held = self._records.get(received.card.node_id)
+                fleet_name = self.own.card.fleet_name
+                version = self._rules.checked_version(received, held, fleet_name, now_unix)
                 usable = received.card
                 if version is not None and usable.node_id != self._own_id:
-                    usable = self._usable_card(received.card, source)
+                    usable = self._rules.usable_card(received.card, source)
                     displaced += self._make_room(received.card.node_id, source)
             except CardRejected as rejected:
                 skipped.append((index, rejected.rule))
@@ -233,8 +215,7 @@ class Registry:
             if node_id == self._own_id:
                 own.append(received)
                 continue
-            held = self._records.get(node_id)
-            if held is not None and _is_clone(held, received):
+            if held is not None and is_clone(held, received):
                 clones.append(node_id)
             if held is None or version > held.version:
                 self._put(received, version, now, usable)
@@ -252,9 +233,10 @@ class Registry:
 
     def declare(self, node_id: str, incarnation: int, liveness: Liveness, now: float) -> bool:
         """Takes what this node itself found; whether it changed the node's liveness."""
-        rises = self._rises(node_id, incarnation, liveness)
+        record = self._records[node_id]
+        rises = record.rises_to(incarnation, liveness)
         if rises:
-            self._turn(self._records[node_id], liveness, b"", now)
+            self._turn(record, liveness, b"", now)
         return rises
 
     def merge_rumours(self, batch: Sequence[Rumour], now: float) -> RumourResult:
@@ -267,16 +249,16 @@ class Registry:
         skipped: list[tuple[int, str]] = []
         accused = False
         for index, rumour in enumerate(batch):
-            rule = self._broken_rule(rumour)
-            if rule is not None:
-                skipped.append((index, rule.value))
+            record = self._records.get(rumour.node_id)
+            rule = self._rules.broken_by(rumour, record)
+            if record is None or rule is not None:
+                skipped.append((index, str(rule)))
                 continue
-            liveness = _believed(rumour.liveness)
-            if self._rises(rumour.node_id, rumour.incarnation, liveness):
+            liveness = believed(rumour.liveness)
+            if record.rises_to(rumour.incarnation, liveness):
                 if rumour.node_id == self._own_id:
                     accused = True
                     continue
-                record = self._records[rumour.node_id]
                 self._turn(record, liveness, rumour.signature, now)
                 merged.append(rumour.node_id)
         return RumourResult(tuple(merged), tuple(skipped), accused)
@@ -338,38 +320,6 @@ class Registry:
         """The registers of the nodes whose ids begin with the key: almost always one."""
         return [self._records[node_id] for node_id in self._ids_by_key.get(key, ())]
 
-    def _checked_version(self, signed: SignedCard, now_unix: float) -> Version | None:
-        """The version of a card that has to be looked at, None for an old one."""
-        card = signed.card
-        if len(signed.card_bytes) > MAX_CARD_BYTES:
-            size = len(signed.card_bytes)
-            raise CardRejected(CardRule.OVERSIZE, f"{size} bytes are more than {MAX_CARD_BYTES}")
-        version = version_of(signed)
-        held = self._records.get(card.node_id)
-        if held is not None and version == held.version:
-            return None
-        check_card(card, now_unix=now_unix)
-        fleet_name = self.own.card.fleet_name
-        if card.fleet_name != fleet_name:
-            raise CardRejected(
-                CardRule.WRONG_FLEET, f"fleet {card.fleet_name!r} is not {fleet_name!r}"
-            )
-        if held is not None and version <= held.version and not _is_clone(held, signed):
-            return None
-        if not self._verify(card.public_key, card_message(signed.card_bytes), signed.signature):
-            raise CardRejected(
-                CardRule.BAD_SIGNATURE, f"the signature is not that of {card.node_id}"
-            )
-        return version
-
-    def _usable_card(self, card: Card, source: Source) -> Card:
-        usable = self._usable(card, source.host)
-        if usable is None:
-            raise CardRejected(
-                CardRule.FOREIGN_ADDRESS, f"no address of {card.node_id} is one to call from here"
-            )
-        return usable
-
     def _make_room(self, node_id: str, source: Source) -> tuple[str, ...]:
         """Displaces a stranger for a newcomer where the registry is full."""
         if node_id in self._records or len(self._records) < self._limit:
@@ -379,24 +329,6 @@ class Registry:
             raise CardRejected(CardRule.REGISTRY_FULL, f"{self._limit} nodes are known already")
         self._forget(leaving)
         return (leaving,)
-
-    def _broken_rule(self, rumour: Rumour) -> RumourRule | None:
-        record = self._records.get(rumour.node_id)
-        if record is None:
-            return RumourRule.UNKNOWN_NODE
-        if rumour.incarnation > record.version.incarnation:
-            return RumourRule.AHEAD_OF_CARD
-        if rumour.liveness is Liveness.LEFT and self._rises(
-            rumour.node_id, rumour.incarnation, rumour.liveness
-        ):
-            message = left_message(rumour.node_id, rumour.incarnation)
-            if not self._verify(record.signed.card.public_key, message, rumour.signature):
-                return RumourRule.BAD_SIGNATURE
-        return None
-
-    def _rises(self, node_id: str, incarnation: int, liveness: Liveness) -> bool:
-        record = self._records[node_id]
-        return (incarnation, liveness) > (record.version.incarnation, record.liveness)
 
     def _put(
         self, signed: SignedCard, version: Version, now: float, usable: Card | None = None
@@ -422,14 +354,3 @@ class Registry:
         self._root = None
         self._digest = None
         self._live_count = None
-
-
-def _believed(liveness: Liveness) -> Liveness:
-    """What is made of a statement: only this node's own evidence makes a node DEAD."""
-    return Liveness.SUSPECT if liveness is Liveness.DEAD else liveness
-
-
-def _is_clone(held: Record, signed: SignedCard) -> bool:
-    """Whether two processes announce one incarnation, which each start raises."""
-    mine, other = held.signed.card, signed.card
-    return mine.incarnation == other.incarnation and mine.boot_id != other.boot_id

@@ -11,6 +11,7 @@ from kakeya_fleet.fleet.placement.cost_model import (
     alone_tokens_per_second,
     expected_tokens,
 )
+from kakeya_fleet.fleet.placement.draft_costs import CostBasis, DraftCosts, draft_costs
 from kakeya_fleet.fleet.placement.plan import PlanRequest
 from kakeya_fleet.fleet.views.node_view import Measurements
 
@@ -31,8 +32,8 @@ class PredictedPair:
     """A candidate that could serve; all of the proposer's figures are 0 when alone.
 
     Speeds are in tokens a second, the low and the high one at the ends of the range of
-    the acceptance; `block_seconds` is the expected duration of a block, `block_tokens`
-    what it commits.
+    the acceptance, the high and the claimed one with drafts that cost what they do at best;
+    `block_seconds` is the expected duration of a block, `block_tokens` what it commits.
     """
 
     verifier: Server
@@ -46,6 +47,13 @@ class PredictedPair:
     acceptance: Acceptance = NO_ACCEPTANCE
     tokens_per_second_low: float = 0.0
     tokens_per_second_high: float = 0.0
+    draft_costs: DraftCosts | None = None
+    claimed_tokens_per_second: float = 0.0
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether what the proposer's drafts cost was not measured by the verifier's node."""
+        return self.draft_costs is not None and self.draft_costs.basis is CostBasis.CLAIMED
 
     @property
     def is_faster_than_alone(self) -> bool:
@@ -86,16 +94,19 @@ def predict(
     way = (verifier.card.node_id, proposer.card.node_id)
     models = (verifier.offer.model_id, proposer.offer.model_id)
     acceptance = acceptance_of(proposer.offer.kind, measured.acceptances.get(models))
+    drafts = draft_costs(*way, proposer.offer, measured)
     cost = PairCost(
         verifier_costs=verifier.offer.step_costs,
-        proposer_costs=proposer.offer.step_costs,
+        proposer_costs=drafts.expected,
         round_trip_seconds=0.0 if is_local else max(0.0, measured.round_trips[way]),
         acceptance=acceptance.rate,
         drafts_ahead=proposer.offer.drafts_ahead,
         most_drafted=proposer.offer.block_size,
     )
     block_size = _block_size(request, cost)
-    low, high = (replace(cost, acceptance=rate) for rate in (acceptance.low, acceptance.high))
+    low = replace(cost, acceptance=acceptance.low)
+    claimed = replace(cost, proposer_costs=drafts.at_best)
+    high = replace(claimed, acceptance=acceptance.high)
     return PredictedPair(
         verifier=verifier,
         proposer=proposer,
@@ -108,6 +119,8 @@ def predict(
         acceptance=acceptance,
         tokens_per_second_low=low.tokens_per_second(_block_size(request, low)),
         tokens_per_second_high=high.tokens_per_second(_block_size(request, high)),
+        draft_costs=drafts,
+        claimed_tokens_per_second=claimed.tokens_per_second(_block_size(request, claimed)),
     )
 
 

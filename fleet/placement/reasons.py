@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.cost_model import step_seconds
+from kakeya_fleet.fleet.placement.draft_costs import CostBasis
 from kakeya_fleet.fleet.placement.plan import PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair, Server
 from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
@@ -27,7 +29,7 @@ def pair_text(pair: PredictedPair) -> str:
         f"(blocks of {pair.block_size}, acceptance {acceptance.rate:.2f} {origin}, "
         f"{acceptance.low:.2f} to {acceptance.high:.2f} in four of five sessions: "
         f"{pair.tokens_per_second_low:.1f} to {pair.tokens_per_second_high:.1f}; "
-        f"round trip {seconds_text(pair.round_trip_seconds)})."
+        f"round trip {seconds_text(pair.round_trip_seconds)}{_drafts(pair)})."
     )
 
 
@@ -50,6 +52,7 @@ def plan_reasons(
                 "predicted to be no faster than the verifier alone."
             )
         reasons.append(_proposer_text(chosen.proposer.offer))
+        reasons += _cost_reasons(chosen)
         if not chosen.is_exact:
             reasons.append(
                 f"{_served(chosen.verifier)} is not exact: drafting can change tokens on that "
@@ -97,6 +100,29 @@ def _proposer_text(offer: ModelOffer) -> str:
     return (
         f"{offer.model_id} ({kind}) drafts from the hidden states of the committed tokens, so that "
         "its drafts and their round trip are never hidden behind verifying."
+    )
+
+
+def _drafts(pair: PredictedPair) -> str:
+    """What a draft is taken to cost where the card's figure is not the whole truth."""
+    costs = pair.draft_costs
+    if costs is None or costs.basis is CostBasis.OWN:
+        return ""
+    expected = seconds_text(step_seconds(costs.expected, pair.block_size))
+    claimed = seconds_text(step_seconds(costs.claimed, pair.block_size))
+    if costs.basis is CostBasis.MEASURED:
+        return f"; a draft {expected} measured, {claimed} claimed"
+    return f"; a draft {claimed} claimed and not measured, taken for {expected}"
+
+
+def _cost_reasons(chosen: PredictedPair) -> tuple[str, ...]:
+    """What a choice stands on that nobody here has measured."""
+    if chosen.proposer is None or not chosen.is_claimed:
+        return ()
+    return (
+        f"What drafts of {_served(chosen.proposer)} cost is its own claim, which no session of "
+        f"{chosen.verifier.card.name} has measured: it counts for no less than others of its "
+        "kind were measured to take.",
     )
 
 

@@ -19,12 +19,14 @@ def worth_trying(
     A proposer could be faster when the upper end of its acceptance predicts more than
     the lower end of the chosen one's does: a session measures what is between. Where
     several nodes have the model, the one predicted to be the fastest is tried, since
-    acceptance is the model's. A request that names its proposer, or wants none, tries
-    nothing.
+    acceptance is the model's; besides the chosen one's node one more of its model, which claims
+    to be faster and was not measured. A request that names its proposer, or wants none,
+    tries nothing.
     """
     if request.names_proposer or request.without_proposer:
         return ()
     tried: list[PredictedPair] = []
+    newcomer: PredictedPair | None = None
     models = {chosen.proposer.offer.model_id} if chosen.proposer is not None else set()
     for pair in sorted(others, key=_promise):
         if pair.proposer is None or pair.verifier.card.node_id != chosen.verifier.card.node_id:
@@ -34,7 +36,22 @@ def worth_trying(
         if could_win and model_id not in models:
             models.add(model_id)
             tried.append(pair)
+        elif newcomer is None and _is_newcomer(pair, chosen):
+            newcomer = pair
+            tried.append(pair)
     return tuple(tried[:MOST_TRIALS])
+
+
+def _is_newcomer(pair: PredictedPair, chosen: PredictedPair) -> bool:
+    """Whether it claims to draft as the measured choice does, and faster."""
+    if pair.proposer is None or chosen.proposer is None:
+        return False
+    return (
+        pair.proposer.offer.model_id == chosen.proposer.offer.model_id
+        and pair.is_claimed
+        and not chosen.is_claimed
+        and pair.claimed_tokens_per_second > chosen.tokens_per_second
+    )
 
 
 def _promise(pair: PredictedPair) -> tuple[float, tuple[float, bool, str, str, str]]:

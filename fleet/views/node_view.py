@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kakeya_fleet.fleet.cards.card import Card
+from kakeya_fleet.fleet.cards.card import Card, ModelKind, StepCost
 from kakeya_fleet.fleet.cards.liveness import Liveness
 
 # In `Measurements.free_bytes`: whether memory suffices is decided elsewhere.
@@ -37,6 +37,14 @@ class MeasuredAcceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredDrafts:
+    """What drafts of a proposer of `kind` took a verifier, by drafted tokens, without the way."""
+
+    kind: ModelKind
+    costs: tuple[StepCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measurements:
     """What was measured.
 
@@ -48,7 +56,8 @@ class Measurements:
     layer waits for an archive's answer, in place of the round trip.
     `archive_free_bytes`: node -> bytes that its archive has free, in place of the card's.
     `distrusted_archives`: (verifier node, archive node) -> what the archive did, the end of a
-    sentence.
+    sentence. `draft_costs`: (verifier node, proposer node, proposer model) -> what its drafts
+    took, in place of the card's.
     """
 
     round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -58,3 +67,4 @@ class Measurements:
     archive_waits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     archive_free_bytes: Mapping[str, int] = field(default_factory=dict)
     distrusted_archives: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    draft_costs: Mapping[tuple[str, str, str], MeasuredDrafts] = field(default_factory=dict)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,6 +29,7 @@ from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
 from kakeya_fleet.node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from kakeya_fleet.node.rpc.health import Health
 from kakeya_fleet.node.watch.activity import NodeActivity
+from kakeya_fleet.node.watch.background import Work
 from kakeya_fleet.node.watch.event_log import EventKind
 from kakeya_fleet.node.watch.node_watch import NodeWatch
 
@@ -126,17 +128,13 @@ class Node:
         yield tasks.keep("announcements", self.announcements.follow)
         yield tasks.keep("samples", self.watch.run)
         yield tasks.keep("connection guard", ConnectionGuard(self.ground.metrics).run)
-        ring = self.announcements.offer_ring(self.ring_probe)
-        yield tasks.once("trial of a ring", self._after_loading(ring))
-        yield tasks.once("advice", self._after_loading(self._advise()))
+        ring = partial(self.announcements.offer_ring, self.ring_probe)
+        yield tasks.once("trial of a ring", partial(self._after_loading, ring))
+        yield tasks.once("advice", partial(self._after_loading, self._advise))
 
-    async def _after_loading(self, work: Coroutine[None, None, None]) -> None:
-        try:
-            await self._loaded.wait()
-        except asyncio.CancelledError:
-            work.close()
-            raise
-        await work
+    async def _after_loading(self, begin: Callable[[], Work]) -> None:
+        await self._loaded.wait()
+        await begin()
 
     async def _stay(self) -> tuple[float, list[Exception]]:
         """Loads, and waits until the node is to leave: the seconds to drain, and what failed."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import structlog
@@ -53,7 +54,7 @@ from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.membership.surroundings import Surroundings
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.refusals import TooManyProbes
-from kakeya_fleet.node.watch.background import BackgroundTasks
+from kakeya_fleet.node.watch.background import BackgroundTasks, Work
 
 # Peers that hear at once of what a node serves from now on.
 SPREAD_PEERS = 3
@@ -152,7 +153,8 @@ class Gossip:
         ]
         before = set(self._running)
         for node_id in parts.rng.sample(peers, min(SPREAD_PEERS, len(peers))):
-            self._spawn(self._dial(DialAddress(self._address(node_id), timeout_seconds)))
+            dial = DialAddress(self._address(node_id), timeout_seconds)
+            self._spawn(partial(self._dial, dial))
         calls = self._running - before
         if calls:
             await asyncio.wait(calls, timeout=timeout_seconds)
@@ -219,13 +221,13 @@ class Gossip:
     def _act(self, effect: Effect) -> None:
         match effect:
             case Exchange():
-                self._spawn(self._exchange(effect))
+                self._spawn(partial(self._exchange, effect))
             case DialAddress():
-                self._spawn(self._dial(effect))
+                self._spawn(partial(self._dial, effect))
             case ProbeVia():
-                self._spawn(self._probe_via(effect))
+                self._spawn(partial(self._probe_via, effect))
             case Refute():
-                self._spawn(self._refute(effect))
+                self._spawn(partial(self._refute, effect))
             case Changed(node_id):
                 self._is_changed = True
                 self._parts.changes.changed(node_id)
@@ -262,7 +264,7 @@ class Gossip:
             parts.metrics.dials_refused.inc()
             return
         self._measuring.add(node_id)
-        self._spawn(self._measured(node_id, self._address(node_id)))
+        self._spawn(partial(self._measured, node_id, self._address(node_id)))
 
     async def _measured(self, node_id: str, address: str) -> None:
         parts = self._parts
@@ -278,8 +280,8 @@ class Gossip:
             parts.peers.record_round_trip(node_id, seconds)
             parts.changes.changed(node_id)
 
-    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
-        task = self._tasks.once("gossip call", coroutine)
+    def _spawn(self, begin: Callable[[], Work]) -> None:
+        task = self._tasks.once("gossip call", begin)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -418,7 +420,7 @@ class Gossip:
     def _clone(self, effect: CloneFound) -> None:
         _log.error("clone_found", node_id=effect.node_id, must_yield=effect.must_yield)
         if effect.must_yield:
-            self._spawn(_yield_to_clone(effect.node_id))
+            self._spawn(partial(_yield_to_clone, effect.node_id))
 
     def _count_skipped(self, effect: Skipped) -> None:
         for _, rule in effect.cards:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import grpc.aio
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from kakeya_fleet.fleet.cards.card import Card, ModelOffer, Role
+from kakeya_fleet.engine.contracts.draft import ProposerKey
+from kakeya_fleet.fleet.cards.card import Card, ModelOffer, Role, StepCost
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.membership.registry import MAX_NODES
@@ -18,7 +19,7 @@ from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_str
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
-from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, MeasuredDrafts
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
@@ -38,7 +39,8 @@ class OwnMeasurements:
     `free_kv_bytes` is what a new session may take, idle ones evicted;
     `free_archive_bytes` what its archive has free, None without one;
     `archive_waits`, by node, what its sessions' layers wait for an archive, seconds;
-    `distrusted_archives` what an archive did that is not asked now, the end of a sentence.
+    `distrusted_archives` what an archive did that is not asked now, the end of a sentence;
+    `draft_times` seconds until a proposer's drafts came, the way included.
     """
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class OwnMeasurements:
     free_archive_bytes: int | None = None
     archive_waits: Mapping[str, float] = field(default_factory=dict)
     distrusted_archives: Mapping[str, str] = field(default_factory=dict)
+    draft_times: Mapping[ProposerKey, tuple[StepCost, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class _Collected:
     archive_free_bytes: dict[str, int] = field(default_factory=dict)
     archive_waits: dict[tuple[str, str], float] = field(default_factory=dict)
     distrusted_archives: dict[tuple[str, str], str] = field(default_factory=dict)
+    draft_costs: dict[tuple[str, str, str], MeasuredDrafts] = field(default_factory=dict)
 
     def measurements(self) -> Measurements:
         return Measurements(
@@ -70,6 +74,7 @@ class _Collected:
             archive_free_bytes=self.archive_free_bytes,
             archive_waits=self.archive_waits,
             distrusted_archives=self.distrusted_archives,
+            draft_costs=self.draft_costs,
         )
 
 
@@ -136,6 +141,13 @@ class Planner:
             seconds = 0.0 if node_id == self_id else self._fleet.round_trip(node_id)
             if seconds is not None:
                 collected.round_trips[self_id, node_id] = seconds
+            for offer in view.card.offers(Role.PROPOSER):
+                times = own.draft_times.get((node_id, offer.model_id))
+                if times is not None:
+                    costs = _without_way(times, seconds or 0.0)
+                    collected.draft_costs[self_id, node_id, offer.model_id] = MeasuredDrafts(
+                        offer.kind, costs
+                    )
         for node_id, wait in own.archive_waits.items():
             collected.archive_waits[self_id, node_id] = wait
         for node_id, why in own.distrusted_archives.items():
@@ -162,6 +174,13 @@ class Planner:
             answer, NODE_LIMITS
         ):
             _take(node_id, answer, collected)
+
+
+def _without_way(times: tuple[StepCost, ...], round_trip_seconds: float) -> tuple[StepCost, ...]:
+    """What drafts took besides the network, which a plan adds."""
+    return tuple(
+        StepCost(time.token_count, max(0.0, time.seconds - round_trip_seconds)) for time in times
+    )
 
 
 def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Collected) -> None:

@@ -41,17 +41,21 @@ class BackgroundTasks:
         self._metrics = metrics
         self._again = again
 
-    def once(self, name: str, work: Work) -> asyncio.Task[None]:
-        """Runs the work to its end; a fault is its end too."""
-        return self._owner.create_task(self._once(name, work), name=name)
+    def once(self, name: str, begin: Callable[[], Work]) -> asyncio.Task[None]:
+        """Runs what `begin` makes to its end; a fault is its end too.
+
+        It is made by the task: one that is cancelled before it runs leaves no work behind that
+        nobody awaits.
+        """
+        return self._owner.create_task(self._once(name, begin), name=name)
 
     def keep(self, name: str, begin: Callable[[], Work]) -> asyncio.Task[None]:
         """Runs what `begin` makes until it ends or is cancelled; after a fault it begins again."""
         return self._owner.create_task(self._keep(name, begin), name=name)
 
-    async def _once(self, name: str, work: Work) -> None:
+    async def _once(self, name: str, begin: Callable[[], Work]) -> None:
         try:
-            await work
+            await begin()
         except NodeError:
             raise
         except Exception as error:  # noqa: BLE001 whatever it is must not end the node

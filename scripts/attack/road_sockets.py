@@ -8,6 +8,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from typing import cast
 
 import grpc.aio
 
@@ -41,7 +42,7 @@ class RoadFuzzer:
         if self._node is None:
             self._node = await node_of(self._channel)
         seeds = Seeds(self._rng, self._node, lambda message: message)
-        opening = seeds.link()
+        opening = cast(tensor_pb2.OpenLinkRequest, seeds.of("OpenLink")[0])
         meeting = Meeting(None)
         try:
             opened = await self._stub.OpenLink(opening, timeout=5)

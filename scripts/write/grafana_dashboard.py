@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts.write.grafana_panels import ROWS, Panel, Query
+from scripts.write.grafana import ROWS, Panel, Query
 
 FILE = Path(__file__).parents[2] / "monitoring" / "grafana.json"
 SELECTION = '{fleet=~"$fleet", node=~"$node"}'

@@ -94,7 +94,7 @@ def put(cache: Cache, array: Callable[..., Any], layer: int, keys: np.ndarray) -
 
 def visible(cache: Cache, layer: int, count: int) -> np.ndarray:
     """Keys and values [2, heads, n, size] that any of the next `count` queries attends to."""
-    store, index = cache._place(layer)
+    store, index = cache._stores.place(layer)
     masks = cache.masks(store.group, 0, count, count)
     assert len(cache.read(layer, {store.group: masks}).keys) == len(masks.biases)
     found = []
@@ -258,8 +258,8 @@ def test_a_budget_holds_with_nothing_half_taken(
     array: Callable[..., Any],
     spec: CacheSpec,
 ) -> None:
-    cache = make(spec)
-    pool = cache._pool
+    pool = kv_pool()
+    cache = make(spec, pool=pool)
     needed = cache.memory_bytes
     assert pool.used_bytes == needed
     pool.budget_bytes = 2 * needed - 1
@@ -312,9 +312,9 @@ def test_random_keys_leave_those_of_a_forks_source(
 def test_a_fork_that_wrote_nothing_leaves_no_reservation(
     make: Callable[..., Cache],
 ) -> None:
-    cache = make(CacheSpec(CacheKind.CONTIGUOUS, capacity=2048))
+    pool = kv_pool()
+    cache = make(CacheSpec(CacheKind.CONTIGUOUS, capacity=2048), pool=pool)
     cache.fill(2048, seed=1)
-    pool = cache._pool
     reader = cache.fork(2048)
     used = pool.used_bytes
     assert used == cache.memory_bytes

@@ -15,7 +15,7 @@ from kakeya_fleet.node.links.ends.link_end import LinkEnd
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
-from tests.support.linked_pairs import linked_pair
+from tests.support.linked_pairs import linked_pair, wound_up
 
 KINDS = ["memory", "grpc", "local"]
 MIB = 1 << 20
@@ -198,7 +198,7 @@ async def test_either_end_closes_both(pair: OpenPair, who: int) -> None:
             for _ in range(2):
                 with pytest.raises(LinkClosed):
                     await other.receive()
-            await other.wound_up()
+            await wound_up(other)
         for end in ends:
             for call in (end.send(tensor("late", 1, 0)), end.flush(), end.receive()):
                 with pytest.raises(LinkClosed):

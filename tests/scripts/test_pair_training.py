@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 import scripts.train.pair as train_pair
+import scripts.train.pair_step as pair_step
 import scripts.train.python_corpus as python_corpus
 import scripts.train.rows as train_rows
 from kakeya_fleet.engine.backends import load_encoder, load_verifier
@@ -24,6 +25,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.learned_map import read_map
 from scripts.train.checkpoint import CHECKPOINT_NAME
 from scripts.train.pair_export import load_drafter
+from scripts.train.pair_run import prepare
 from scripts.train.restored_forward import Eviction, restore, run_verifier
 from tests.support.forwards import logits_of
 
@@ -38,7 +40,7 @@ LENGTH = 96
 def few_held_out_rows() -> Iterator[None]:
     """How well toys draft is measured, and not what is tried here."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(train_pair, "HELD_OUT_ROWS", 8)
+        patched.setattr(pair_step, "HELD_OUT_ROWS", 8)
         yield
 
 
@@ -139,9 +141,9 @@ def test_the_regression_is_a_better_start_than_chance(target: Path, rows: Path) 
     options = train_pair.parse_options(
         f"--target {target} --rows {rows} --work {rows} --corpus {SOURCE} --block-size 8".split()
     )
-    run = train_pair.prepare(options)
+    run = prepare(options)
     assert run.projection is not None
-    tokens = train_pair.row_tokens(run, [5])
+    tokens = pair_step.row_tokens(run, [5])
     full = run_verifier(run.target, tokens, run.drafter.shape.taps)
     made = restore(run.projection, run.drafter.encode(full.taps), run.drafter)
     for (keys, values), (its_keys, its_values) in zip(made, full.keys_values, strict=True):

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.support import scripted_node as scripted
+from tests.support.scripted_answers import next_token
 from tests.support.scripted_node import ScriptedNode
 
 Pair: TypeAlias = tuple[ScriptedNode, ScriptedNode]
@@ -61,4 +62,4 @@ def threaded_node() -> Iterator[ScriptedNode]:
 @pytest.fixture
 def token_at() -> Callable[[int], int]:
     """The scripted model: position to id."""
-    return scripted.next_token
+    return next_token

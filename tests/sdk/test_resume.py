@@ -13,6 +13,7 @@ from kakeya.options import SessionOptions
 from kakeya.v1 import placement_pb2, runtime_pb2
 from tests.sdk.conftest import Pair
 from tests.support import scripted_node as scripted
+from tests.support.scripted_answers import next_token
 from tests.support.scripted_node import ScriptedNode
 
 Code = grpc.StatusCode
@@ -20,7 +21,7 @@ DRAINING = runtime_pb2.STOP_REASON_DRAINING
 
 
 def stream(start: int, count: int, seed: int = 0) -> tuple[int, ...]:
-    return tuple(scripted.next_token(position, seed) for position in range(start, start + count))
+    return tuple(next_token(position, seed) for position in range(start, start + count))
 
 
 def refused(

@@ -14,7 +14,7 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Client
 from kakeya.v1 import runtime_pb2
-from tests.support import scripted_node as scripted
+from tests.support.scripted_answers import tokenizer_messages
 from tests.support.scripted_node import ScriptedNode
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
@@ -62,7 +62,7 @@ async def test_what_is_kept_does_not_travel_again(serving: ScriptedNode, cache: 
     async with AsyncClient(serving.address) as client:
         await client.text("tiny")
     # From here on the node has the header alone.
-    serving.tokenizer_messages = scripted.tokenizer_messages(serving.tokenizer_files)[:1]
+    serving.tokenizer_messages = tokenizer_messages(serving.tokenizer_files)[:1]
     async with AsyncClient(serving.address) as client:
         assert (await client.text("tiny")).render_chat(CHAT)
     path = next(path for name, path in kept(cache).items() if name.name == "chat_template.jinja")
@@ -144,7 +144,7 @@ SPOILED: dict[str, Spoiler] = {
 async def test_what_is_no_tokenizer_is_refused_and_not_kept(
     serving: ScriptedNode, cache: Path, tmp_path: Path, how: str
 ) -> None:
-    messages = scripted.tokenizer_messages(serving.tokenizer_files)
+    messages = tokenizer_messages(serving.tokenizer_files)
     SPOILED[how](messages)
     serving.tokenizer_messages = messages
     async with AsyncClient(serving.address) as client:

@@ -106,6 +106,12 @@ def memory_streams() -> tuple[MemoryStream, MemoryStream]:
     return MemoryStream(back, there), MemoryStream(there, back)
 
 
+async def wound_up(link: TensorLink) -> None:
+    """Waits until nothing of a link that ends by itself is left."""
+    await link.wait_ended()
+    await link.close()
+
+
 class HandedOut:
     """A handler that gives the served end to whoever opened it, and stays with it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import threading
 from collections import defaultdict, deque
@@ -12,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
 
 from kakeya.v1 import (
@@ -26,6 +23,16 @@ from kakeya.v1 import (
     runtime_pb2,
     runtime_pb2_grpc,
 )
+from tests.support.refusal import Refusal
+from tests.support.scripted_answers import (
+    MODEL,
+    PLAN,
+    VOCABULARY_SIZE,
+    log_probabilities,
+    next_token,
+    seed_of,
+    tokenizer_messages,
+)
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -33,122 +40,6 @@ if TYPE_CHECKING:
     Context: TypeAlias = aio.ServicerContext[Message, Message]
 
 Event = TypeVar("Event")
-
-VOCABULARY_SIZE = 1000
-MODEL = model_pb2.ModelOffer(
-    model_id="tiny",
-    role=model_pb2.ROLE_VERIFIER,
-    kind=model_pb2.MODEL_KIND_AUTOREGRESSIVE,
-    weights_digest="cd" * 32,
-    tokenizer_digest="ab" * 32,
-    vocabulary_size=VOCABULARY_SIZE,
-    context_length=2048,
-    step_costs=[model_pb2.StepCost(token_count=1, seconds=0.01)],
-    exact=True,
-)
-PLAN = placement_pb2.Plan(
-    verifier=placement_pb2.Placement(node_id="aa", node_name="mini-1", model_id="tiny"),
-    proposer=placement_pb2.Placement(node_id="bb", node_name="mini-2", model_id="ngram"),
-    transport=placement_pb2.TRANSPORT_GRPC,
-    block_size=4,
-    acceptance_rate_low=0.25,
-    acceptance_rate_high=0.75,
-    predicted_tokens_per_second_low=50.0,
-    predicted_tokens_per_second_high=90.0,
-    exploring=True,
-    trials=[
-        placement_pb2.Trial(
-            proposer=placement_pb2.Placement(model_id="lookup"),
-            predicted_tokens_per_second_high=95.5,
-        )
-    ],
-    reasons=["mini-2 drafts fastest"],
-    rejections=[
-        placement_pb2.Rejection(
-            verifier=placement_pb2.Placement(node_id="cc"),
-            reason=placement_pb2.REJECTION_REASON_NOT_ALIVE,
-            explanation="mini-3 is dead",
-        )
-    ],
-)
-
-
-# What a node draws when a sampled generation comes without a seed.
-DRAWN_SEED = 77
-
-
-def next_token(position: int, seed: int = 0) -> int:
-    """The scripted model: the id at a position, whatever came before; `seed` 0 when greedy."""
-    return (position * 7 + 3 + seed * 13) % VOCABULARY_SIZE
-
-
-def seed_of(request: runtime_pb2.GenerateRequest) -> int:
-    """The seed of a generation's stream; 0 when greedy."""
-    if request.temperature == 0:
-        return 0
-    return request.seed if request.HasField("seed") else DRAWN_SEED
-
-
-def log_probabilities(
-    request: runtime_pb2.GenerateRequest, block: list[int]
-) -> runtime_pb2.CommittedTokens:
-    """What is told of a block besides: the id at n has -n, its alternatives the ids behind it."""
-    if not request.HasField("top_log_probabilities"):
-        return runtime_pb2.CommittedTokens()
-    count = request.top_log_probabilities
-    alternatives = [
-        runtime_pb2.TokenAlternatives(
-            token_ids=[token + step for step in range(count)],
-            log_probabilities=[float(-token - step) for step in range(count)],
-        )
-        for token in block
-    ]
-    return runtime_pb2.CommittedTokens(
-        log_probabilities=[float(-token) for token in block],
-        alternatives=alternatives if count else [],
-    )
-
-
-@dataclass
-class Refusal:
-    """How a call is refused; with `after`, the work is done and only the answer lost.
-
-    A generation is refused after `after_blocks` blocks; `skip` calls pass before.
-    """
-
-    code: grpc.StatusCode
-    message: str = "refused"
-    reason: str = ""
-    metadata: dict[str, str] = field(default_factory=dict)
-    domain: str = "kakeya"
-    retry_seconds: float | None = None
-    raw_details: bytes | None = None
-    after: bool = False
-    after_blocks: int = 0
-    skip: int = 0
-
-    def trailing(self) -> tuple[tuple[str, bytes], ...]:
-        if self.raw_details is not None:
-            return (("grpc-status-details-bin", self.raw_details),)
-        if not self.reason:
-            return ()
-        status = status_pb2.Status(code=self.code.value[0], message=self.message)
-        details = [
-            error_details_pb2.ErrorInfo(
-                reason=self.reason, domain=self.domain, metadata=self.metadata
-            )
-        ]
-        if self.retry_seconds is not None:
-            seconds = int(self.retry_seconds)
-            delay = duration_pb2.Duration(
-                seconds=seconds, nanos=round((self.retry_seconds - seconds) * 1e9)
-            )
-            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-        for detail in details:
-            packed = any_pb2.Any()
-            packed.Pack(detail)
-            status.details.append(packed)
-        return (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 @dataclass
@@ -525,24 +416,3 @@ def join(*nodes: ScriptedNode) -> None:
     """Each of these nodes knows all of them."""
     for node in nodes:
         node.fleet_events = [fleet_of(*nodes)]
-
-
-def tokenizer_messages(files: dict[str, bytes]) -> list[runtime_pb2.GetTokenizerResponse]:
-    """A tokenizer as a node sends it, in chunks of 1,000 bytes."""
-    header = runtime_pb2.TokenizerHeader(
-        tokenizer_digest=hashlib.sha256(files["tokenizer.json"]).hexdigest(),
-        files=[
-            runtime_pb2.TokenizerFile(
-                name=name, byte_count=len(content), sha256=hashlib.sha256(content).hexdigest()
-            )
-            for name, content in files.items()
-        ],
-    )
-    content = b"".join(files.values())
-    return [
-        runtime_pb2.GetTokenizerResponse(header=header),
-        *(
-            runtime_pb2.GetTokenizerResponse(chunk=content[start : start + 1000])
-            for start in range(0, len(content), 1000)
-        ),
-    ]

@@ -16,7 +16,8 @@ import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from kakeya.v1 import capability_pb2, runtime_pb2
-from tests.support.scripted_node import Refusal, ScriptedNode, Stream
+from tests.support.refusal import Refusal
+from tests.support.scripted_node import ScriptedNode, Stream
 
 Json = dict[str, Any]
 

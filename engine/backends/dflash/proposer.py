@@ -13,10 +13,10 @@ from kakeya_fleet.engine.backends.dflash.model import DFlashModel
 from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.proposer_info import DFLASH, ProposerInfo
-from kakeya_fleet.engine.errors import OutOfMemory
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 
 
 class DFlashProposer:
@@ -91,10 +91,4 @@ def check_memory(
     ends = 2 * config.vocabulary_size * config.hidden_size
     # While linear layers are joined or packed, the originals are there until all are.
     needed = (2 * sum(math.prod(shape) for shape in shapes) + ends) * item_bytes
-    if needed > available:
-        raise OutOfMemory(
-            f"{folder.path} needs {needed:,} bytes of memory and {available:,} are available;"
-            " close other programs, or choose dtype bfloat16",
-            needed_bytes=str(needed),
-            available_bytes=str(available),
-        )
+    check_weights_fit(folder.path, needed, available, instead="dtype bfloat16")

@@ -22,7 +22,8 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     refuse,
     stored_tensors,
 )
-from kakeya_fleet.engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.errors import ModelUnusable, WeightsMismatch
+from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
 EMBEDDING = "model.embed_tokens"
@@ -221,13 +222,12 @@ def _check_memory(
     # While one tensor is converted, it is there twice, and may be wider on disk.
     largest = max(_sizes(expected, dtype), default=0)
     needed = sum(_sizes(kept, dtype)) + 2 * largest
-    if needed > available_bytes:
-        raise OutOfMemory(
-            f"{folder} needs {needed:,} bytes of memory and {available_bytes:,} are available; "
-            "close other programs, or choose a smaller model, a quantized one or dtype bfloat16",
-            needed_bytes=str(needed),
-            available_bytes=str(available_bytes),
-        )
+    check_weights_fit(
+        folder,
+        needed,
+        available_bytes,
+        instead="a smaller model, a quantized one or dtype bfloat16",
+    )
 
 
 def _sizes(kinds: dict[str, tuple[tuple[int, ...], mx.Dtype]], dtype: mx.Dtype) -> list[int]:

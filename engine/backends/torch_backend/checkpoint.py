@@ -27,9 +27,9 @@ from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
 from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
     ModelUnusable,
-    OutOfMemory,
     WeightsMismatch,
 )
+from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -132,13 +132,7 @@ def _check_memory(
     # While one tensor, or several as one, are converted or packed, they are there twice.
     twice = max([*sizes.values(), *(_joint_sizes(sizes) if joined else ())], default=0)
     needed = sum(sizes.values()) + twice
-    if needed > available_bytes:
-        raise OutOfMemory(
-            f"{folder} needs {needed:,} bytes of memory and {available_bytes:,} are available; "
-            "close other programs, or choose a smaller model or dtype bfloat16",
-            needed_bytes=str(needed),
-            available_bytes=str(available_bytes),
-        )
+    check_weights_fit(folder, needed, available_bytes)
 
 
 def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:

@@ -213,12 +213,6 @@ class LinkEnd:
         """Other roads can be had here than before: one is proposed now, if it is wanted."""
         self._roads.feed(LookAgain())
 
-    async def wound_up(self) -> None:
-        """Waits until nothing of an ended link is left."""
-        await self.ended.wait()
-        if self._ending is not None:
-            await asyncio.shield(self._ending)
-
     def _observe(self, event: Event) -> None:
         self._roads.feed(event)
 

@@ -7,7 +7,6 @@ a tensor that keeps to it but came corrupt is dropped alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,14 +62,6 @@ def chunk_of(
 def offsets_of(tensor: WireTensor, size: int = CHUNK_BYTES) -> range:
     """Where its chunks begin; one chunk of no bytes for a tensor of none."""
     return range(0, max(1, len(tensor.data)), size)
-
-
-def chunks_of(
-    tensor: WireTensor, link_id: str, tensor_id: int, size: int = CHUNK_BYTES
-) -> Iterator[Chunk]:
-    """The tensor's chunks in order."""
-    for offset in offsets_of(tensor, size):
-        yield chunk_of(tensor, link_id, tensor_id, offset, size)
 
 
 def check_head(head: TensorHead, most_bytes: int) -> int:

@@ -58,11 +58,6 @@ class Outbox:
         self._under_way = 0
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes of what may not have arrived."""
-        return self._kept_bytes
-
-    @property
     def last_id(self) -> int:
         """The number of the newest tensor; 0 before the first."""
         return self._last_id
@@ -76,11 +71,6 @@ class Outbox:
     def under_way(self) -> int:
         """Tensors that have set out and may not have arrived."""
         return self._under_way
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether `next` has something."""
-        return bool(self._again) or self._next_new <= self._last_id
 
     def has_room(self, byte_count: int) -> bool:
         """Whether `add` takes so many bytes more."""

@@ -72,10 +72,10 @@ class DraftStream:
         self._cancelled_through = 0
         self._waiting: deque[PendingDraft] = deque()
         self._requests: asyncio.Queue[wire.DraftRequest] = asyncio.Queue()
-        self._requests.put_nowait(wire.DraftRequest(open=opening))
+        self._opened = asyncio.Event()
         self._failure: DraftFailed | None = None
         self._tasks = (
-            asyncio.create_task(self._write(), name="draft-stream-write"),
+            asyncio.create_task(self._write(opening), name="draft-stream-write"),
             asyncio.create_task(self._read(), name="draft-stream-read"),
         )
 
@@ -135,6 +135,8 @@ class DraftStream:
         self._break(DraftFaultKind.UNREACHABLE, "the draft stream was closed")
         for task in self._tasks:
             task.cancel()
+        # Nobody may be in a write or a read of it, which would end it.
+        self._call.cancel()
         await asyncio.wait(self._tasks)
 
     def _send_cancels(self) -> None:
@@ -150,8 +152,12 @@ class DraftStream:
             cancel = wire.DraftCancel(through_block_id=through)
             self._requests.put_nowait(wire.DraftRequest(cancel=cancel))
 
-    async def _write(self) -> None:
+    async def _write(self, opening: wire.DraftOpen) -> None:
         try:
+            await self._call.write(wire.DraftRequest(open=opening))
+            # A write that fails because the call was refused makes INTERNAL of the refusal
+            # (grpc/grpc issue 36066), so that nobody would hear its reason.
+            await self._opened.wait()
             while True:
                 await self._call.write(await self._requests.get())
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -162,6 +168,7 @@ class DraftStream:
         try:
             async with asyncio.timeout(self._open_timeout):
                 await self._call.initial_metadata()
+            self._opened.set()
             while isinstance(response := await self._call.read(), wire.DraftResponse):
                 self._accept(response)
             self._break(DraftFaultKind.UNREACHABLE, "the proposer ended the draft stream")

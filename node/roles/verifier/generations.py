@@ -21,6 +21,7 @@ from kakeya_fleet.engine.speculation.generation_report import (
     StopReason,
 )
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
 from kakeya_fleet.node.roles.verifier.observer import Finished
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
@@ -53,6 +54,7 @@ class Generations:
         self,
         lifecycle: SessionLifecycle,
         ledger: AcceptanceLedger,
+        draft_times: DraftTimeLedger,
         clock: Callable[[], float],
         *,
         draft_deadline_seconds: float,
@@ -60,6 +62,7 @@ class Generations:
         self._lifecycle = lifecycle
         self._observer = lifecycle.announcer.observer
         self._ledger = ledger
+        self._draft_times = draft_times
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
         self._running: Counter[ServedVerifier] = Counter()
@@ -183,7 +186,15 @@ class Generations:
         self._observer.block(session, block)
         end = block.first_index + block.committed_count
         looped = session.loops.after(history[block.first_index : end])
-        if block.proposer is not None and not looped:
+        if block.proposer is None:
+            return
+        self._draft_times.record(
+            block.proposer,
+            drafted_count=block.drafted_count,
+            seconds=block.draft_seconds + block.wire_seconds,
+            now=self._clock(),
+        )
+        if not looped:
             _node_id, model_id = block.proposer
             self._ledger.record(
                 (session.spec.model_id, model_id),

@@ -19,6 +19,7 @@ from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
@@ -100,6 +101,7 @@ class VerifierRole:
         self._trims_at = clock() + settings.spare_seconds
         self._computing: dict[str, Computing] = {}
         self._ledger = AcceptanceLedger()
+        self._draft_times = DraftTimeLedger()
         self._breakers = BreakerBook(
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
         )
@@ -126,6 +128,7 @@ class VerifierRole:
         self._generations = Generations(
             self._lifecycle,
             self._ledger,
+            self._draft_times,
             clock,
             draft_deadline_seconds=settings.draft_deadline_seconds,
         )
@@ -300,6 +303,7 @@ class VerifierRole:
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
             distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),
+            draft_times=self._draft_times.costs(self._context.clock()),
         )
 
 

@@ -7,6 +7,7 @@ import torch
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.memory.allocation import told_as_shortage
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from tests.support.slab_pools import spare_bytes
 
 TOO_MUCH = 1 << 58
 
@@ -29,7 +30,7 @@ def test_a_refused_allocation_is_out_of_memory_by_name(allocate: object) -> None
     assert callable(allocate)
     with pytest.raises(OutOfKvMemory, match=r"machine has no memory left .*kv_budget_bytes"):
         pool.take("kind", 1024, allocate)
-    assert (pool.held_bytes, pool.spare_bytes) == (0, 0)
+    assert (pool.held_bytes, spare_bytes(pool)) == (0, 0)
 
 
 def test_another_fault_keeps_its_name() -> None:

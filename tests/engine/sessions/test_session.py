@@ -1,56 +1,35 @@
 from __future__ import annotations
 
-import queue
-import random
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Never
+from collections.abc import Sequence
+from typing import Never
 
-import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import (
     ContextExceeded,
     EmptyAppend,
     EmptyHistory,
-    EngineError,
     HistoryLengthMismatch,
-    InvariantViolated,
-    OutOfKvMemory,
-    SessionNotFound,
     TokenOutOfVocabulary,
 )
-from kakeya_fleet.engine.invariants import INVARIANTS
-from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import hash_verifier as hashing
+from tests.support.hash_sessions import (
+    FULL,
+    PROMPT,
+    SEEDED,
+    WINDOWED,
+    alone,
+    new_session,
+    prefilled,
+)
 from tests.support.replacing import replace_method
-
-WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
-FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
-SEEDED = SamplingParameters(temperature=0.4, seed=3)
-PROMPT = [(index * index + 3 * (index % 7)) % 48 for index in range(170)]
-
-
-def new_session(spec: CacheSpec = WINDOWED, **options: int) -> Session:
-    verifier = hashing.HashVerifier(**options)
-    return Session(verifier, verifier.allocate(spec))
-
-
-def prefilled(session: Session) -> Session:
-    while PrefillTurn(session)():
-        pass
-    return session
-
-
-def alone(session: Session, count: int, sampling: SamplingParameters = GREEDY) -> list[int]:
-    prefilled(session)
-    return [VerifyTurn(session, Block([], sampling, 1))().step.committed[0] for _ in range(count)]
 
 
 @given(data=st.data())
@@ -180,37 +159,6 @@ def test_generation_needs_a_history_and_a_finished_prefill() -> None:
         VerifyTurn(session, Block([], GREEDY, 0))()
 
 
-@given(length=st.integers(0, len(PROMPT) + 9), pending=st.integers(0, 30))
-@example(length=len(PROMPT) + 9, pending=0)
-@example(length=len(PROMPT) + 9, pending=30)
-@example(length=len(PROMPT) + 8, pending=0)
-@settings(deadline=None, max_examples=15)
-def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length: int, pending: int) -> None:
-    expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
-    text = [*PROMPT, *expected]
-    session = new_session()
-    session.append(PROMPT)
-    alone(session, 9)
-    if pending:
-        session.append([1] * pending)
-    forked = session.fork(length)
-    assert forked.history[:] == text[:length]
-    if length:
-        alone(session, 2)
-        assert alone(forked, 5) == hashing.expected_stream(text[:length], WINDOWED, 5, GREEDY)
-    assert session.history[: len(text)] == text
-
-
-def test_a_fork_of_everything_computes_nothing_again() -> None:
-    session = new_session()
-    session.append(PROMPT)
-    alone(session, 3)
-    forked = session.fork()
-    assert forked.pending == 0
-    with pytest.raises(HistoryLengthMismatch):
-        session.fork(len(session.history) + 1)
-
-
 def test_kv_bytes_do_not_grow() -> None:
     session = new_session()
     session.append(PROMPT[:3])
@@ -219,98 +167,6 @@ def test_kv_bytes_do_not_grow() -> None:
     alone(session, 5)
     assert session.memory_bytes == before > 0
     assert session.resident <= 8
-
-
-class BrokenCache:
-    """Wraps a cache and breaks one promise once `broken` is set."""
-
-    def __init__(self, cache: KvCache, promise: str) -> None:
-        self._cache, self._promise, self.broken = cache, promise, False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        own = name in ("_cache", "_promise", "broken")
-        object.__setattr__(self if own else self._cache, name, value)
-
-    @property
-    def memory_bytes(self) -> int:
-        return self._cache.memory_bytes + 8 * (self.broken and self._promise == "bytes")
-
-    @property
-    def resident(self) -> int:
-        return self._cache.resident + 9 * (self.broken and self._promise == "resident")
-
-    def truncate(self, length: int) -> None:
-        if not (self.broken and self._promise == "truncate"):
-            self._cache.truncate(length)
-
-
-@pytest.mark.parametrize(
-    ("promise", "invariant"),
-    [
-        ("bytes", "bounded_kv_memory"),
-        ("resident", "bounded_kv_memory"),
-        ("truncate", "history_cache_agreement"),
-    ],
-)
-def test_a_broken_promise_is_named_and_ends_the_session(promise: str, invariant: str) -> None:
-    verifier = hashing.HashVerifier()
-    cache = BrokenCache(verifier.allocate(WINDOWED), promise)
-    session = Session(verifier, cache)
-    session.append(PROMPT)
-    alone(session, 2)
-    cache.broken = True
-    with pytest.raises(InvariantViolated) as caught:
-        VerifyTurn(session, Block([0, 0, 0, 0], GREEDY, 9))()
-    assert caught.value.metadata["invariant"] == invariant
-    assert_ended(session, invariant)
-
-
-def test_tokens_that_slip_in_between_end_the_session() -> None:
-    session = new_session()
-    verifier = session.verifier
-    session.append(PROMPT)
-    prefilled(session)
-    honest = verifier.forward_batch
-
-    def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
-        session.history.extend([1])
-        return honest(feeds)
-
-    replace_method(verifier, "forward_batch", forward_batch)
-    with pytest.raises(InvariantViolated) as caught:
-        VerifyTurn(session, Block([], GREEDY, 9))()
-    assert caught.value.metadata["invariant"] == "contiguous_commit"
-    assert_ended(session, "contiguous_commit")
-
-
-def test_logits_that_mean_nothing_end_the_session() -> None:
-    session = new_session()
-    session.append([1])
-    nothing = Output(np.full((1, 48), np.nan, np.float32))
-    replace_method(session.verifier, "forward_batch", lambda feeds: [nothing])
-    with pytest.raises(InvariantViolated):
-        VerifyTurn(session, Block([], GREEDY, 9))()
-    assert_ended(session, "finite_logits")
-
-
-def assert_ended(session: Session, invariant: str) -> None:
-    assert invariant in session.end_reason
-    assert session.memory_bytes == 0
-    violations = {each.invariant: each.violation_count for each in session.invariants}
-    assert violations == {name: int(name == invariant) for name in INVARIANTS}
-    operations: list[Callable[[], object]] = [
-        lambda: session.append([1]),
-        PrefillTurn(session),
-        lambda: VerifyTurn(session, Block([], GREEDY, 1))().step,
-        session.fork,
-    ]
-    for operation in operations:
-        with pytest.raises(SessionNotFound, match=invariant) as caught:
-            operation()
-        assert isinstance(caught.value, EngineError)
 
 
 def test_a_prefill_forward_is_no_wider_than_the_verifier_takes() -> None:
@@ -362,6 +218,12 @@ def forwarded(session: Session, draft: Sequence[int]) -> Output:
     return session.verifier.forward_batch([session.verify_feed(draft, 9)])[0]
 
 
+def new_with_one_token() -> Session:
+    session = new_session()
+    session.append([1])
+    return session
+
+
 def test_one_forward_at_a_time() -> None:
     session = new_session()
     session.append(PROMPT[:30])
@@ -374,163 +236,3 @@ def test_one_forward_at_a_time() -> None:
     with pytest.raises(ValueError, match="no forward"):
         session.prefilled(forwarded(new_with_one_token(), []))
     assert alone(session, 3) == hashing.expected_stream(PROMPT[:30], WINDOWED, 3, GREEDY)
-
-
-def new_with_one_token() -> Session:
-    session = new_session()
-    session.append([1])
-    return session
-
-
-@pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec: CacheSpec) -> None:
-    session = new_session(spec)
-    pool, verifier = session.verifier.pool, session.verifier
-    session.append(PROMPT[:40])
-    alone(session, 3)
-    before = pool.used_bytes
-    needed, held = session.fork_bytes(), pool.held_bytes
-    forked = session.fork()
-    assert pool.used_bytes == before + needed
-    assert needed <= verifier.bytes_needed(spec)
-    if spec is FULL:
-        # Of 42 positions five slabs of eight are read by both, the sixth is copied once
-        # somebody writes, the last two are new.
-        assert needed == 3 * hashing.SLAB_BYTES
-        assert pool.held_bytes == held + 2 * hashing.SLAB_BYTES
-    text = session.history[:]
-    assert alone(forked, 4, SEEDED) == hashing.expected_stream(text, spec, 4, SEEDED)
-    assert alone(session, 4) == hashing.expected_stream(text, spec, 4, GREEDY)
-    assert pool.used_bytes == before + needed
-    session.end("closed")
-    expected = hashing.expected_stream(forked.history[:], spec, 4, GREEDY)
-    assert alone(forked, 4) == expected
-    forked.end("closed")
-    assert pool.used_bytes == 0
-
-
-@pytest.mark.parametrize("length", [1, 2, 17, 40, 41])
-def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length: int) -> None:
-    session = new_session(FULL)
-    session.append(PROMPT[:41])
-    prefilled(session)
-    forwards = hashing.of_session(session).forward_count
-    forked = session.fork(length)
-    assert forked.pending == 0
-    assert hashing.of_session(session).forward_count == forwards
-    expected = hashing.expected_stream(PROMPT[:length], FULL, 5, GREEDY)
-    assert alone(forked, 5) == expected
-
-
-def test_a_fork_that_does_not_fit_takes_nothing() -> None:
-    session = new_session()
-    session.append(PROMPT)
-    prefilled(session)
-    pool = session.verifier.pool
-    pool.budget_bytes = used = pool.used_bytes
-    for length in (None, 9):
-        with pytest.raises(OutOfKvMemory):
-            session.fork(length)
-    assert pool.used_bytes == used
-    assert alone(session, 3) == hashing.expected_stream(PROMPT, WINDOWED, 3, GREEDY)
-
-
-def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then() -> None:
-    """A slab given back is the next session's: a forward that still writes would corrupt it."""
-    session = new_session()
-    pool, verifier = session.verifier.pool, session.verifier
-    session.append(PROMPT)
-    prefilled(session)
-    feed = session.verify_feed([1, 2, 3], 9)
-    ending = threading.Thread(target=session.end, args=("closed",))
-    ending.start()
-    ending.join()
-    assert session.memory_bytes == 0
-    assert session.end_reason == "closed"
-    assert pool.used_bytes == verifier.bytes_needed(WINDOWED)
-    other = Session(verifier, verifier.allocate(WINDOWED))
-    other.append(PROMPT[:50])
-    prefilled(other)
-    (output,) = verifier.forward_batch([feed])
-    with pytest.raises(SessionNotFound, match="closed"):
-        session.verified(output, GREEDY)
-    assert session.history[:] == PROMPT
-    assert pool.used_bytes == verifier.bytes_needed(WINDOWED)
-    assert alone(other, 6) == hashing.expected_stream(PROMPT[:50], WINDOWED, 6, GREEDY)
-    other.end("closed")
-    session.end("closed again")
-    assert pool.used_bytes == 0
-    assert session.end_reason == "closed"
-
-
-def test_an_ended_session_whose_forward_fails_gives_its_memory_back() -> None:
-    session = new_session()
-    session.append(PROMPT)
-    session.prefill_feed()
-    session.end("closed")
-    session.not_run()
-    assert session.verifier.pool.used_bytes == 0
-
-
-def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two() -> None:
-    """Sessions end at random moments while forwards run and their slabs find new owners."""
-    verifier = hashing.HashVerifier()
-    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=120)
-    expected = hashing.expected_stream(PROMPT[:100], spec, 8, GREEDY)
-    victims: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
-
-    def end_them() -> None:
-        rng = random.Random(5)
-        while (victim := victims.get()) is not None:
-            for _ in range(rng.randrange(3000)):
-                pass
-            victim.end("closed")
-
-    ending = threading.Thread(target=end_them)
-    ending.start()
-    ended_within = 0
-    for _ in range(40):
-        victim, witness = (Session(verifier, verifier.allocate(spec)) for _ in range(2))
-        for session in (victim, witness):
-            session.append(PROMPT[:100])
-        victims.put(victim)
-        try:
-            while len(victim.history) < 115:
-                if not PrefillTurn(victim)():
-                    VerifyTurn(victim, Block([], GREEDY, 1))()
-        except SessionNotFound:
-            ended_within += 1
-        assert alone(witness, 8) == expected
-        witness.end("closed")
-    victims.put(None)
-    ending.join()
-    assert ended_within > 0
-    assert verifier.pool.used_bytes == 0
-
-
-@pytest.mark.parametrize("what", ["memory_bytes", "resident", "slabs"])
-def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(what: str) -> None:
-    asking, asked = threading.Event(), []
-
-    class Slow:
-        """Is ended by another thread while it is being asked."""
-
-        def __init__(self, cache: KvCache) -> None:
-            self._cache = cache
-
-        def __getattr__(self, name: str) -> Any:
-            if name == what and asking.is_set():
-                ending.start()
-            return getattr(self._cache, name)
-
-    verifier = hashing.HashVerifier()
-    session = Session(verifier, Slow(verifier.allocate(WINDOWED)))
-    ending = threading.Thread(target=session.end, args=("closed",))
-    session.append([1, 2])
-    prefilled(session)
-    asking.set()
-    asked.append(getattr(session, what))
-    ending.join()
-    asked.append(getattr(session, what))
-    assert asked[0]
-    assert not asked[1]

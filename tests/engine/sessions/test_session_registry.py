@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 from typing import Never
 
 import pytest
@@ -19,64 +18,14 @@ from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
 from kakeya_fleet.engine.sessions.session_record import (
     Activity,
-    KvBudget,
     SessionOptions,
-    SessionRecord,
 )
-from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
-from tests.support import hash_verifier as hashing
 from tests.support.replacing import replace_method
-
-SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
-BYTES = 16 * (2 + 6 + 16)
+from tests.support.session_room import BYTES, SPEC, SessionRoom, doing
 
 
-class Fixture:
-    """A registry, a verifier with room for three sessions, and a clock that is set by hand."""
-
-    def __init__(self, budget: int = 3 * BYTES) -> None:
-        self.now = 1000.0
-        self.ended: list[tuple[str, EndReason]] = []
-        numbers = itertools.count(1)
-        self.registry: SessionRegistry[str] = SessionRegistry(
-            clock=lambda: self.now,
-            ids=lambda: f"s{next(numbers)}",
-            ttl_seconds=600.0,
-            min_idle_seconds=60.0,
-            on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
-        )
-        self.verifier, self.budget = self.another(budget)
-
-    def another(self, budget: int) -> tuple[hashing.HashVerifier, KvBudget]:
-        """One more verifier and its budget."""
-        verifier = hashing.HashVerifier()
-        return verifier, self.registry.add_verifier(verifier, budget)
-
-    def create(
-        self, spec: CacheSpec, options: SessionOptions | None = None, request_id: str = ""
-    ) -> SessionRecord[str]:
-        return self.registry.create(self.budget, spec, options, request_id)
-
-    def listed(self) -> list[str]:
-        """Ids of all sessions, in the order of their making."""
-        return list(self.registry._records)
-
-    def count(self, reason: EndReason) -> int:
-        return [why for _, why in self.ended].count(reason)
-
-
-def doing(record: SessionRecord[str]) -> Activity:
-    """Asked anew each time: checkers of types hold a property for what it was."""
-    return record.activity
-
-
-@pytest.fixture
-def room() -> Fixture:
-    return Fixture()
-
-
-def test_a_session_is_found_until_it_is_closed_and_then_named(room: Fixture) -> None:
+def test_a_session_is_found_until_it_is_closed_and_then_named(room: SessionRoom) -> None:
     record = room.create(SPEC, SessionOptions("me", frozenset({3})))
     record.session.append([1, 2, 3])
     assert room.registry.get("s1") is record
@@ -91,7 +40,7 @@ def test_a_session_is_found_until_it_is_closed_and_then_named(room: Fixture) -> 
     assert room.ended == [("s1", EndReason.CLOSED)]
 
 
-def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room: Fixture) -> None:
+def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room: SessionRoom) -> None:
     """The verifier's thread makes it while the event loop's ends all others."""
     allocate = room.verifier.allocate
 
@@ -105,7 +54,7 @@ def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room: Fix
     assert len(room.registry) == room.budget.used_bytes == 0
 
 
-def test_closing_gives_the_memory_back_at_once(room: Fixture) -> None:
+def test_closing_gives_the_memory_back_at_once(room: SessionRoom) -> None:
     record = room.create(SPEC)
     pool = room.verifier.pool
     assert room.budget.used_bytes == pool.used_bytes == BYTES
@@ -118,27 +67,7 @@ def test_closing_gives_the_memory_back_at_once(room: Fixture) -> None:
     assert set(room.create(SPEC).session.slabs) == set(slabs)
 
 
-def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room: Fixture) -> None:
-    room.create(SPEC)
-    room.create(SPEC)
-    room.now += 599.0
-    assert room.registry.sweep(room.now) == 0
-    with room.registry.hold("s2", Activity.GENERATING) as record:
-        room.now += 1e6
-        assert doing(record) is Activity.GENERATING
-        assert record.idle_seconds(room.now) == 0.0
-        assert room.registry.sweep(room.now) == 1
-    assert room.listed() == ["s2"]
-    with pytest.raises(SessionNotFound, match="time to live"):
-        room.registry.get("s1")
-    room.now += 600.0
-    assert doing(record) is Activity.IDLE
-    assert room.registry.sweep(room.now) == 1
-    assert room.count(EndReason.IDLE) == 2
-    assert room.budget.used_bytes == 0
-
-
-def test_holds_nest_and_the_last_one_counts(room: Fixture) -> None:
+def test_holds_nest_and_the_last_one_counts(room: SessionRoom) -> None:
     room.create(SPEC)
     with room.registry.hold("s1", Activity.GENERATING) as record:
         with room.registry.hold("s1", Activity.APPENDING):
@@ -148,57 +77,14 @@ def test_holds_nest_and_the_last_one_counts(room: Fixture) -> None:
         assert room.registry.sweep(room.now) == 0
 
 
-def test_the_least_recently_used_idle_session_makes_room(room: Fixture) -> None:
-    for _ in range(3):
-        room.create(SPEC)
-    room.now += 30.0
-    with room.registry.hold("s1", Activity.APPENDING):
-        room.now += 40.0
-    # s1 was used now, s2 and s3 are idle for 70 s.
-    assert room.create(SPEC).session_id == "s4"
-    assert room.listed() == ["s1", "s3", "s4"]
-    assert room.count(EndReason.MEMORY) == 1
-    assert room.budget.used_bytes == 3 * BYTES
-    with pytest.raises(SessionNotFound, match="evicted to make room"):
-        room.registry.get("s2")
-
-
-def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room: Fixture) -> None:
-    for _ in range(3):
-        room.create(SPEC)
-    room.now += 20.0
-    with pytest.raises(OutOfKvMemory) as caught:
-        room.create(SPEC)
-    assert caught.value.metadata == {
-        "needed_bytes": str(BYTES),
-        "free_bytes": "0",
-        "retry_after_seconds": "40.000",
-    }
-    assert len(room.registry) == 3
-    room.now += 40.0
-    room.create(SPEC)
-
-
-def test_nothing_is_evicted_in_vain(room: Fixture) -> None:
-    room.create(SPEC)
-    room.now += 100.0
-    room.create(SPEC)
-    room.create(SPEC)
-    # Two sessions' room is needed and only one may be evicted.
-    wide = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=30)
-    with pytest.raises(OutOfKvMemory):
-        room.create(wide)
-    assert len(room.registry) == 3
-
-
-def test_what_never_fits_gets_no_retry_hint(room: Fixture) -> None:
+def test_what_never_fits_gets_no_retry_hint(room: SessionRoom) -> None:
     with pytest.raises(OutOfKvMemory, match="never fits") as caught:
         room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=4096))
     assert "retry_after_seconds" not in caught.value.metadata
 
 
 def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint() -> None:
-    tight = Fixture(budget=2 * BYTES - 1)
+    tight = SessionRoom(budget=2 * BYTES - 1)
     session = tight.create(SPEC).session
     session.append([1] * 40)
     while PrefillTurn(session)():
@@ -206,7 +92,7 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint() -> None:
     with pytest.raises(OutOfKvMemory, match=r"never fits.* beside") as caught:
         tight.registry.fork("s1", 3)
     assert "retry_after_seconds" not in caught.value.metadata
-    roomy = Fixture(budget=2 * BYTES)
+    roomy = SessionRoom(budget=2 * BYTES)
     roomy.create(SPEC)
     roomy.create(SPEC)
     with pytest.raises(OutOfKvMemory, match="retry in") as caught:
@@ -214,7 +100,7 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint() -> None:
     assert "retry_after_seconds" in caught.value.metadata
 
 
-def test_a_failed_allocation_gives_its_room_back(room: Fixture) -> None:
+def test_a_failed_allocation_gives_its_room_back(room: SessionRoom) -> None:
     def allocate(spec: CacheSpec, evicted: EvictedStore | None = None) -> Never:
         raise MemoryError
 
@@ -228,7 +114,7 @@ def test_a_failed_allocation_gives_its_room_back(room: Fixture) -> None:
     assert room.budget.used_bytes == BYTES
 
 
-def test_a_retried_creation_opens_no_second_session(room: Fixture) -> None:
+def test_a_retried_creation_opens_no_second_session(room: SessionRoom) -> None:
     first = room.create(SPEC, request_id="r")
     assert room.create(SPEC, request_id="r") is first
     assert room.create(SPEC, request_id="other") is not first
@@ -240,7 +126,7 @@ def test_a_retried_creation_opens_no_second_session(room: Fixture) -> None:
     assert room.create(SPEC, request_id="r") is not first
 
 
-def test_a_request_whose_session_ended_opens_a_new_one(room: Fixture) -> None:
+def test_a_request_whose_session_ended_opens_a_new_one(room: SessionRoom) -> None:
     room.create(SPEC, request_id="r")
     room.registry.close("s1")
     second = room.create(SPEC, request_id="r")
@@ -249,7 +135,7 @@ def test_a_request_whose_session_ended_opens_a_new_one(room: Fixture) -> None:
 
 
 @pytest.mark.parametrize("field", ["request_id", "client_label"])
-def test_overlong_names_are_refused(room: Fixture, field: str) -> None:
+def test_overlong_names_are_refused(room: SessionRoom, field: str) -> None:
     with pytest.raises(BadParameters) as caught:
         if field == "request_id":
             room.create(SPEC, request_id="x" * 129)
@@ -258,7 +144,7 @@ def test_overlong_names_are_refused(room: Fixture, field: str) -> None:
     assert caught.value.metadata == {"field": field}
 
 
-def test_a_fork_takes_room_too_and_never_evicts_its_origin(room: Fixture) -> None:
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room: SessionRoom) -> None:
     origin = room.create(SPEC, SessionOptions("me"))
     origin.session.append([1, 2, 3, 4])
     for _ in range(2):
@@ -276,7 +162,7 @@ def test_a_fork_takes_room_too_and_never_evicts_its_origin(room: Fixture) -> Non
 
 
 def test_pages_are_in_the_order_of_opening_and_survive_a_close() -> None:
-    room = Fixture(budget=20 * BYTES)
+    room = SessionRoom(budget=20 * BYTES)
     records = [room.create(SPEC) for _ in range(8)]
     # The first that was made is opened last, and one is not opened at all.
     for record in (*records[1:7], records[0]):
@@ -297,7 +183,7 @@ def test_pages_are_in_the_order_of_opening_and_survive_a_close() -> None:
             room.registry.opened(unknown)
 
 
-def test_one_that_ended_before_it_was_opened_is_not_listed(room: Fixture) -> None:
+def test_one_that_ended_before_it_was_opened_is_not_listed(room: SessionRoom) -> None:
     record = room.create(SPEC)
     room.registry.close("s1")
     with pytest.raises(SessionNotFound, match="closed"):
@@ -305,7 +191,7 @@ def test_one_that_ended_before_it_was_opened_is_not_listed(room: Fixture) -> Non
     assert room.registry.page() == ([], None)
 
 
-def test_verifiers_have_budgets_and_request_ids_of_their_own(room: Fixture) -> None:
+def test_verifiers_have_budgets_and_request_ids_of_their_own(room: SessionRoom) -> None:
     """What is evicted for one is its own, although others are idle for longer."""
     _verifier, other = room.another(BYTES)
     far = room.registry.create(other, SPEC, request_id="r")
@@ -325,7 +211,7 @@ def test_verifiers_have_budgets_and_request_ids_of_their_own(room: Fixture) -> N
         room.registry.get(near[2].session_id)
 
 
-def test_so_many_ends_are_remembered_and_no_more(room: Fixture) -> None:
+def test_so_many_ends_are_remembered_and_no_more(room: SessionRoom) -> None:
     for _ in range(REMEMBERED_ENDS + 1):
         room.registry.close(room.create(SPEC).session_id)
     with pytest.raises(SessionNotFound, match="not known"):
@@ -334,7 +220,7 @@ def test_so_many_ends_are_remembered_and_no_more(room: Fixture) -> None:
         room.registry.get("s2")
 
 
-def test_a_broken_session_leaves_the_registry_and_is_counted(room: Fixture) -> None:
+def test_a_broken_session_leaves_the_registry_and_is_counted(room: SessionRoom) -> None:
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     record.session._computed = 1
@@ -346,7 +232,7 @@ def test_a_broken_session_leaves_the_registry_and_is_counted(room: Fixture) -> N
         room.registry.get("s1")
 
 
-def test_a_session_closed_while_held_stays_closed(room: Fixture) -> None:
+def test_a_session_closed_while_held_stays_closed(room: SessionRoom) -> None:
     with room.registry.hold("s1" if room.create(SPEC) else "", Activity.GENERATING) as record:
         record.session.append([1])
         room.registry.close("s1")
@@ -356,7 +242,7 @@ def test_a_session_closed_while_held_stays_closed(room: Fixture) -> None:
     assert len(room.registry) == 0
 
 
-def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room: Fixture) -> None:
+def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room: SessionRoom) -> None:
     class Leaving(list[Activity]):
         """Counts the holder that another thread takes away just then."""
 
@@ -368,86 +254,7 @@ def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room: Fixtu
     assert record.activity is Activity.IDLE
 
 
-FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=96)
-SLAB = 8 * 16
-PREFIX = [(5 * index) % 48 for index in range(41)]
-
-
-def prefilled(record: SessionRecord[str]) -> SessionRecord[str]:
-    """40 positions computed, of which the last forward, which may be undone, wrote one."""
-    for tokens in (PREFIX[:-1], PREFIX[-1:]):
-        record.session.append(tokens)
-        PrefillTurn(record.session)()
-    return record
-
-
-def test_forks_of_one_history_are_admitted_by_what_they_do_not_share() -> None:
-    room = Fixture(budget=(12 + 8 + 8) * SLAB)
-    origin = prefilled(room.create(FULL))
-    assert room.budget.used_bytes == 12 * SLAB
-    # Four full slabs are read by all, the others are each fork's own.
-    forks = [room.registry.fork("s1"), room.registry.fork("s1", 40)]
-    assert room.budget.used_bytes == (12 + 8 + 8) * SLAB
-    assert sum(fork.session.memory_bytes for fork in forks) == 2 * 12 * SLAB
-    with pytest.raises(OutOfKvMemory) as caught:
-        room.registry.fork("s1")
-    assert caught.value.metadata["needed_bytes"] == str(8 * SLAB)
-    assert origin.session.memory_bytes == 12 * SLAB
-    room.registry.close("s1")
-    assert room.budget.used_bytes == (12 + 8) * SLAB
-
-
-def test_sessions_that_share_are_evicted_together_when_one_frees_too_little() -> None:
-    room = Fixture(budget=20 * SLAB)
-    prefilled(room.create(FULL))
-    room.registry.fork("s1")
-    assert room.budget.used_bytes == 20 * SLAB
-    room.now += 100.0
-    with room.registry.hold("s1", Activity.APPENDING):
-        with pytest.raises(OutOfKvMemory):
-            room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=72))
-        assert len(room.registry) == 2
-        # Eight slabs are the fork's own.
-        room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=64))
-    assert room.listed() == ["s1", "s3"]
-    assert room.budget.used_bytes == 20 * SLAB
-
-
-def test_a_family_that_shares_all_it_needs_goes_as_a_whole() -> None:
-    room = Fixture(budget=20 * SLAB)
-    prefilled(room.create(FULL))
-    room.registry.fork("s1")
-    room.now += 100.0
-    room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=72))
-    assert room.listed() == ["s3"]
-    assert room.budget.used_bytes == 9 * SLAB
-
-
-def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared() -> None:
-    """The oldest frees a little, the next all that is needed: only that one goes."""
-    room = Fixture(budget=20 * SLAB)
-    for capacity in (16, 96, 48):
-        room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity))
-        room.now += 100.0
-    room.create(FULL)
-    assert room.listed() == ["s1", "s3", "s4"]
-
-
-def test_what_may_be_evicted_counts_as_available() -> None:
-    room = Fixture(budget=26 * SLAB)
-    prefilled(room.create(FULL))
-    room.registry.fork("s1")
-    assert room.registry.available_bytes(room.budget) == 6 * SLAB
-    room.now += 100.0
-    with room.registry.hold("s2", Activity.GENERATING):
-        assert room.registry.available_bytes(room.budget) == (6 + 8) * SLAB
-    # The other one was used just now.
-    assert room.registry.available_bytes(room.budget) == (6 + 8) * SLAB
-    room.now += 100.0
-    assert room.registry.available_bytes(room.budget) == 26 * SLAB
-
-
-def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room: Fixture) -> None:
+def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room: SessionRoom) -> None:
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     feed = record.session.prefill_feed()

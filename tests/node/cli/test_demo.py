@@ -45,7 +45,7 @@ def show(monkeypatch: pytest.MonkeyPatch, toy: Path, started: list[int]) -> Iter
     monkeypatch.setattr(sys, "argv", ["demo", "--verifier", str(toy)])
     # Shorter answers, of which the longer one is still long enough to lose its proposer in.
     monkeypatch.setattr(demo, "SHORT_TOKENS", 80)
-    monkeypatch.setattr(demo, "LONG_TOKENS", 180)
+    monkeypatch.setattr(demo, "LONG_TOKENS", 300)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("KAKEYA_LINKS", "grpc")

@@ -185,7 +185,7 @@ async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing() -> None:
         async with link:
             await until(lambda: link.builders[1].attempts)  # noqa: B023
             await link.ends[closing].close()
-            await asyncio.wait_for(link.ends[1 - closing].wound_up(), 5)
+            await asyncio.wait_for(linked_pairs.wound_up(link.ends[1 - closing]), 5)
 
 
 async def test_an_end_that_dies_in_mid_transfer_ends_the_other() -> None:
@@ -294,5 +294,5 @@ async def test_an_end_that_reads_nothing_of_what_it_asks_for_is_left() -> None:
         link.caller._reading.cancel()
         for generation in range(1, MOST_UNSAID + 20):
             await stream.write(RoadMessage(generation, RoadStep.PROPOSE))
-        await asyncio.wait_for(link.served.wound_up(), 5)
+        await asyncio.wait_for(linked_pairs.wound_up(link.served), 5)
         assert "does not read" in link.served.end_reason

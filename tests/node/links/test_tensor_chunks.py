@@ -17,7 +17,6 @@ from kakeya_fleet.node.links.protocol.chunks import (
     RefusedTensor,
     TensorAssembler,
     TensorFault,
-    chunks_of,
     crc32c,
 )
 from kakeya_fleet.node.links.protocol.contract import RoadKind
@@ -33,6 +32,7 @@ from kakeya_fleet.node.links.protocol.messages import (
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_floats, to_floats
 from kakeya_fleet.node.links.transport.wire import message_from_wire, message_to_wire
 from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
+from tests.support.tensor_chunks import chunks_of
 
 LINK = "link"
 

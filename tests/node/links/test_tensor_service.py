@@ -31,7 +31,6 @@ from kakeya_fleet.node.links.features.feature_links import (
     FeatureLinks,
     weights_tensor,
 )
-from kakeya_fleet.node.links.protocol.chunks import chunks_of
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 from kakeya_fleet.node.links.protocol.tensor import from_floats, to_floats
 from kakeya_fleet.node.links.transport.link_table import LinkTable
@@ -43,6 +42,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support.allowances import allowances_of
+from tests.support.tensor_chunks import chunks_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

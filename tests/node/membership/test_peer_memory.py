@@ -21,7 +21,7 @@ def registry(make_card: MakeCard, make_identity: MakeIdentity) -> Registry:
     """One live peer."""
     registry = Registry(make_card(), verifies, now=0.0)
     peer = make_card(make_identity(), addresses=(ADDRESS,))
-    assert registry.merge_card(peer, now=0.0, now_unix=1.7e9)
+    assert registry.merge_cards((peer,), now=0.0, now_unix=1.7e9).merged
     return registry
 
 

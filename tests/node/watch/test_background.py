@@ -9,7 +9,7 @@ import pytest
 from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.errors import CloneYields
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.watch.background import BackgroundTasks
+from kakeya_fleet.node.watch.background import BackgroundTasks, Work
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 NO_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -70,10 +70,27 @@ async def test_what_is_done_once_ends_with_its_fault(
 ) -> None:
     async with asyncio.TaskGroup() as owner:
         tasks = BackgroundTasks(owner, events, metrics)
-        await tasks.once("a call", Works(ValueError("two\nlines."))())
+        await tasks.once("a call", Works(ValueError("two\nlines.")))
     assert [event.message for event in events.latest] == [
         "a call failed: ValueError: two lines. It is not tried again."
     ]
+
+
+async def test_what_is_cancelled_before_it_runs_was_never_begun(
+    metrics: NodeMetrics, events: EventLog
+) -> None:
+    begun: list[str] = []
+
+    async def work() -> None:
+        raise AssertionError("a cancelled work ran")
+
+    def begin() -> Work:
+        begun.append("work")
+        return work()
+
+    async with asyncio.TaskGroup() as owner:
+        BackgroundTasks(owner, events, metrics).once("a call", begin).cancel()
+    assert not begun
 
 
 async def test_what_stops_a_node_stops_it(metrics: NodeMetrics, events: EventLog) -> None:

@@ -18,9 +18,9 @@ from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
 from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
     ModelUnusable,
-    OutOfMemory,
     WeightsMismatch,
 )
+from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 
 ATTENTION = "sdpa"
 
@@ -86,13 +86,7 @@ def _check_memory(
     sizes = [torch.Size(shape).numel() * dtype.itemsize for shape in shapes]
     # While one tensor is converted, it is there twice.
     total = sum(sizes) + max(sizes, default=0)
-    if total > available_bytes:
-        raise OutOfMemory(
-            f"{folder} needs {total:,} bytes of memory and {available_bytes:,} are available; "
-            "close other programs, or choose a smaller model or dtype bfloat16",
-            needed_bytes=str(total),
-            available_bytes=str(available_bytes),
-        )
+    check_weights_fit(folder, total, available_bytes)
 
 
 def _compute_buffers(name: str, model: PreTrainedModel) -> None:

@@ -263,10 +263,10 @@ def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(verifier: M
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [16])
     cache = verifier.allocate(caches.restored())
     caches.run(verifier, cache, tokens[:200], [16])
-    verifier.evicted_pool.budget_bytes = verifier.evicted_pool.used_bytes
+    verifier._evicted_pool.budget_bytes = verifier._evicted_pool.used_bytes
     with pytest.raises(OutOfKvMemory):
         caches.run(verifier, cache, tokens[200:], [16])
-    verifier.evicted_pool.budget_bytes = None
+    verifier._evicted_pool.budget_bytes = None
     kept = cache.length
     assert 200 <= kept < 332
     assert caches.run(verifier, cache, tokens[kept:], [16]).tobytes() == straight[kept:].tobytes()

@@ -22,7 +22,9 @@ from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerif
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import ring_placement
 from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.layer_stores import LayerStores
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.kv.states import HeldStates
 from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support.forwards import logits_of
@@ -208,7 +210,7 @@ def test_a_ring_keeps_its_bytes_however_long_the_history(
 
 
 def tensors_of(root: object) -> dict[int, torch.Tensor]:
-    """Every float tensor that hangs on `root` by attributes or tuples, one per storage."""
+    """Every float tensor that hangs on `root` by attributes or containers, one per storage."""
     found: dict[int, torch.Tensor] = {}
     waiting = [root]
     while waiting:
@@ -218,9 +220,11 @@ def tensors_of(root: object) -> dict[int, torch.Tensor]:
                 found[item.untyped_storage().data_ptr()] = item
         elif isinstance(item, tuple | list):
             waiting.extend(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.values())
         elif isinstance(item, Slab):
             waiting.append(item.payload)
-        elif isinstance(item, SlabCache | GroupStore | TorchSegment):
+        elif isinstance(item, SlabCache | LayerStores | HeldStates | GroupStore | TorchSegment):
             waiting.extend(vars(item).values())
     return found
 

@@ -174,27 +174,28 @@ def test_sessions_over_the_same_archives_do_not_meet(
     nodes: range_nodes.Nodes, shape: EvictedShape
 ) -> None:
     """Interleaved step by step, in two threads, each as if it were alone."""
-    # A first chunk is taken as it fills: when both have begun theirs, neither can take a second.
+    # A first chunk is taken as it fills: they fill theirs side by side, so that neither can
+    # take a second one while the other still needs room for the rest of its first.
     nodes.start("a", 2)
     nodes.start("b", 20)
-    both_began = threading.Barrier(2, timeout=30)
+    side_by_side = threading.Barrier(2, timeout=30)
     results: dict[int, list[bytes]] = {}
 
-    def run(seed: int, store: EvictedStore, began: Callable[[], object]) -> list[bytes]:
+    def run(seed: int, store: EvictedStore, in_step: Callable[[], object]) -> list[bytes]:
         found = []
         for step in range(60):
             evicted = evicted_stores.random_evicted(shape, 48, seed=1000 * seed + step)
             store.deposit(max(store.length, shape.sink), evicted)
             queries = nodes.queries(2, store.length, 3, seed=seed)
             found.append(nodes.bits(store, queries))
-            if not step:
-                began()
+            if store.length < CHUNK:
+                in_step()
         return found
 
     def work(seed: int) -> None:
         store = nodes.session()
         try:
-            results[seed] = run(seed, store, both_began.wait)
+            results[seed] = run(seed, store, side_by_side.wait)
             assert len(store.ranges) == 2
         finally:
             store.release()

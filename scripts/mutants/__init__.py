@@ -1,0 +1,13 @@
+"""Faults that the tests must find, one a promise or more: see docs/promises.md.
+
+Each is the smallest change that a slip of the hand would make, in the file that keeps
+the promise, and stands in the module of that file's room. Where the file is rewritten,
+its mutants are rewritten with it.
+"""
+
+from scripts.mutants import engine, fleet, node, sdks
+from scripts.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS", "Mutant"]
+
+MUTANTS = (*engine.MUTANTS, *fleet.MUTANTS, *node.MUTANTS, *sdks.MUTANTS)
