@@ -196,7 +196,7 @@ class CallFuzzer:
                 await self._asked(f"Close{name}", {field: known})
         opened: Mapping[str, tuple[str, Message]] = {
             "session_id": ("CreateSession", seeds.plain_session()),
-            "link_id": ("OpenLink", seeds.of("OpenLink")[0]),
+            "link_id": ("OpenLink", seeds.link()),
             "archive_id": ("OpenArchive", seeds.archive()),
         }
         for field, (name, request) in opened.items():

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from scripts.attack.mutations import TEXTS, Mutator
@@ -180,6 +181,6 @@ class HttpFuzzer:
         elif rng.random() < 0.1:
             del value[key]
         elif isinstance(value, dict) and rng.random() < 0.1:
-            value[rng.choice(TEXTS)] = rng.choice(VALUES)
+            value[rng.choice(TEXTS)] = deepcopy(rng.choice(VALUES))
         else:
-            value[key] = rng.choice(VALUES)
+            value[key] = deepcopy(rng.choice(VALUES))

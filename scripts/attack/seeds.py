@@ -209,14 +209,7 @@ class Seeds:
                 )
             ],
             "Draft": self._draft,
-            "OpenLink": lambda: [
-                tensor_pb2.OpenLinkRequest(
-                    sender_node_id=self._node_id,
-                    purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
-                    transports=[placement_pb2.TRANSPORT_LOCAL, placement_pb2.TRANSPORT_GRPC],
-                    model_id=DFLASH,
-                )
-            ],
+            "OpenLink": lambda: [self.link()],
             "StreamTensors": self._tensors,
             "CloseLink": lambda: [tensor_pb2.CloseLinkRequest(link_id=self.link_id)],
         }
@@ -236,6 +229,15 @@ class Seeds:
             window_tokens=16,
             speculation=runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_OFF),
             initial_token_ids=TOKENS[:8],
+        )
+
+    def link(self) -> tensor_pb2.OpenLinkRequest:
+        """A link for context vectors, to a drafter that wants some."""
+        return tensor_pb2.OpenLinkRequest(
+            sender_node_id=self._node_id,
+            purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
+            transports=[placement_pb2.TRANSPORT_LOCAL, placement_pb2.TRANSPORT_GRPC],
+            model_id=DFLASH,
         )
 
     def archive(self) -> archive_pb2.OpenArchiveRequest:
