@@ -8,7 +8,8 @@ was measured. For a draft of B tokens, in seconds without the way:
                and constant below the first; above the last size L what the claim says that
                more tokens cost: c(L) + max(0, claim(B) - claim(L))
     claimed    max(claim(B), LEAST_DRAFT_SECONDS[kind],
-                   UNMEASURED_FACTOR * median of c(B) over the measured ones of its kind)
+                   UNMEASURED_FACTOR * median of c(B) over the measured ones of its kind
+                                       that no breaker holds apart)
 
 What it could be at best is the claim itself, above the least: so a session may try a
 newcomer on its own stream, for a bounded number of tokens, and has measured it then.
@@ -70,8 +71,10 @@ def draft_costs(
         return DraftCosts(costs, claimed, costs, CostBasis.MEASURED)
     others = [
         each.costs
-        for (node_id, _, _), each in measured.draft_costs.items()
-        if node_id == verifier_node_id and each.kind is offer.kind
+        for (verifier, proposer, _), each in measured.draft_costs.items()
+        if verifier == verifier_node_id
+        and each.kind is offer.kind
+        and (verifier, proposer) not in measured.open_breakers
     ]
     least = LEAST_DRAFT_SECONDS[offer.kind]
     counts = {1, MAX_BLOCK_SIZE} | {

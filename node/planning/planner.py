@@ -141,7 +141,8 @@ class Planner:
             seconds = 0.0 if node_id == self_id else self._fleet.round_trip(node_id)
             if seconds is not None:
                 collected.round_trips[self_id, node_id] = seconds
-            for offer in view.card.offers(Role.PROPOSER):
+            # Nobody is compared with one that cannot draft now.
+            for offer in view.card.offers(Role.PROPOSER) if view.liveness is Liveness.ALIVE else ():
                 times = own.draft_times.get((node_id, offer.model_id))
                 if times is not None:
                     costs = _without_way(times, seconds or 0.0)

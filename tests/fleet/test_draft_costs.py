@@ -164,6 +164,10 @@ def test_a_claim_is_compared_with_the_median_of_its_kind_and_of_this_verifier(
     measured = replace(measured, draft_costs={**measured.draft_costs, **others})
     costs = draft_costs("v", "liar", drafter(0.0), measured)
     assert step_seconds(costs.expected, 8) == pytest.approx(UNMEASURED_FACTOR * 0.004)
+    # Nor is one that is shut out an example.
+    shut_out = replace(measured, open_breakers=frozenset({("v", "b"), ("v", "c")}))
+    cheap = draft_costs("v", "liar", drafter(0.0), shut_out)
+    assert step_seconds(cheap.expected, 8) == pytest.approx(UNMEASURED_FACTOR * 0.001)
     # A higher claim stands.
     dear = draft_costs("v", "liar", drafter(0.2), measured)
     assert step_seconds(dear.expected, 8) == pytest.approx(0.2)
