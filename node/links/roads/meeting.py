@@ -104,6 +104,14 @@ async def read_exactly(own: socket.socket, byte_count: int) -> bytes:
     return data
 
 
+async def send_all(own: socket.socket, data: bytes) -> None:
+    """Raises `RoadFailed` when the other end has gone."""
+    try:
+        await asyncio.get_running_loop().sock_sendall(own, data)
+    except OSError as error:
+        raise RoadFailed(f"the other end broke off the meeting ({error})") from error
+
+
 async def read_descriptor(own: socket.socket) -> int:
     """The descriptor that comes with one byte. Raises `RoadFailed`."""
     loop = asyncio.get_running_loop()

@@ -35,6 +35,7 @@ from kakeya_fleet.node.links.roads.meeting import (
     host_digest,
     read_descriptor,
     read_exactly,
+    send_all,
 )
 from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
 from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
@@ -215,14 +216,13 @@ class AnsweredRoad:
         """There is nothing to free."""
 
     async def _taken(self, own: socket.socket, pieces: Pieces) -> Segment:
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(own, proof(self._nonce, _ANSWERING))
+        await send_all(own, proof(self._nonce, _ANSWERING))
         descriptor = await read_descriptor(own)
         segment = handed_over(descriptor, pieces.segment_bytes, self._settings.directory)
         try:
             if segment.view[: len(self._nonce)].tobytes() != self._nonce:
                 raise RoadFailed("the segment does not hold this road's nonce")
-            await loop.sock_sendall(own, proof(self._nonce, _secret(segment, self._nonce)))
+            await send_all(own, proof(self._nonce, _secret(segment, self._nonce)))
         except BaseException:
             segment.close()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kakeya_fleet.engine.backends.mlx_ring.protocol import Pieces
 from kakeya_fleet.node.links.roads.contract import RoadFailed
-from kakeya_fleet.node.links.roads.meeting import connected, host_digest
+from kakeya_fleet.node.links.roads.meeting import Meeting, connected, host_digest
 from kakeya_fleet.node.links.roads.segment import SegmentBudget, handed_over, make_segment
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
@@ -70,3 +72,28 @@ async def test_a_segment_in_too_many_pieces_is_refused(piece_bytes: int, slot_co
     plan = await SharedMemoryRoads().answer(secrets.token_bytes(32), terms)
     with pytest.raises(RoadFailed, match="too finely"):
         await plan.build(terms)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seals are Linux's")
+async def test_a_caller_that_leaves_in_the_middle_of_a_meeting_is_a_road_that_failed() -> None:
+    """It is no fault of this end: nothing of it is an error in the log."""
+    nonce = secrets.token_bytes(32)
+    pieces = Pieces(4096, 4)
+    meeting = Meeting(None)
+    terms = {
+        "host": host_digest(),
+        "socket": meeting.address,
+        "piece_bytes": str(pieces.piece_bytes),
+        "slot_count": str(pieces.slot_count),
+    }
+    plan = await SharedMemoryRoads().answer(nonce, terms)
+    building = asyncio.create_task(plan.build(terms))
+    comer = await meeting.next_comer()
+    segment = await make_segment(pieces.segment_bytes, SegmentBudget(1 << 20), None)
+    os.pwrite(segment.descriptor, nonce, 0)
+    socket.send_fds(comer, [b"\0"], [segment.descriptor])
+    comer.close()
+    with pytest.raises(RoadFailed, match="broke off the meeting"):
+        await building
+    segment.close()
+    meeting.close()
