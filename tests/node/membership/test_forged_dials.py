@@ -1,0 +1,155 @@
+"""Whom a node calls, and whom it tells programs to call, after a gossip of forged cards."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+import aiohttp
+import pytest
+
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.rules import MAX_ADDRESSES
+from kakeya_fleet.fleet.membership.events import Effect, Event, Tick
+from kakeya_fleet.fleet.membership.membership import step
+from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.node.membership import gossip
+from kakeya_fleet.node.membership.card_wire import signed_to_wire
+from kakeya_fleet.node.membership.dial_budget import DIAL_BURST
+from tests.node.conftest import (
+    Eventually,
+    MakeCard,
+    MakeIdentity,
+    RunningAgent,
+    Scrape,
+    StartAgent,
+)
+
+FORGED = 60
+ALL_BURIED = f'kakeya_members{{liveness="dead"}} {FORGED}.0'
+
+
+@dataclass
+class Victims:
+    """Ports that nobody of the fleet listens at, and the connections that came."""
+
+    ports: list[int]
+    connection_count: int = 0
+
+
+@asynccontextmanager
+async def victims(count: int) -> AsyncIterator[Victims]:
+    found = Victims([])
+
+    def came(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Closed at once: a channel that is left open would come again by itself.
+        found.connection_count += 1
+        writer.close()
+
+    servers = [await asyncio.start_server(came, "127.0.0.1", 0) for _ in range(count)]
+    found.ports = [server.sockets[0].getsockname()[1] for server in servers]
+    yield found
+    for server in servers:
+        server.close()
+        await server.wait_closed()
+
+
+async def tell(agent: RunningAgent, fleet_name: str, *cards: SignedCard) -> list[str]:
+    """Has a stranger send these cards; the rules by which some are skipped."""
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    request = capability_pb2.ExchangeCapabilitiesRequest(
+        fleet_name=fleet_name,
+        protocol_min=1,
+        protocol_max=1,
+        cards=[signed_to_wire(card) for card in cards],
+    )
+    return [each.reason for each in (await stub.ExchangeCapabilities(request)).skipped]
+
+
+async def test_forged_cards_cause_a_call_each_and_no_more_than_the_gossips_own(
+    start_agent: StartAgent,
+    make_card: MakeCard,
+    make_identity: MakeIdentity,
+    fleet_name: str,
+    scrape: Scrape,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the first card until all are buried; 60 cards with 16 ports each of the attacker's."""
+    assert FORGED <= DIAL_BURST
+    ticks = 0
+
+    def counted(state: Membership, event: Event, now: float, rng: Random) -> tuple[Effect, ...]:
+        nonlocal ticks
+        ticks += isinstance(event, Tick)
+        return step(state, event, now, rng)
+
+    monkeypatch.setattr(gossip, "step", counted)
+    agent = await start_agent("a", period_seconds=0.02)
+    async with victims(FORGED) as there:
+        cards = [
+            make_card(
+                make_identity(),
+                fleet_name=fleet_name,
+                addresses=tuple(
+                    f"127.0.0.1:{there.ports[(index + turn) % FORGED]}"
+                    for turn in range(MAX_ADDRESSES)
+                ),
+            )
+            for index in range(FORGED)
+        ]
+        ticks = 0
+        assert await tell(agent, fleet_name, *cards) == []
+        text = ""
+
+        async def all_buried() -> bool:
+            nonlocal text
+            text = await scrape(str(agent.ready["metrics_address"]))
+            return ALL_BURIED in text
+
+        await eventually(all_buried)
+        # An exchange a tick, and one call to whom it has not met or has lost.
+        assert 0 < there.connection_count <= FORGED + 2 * ticks, text
+        calls = re.findall(r"^kakeya_gossip_exchanges_total\{.*\} (\S+)$", text, re.MULTILINE)
+        at_reading = ticks
+        await agent.stop()
+        # No channel comes again by itself: what is not counted began with the last ticks.
+        uncounted = 2 * (ticks - at_reading + 1)
+        assert there.connection_count <= sum(map(float, calls)) + uncounted
+
+
+async def test_programs_are_told_of_no_address_that_is_not_near(
+    start_agent: StartAgent, make_card: MakeCard, make_identity: MakeIdentity, fleet_name: str
+) -> None:
+    agent = await start_agent("a")
+    hosts = ("169.254.169.254", "[fe80::1]", "8.8.8.8", "224.0.0.1", "metadata.internal")
+    forged = [
+        make_card(
+            make_identity(),
+            fleet_name=fleet_name,
+            name=f"forged-{index}",
+            addresses=("127.0.0.1:1",),
+            http_address=f"{host}:80",
+        )
+        for index, host in enumerate(hosts)
+    ]
+    near = make_card(
+        make_identity(),
+        fleet_name=fleet_name,
+        name="near",
+        addresses=("127.0.0.1:1",),
+        http_address="127.0.0.1:2",
+    )
+    assert await tell(agent, fleet_name, *forged, near) == []
+    own = str(agent.ready["http_address"])
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://{own}/sd/prometheus") as answer,
+    ):
+        groups = await answer.json()
+    assert {target for group in groups for target in group["targets"]} == {own, "127.0.0.1:2"}
