@@ -74,10 +74,8 @@ class MergeRules:
             )
         return usable
 
-    def broken_by(self, rumour: Rumour, held: Record | None) -> RumourRule | None:
-        """The rule that the rumour breaks, if it breaks one."""
-        if held is None:
-            return RumourRule.UNKNOWN_NODE
+    def broken_by(self, rumour: Rumour, held: Record) -> RumourRule | None:
+        """The rule that a rumour of a node that is known breaks, if it breaks one."""
         if rumour.incarnation > held.version.incarnation:
             return RumourRule.AHEAD_OF_CARD
         if rumour.liveness is Liveness.LEFT and held.rises_to(rumour.incarnation, rumour.liveness):

@@ -30,7 +30,13 @@ from kakeya_fleet.fleet.cards.signed_message import Verify
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
 from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
 from kakeya_fleet.fleet.membership.events import UNKNOWN_SOURCE, ReceivedCard, Source
-from kakeya_fleet.fleet.membership.merge_rules import MergeRules, Usable, believed, is_clone
+from kakeya_fleet.fleet.membership.merge_rules import (
+    MergeRules,
+    RumourRule,
+    Usable,
+    believed,
+    is_clone,
+)
 from kakeya_fleet.fleet.membership.record import Record, version_of
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.strangers import Strangers
@@ -250,9 +256,12 @@ class Registry:
         accused = False
         for index, rumour in enumerate(batch):
             record = self._records.get(rumour.node_id)
+            if record is None:
+                skipped.append((index, RumourRule.UNKNOWN_NODE.value))
+                continue
             rule = self._rules.broken_by(rumour, record)
-            if record is None or rule is not None:
-                skipped.append((index, str(rule)))
+            if rule is not None:
+                skipped.append((index, rule.value))
                 continue
             liveness = believed(rumour.liveness)
             if record.rises_to(rumour.incarnation, liveness):

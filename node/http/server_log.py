@@ -7,14 +7,14 @@ import logging
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-OF_CALLERS = (HttpProcessingError, web.RequestPayloadError)
-"""A head that is no HTTP/1.1, and a body that is not what its head says."""
+OF_CALLERS = (HttpProcessingError, web.RequestPayloadError, ConnectionResetError)
+"""A head that is no HTTP/1.1, a body that is not what its head says, and who has gone."""
 
 
 def server_log() -> logging.Logger:
-    """A logger without a traceback for each caller that does not speak HTTP/1.1.
+    """A logger without a traceback for each caller that does not speak HTTP/1.1, or that leaves.
 
-    Such callers are answered with 400. Another node that was given this port as its peer
+    Those that do not are answered with 400. Another node that was given this port as its peer
     is one of them, once a second.
     """
     logger = logging.getLogger("kakeya.http")

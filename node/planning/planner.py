@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -142,13 +142,9 @@ class Planner:
             if seconds is not None:
                 collected.round_trips[self_id, node_id] = seconds
             # Nobody is compared with one that cannot draft now.
-            for offer in view.card.offers(Role.PROPOSER) if view.liveness is Liveness.ALIVE else ():
-                times = own.draft_times.get((node_id, offer.model_id))
-                if times is not None:
-                    costs = _without_way(times, seconds or 0.0)
-                    collected.draft_costs[self_id, node_id, offer.model_id] = MeasuredDrafts(
-                        offer.kind, costs
-                    )
+            if view.liveness is Liveness.ALIVE:
+                for model_id, drafts in _drafts_of(view.card, own, seconds or 0.0):
+                    collected.draft_costs[self_id, node_id, model_id] = drafts
         for node_id, wait in own.archive_waits.items():
             collected.archive_waits[self_id, node_id] = wait
         for node_id, why in own.distrusted_archives.items():
@@ -177,11 +173,17 @@ class Planner:
             _take(node_id, answer, collected)
 
 
-def _without_way(times: tuple[StepCost, ...], round_trip_seconds: float) -> tuple[StepCost, ...]:
-    """What drafts took besides the network, which a plan adds."""
-    return tuple(
-        StepCost(time.token_count, max(0.0, time.seconds - round_trip_seconds)) for time in times
-    )
+def _drafts_of(
+    card: Card, own: OwnMeasurements, round_trip_seconds: float
+) -> Iterator[tuple[str, MeasuredDrafts]]:
+    """What drafts of the node's models took this one's sessions, without the way: plans add it."""
+    for offer in card.offers(Role.PROPOSER):
+        costs = tuple(
+            StepCost(time.token_count, max(0.0, time.seconds - round_trip_seconds))
+            for time in own.draft_times.get((card.node_id, offer.model_id), ())
+        )
+        if costs:
+            yield offer.model_id, MeasuredDrafts(offer.kind, costs)
 
 
 def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Collected) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 
 import google_crc32c
 import grpc.aio
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import status_pb2
 
 from kakeya.v1 import archive_pb2_grpc
 from kakeya_fleet.node.roles.archive.data_frames import HEADER_BYTES, Frame, Kind, parts_of
-from scripts.attack.calls import reason_of
+from scripts.attack.calls import reason_in, reason_of
 from scripts.attack.mutations import BOUNDS, FLOATS, Mutator
-from scripts.attack.seeds import Seeds, node_of
+from scripts.attack.seeds import Seeds, seeds_for
 from scripts.attack.streams import Refused, exchanged
 from scripts.attack.tally import Tally
 
@@ -24,8 +25,11 @@ SERVICE = "archive data"
 LAYERS, HEADS, QUERY_HEADS, WIDTH, SINK = 2, 1, 2, 8, 4
 """Those of `Seeds.archive`."""
 DEPOSITED, ASKED = 20, 2
+KIND_AT, LAYER_AT, COUNT_AT, NUMBER_AT, POSITION_AT, STORED_AT, SERIAL_AT = 5, 8, 12, 16, 20, 28, 40
 CRC_AT = HEADER_BYTES - 4
-KIND_AT = 5
+"""Of a header, see `kakeya_fleet.node.roles.archive.data_frames`."""
+UINT32S = BOUNDS[FieldDescriptor.CPPTYPE_UINT32]
+UINT64S = BOUNDS[FieldDescriptor.CPPTYPE_UINT64]
 STATUS_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
@@ -49,9 +53,7 @@ class ArchiveFuzzer:
 
     async def once(self) -> None:
         """One connection."""
-        if self._seeds is None:
-            node = await node_of(self._node_channel)
-            self._seeds = Seeds(self._rng, node, self._mutator.changed)
+        self._seeds = self._seeds or await seeds_for(self._node_channel, self._rng)
         try:
             opened = await self._stub.OpenArchive(self._seeds.archive(), timeout=5)
         except grpc.aio.AioRpcError as error:
@@ -112,17 +114,19 @@ class ArchiveFuzzer:
     def _mutated(self, whole: bytes, serial: int) -> bytes:
         rng = self._rng
         found = bytearray(whole)
-        struct.pack_into("<I", found, 40, serial)
+        struct.pack_into("<I", found, SERIAL_AT, serial)
         for _ in range(rng.randint(1, 2)):
             match rng.randrange(7):
                 case 0:
                     found[KIND_AT] = rng.choice((*Kind, 0, 9, 255))
                 case 1 | 2:
-                    struct.pack_into("<I", found, rng.choice((8, 12, 40)), self._number(13))
+                    at = rng.choice((LAYER_AT, COUNT_AT, SERIAL_AT))
+                    struct.pack_into("<I", found, at, rng.choice(UINT32S))
                 case 3:
-                    struct.pack_into("<f", found, 16, rng.choice(FLOATS))
+                    struct.pack_into("<f", found, NUMBER_AT, rng.choice(FLOATS))
                 case 4:
-                    struct.pack_into("<Q", found, rng.choice((20, 28)), self._number(14))
+                    at = rng.choice((POSITION_AT, STORED_AT))
+                    struct.pack_into("<Q", found, at, rng.choice(UINT64S))
                 case 5 if len(found) > HEADER_BYTES + 8:
                     at = HEADER_BYTES + 4 * rng.randrange((len(found) - HEADER_BYTES) // 4)
                     struct.pack_into("<f", found, at, rng.choice((math.nan, math.inf, 1e38)))
@@ -136,10 +140,6 @@ class ArchiveFuzzer:
             crc = google_crc32c.value(bytes(found[:CRC_AT] + found[HEADER_BYTES:]))
             struct.pack_into("<I", found, CRC_AT, crc)
         return bytes(found) if rng.random() < 0.9 else self._mutator.damaged(bytes(found))
-
-    def _number(self, cpp_type: int) -> int:
-        bounds = {13: BOUNDS[3], 14: BOUNDS[4]}[cpp_type]
-        return self._rng.choice(bounds)
 
 
 def end_of(answer: bytes) -> tuple[str, str]:
@@ -156,6 +156,4 @@ def end_of(answer: bytes) -> tuple[str, str]:
         status: Any = status_pb2.Status.FromString(body)
     except DecodeError:
         return "UNKNOWN", "a status that does not parse"
-    info = error_details_pb2.ErrorInfo()
-    reason = next((info.reason for detail in status.details if detail.Unpack(info)), "")
-    return STATUS_CODES[status.code], reason
+    return STATUS_CODES[status.code], reason_in(status)

@@ -12,9 +12,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
-from scripts.attack.methods import Method, all_methods
+from scripts.attack.methods import LEAVE, Method, all_methods
 from scripts.attack.mutations import Mutator, disordered
-from scripts.attack.seeds import Seeds, node_of
+from scripts.attack.seeds import Seeds, seeds_for
 from scripts.attack.tally import UNNAMED, Tally
 
 CALL_SECONDS = 2.0
@@ -31,7 +31,8 @@ STREAM_SHARE = 0.4
 """Of calls that send a stream."""
 MUTATED, MUTATED_OF_A_STREAM = 0.9, 0.3
 """Of messages: those of a stream are read only up to the first that is refused."""
-LEAVE = "Leave"
+STAYS_OPEN, DISORDERED = 0.2, 0.2
+"""Of streams: those not half-closed at once, and those whose messages come in another order."""
 DETAILS = "grpc-status-details-bin"
 OPENERS = {
     "CreateSession": ("CloseSession", "session_id"),
@@ -40,10 +41,6 @@ OPENERS = {
     "OpenLink": ("CloseLink", "link_id"),
 }
 """Calls that leave something behind, the call that ends it, and the field that names it."""
-
-
-STAYS_OPEN = 0.2
-"""Of streams, which are not half-closed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +76,22 @@ class CallFuzzer:
 
     async def once(self) -> None:
         """One call. Raises nothing that the node can cause."""
+        if self._seeds is None:
+            self._seeds = await seeds_for(self._channel, self._rng, self._mutator.changed)
         if self._calls % RENEWED_AFTER == 0:
-            await self._renew()
+            await self._renew(self._seeds)
         self._calls += 1
         kinds = self._streams if self._rng.random() < STREAM_SHARE else self._others
-        await self.call(self._rng.choice(kinds))
+        await self._call(self._rng.choice(kinds), self._seeds)
 
-    async def call(self, method: Method) -> None:
-        """One call of `method`, mutated."""
-        if self._seeds is None:
-            await self._renew()
-        seeds = self._seeds
-        assert seeds is not None
+    async def _call(self, method: Method, seeds: Seeds) -> None:
         if method.name == LEAVE:
-            # Whatever parses here makes the node leave, rightly: this machine may ask for it.
+            # Whatever parses here makes the node leave.
             messages = [Shot(self._mutator.unparsable(method.request), is_mutated=True)]
         else:
             share = MUTATED_OF_A_STREAM if method.sends_many else MUTATED
             messages = [self._shot(each, share) for each in seeds.of(method.name)]
-        if method.sends_many and self._rng.random() < 0.2:
+        if method.sends_many and self._rng.random() < DISORDERED:
             messages = disordered(self._rng, messages)
         await self._end(method, messages)
 
@@ -181,12 +175,8 @@ class CallFuzzer:
             return None
         return answer
 
-    async def _renew(self) -> None:
+    async def _renew(self, seeds: Seeds) -> None:
         """Opens a session, a link and an archive for the calls that come."""
-        if self._seeds is None:
-            node = await node_of(self._channel)
-            self._seeds = Seeds(self._rng, node, self._mutator.changed)
-        seeds = self._seeds
         for name, field in (
             ("Session", "session_id"),
             ("Link", "link_id"),
@@ -207,13 +197,16 @@ class CallFuzzer:
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """The reason in its ErrorInfo; empty without one."""
-    info = error_details_pb2.ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS and isinstance(value, bytes):
-            for detail in status_pb2.Status.FromString(value).details:
-                if detail.Unpack(info):
-                    return str(info.reason)
+            return reason_in(status_pb2.Status.FromString(value))
     return ""
+
+
+def reason_in(status: Any) -> str:
+    """The reason in the ErrorInfo of a google.rpc.Status; empty without one."""
+    info = error_details_pb2.ErrorInfo()
+    return next((str(info.reason) for detail in status.details if detail.Unpack(info)), "")
 
 
 def _many(many: bool) -> str:  # noqa: FBT001 the half of a name of gRPC's

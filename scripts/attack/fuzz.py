@@ -134,15 +134,13 @@ async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, obje
         await fuzz(subject, makes, tally, arguments.seed, arguments.messages)
         seconds = time.perf_counter() - began
         looking.cancel()
-    tenths = readings.by_tenth()
     return {
         **tally.report(),
         "seconds": seconds,
         "messages_per_second": tally.total / seconds,
         "held_before": before,
-        "held_by_tenth": tenths,
+        "held_by_tenth": readings.by_tenth(),
         "held_after": subject.report(),
-        "last_tenth_over_second": tenths[-1]["resident_bytes"] / tenths[1]["resident_bytes"],
         "log": subject.log_faults(),
         "counted_by_the_agent": await subject.errors_by_reason(),
         "answers_that_differ": await subject.differing_answers(),

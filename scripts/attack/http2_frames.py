@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from scripts.attack.methods import all_methods
+from scripts.attack.methods import LEAVE, all_methods
 from scripts.attack.mutations import Mutator
 from scripts.attack.streams import Refused, exchanged
 from scripts.attack.tally import Tally
@@ -38,7 +38,7 @@ class FrameFuzzer:
         self._rng = rng
         self._tally = tally
         self._mutator = Mutator(rng)
-        self._paths = [method.path for method in all_methods() if method.name != "Leave"]
+        self._paths = [method.path for method in all_methods() if method.name != LEAVE]
 
     async def once(self) -> None:
         """One connection."""

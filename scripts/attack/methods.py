@@ -29,6 +29,10 @@ FILES: tuple[FileDescriptor, ...] = tuple(
 )
 
 
+LEAVE = "Leave"
+"""The call that ends a node, rightly: this machine may ask for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One call; `request` and `response` make its messages."""

@@ -8,16 +8,15 @@ import random
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import cast
 
 import grpc.aio
 
-from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2, tensor_pb2_grpc
+from kakeya.v1 import placement_pb2, tensor_pb2, tensor_pb2_grpc
 from kakeya_fleet.engine.backends.mlx_ring.protocol import PROOF_BYTES, Pieces
 from kakeya_fleet.node.links.roads.meeting import Meeting, host_digest
 from kakeya_fleet.node.links.roads.segment import anonymous_file, seal
 from scripts.attack.calls import reason_of
-from scripts.attack.seeds import Seeds, node_of
+from scripts.attack.seeds import Seeds, seeds_for
 from scripts.attack.tally import Tally
 
 SERVICE = "link sockets"
@@ -35,17 +34,14 @@ class RoadFuzzer:
         self._stub = tensor_pb2_grpc.TensorServiceStub(channel)
         self._tally = tally
         self._rng = rng
-        self._node: capability_pb2.GetNodeResponse | None = None
+        self._seeds: Seeds | None = None
 
     async def once(self) -> None:
         """One link with one road."""
-        if self._node is None:
-            self._node = await node_of(self._channel)
-        seeds = Seeds(self._rng, self._node, lambda message: message)
-        opening = cast(tensor_pb2.OpenLinkRequest, seeds.of("OpenLink")[0])
+        self._seeds = self._seeds or await seeds_for(self._channel, self._rng)
         meeting = Meeting(None)
         try:
-            opened = await self._stub.OpenLink(opening, timeout=5)
+            opened = await self._stub.OpenLink(self._seeds.link(), timeout=5)
             comer = await self._proposed(opened.link_id, meeting)
             await self.meet(comer)
             await self._stub.CloseLink(

@@ -47,6 +47,10 @@ FLOAT32 = tensor_pb2.TENSOR_DTYPE_FLOAT32
 Make = Callable[[], Sequence[Message]]
 
 
+def _as_it_is(message: Message) -> Message:
+    return message
+
+
 class Strangers:
     """Cards of nodes that nobody knows, signed by their own keys."""
 
@@ -322,7 +326,12 @@ class Seeds:
                 return wire.StreamTensorsRequest(road=road)
 
 
-async def node_of(channel: grpc.aio.Channel) -> capability_pb2.GetNodeResponse:
-    """What the node says of itself."""
+async def seeds_for(
+    channel: grpc.aio.Channel,
+    rng: random.Random,
+    change: Callable[[Message], Message] = _as_it_is,
+) -> Seeds:
+    """Those for the node that `channel` leads to. Raises `grpc.aio.AioRpcError`."""
     stub = capability_pb2_grpc.CapabilityServiceStub(channel)
-    return await stub.GetNode(capability_pb2.GetNodeRequest(), timeout=20)
+    node = await stub.GetNode(capability_pb2.GetNodeRequest(), timeout=20)
+    return Seeds(rng, node, change)

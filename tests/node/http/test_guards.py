@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import struct
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -88,6 +90,19 @@ def test_a_body_that_is_not_what_its_head_says(fleet: HttpFleet, ask: Ask, body:
     answer = ask(fleet.one, "/v1/chat/completions", body, Content_Encoding="gzip")
     assert (answer.status, answer.code) == (400, "BAD_JSON")
     assert "RequestPayloadError" not in fleet.one.log
+
+
+def test_callers_that_leave_before_they_are_answered_are_no_fault_of_the_node(
+    fleet: HttpFleet, ask: Ask
+) -> None:
+    host, port = split_address("http", http_of(fleet.one))
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 2\r\n"
+    for _ in range(10):
+        with socket.create_connection((host, port)) as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            caller.sendall(f"{head}Expect: 100-continue\r\n\r\n{{}}".encode() * 6)
+    assert ask(fleet.one, "/health").status == 200
+    assert "Traceback" not in fleet.one.log
 
 
 def test_paths_and_methods_that_are_not(fleet: HttpFleet, ask: Ask) -> None:

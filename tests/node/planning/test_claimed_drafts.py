@@ -19,6 +19,16 @@ DELAY_SECONDS = 0.03
 BLOCK_SIZE = 4
 
 
+async def opened(client: calls.Caller) -> str:
+    """A session whose proposer is the one that claims."""
+    return await client.open(
+        mode=runtime_pb2.SPECULATION_MODE_FIXED,
+        proposer="liar",
+        proposer_node="claims",
+        block_size=BLOCK_SIZE,
+    )
+
+
 async def test_what_its_drafts_take_overrides_what_it_says(
     verifier: nodes.Node, neighbourhood: nodes.Neighbourhood, client: calls.Caller
 ) -> None:
@@ -28,23 +38,12 @@ async def test_what_its_drafts_take_overrides_what_it_says(
     slow.delay_seconds = DELAY_SECONDS
     await neighbourhood.start_liar("claims", slow, offer=claims_nothing)
     try:
-        session = await client.open(
-            mode=runtime_pb2.SPECULATION_MODE_FIXED,
-            proposer="liar",
-            proposer_node="claims",
-            block_size=BLOCK_SIZE,
-        )
+        session = await opened(client)
         told = (await client.info(session)).plan
         assert any("0 us claimed and not measured" in reason for reason in told.reasons)
         await client.append(session, [1, 2, 3, 4])
         await client.generate(session, 3 * LEAST_DRAFTS)
-        another = await client.open(
-            mode=runtime_pb2.SPECULATION_MODE_FIXED,
-            proposer="liar",
-            proposer_node="claims",
-            block_size=BLOCK_SIZE,
-        )
-        learned = (await client.info(another)).plan
+        learned = (await client.info(await opened(client))).plan
         assert any("measured, 0 us claimed" in reason for reason in learned.reasons)
         planner = verifier.roles.verifier._planner
         (drafts,) = (
