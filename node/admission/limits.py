@@ -80,6 +80,18 @@ class HttpLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Sessions that a node keeps, of all its verifiers."""
+
+    at_once: int = knob(
+        12_800,
+        "10,240 of one caller and a fifth for others, besides what their keys and values take of "
+        "the K/V budget. When all are taken, one that is idle for a minute is ended for a new "
+        "one; it goes on with its history in another.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class DraftLimits:
     """Draft streams that a proposer serves."""
 
@@ -170,6 +182,7 @@ class Limits:
     files: FileLimits = field(default_factory=FileLimits)
     calls: CallLimits = field(default_factory=CallLimits)
     http: HttpLimits = field(default_factory=HttpLimits)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
     drafts: DraftLimits = field(default_factory=DraftLimits)
     links: LinkServingLimits = field(default_factory=LinkServingLimits)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)

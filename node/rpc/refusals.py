@@ -72,6 +72,12 @@ class TooManyCalls(Refusal):
     reason = "TOO_MANY_CALLS"
 
 
+class TooManySessions(Refusal):
+    """The node keeps as many sessions as it may, or the caller has its share of them."""
+
+    reason = "TOO_MANY_SESSIONS"
+
+
 class TooManyStreams(Refusal):
     """The proposer serves as many draft streams as it may."""
 

@@ -463,6 +463,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
     back a little later, or ask another node; `fleet limits` shows what is taken.
     """
+    ERROR_REASON_TOO_MANY_SESSIONS: _ErrorReason.ValueType  # 132
+    """The node keeps as many sessions as it may. Or this caller has more of them than others have:
+    `metadata["cause"]` is "full" or "share". Sessions that are idle for a minute have made way
+    already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
+    what is taken.
+    """
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 108
     """# Names of whole families
 
@@ -961,6 +967,12 @@ ERROR_REASON_TOO_MANY_CALLS: ErrorReason.ValueType  # 125
 """The node answers as many calls as it may, or keeps as many bytes for them. Or this caller has
 more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
 back a little later, or ask another node; `fleet limits` shows what is taken.
+"""
+ERROR_REASON_TOO_MANY_SESSIONS: ErrorReason.ValueType  # 132
+"""The node keeps as many sessions as it may. Or this caller has more of them than others have:
+`metadata["cause"]` is "full" or "share". Sessions that are idle for a minute have made way
+already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
+what is taken.
 """
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 108
 """# Names of whole families
