@@ -150,8 +150,8 @@ class ArchiveLimits:
     longest_lease_seconds: float = knob(86_400.0, "... and where it names a longer one.")
     reclaimed_after_seconds: float = knob(
         60.0,
-        "While all are taken, one that is unused for so long is ended for a new one, as idle "
-        "sessions are; its session makes it anew from its history.",
+        "While all are taken, or their memory is, one that is unused for so long is ended for a "
+        "new one, as idle sessions are; its session makes it anew from its history.",
     )
     attach_seconds: float = knob(
         30.0,
