@@ -45,6 +45,14 @@ class CallLimits:
     control_request_seconds: float = knob(
         10.0, "The same of a control call: 1 MiB at 1 Mbit/s takes 8 s."
     )
+    requests_bytes: int = knob(
+        256 * MIB,
+        "Requests of calls until they are answered, as their bytes came: 64 of the longest, "
+        "which ids of tokens make four times as long in memory.",
+    )
+    control_bytes: int = knob(
+        64 * MIB, "The same of control calls: a card has some KiB, and a message 1 MiB at most."
+    )
     in_flight: int = knob(
         6400,
         "At which gRPC itself refuses, without a reason: four times the calls that are answered, "
@@ -57,6 +65,14 @@ class HttpLimits:
     """What a client of HTTP may take, and for how long."""
 
     body_bytes: int = knob(8 * MIB, "Longest body of a request, decompressed.")
+    body_values: int = knob(
+        1 << 18,
+        "Of JSON in one body, ids of tokens and keys among them: more take longer to parse than "
+        "the event loop may stand still, 100 ms.",
+    )
+    bodies_bytes: int = knob(
+        256 * MIB, "Bodies of all requests, until they are answered: 32 of the longest."
+    )
     body_seconds: float = knob(30.0, "From a request's headers to the end of its body.")
     header_seconds: float = knob(
         10.0, "From a connection, or a byte of its next request, to the end of the headers."

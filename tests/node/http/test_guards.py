@@ -141,6 +141,39 @@ async def test_a_body_has_a_size(serve: ServeHttp, ask: Ask) -> None:
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
 
 
+async def test_a_body_has_so_many_values(serve: ServeHttp, ask: Ask) -> None:
+    address = await serve(body_values=100)
+    body = {**CHAT, "messages": [[]] * 100}
+    answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
+    assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
+    assert "100 values" in answer.body.decode()
+
+
+async def test_bodies_have_a_size_together(serve: ServeHttp, ask: Ask) -> None:
+    address = await serve(bodies_bytes=10_000)
+    reader, writer = await asyncio.open_connection(*split_address("http", address))
+    writer.write(
+        f"POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 9000\r\n"
+        "Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(10):
+        assert b"100" in await reader.readline()
+    body = {**CHAT, "model": "none", "user": "x" * 500}
+
+    async def asked() -> tuple[int, str]:
+        answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
+        return answer.status, answer.code
+
+    assert (await asked())[0] == 404
+    writer.write(b" " * 8000)
+    async with asyncio.timeout(10):
+        while await asked() != (429, "TOO_MANY_REQUESTS"):
+            pass
+        writer.close()
+        while (await asked())[0] != 404:
+            pass
+
+
 async def test_a_body_has_a_time(serve: ServeHttp) -> None:
     address = await serve(body_seconds=0.1)
     reader, writer = await asyncio.open_connection(*split_address("http", address))

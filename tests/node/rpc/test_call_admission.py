@@ -99,6 +99,31 @@ async def test_idle_streams_leave_the_control_plane_its_places(serve: Serve) -> 
     await server.held("at_once", 0)
 
 
+async def test_requests_have_a_size_together_and_leave_the_control_plane_its_own(
+    serve: Serve,
+) -> None:
+    server = await Server(serve, CallLimits(requests_bytes=50_000)).start()
+    long = health_pb2.HealthCheckRequest(service="x" * 9_900)
+    watches = [server.stub.Watch(long) for _ in range(4)]
+    for watch in watches:
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    assert 39_600 < server.told("used", "requests_bytes") < 40_000
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await server.stub.Watch(long).read()
+    refused = calls.refused(caught.value)
+    assert refused.reason == "TOO_MANY_CALLS"
+    assert "calls.requests_bytes" in refused.text
+    assert refused.retry_seconds == 1.0
+    assert (await server.stub.Check(ASKED)).status == SERVING
+    for watch in watches:
+        watch.cancel()
+    await server.held("requests_bytes", 0)
+    await server.held("at_once", 0)
+    again = server.stub.Watch(long)
+    await again.read()
+    again.cancel()
+
+
 async def test_a_call_whose_request_never_comes_gives_its_place_to_one_that_asks(
     serve: Serve,
 ) -> None:
