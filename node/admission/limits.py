@@ -1,8 +1,8 @@
 """Every bound on what others may have of a node, in one place, each with its formula or reason.
 
 `fleet limits` shows them, with what is taken of each. What callers share ends in a fifth that is
-kept for those who hold little (`node.admission.share`), so a bound of 1,280 lets one caller
-alone have 1,024.
+kept for those who hold little (`node.admission.share`), so a bound of 320 lets one caller
+alone have 256.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ class CallLimits:
     """Calls of gRPC, each from its headers to its end; a stream is one call."""
 
     at_once: int = knob(
-        1280,
-        "1,024 of one caller and a fifth for others. A call takes some 30 KiB: 40 MiB together.",
+        2560,
+        "2,048 of one caller, such as a host with 1,000 watches and as many generations, and a "
+        "fifth for others. A call takes some 30 KiB: 80 MiB together.",
     )
     control: int = knob(
         320,
-        "Gossip, probes, health and GetNode, besides all other calls: two from each of 128 peers "
-        "in a period, and a fifth for others.",
+        "Gossip, probes, health and GetNode, and calls that give something back, such as "
+        "CloseSession, besides all others: two from each of 128 peers in a period, and a fifth "
+        "for others.",
     )
     request_seconds: float = knob(
         40.0, "From a call's headers to its one request: 4 MiB at 1 Mbit/s take 34 s."
@@ -54,7 +56,7 @@ class CallLimits:
         64 * MIB, "The same of control calls: a card has some KiB, and a message 1 MiB at most."
     )
     in_flight: int = knob(
-        6400,
+        12_800,
         "At which gRPC itself refuses, without a reason: four times the calls that are answered, "
         "for those that are being refused by name.",
     )

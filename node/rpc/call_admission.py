@@ -23,6 +23,7 @@ from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import Caller, caller_of_peer
 from kakeya_fleet.node.admission.holding import Holding, held_by
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
+from kakeya_fleet.node.admission.share import Cause
 from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, TooManyCalls
 
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 CONTROL_SERVICES = ("kakeya.v1.CapabilityService", "grpc.health.v1.Health")
 """Their calls with one answer keep a node alive in its fleet, and end within moments."""
+CLOSING_METHODS = (
+    "/kakeya.v1.RuntimeService/CloseSession",
+    "/kakeya.v1.TensorService/CloseLink",
+    "/kakeya.v1.ArchiveService/CloseArchive",
+)
+"""They give back what others wait for, at once: refused, it would be held until it expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,8 @@ class _Places:
     async def request(self, call: _Awaited, requests: AsyncIterator[object]) -> object:
         """The call's one request, whose bytes it holds from now on.
 
-        Raises `MalformedMessage` when none comes in time, `TooManyCalls` when all callers'
-        requests have too many bytes.
+        Raises `MalformedMessage` when none comes in time, `TooManyCalls` when the place went to
+        another call meanwhile, or all callers' requests have too many bytes.
         """
         self._awaited.add(call)
         try:
@@ -94,6 +101,8 @@ class _Places:
             sized = None
         finally:
             self._awaited.discard(call)
+        if sized is None and not call.has_place:
+            raise self._allowance.refused(call.caller, Cause.FULL)
         if sized is None:
             raise MalformedMessage("the request of this call did not come in time")
         assert isinstance(sized, _Sized)
@@ -134,8 +143,10 @@ class CallAdmission(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        service = handler_call_details.method.strip("/").partition("/")[0]
+        method = handler_call_details.method
+        service = method.strip("/").partition("/")[0]
         is_control = service in CONTROL_SERVICES and not handler.response_streaming
+        is_control = is_control or method in CLOSING_METHODS
         return _admitted(handler, self._control if is_control else self._calls)
 
 
