@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -41,13 +42,20 @@ class Held:
 class Subject:
     """One agent under attack; it is asked for the same answers before and after."""
 
-    def __init__(self, agent: AgentProcess) -> None:
+    def __init__(self, agent: AgentProcess, fleet: LocalFleet) -> None:
         """Waits until it is ready."""
         self.agent = agent
+        self._fleet = fleet
         self.address = agent.address
         self.http_address = str(agent.ready["http_address"])
         self.process = psutil.Process(agent.pid)
         self._answers: dict[str, str] = {}
+
+    def join(self, name: str) -> str:
+        """Starts a node that joins the agent's fleet through it; its id, once it has joined."""
+        newcomer = self._fleet.start(name, peers=[self.address])
+        newcomer.wait_for("peer_joined", seconds=60)
+        return str(newcomer.ready["node_id"])
 
     def held(self) -> Held:
         """Raises `psutil.NoSuchProcess` when it has ended."""
@@ -123,8 +131,17 @@ def _event(line: str) -> Mapping[str, object]:
 
 
 @contextmanager
-def attacked(name: str, environment: Mapping[str, str] | None = None) -> Iterator[Subject]:
-    """An agent of a fleet of its own with all roles; it is ended with the context."""
+def attacked(
+    name: str, environment: Mapping[str, str] | None = None, files: int | None = None
+) -> Iterator[Subject]:
+    """An agent of a fleet of its own with all roles; it is ended with the context.
+
+    It may have `files` open, as many as this process may by default.
+    """
     own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **(environment or {})}
     with LocalFleet(f"attack-{name}") as fleet:
-        yield Subject(fleet.start(name, serve=SERVED, environment=own))
+        agent = fleet.start(name, serve=SERVED, environment=own)
+        if files is not None:
+            # Long before it looks how many it may have: it has to load its libraries first.
+            resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (files, files))
+        yield Subject(agent, fleet)
