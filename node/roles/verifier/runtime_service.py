@@ -27,7 +27,8 @@ from kakeya_fleet.node.roles.verifier.runtime_wire import (
 from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
 from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch, session_info
 from kakeya_fleet.node.roles.verifier.tokenizer_files import tokenizer_messages
-from kakeya_fleet.node.rpc.refusals import MalformedMessage
+from kakeya_fleet.node.rpc.message_limits import check_answer
+from kakeya_fleet.node.rpc.refusals import AnswerTooLarge, MalformedMessage
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -70,7 +71,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         session = await self._appending.open(spec, request.initial_token_ids)
         record = self._registry.get(session.session_id)
         offer = session.served.offer
-        return wire.CreateSessionResponse(
+        response = wire.CreateSessionResponse(
             session_id=session.session_id,
             model=offer_to_wire(offer),
             vocabulary_size=offer.vocabulary_size,
@@ -79,6 +80,13 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             history_length=len(record.session.history),
             prefill_seconds=session.opening_seconds or 0.0,
         )
+        try:
+            check_answer(response)
+        except AnswerTooLarge:
+            # Its client will never know it, nor would one that asks again with this request id.
+            self._registry.close(session.session_id)
+            raise
+        return response
 
     async def AppendTokens(  # noqa: N802
         self, request: wire.AppendTokensRequest, _context: Context

@@ -29,7 +29,8 @@ KakeyaError
 │   │   ├── WatcherTooSlow
 │   │   ├── TooManyStreams
 │   │   ├── ArchiveFull
-│   │   └── TooManyCalls
+│   │   ├── TooManyCalls
+│   │   └── AnswerTooLarge
 │   ├── PermissionDenied
 │   │   └── NotLoopback
 │   ├── Unimplemented
@@ -66,6 +67,7 @@ from __future__ import annotations
 from kakeya.error_base import KakeyaError
 
 __all__ = [
+    "AnswerTooLarge",
     "ArchiveFull",
     "BadMessage",
     "BadPageToken",
@@ -340,6 +342,15 @@ class TooManyCalls(ResourceExhausted):
     """
 
     default_reason = "TOO_MANY_CALLS"
+
+
+class AnswerTooLarge(ResourceExhausted):
+    """The answer does not fit a message of 4 MiB, and was not asked for in parts.
+
+    Clients of older versions ask for all of it at once.
+    """
+
+    default_reason = "ANSWER_TOO_LARGE"
 
 
 class PermissionDenied(RpcError):

@@ -30,7 +30,8 @@
  * │   │   ├── WatcherTooSlow
  * │   │   ├── TooManyStreams
  * │   │   ├── ArchiveFull
- * │   │   └── TooManyCalls
+ * │   │   ├── TooManyCalls
+ * │   │   └── AnswerTooLarge
  * │   ├── PermissionDenied
  * │   │   └── NotLoopback
  * │   ├── Unimplemented
@@ -260,6 +261,15 @@ export class ArchiveFull extends ResourceExhausted {
  */
 export class TooManyCalls extends ResourceExhausted {
   static override readonly defaultReason: string = "TOO_MANY_CALLS";
+}
+
+/**
+ * The answer does not fit a message of 4 MiB, and was not asked for in parts.
+ *
+ * Clients of older versions ask for all of it at once.
+ */
+export class AnswerTooLarge extends ResourceExhausted {
+  static override readonly defaultReason: string = "ANSWER_TOO_LARGE";
 }
 
 /** The caller may not do that. */

@@ -463,6 +463,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
     back a little later, or ask another node; `fleet limits` shows what is taken.
     """
+    ERROR_REASON_ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 132
+    """The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
+    versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
+    """
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 108
     """# Names of whole families
 
@@ -961,6 +965,10 @@ ERROR_REASON_TOO_MANY_CALLS: ErrorReason.ValueType  # 125
 """The node answers as many calls as it may, or keeps as many bytes for them. Or this caller has
 more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
 back a little later, or ask another node; `fleet limits` shows what is taken.
+"""
+ERROR_REASON_ANSWER_TOO_LARGE: ErrorReason.ValueType  # 132
+"""The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
+versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
 """
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 108
 """# Names of whole families
