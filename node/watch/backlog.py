@@ -42,7 +42,6 @@ class Backlog(Generic[Message]):
         elif not ends:
             self._later[key] = None
         elif key in self._told:
-            self._told.remove(key)
             self._later[key] = message
         else:
             # The watcher never heard of it. Those that come and go would add up.
@@ -58,7 +57,12 @@ class Backlog(Generic[Message]):
 
         None once the watcher knows all.
         """
-        return self._later.popitem(last=False) if self._later else None
+        if not self._later:
+            return None
+        key, end = self._later.popitem(last=False)
+        if end is not None:
+            self._told.discard(key)
+        return key, end
 
     def was_told(self, key: str) -> None:
         """The watcher heard of it: it is to hear of its end."""

@@ -22,24 +22,26 @@ A thing has 64 KiB at most, a card's bound, so that every part is far below a me
 Message = TypeVar("Message")
 Item = TypeVar("Item", bound=WireMessage)
 Response = TypeVar("Response", bound=WireMessage)
+_Message = TypeVar("_Message", contravariant=True)
+_Response = TypeVar("_Response", bound=WireMessage, covariant=True)
 
 
-class Watched(Protocol[Message, Item, Response]):
+class Watched(Protocol[_Message, Item, _Response]):
     """The things that a watcher is told of, each by a key. Its calls return at once."""
 
     def item(self, key: str) -> Item | None:
         """The thing as a part of the snapshot has it; None when it is no more."""
         ...
 
-    def snapshot(self, items: Sequence[Item], *, more: bool) -> Response:
+    def snapshot(self, items: Sequence[Item], *, more: bool) -> _Response:
         """A part of the snapshot, or the whole."""
         ...
 
-    def changed(self, key: str) -> Response | None:
+    def changed(self, key: str) -> _Response | None:
         """What is told of a thing that changed since it was last told; None when it is no more."""
         ...
 
-    def change(self, message: Message) -> Response:
+    def change(self, message: _Message) -> _Response:
         """What is told of a message of the watch."""
         ...
 
