@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shlex
 import time
@@ -105,9 +106,8 @@ async def test_a_watch_begins_with_all_of_them_whoever_takes_parts(fleet: LargeF
     assert told == fleet.ids
     assert len(told) == MAX_NODES - 1
 
-    refusal = await calls.refused_by(
-        next_message(stub_of(fleet).WatchFleet(wire.WatchFleetRequest()))
-    )
+    whole = stub_of(fleet).WatchFleet(wire.WatchFleetRequest())
+    refusal = await calls.refused_by(whole.read())
     assert refusal.code == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert refusal.reason == "ANSWER_TOO_LARGE"
     assert f"{DATA_MESSAGE_BYTES:,}" in refusal.text
@@ -129,19 +129,27 @@ async def test_both_clients_and_the_terminal_have_them_all(
             return len(first.nodes)
 
     assert await asyncio.to_thread(count) == MAX_NODES - 1
-    words = shlex.join((*FLEET, "status", "--node", address))
+    status = await fleet_command(tmp_path, "status", "--node", address)
+    assert f"{MAX_NODES - 1} nodes, {MAX_NODES - 1} alive" in status[0]
+    assert sum(line.startswith("node-") for line in status) == MAX_NODES - 2
+    assert f"Of {MAX_NODES - 1} live nodes the {MOST_ASKED} nearest" in status[-2]
+    (top,) = await fleet_command(tmp_path, "top", "--once", "--json", "--node", address)
+    told = json.loads(top)
+    assert len(told["nodes"]) == MAX_NODES - 1
+    assert told["unasked_count"] == MAX_NODES - 1 - MOST_ASKED
+
+
+async def fleet_command(home: Path, *words: str) -> list[str]:
+    """What a command prints, with the descriptors that shells of macOS give."""
     command = await asyncio.create_subprocess_shell(
-        f"ulimit -n 256; exec {words}",
-        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        f"ulimit -n 256; exec {shlex.join((*FLEET, *words))}",
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
         stdout=PIPE,
         stderr=PIPE,
     )
     out, errors = await command.communicate()
     assert (command.returncode, errors) == (0, b"")
-    lines = out.decode().splitlines()
-    assert f"{MAX_NODES - 1} nodes, {MAX_NODES - 1} alive" in lines[0]
-    assert sum(line.startswith("node-") for line in lines) == MAX_NODES - 2
-    assert f"Of {MAX_NODES - 1} live nodes the {MOST_ASKED} nearest were asked" in out.decode()
+    return out.decode().splitlines()
 
 
 async def test_what_happens_while_a_slow_reader_takes_the_parts_is_not_lost(
@@ -170,7 +178,7 @@ async def test_what_happens_while_a_slow_reader_takes_the_parts_is_not_lost(
             assert each.card.node_id not in told
             told[each.card.node_id] = each.card.sequence
     assert gone[1] not in told
-    removed = []
+    removed: list[str] = []
     while not (new in told and removed and told[fleet.card(sent).card.node_id] == 599):
         message = await next_message(call)
         if message.WhichOneof("kind") == "changed":

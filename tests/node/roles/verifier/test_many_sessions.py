@@ -149,7 +149,7 @@ async def test_what_happens_while_a_slow_reader_takes_the_parts_is_not_lost(crow
     watch = crowd.node.roles.verifier.session_watch
     await calls.until(lambda: not watch._pacer.waiting)
     prefilled = {each.session.session_id: each.prefilled_token_count for each in first.sessions}
-    ended = []
+    ended: list[str] = []
     snapshot = first
     while snapshot.more:
         snapshot = (await next_message(call)).snapshot
