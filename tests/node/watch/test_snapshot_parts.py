@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 
@@ -18,6 +19,8 @@ from kakeya_fleet.node.watch.watchers import WATCH_QUEUE, Watchers
 Message = tuple[str, float | None]
 """A key with its newest value, None for its end."""
 THING_BYTES = 1024
+PATIENCE_SECONDS = 5.0
+"""What is waited for is there already, or was lost."""
 
 
 def subject_of(message: Message) -> tuple[str, bool]:
@@ -80,7 +83,8 @@ class Told:
         self.changes: list[Message] = []
 
     async def read(self) -> None:
-        message = await anext(self._messages)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            message = await anext(self._messages)
         match message.WhichOneof("kind"):
             case "snapshot":
                 assert not self.changes, "a part behind a change"
