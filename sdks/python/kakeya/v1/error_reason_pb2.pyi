@@ -463,7 +463,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
     back a little later, or ask another node; `fleet limits` shows what is taken.
     """
-    ERROR_REASON_ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 132
+    ERROR_REASON_ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 133
     """The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
     versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
     """
@@ -966,7 +966,7 @@ ERROR_REASON_TOO_MANY_CALLS: ErrorReason.ValueType  # 125
 more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
 back a little later, or ask another node; `fleet limits` shows what is taken.
 """
-ERROR_REASON_ANSWER_TOO_LARGE: ErrorReason.ValueType  # 132
+ERROR_REASON_ANSWER_TOO_LARGE: ErrorReason.ValueType  # 133
 """The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
 versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
 """
