@@ -17,15 +17,14 @@ from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.app.limits_wire import use_to_wire
 from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.membership.capability_wire import (
-    change_to_wire,
     digest_to_wire,
     is_node_id,
     rumours_from_wire,
     rumours_to_wire,
-    snapshot_to_wire,
 )
 from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
 from kakeya_fleet.node.membership.exchange_limits import REQUEST_LIMITS
+from kakeya_fleet.node.membership.fleet_snapshot import WatchedNodes, subject_of
 from kakeya_fleet.node.membership.fleet_watch import FleetWatch
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
@@ -34,8 +33,10 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.grpc_settings import PROBE_TIMEOUT_SECONDS
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, NotLoopback
+from kakeya_fleet.node.watch.backlog import Backlog
 from kakeya_fleet.node.watch.node_sample import KEPT_SECONDS
 from kakeya_fleet.node.watch.node_watch import NodeWatch
+from kakeya_fleet.node.watch.snapshot_parts import snapshot_and_changes
 
 if TYPE_CHECKING:
     from typing import TypeAlias, TypeVar
@@ -150,16 +151,19 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
 
     async def WatchFleet(  # noqa: N802
         self,
-        request: capability_pb2.WatchFleetRequest,  # noqa: ARG002
+        request: capability_pb2.WatchFleetRequest,
         context: Context[  # noqa: ARG002
             capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse
         ],
     ) -> AsyncIterator[capability_pb2.WatchFleetResponse]:
-        """A snapshot, then every change. Raises `WatcherTooSlow`."""
+        """A snapshot, then every change. Raises `WatcherTooSlow`, `AnswerTooLarge`."""
         with self._watch.watcher() as watcher:
-            yield snapshot_to_wire(self._known.states(), self._known.fleet_name)
-            while (change := await watcher.next()) is not None:
-                yield change_to_wire(change)
+            backlog = Backlog(self._known.node_ids(), subject_of)
+            nodes = WatchedNodes(self._known)
+            async for response in snapshot_and_changes(
+                watcher, backlog, nodes, in_parts=request.in_parts
+            ):
+                yield response
 
     async def WatchNode(  # noqa: N802
         self,

@@ -112,15 +112,3 @@ def change_to_wire(change: Change) -> capability_pb2.WatchFleetResponse:
     if isinstance(change, Removed):
         return capability_pb2.WatchFleetResponse(removed_node_id=change.node_id)
     return capability_pb2.WatchFleetResponse(changed=state_to_wire(change))
-
-
-def snapshot_to_wire(
-    states: Iterable[NodeState], fleet_name: str
-) -> capability_pb2.WatchFleetResponse:
-    """The first message of a watch: every node, by name."""
-    ordered = sorted(states, key=lambda s: (s.card.name if s.card else "", s.node_id))
-    return capability_pb2.WatchFleetResponse(
-        snapshot=capability_pb2.FleetSnapshot(
-            nodes=[state_to_wire(state) for state in ordered], fleet_name=fleet_name
-        )
-    )

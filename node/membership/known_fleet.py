@@ -84,6 +84,14 @@ class KnownFleet:
         """All nodes that are known, tombstones included."""
         return [self.state(node_id) for node_id in self._registry.nodes()]
 
+    def node_ids(self) -> list[str]:
+        """Ids of all nodes that are known, tombstones included, by their names."""
+
+        def name(node_id: str) -> tuple[str, str]:
+            return self._registry.card(node_id).name, node_id
+
+        return sorted(self._registry.nodes(), key=name)
+
     def count(self, metrics: NodeMetrics) -> None:
         """Sets the gauges of members by liveness."""
         present = [self._membership.found(node_id) for node_id in self._registry.nodes()]

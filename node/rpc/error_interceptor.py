@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_status import (
@@ -26,6 +26,7 @@ from kakeya_fleet.node.rpc.error_status import (
 )
 from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.lenient_parsing import check_parsed, lenient
+from kakeya_fleet.node.rpc.message_limits import check_answer
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         async def answer(request: object, context: Context) -> object:
             try:
                 check_parsed(request)
-                return await behaviour(request, context)
+                response = await behaviour(request, context)
+                _check_answer(response)
+                return response
             except Exception as error:  # noqa: BLE001 every error is answered and counted
                 await self._answer(error, method, context)
 
@@ -78,6 +81,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             try:
                 check_parsed(request)
                 async for response in behaviour(request, context):
+                    _check_answer(response)
                     yield response
             except Exception as error:  # noqa: BLE001 every error is answered and counted
                 await self._answer(error, method, context)
@@ -100,3 +104,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     async def _answer_domain(self, error: DomainError, context: Context) -> NoReturn:
         self._metrics.rpc_errors.labels(reason=error.reason).inc()
         await abort(context, error)
+
+
+def _check_answer(response: object) -> None:
+    """Raises `AnswerTooLarge`; a coroutine that writes itself answers with nothing."""
+    if isinstance(response, Message):
+        check_answer(response)

@@ -1,4 +1,4 @@
-"""What of a message of the control plane is read: for those who ask and who answer alike."""
+"""How large messages may be: of the control plane for those who read, and answers of any kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
-from kakeya_fleet.node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES
+from kakeya_fleet.node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES, DATA_MESSAGE_BYTES
+from kakeya_fleet.node.rpc.refusals import AnswerTooLarge
 
 
 def beyond_limits(message: Message, limits: Mapping[str, int]) -> str:
@@ -18,3 +19,12 @@ def beyond_limits(message: Message, limits: Mapping[str, int]) -> str:
         if given > most:
             return f"{given} {name} are more than {most}"
     return ""
+
+
+def check_answer(message: Message) -> None:
+    """Raises `AnswerTooLarge` for one that gRPC would not send, with no reason for the caller."""
+    nbytes = message.ByteSize()
+    if nbytes > DATA_MESSAGE_BYTES:
+        raise AnswerTooLarge(
+            f"the answer takes {nbytes:,} bytes, more than the {DATA_MESSAGE_BYTES:,} of a message"
+        )

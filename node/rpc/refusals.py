@@ -6,6 +6,7 @@ Refusal
 ├── TokenizerNotFound     the model is served without a tokenizer that could be sent
 ├── Draining              the node leaves; resume elsewhere
 ├── TooManyCalls          the node answers as many calls, or keeps as many bytes, as it may
+├── AnswerTooLarge        the answer does not fit a message, and was not asked for in parts
 ├── TooManyStreams        the proposer's limit of draft streams is reached
 ├── TokenizerDiffers      the proposer drafts ids of another tokenizer
 ├── LinkUnsupported       nodes of this version open no such tensor link
@@ -76,6 +77,12 @@ class TooManySessions(Refusal):
     """The node keeps as many sessions as it may, or the caller has its share of them."""
 
     reason = "TOO_MANY_SESSIONS"
+
+
+class AnswerTooLarge(Refusal):
+    """The answer does not fit a message, and was not asked for in parts."""
+
+    reason = "ANSWER_TOO_LARGE"
 
 
 class TooManyStreams(Refusal):

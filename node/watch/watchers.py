@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.refusals import WatcherTooSlow
+from kakeya_fleet.node.watch.backlog import Backlog
 
 WATCH_QUEUE = 256
 
@@ -17,10 +18,16 @@ Message = TypeVar("Message")
 
 
 class Watcher(Generic[Message]):
-    """One watcher's queue of at most `most` messages. Belongs to one event loop."""
+    """One watcher's queue of at most `most` messages. Belongs to one event loop.
+
+    While it has a `backlog`, that takes the messages, `most` of them between two things
+    that the watcher reads of it.
+    """
 
     def __init__(self, most: int = WATCH_QUEUE) -> None:
+        self._backlog: Backlog[Message] | None = None
         self._most = most
+        self._unread = 0
         self._messages: deque[Message] = deque()
         self._woken = asyncio.Event()
         self._ended = False
@@ -28,10 +35,17 @@ class Watcher(Generic[Message]):
 
     def put(self, message: Message) -> None:
         """Adds a message; a full queue drops all of them and ends the watcher."""
-        if len(self._messages) >= self._most:
+        if len(self._messages) + self._unread >= self._most:
             self.too_slow = True
             self._messages.clear()
-        if not self.too_slow:
+            if self._backlog is not None:
+                self._backlog.clear()
+        if self.too_slow:
+            pass
+        elif self._backlog is not None:
+            self._unread += 1
+            self._backlog.note(message)
+        else:
             self._messages.append(message)
         self._woken.set()
 
@@ -43,15 +57,32 @@ class Watcher(Generic[Message]):
     async def next(self) -> Message | None:
         """The next message, None at the end. Raises `WatcherTooSlow`."""
         while not self._messages:
-            if self.too_slow:
-                raise WatcherTooSlow(
-                    f"the watcher fell more than {self._most} changes behind; watch again"
-                )
+            self._check_pace()
             if self._ended:
                 return None
             self._woken.clear()
             await self._woken.wait()
         return self._messages.popleft()
+
+    def begin(self, backlog: Backlog[Message]) -> None:
+        """Has the backlog take the messages, until `caught_up`."""
+        self._backlog = backlog
+
+    def caught_up(self) -> None:
+        """It has been told of all of its backlog."""
+        self._backlog = None
+        self._unread = 0
+
+    def has_read(self) -> None:
+        """It read something of its backlog. Raises `WatcherTooSlow`."""
+        self._check_pace()
+        self._unread = 0
+
+    def _check_pace(self) -> None:
+        if self.too_slow:
+            raise WatcherTooSlow(
+                f"the watcher fell more than {self._most} changes behind; watch again"
+            )
 
 
 class Watchers(Generic[Message]):

@@ -107,4 +107,25 @@ MUTANTS = (
         "if longest < 0:",
         ("tests/node/http/test_prompt_encoding.py",),
     ),
+    Mutant(
+        "a change told before its part of a snapshot",
+        "node/watch/backlog.py",
+        "if key in self._untold:",
+        "if ends and key in self._untold:",
+        ("tests/node/watch/test_snapshot_parts.py",),
+    ),
+    Mutant(
+        "an end lost behind a snapshot",
+        "node/watch/backlog.py",
+        "elif key in self._told:",
+        "elif key in self._later:",
+        ("tests/node/watch/test_snapshot_parts.py",),
+    ),
+    Mutant(
+        "an archive left to its lease",
+        "node/roles/verifier/session_factory.py",
+        "if not taken and evicted is not None:",
+        "if taken and evicted is None:",
+        ("tests/node/roles/archive/test_failed_openings.py",),
+    ),
 )

@@ -159,7 +159,6 @@ VALUES = [
     (kakeya.Transfer, capability_pb2.Transfer),
     (kakeya.NodeHistory, capability_pb2.NodeHistory),
     (kakeya.SessionActivity, runtime_pb2.SessionActivity),
-    (kakeya.SessionsSnapshot, runtime_pb2.SessionsSnapshot),
     (kakeya.EndedSession, runtime_pb2.EndedSession),
 ]
 
@@ -167,6 +166,19 @@ VALUES = [
 @pytest.mark.parametrize(("value", "message"), VALUES)
 def test_values_have_the_fields_of_their_messages(value: type[Any], message: type[Message]) -> None:
     assert set(value.__dataclass_fields__) == set(message.DESCRIPTOR.fields_by_name)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (kakeya.FleetSnapshot, capability_pb2.FleetSnapshot),
+        (kakeya.SessionsSnapshot, runtime_pb2.SessionsSnapshot),
+    ],
+)
+def test_snapshots_say_nothing_of_the_parts_in_which_they_came(
+    value: type[Any], message: type[Message]
+) -> None:
+    assert {*value.__dataclass_fields__, "more"} == set(message.DESCRIPTOR.fields_by_name)
 
 
 GIVEN = {

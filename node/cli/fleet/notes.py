@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kakeya import Liveness, NodeStatus, SeedFault
 from kakeya_fleet.fleet.views.names import free_name, shared_names
+from kakeya_fleet.node.cli.asking.node_loads import MOST_ASKED
 from kakeya_fleet.node.cli.fleet.host_memory import HostMemory
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text
 
@@ -18,6 +19,11 @@ def note_lines(
     """Sentences; `faults` are those of the asked node, `hosts` the machines of the nodes."""
     lines = [fault_line(fault) for fault in faults]
     lines += name_lines(nodes)
+    living = sum(node.liveness is Liveness.ALIVE for node in nodes)
+    if living > MOST_ASKED:
+        lines.append(
+            f"Of {living} live nodes the {MOST_ASKED} nearest were asked for their memory."
+        )
     if any(host.used_bytes is None for host in hosts):
         lines.append("?: no node of that machine told its memory when it was asked.")
     return lines

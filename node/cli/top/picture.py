@@ -68,7 +68,8 @@ def _title(fleet: WatchedFleet, view: TopView, width: int) -> Text:
     forwards = sum(each.activity.verify_forward_count for each in sessions)
     tokens = sum(each.activity.generated_token_count for each in sessions)
     facts = [
-        f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}, {len(alive)} alive",
+        f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}, {len(alive)} alive"
+        + (f" ({fleet.unasked_count} not asked)" if fleet.unasked_count else ""),
         speed_text(total_speed(nodes)) if total_speed(nodes) else "0 tok/s",
         f"{len(sessions)} session{'' if len(sessions) == 1 else 's'}",
         f"K/V {bytes_text(kv_bytes)}",

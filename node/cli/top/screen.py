@@ -152,6 +152,7 @@ def facts_of(fleet: WatchedFleet) -> dict[str, object]:
     """The whole fleet for programs; samples, the last of each node alone."""
     return {
         "fleet_name": fleet.fleet_name,
+        "unasked_count": fleet.unasked_count,
         "nodes": [
             {
                 "node_id": node.status.node_id,

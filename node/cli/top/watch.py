@@ -6,7 +6,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from kakeya import AsyncClient, FleetSnapshot, KakeyaError, NodeChanged, Timeouts
+from kakeya import (
+    AsyncClient,
+    FleetEvent,
+    FleetSnapshot,
+    KakeyaError,
+    Liveness,
+    NodeChanged,
+    NodeRemoved,
+    Timeouts,
+)
+from kakeya_fleet.node.cli.asking.node_loads import MOST_ASKED, nearest_living
 from kakeya_fleet.node.cli.asking.told_values import sanitized
 from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 
@@ -23,7 +33,8 @@ ANSWER_SECONDS = 5.0
 class FleetWatcher:
     """Keeps `fleet` as the fleet is; `changed` is called after each change.
 
-    The node that is asked tells which nodes there are; each live one is asked itself.
+    The node that is asked tells which nodes there are; the `MOST_ASKED` nearest live ones are
+    asked themselves, those that are once asked as long as they live.
     """
 
     def __init__(
@@ -40,7 +51,7 @@ class FleetWatcher:
             async with self._client.fleet.watch() as events:
                 async for event in events:
                     self._fleet.take_fleet(sanitized(event), time.monotonic())
-                    if isinstance(event, FleetSnapshot | NodeChanged):
+                    if not self._is_followed(event):
                         self._follow_living()
                     self._changed()
         finally:
@@ -55,28 +66,42 @@ class FleetWatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def has_heard_all(self) -> bool:
-        """Whether each live node told of itself and its sessions, or cannot be asked."""
-        living = [node for node in self._fleet.nodes if node.is_alive]
-        return bool(self._fleet.nodes) and all(
-            (node.has_told_itself and node.has_told_sessions) or node.trouble for node in living
+        """Whether each node that is asked told of itself and its sessions, or cannot."""
+        asked = [node for node in self._fleet.nodes if node.status.node_id in self._tasks]
+        return bool(asked) and all(
+            (node.has_told_itself and node.has_told_sessions) or node.trouble for node in asked
         )
 
     def _follow_living(self) -> None:
-        living = {
-            node.status.node_id: node.status.address
-            for node in self._fleet.nodes
-            if node.is_alive and node.status.address
-        }
+        statuses = [node.status for node in self._fleet.nodes]
+        living = {each.node_id: each.address for each in nearest_living(statuses, len(statuses))}
         for node_id, (address, task) in list(self._tasks.items()):
             if living.get(node_id) != address:
                 task.cancel()
                 del self._tasks[node_id]
         for node_id, address in living.items():
+            if len(self._tasks) == MOST_ASKED:
+                break
             if node_id not in self._tasks:
                 self._tasks[node_id] = (
                     address,
                     asyncio.create_task(self._follow(node_id, address)),
                 )
+        self._fleet.unasked_count = len(living) - len(self._tasks)
+
+    def _is_followed(self, event: FleetEvent) -> bool:
+        """Whether an event changes nothing about who is asked, as most of a large fleet's."""
+        match event:
+            case FleetSnapshot():
+                return False
+            case NodeChanged(node):
+                if node.node_id not in self._tasks and len(self._tasks) == MOST_ASKED:
+                    return True
+                address = node.address if node.liveness is Liveness.ALIVE else ""
+                asked, _ = self._tasks.get(node.node_id, ("", None))
+                return asked == address
+            case NodeRemoved(node_id):
+                return node_id not in self._tasks
 
     async def _follow(self, node_id: str, address: str) -> None:
         timeouts = Timeouts(watch=WATCH_SECONDS, unary=ANSWER_SECONDS)

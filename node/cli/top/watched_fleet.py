@@ -96,6 +96,8 @@ class WatchedFleet:
 
     def __init__(self) -> None:
         self.fleet_name = ""
+        self.unasked_count = 0
+        """Live nodes that were not asked for themselves when nodes were last chosen."""
         self._nodes: dict[str, WatchedNode] = {}
 
     @property

@@ -28,7 +28,11 @@ from kakeya_fleet.node.roles.verifier.runtime_wire import (
 from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
 from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch, session_info
 from kakeya_fleet.node.roles.verifier.tokenizer_files import tokenizer_messages
-from kakeya_fleet.node.rpc.refusals import MalformedMessage
+from kakeya_fleet.node.roles.verifier.watched_sessions import subject_of
+from kakeya_fleet.node.rpc.message_limits import check_answer
+from kakeya_fleet.node.rpc.refusals import AnswerTooLarge, MalformedMessage
+from kakeya_fleet.node.watch.backlog import Backlog
+from kakeya_fleet.node.watch.snapshot_parts import snapshot_and_changes
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 # Latest blocks of each session that a snapshot has unless it is asked for others.
 DEFAULT_BLOCKS = 64
+# Of sessions in a page, before the last of them: 20 ms of the event loop.
+PAGE_BYTES = 1 << 20
 
 
 class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
@@ -72,7 +78,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         session = await self._appending.open(spec, request.initial_token_ids, caller)
         record = self._registry.get(session.session_id)
         offer = session.served.offer
-        return wire.CreateSessionResponse(
+        response = wire.CreateSessionResponse(
             session_id=session.session_id,
             model=offer_to_wire(offer),
             vocabulary_size=offer.vocabulary_size,
@@ -81,6 +87,13 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             history_length=len(record.session.history),
             prefill_seconds=session.opening_seconds or 0.0,
         )
+        try:
+            check_answer(response)
+        except AnswerTooLarge:
+            # Its client will never know it, nor would one that asks again with this request id.
+            self._registry.close(session.session_id)
+            raise
+        return response
 
     async def AppendTokens(  # noqa: N802
         self, request: wire.AppendTokensRequest, _context: Context
@@ -133,10 +146,18 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> wire.ListSessionsResponse:
         """A page of sessions, oldest first; their plans without the rejections."""
         page, following = self._registry.page(*page_from_wire(request))
-        return wire.ListSessionsResponse(
-            sessions=[session_info(each, self._clock(), rejections=False) for each in page],
-            next_page_token="" if following is None else str(following),
-        )
+        response = wire.ListSessionsResponse()
+        nbytes = 0
+        for session in page:
+            if nbytes >= PAGE_BYTES:
+                break
+            info = session_info(session, self._clock(), rejections=False)
+            nbytes += info.ByteSize()
+            response.sessions.append(info)
+        if len(response.sessions) < len(page):
+            following = page[len(response.sessions) - 1].record.ordinal
+        response.next_page_token = "" if following is None else str(following)
+        return response
 
     async def CloseSession(  # noqa: N802
         self, request: wire.CloseSessionRequest, _context: Context
@@ -167,13 +188,19 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     async def WatchSessions(  # noqa: N802
         self, request: wire.WatchSessionsRequest, _context: Context
     ) -> AsyncIterator[wire.WatchSessionsResponse]:
-        """A snapshot, then every session that changes. Raises `WatcherTooSlow`."""
+        """A snapshot, then every session that changes.
+
+        Raises `WatcherTooSlow`, `AnswerTooLarge`.
+        """
         if request.block_count > TIMELINE_BLOCKS:
             raise MalformedMessage(
                 f"block_count is {request.block_count}: give 0 to {TIMELINE_BLOCKS}"
             )
         blocks = request.block_count or DEFAULT_BLOCKS
         with self._watch.watcher() as watcher:
-            yield wire.WatchSessionsResponse(snapshot=self._watch.snapshot(blocks))
-            while (message := await watcher.next()) is not None:
-                yield message
+            sessions = self._watch.watched(blocks)
+            backlog = Backlog(sessions.keys(), subject_of)
+            async for response in snapshot_and_changes(
+                watcher, backlog, sessions, in_parts=request.in_parts
+            ):
+                yield response

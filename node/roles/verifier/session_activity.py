@@ -37,6 +37,8 @@ class SessionActivity:
         """As it was when somebody looked last."""
         self.told_idle = True
         """Whether those who watch were last told that nothing runs on it."""
+        self.told_block_count = 0
+        """Blocks that `new_blocks` gave in all."""
         self.generation_began_at = 0.0
         self._blocks: deque[tuple[int, BlockTiming]] = deque(maxlen=TIMELINE_BLOCKS)
         self._untold = 0
@@ -96,5 +98,6 @@ class SessionActivity:
     def new_blocks(self) -> list[tuple[int, BlockTiming]]:
         """Those that were not given before, oldest first."""
         told = len(self._blocks) - self._untold
+        self.told_block_count += self._untold
         self._untold = 0
         return list(self._blocks)[told:]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.errors import GroupLost, KvStrategyUnsupported, SessionNotFound
 from kakeya_fleet.engine.sessions.session_record import SessionOptions, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
@@ -17,6 +18,7 @@ from kakeya_fleet.node.roles.archive.session_restorers import Restorers, Session
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
 
 
@@ -82,10 +84,16 @@ class SessionFactory:
             return await self._made(KvDecision(asked, reason), served, caller)
 
     async def created(
-        self, served: ServedVerifier, create: Callable[[], SessionRecord[OpenSession]]
+        self,
+        served: ServedVerifier,
+        create: Callable[[], SessionRecord[OpenSession]],
+        evicted: EvictedStore | None = None,
     ) -> SessionRecord[OpenSession]:
-        """A record made in the verifier's thread; ended again when the caller left meanwhile."""
-        creating = asyncio.ensure_future(served.worker.run(create))
+        """A record made in the verifier's thread; ended again when the caller left meanwhile.
+
+        `create` takes over `evicted`; it is released when `create` is never called.
+        """
+        creating = asyncio.ensure_future(_run(served.worker, create, evicted))
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -113,7 +121,29 @@ class SessionFactory:
             evicted=evicted,
             owner=caller,
         )
-        return MadeSession(await self.created(served, create), served, restorer, decision)
+        record = await self.created(served, create, evicted)
+        return MadeSession(record, served, restorer, decision)
+
+
+async def _run(
+    worker: ModelWorker,
+    create: Callable[[], SessionRecord[OpenSession]],
+    evicted: EvictedStore | None,
+) -> SessionRecord[OpenSession]:
+    """What `create` makes in the worker's thread."""
+    taken = False
+
+    def take() -> SessionRecord[OpenSession]:
+        nonlocal taken
+        taken = True
+        return create()
+
+    try:
+        return await worker.run(take)
+    finally:
+        # A worker that closes refuses what waits: nobody else would give it up.
+        if not taken and evicted is not None:
+            evicted.release()
 
 
 def _abandon(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from kakeya_fleet.node.roles.verifier.report_wire import (
     session_to_wire,
 )
 from kakeya_fleet.node.roles.verifier.session_activity import SessionActivity
+from kakeya_fleet.node.roles.verifier.watched_sessions import WatchedSessions
 from kakeya_fleet.node.watch.pacer import Pacer
 from kakeya_fleet.node.watch.watchers import Watcher, Watchers
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 SESSION_QUEUE = 1024
 SNAPSHOT_BLOCKS = 8192
-"""Of all sessions together: the snapshot is one message."""
+"""Of all sessions together: a megabyte of the snapshot."""
 
 
 def session_info(session: OpenSession, now: float, *, rejections: bool = True) -> wire.SessionInfo:
@@ -144,8 +145,8 @@ class SessionWatch(SessionObserver):
         self._publish_end(session.session_id, outcome)
         self._on_change()
 
-    def snapshot(self, block_count: int) -> wire.SessionsSnapshot:
-        """All sessions, oldest first, each with at most `block_count` of its latest blocks.
+    def watched(self, block_count: int) -> WatchedSessions:
+        """All sessions, each with at most `block_count` of its latest blocks in a snapshot.
 
         Ask for it within the context of a new watcher: what was not told to the others
         yet comes to all.
@@ -153,15 +154,8 @@ class SessionWatch(SessionObserver):
         if len(self._watchers) <= 1:
             for activity in self._activities.values():
                 activity.new_blocks()
-        now = self._clock()
         most = max(1, min(block_count, SNAPSHOT_BLOCKS // max(1, len(self._activities))))
-        sessions = []
-        for activity in self._activities.values():
-            # The loop may hear of a session's end only after this.
-            if not activity.session.has_ended:
-                info = self._told_info(activity, now)
-                sessions.append(activity_to_wire(activity, info, activity.told_blocks(most), now))
-        return wire.SessionsSnapshot(sessions=sessions)
+        return WatchedSessions(self._activities, most, self._told)
 
     def watcher(self) -> AbstractContextManager[Watcher[wire.WatchSessionsResponse]]:
         """A watcher for as long as the context lasts."""
@@ -226,18 +220,20 @@ class SessionWatch(SessionObserver):
         self._set_timer()
 
     def _publish(self, session_id: str) -> None:
-        activity, now = self._activities.get(session_id), self._clock()
+        activity = self._activities.get(session_id)
         if activity is None or activity.session.has_ended or not len(self._watchers):
             return
-        info = self._told_info(activity, now)
-        changed = activity_to_wire(activity, info, activity.new_blocks(), now)
+        changed = self._told(activity, activity.new_blocks())
         self._watchers.publish(wire.WatchSessionsResponse(changed=changed))
 
-    @staticmethod
-    def _told_info(activity: SessionActivity, now: float) -> wire.SessionInfo:
+    def _told(
+        self, activity: SessionActivity, blocks: Sequence[tuple[int, BlockTiming]]
+    ) -> wire.SessionActivity:
+        """What is told of a session, with (generation, block) that come along."""
+        now = self._clock()
         info = session_info(activity.session, now, rejections=False)
         activity.told_idle = info.state == wire.SESSION_STATE_IDLE
-        return info
+        return activity_to_wire(activity, info, blocks, now)
 
     def _publish_end(self, session_id: str, outcome: Outcome) -> None:
         if len(self._watchers):

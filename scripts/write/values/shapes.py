@@ -74,7 +74,7 @@ SHAPES = {
     "InvariantCount": Shape(),
     "SessionInfo": Shape(none=("drop_reason", "restorer"), defaults_from="restorer"),
     "SessionActivity": Shape(none=("stop_reason",)),
-    "SessionsSnapshot": Shape(tag="snapshot"),
+    "SessionsSnapshot": Shape(omitted=("more",), tag="snapshot"),
     "EndedSession": Shape(tag="ended"),
     # capability.proto
     "ArchiveOffer": Shape(),

@@ -152,8 +152,9 @@ class AsyncClient:
         return AsyncWatch(
             self._home,
             lambda: self._home.runtime.WatchSessions,
-            runtime_pb2.WatchSessionsRequest(block_count=count),
-            watch_wire.sessions_event,
+            runtime_pb2.WatchSessionsRequest(block_count=count, in_parts=True),
+            watch_wire.SessionsEvents(),
+            watch_wire.has_more,
         )
 
     async def close(self) -> None:

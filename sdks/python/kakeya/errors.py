@@ -30,7 +30,8 @@ KakeyaError
 │   │   ├── TooManyStreams
 │   │   ├── ArchiveFull
 │   │   ├── TooManyCalls
-│   │   └── TooManySessions
+│   │   ├── TooManySessions
+│   │   └── AnswerTooLarge
 │   ├── PermissionDenied
 │   │   └── NotLoopback
 │   ├── Unimplemented
@@ -67,6 +68,7 @@ from __future__ import annotations
 from kakeya.error_base import KakeyaError
 
 __all__ = [
+    "AnswerTooLarge",
     "ArchiveFull",
     "BadMessage",
     "BadPageToken",
@@ -352,6 +354,15 @@ class TooManySessions(ResourceExhausted):
     """
 
     default_reason = "TOO_MANY_SESSIONS"
+
+
+class AnswerTooLarge(ResourceExhausted):
+    """The answer does not fit a message of 4 MiB, and was not asked for in parts.
+
+    Clients of older versions ask for all of it at once.
+    """
+
+    default_reason = "ANSWER_TOO_LARGE"
 
 
 class PermissionDenied(RpcError):

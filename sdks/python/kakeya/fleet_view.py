@@ -39,8 +39,9 @@ class AsyncFleet:
         return AsyncWatch(
             self._connection,
             lambda: self._connection.capability.WatchFleet,
-            capability_pb2.WatchFleetRequest(),
-            watch_wire.fleet_event,
+            capability_pb2.WatchFleetRequest(in_parts=True),
+            watch_wire.FleetEvents(),
+            watch_wire.has_more,
         )
 
     def watch_node(self, *, history_seconds: float = 0.0) -> AsyncWatch[NodeActivity]:

@@ -35,11 +35,14 @@ class MessageStream(Generic[RequestT, MessageT]):
         *,
         first_timeout: float,
         idle_timeout: float,
+        has_more: Callable[[MessageT], bool] | None = None,
     ) -> None:
+        """`has_more` tells of a message that what comes first goes on, with its timeout."""
         self._connection = connection
         self._open_call = open_call
         self._timeout = first_timeout
         self._idle_timeout = idle_timeout
+        self._has_more = has_more
         self._call: aio.UnaryStreamCall[RequestT, MessageT] | None = None
         self._loop = asyncio.get_running_loop()
         self._ended = False
@@ -84,8 +87,10 @@ class MessageStream(Generic[RequestT, MessageT]):
         if message is aio.EOF:
             self._ended = self._completed = True
             return None
-        self._timeout = self._idle_timeout
-        return cast(MessageT, message)
+        answer = cast(MessageT, message)
+        if self._has_more is None or not self._has_more(answer):
+            self._timeout = self._idle_timeout
+        return answer
 
     def leave(self) -> None:
         """Cancels the call, also on the node; a second time does nothing."""

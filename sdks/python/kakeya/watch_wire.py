@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kakeya.errors import UnexpectedError
 from kakeya.generated import wire
+from kakeya.generated.values import SessionActivity, SessionsSnapshot
 from kakeya.v1 import capability_pb2, runtime_pb2
 from kakeya.watch_values import (
     FleetEvent,
@@ -30,22 +31,29 @@ def node_status(message: capability_pb2.NodeStatus) -> NodeStatus:
     )
 
 
-def fleet_event(message: capability_pb2.WatchFleetResponse) -> FleetEvent | None:
-    """One event of a watch of the fleet."""
-    match message.WhichOneof("kind"):
-        case "snapshot":
-            nodes = message.snapshot.nodes
-            return FleetSnapshot(
-                message.snapshot.fleet_name, tuple(node_status(each) for each in nodes)
-            )
-        case "changed":
-            return NodeChanged(node_status(message.changed))
-        case "removed_node_id":
-            return NodeRemoved(message.removed_node_id)
-        case None:
-            return None
-        case other:
-            raise UnexpectedError(f"a watch answered with {other}")
+class FleetEvents:
+    """The events of one watch of the fleet: parts of its snapshot are joined to one."""
+
+    def __init__(self) -> None:
+        self._nodes: list[NodeStatus] = []
+
+    def __call__(self, message: capability_pb2.WatchFleetResponse) -> FleetEvent | None:
+        """The event of a message; None also for a part that others follow."""
+        match message.WhichOneof("kind"):
+            case "snapshot":
+                self._nodes += map(node_status, message.snapshot.nodes)
+                if message.snapshot.more:
+                    return None
+                nodes, self._nodes = tuple(self._nodes), []
+                return FleetSnapshot(message.snapshot.fleet_name, nodes)
+            case "changed":
+                return NodeChanged(node_status(message.changed))
+            case "removed_node_id":
+                return NodeRemoved(message.removed_node_id)
+            case None:
+                return None
+            case other:
+                raise UnexpectedError(f"a watch answered with {other}")
 
 
 def node_activity(message: capability_pb2.WatchNodeResponse) -> NodeActivity | None:
@@ -67,16 +75,33 @@ def node_activity(message: capability_pb2.WatchNodeResponse) -> NodeActivity | N
             raise UnexpectedError(f"a watch answered with {other}")
 
 
-def sessions_event(message: runtime_pb2.WatchSessionsResponse) -> SessionsEvent | None:
-    """One event of a watch of sessions."""
-    match message.WhichOneof("kind"):
-        case "snapshot":
-            return wire.sessions_snapshot(message.snapshot)
-        case "changed":
-            return wire.session_activity(message.changed)
-        case "ended":
-            return wire.ended_session(message.ended)
-        case None:
-            return None
-        case other:
-            raise UnexpectedError(f"a watch answered with {other}")
+class SessionsEvents:
+    """The events of one watch of sessions: parts of its snapshot are joined to one."""
+
+    def __init__(self) -> None:
+        self._sessions: list[SessionActivity] = []
+
+    def __call__(self, message: runtime_pb2.WatchSessionsResponse) -> SessionsEvent | None:
+        """The event of a message; None also for a part that others follow."""
+        match message.WhichOneof("kind"):
+            case "snapshot":
+                self._sessions += wire.sessions_snapshot(message.snapshot).sessions
+                if message.snapshot.more:
+                    return None
+                sessions, self._sessions = tuple(self._sessions), []
+                return SessionsSnapshot(sessions)
+            case "changed":
+                return wire.session_activity(message.changed)
+            case "ended":
+                return wire.ended_session(message.ended)
+            case None:
+                return None
+            case other:
+                raise UnexpectedError(f"a watch answered with {other}")
+
+
+def has_more(
+    message: capability_pb2.WatchFleetResponse | runtime_pb2.WatchSessionsResponse,
+) -> bool:
+    """Whether a further part of the snapshot follows at once."""
+    return message.snapshot.more

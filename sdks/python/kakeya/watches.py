@@ -25,6 +25,11 @@ class _Method(Protocol[_RequestT, MessageT]):
     ) -> aio.UnaryStreamCall[Any, MessageT]: ...
 
 
+def _whole(_message: Message) -> bool:
+    """The default of `has_more`."""
+    return False
+
+
 class AsyncWatch(AsyncStream[Any, EventT]):
     """What happens: the state as it is first, then what changes.
 
@@ -39,10 +44,13 @@ class AsyncWatch(AsyncStream[Any, EventT]):
         method: Callable[[], _Method[RequestT, MessageT]],
         request: RequestT,
         take: Callable[[MessageT], EventT | None],
+        has_more: Callable[[MessageT], bool] = _whole,
     ) -> None:
+        """`has_more` tells of a message whether a further part of the state follows at once."""
         super().__init__()
         self._connection = connection
         self._take_message = take
+        self._has_more = has_more
         timeout = connection.timeouts.watch
 
         async def open_call() -> aio.UnaryStreamCall[Any, MessageT]:
@@ -56,6 +64,7 @@ class AsyncWatch(AsyncStream[Any, EventT]):
             self._open_call,
             first_timeout=self._connection.timeouts.unary,
             idle_timeout=self._connection.timeouts.watch,
+            has_more=self._has_more,
         )
 
     def _take(self, message: Any) -> EventT | None:

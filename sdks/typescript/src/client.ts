@@ -27,7 +27,7 @@ import type { SessionsEvent } from "./values/watch.js";
 import { Watch } from "./watch.js";
 import { build } from "./wire/numbers.js";
 import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/restorer.js";
-import { sessionsEvent } from "./wire/watch.js";
+import { hasMore, sessionsEvents } from "./wire/watch.js";
 
 /** How a client calls its nodes. */
 export interface ClientOptions {
@@ -211,10 +211,14 @@ export class Client {
     const { home } = this.#roster;
     const { blockCount: asked = 64 } = options;
     const blockCount = ranges.whole("blockCount", asked, 0, ranges.MAX_WATCHED_BLOCKS);
-    const request = create(WatchSessionsRequestSchema, { blockCount });
+    const request = create(WatchSessionsRequestSchema, { blockCount, inParts: true });
     return new Watch(
       home,
-      { open: (terms) => home.runtime.watchSessions(request, terms), event: sessionsEvent },
+      {
+        open: (terms) => home.runtime.watchSessions(request, terms),
+        event: sessionsEvents(),
+        hasMore,
+      },
       options.signal,
     ) as Watch<SessionsEvent>;
   }

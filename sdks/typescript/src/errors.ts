@@ -31,7 +31,8 @@
  * │   │   ├── TooManyStreams
  * │   │   ├── ArchiveFull
  * │   │   ├── TooManyCalls
- * │   │   └── TooManySessions
+ * │   │   ├── TooManySessions
+ * │   │   └── AnswerTooLarge
  * │   ├── PermissionDenied
  * │   │   └── NotLoopback
  * │   ├── Unimplemented
@@ -271,6 +272,15 @@ export class TooManyCalls extends ResourceExhausted {
  */
 export class TooManySessions extends ResourceExhausted {
   static override readonly defaultReason: string = "TOO_MANY_SESSIONS";
+}
+
+/**
+ * The answer does not fit a message of 4 MiB, and was not asked for in parts.
+ *
+ * Clients of older versions ask for all of it at once.
+ */
+export class AnswerTooLarge extends ResourceExhausted {
+  static override readonly defaultReason: string = "ANSWER_TOO_LARGE";
 }
 
 /** The caller may not do that. */

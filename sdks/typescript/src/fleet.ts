@@ -13,7 +13,7 @@ import { Watch } from "./watch.js";
 import * as ranges from "./ranges.js";
 import { build } from "./wire/numbers.js";
 import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/restorer.js";
-import { fleetEvent, nodeActivity } from "./wire/watch.js";
+import { fleetEvents, hasMore, nodeActivity } from "./wire/watch.js";
 
 /** What every call takes: the signal's reason is thrown when it is aborted. */
 export interface CallOptions {
@@ -71,7 +71,11 @@ export class Fleet {
     const { capability } = this.#connection;
     return new Watch(
       this.#connection,
-      { open: (terms) => capability.watchFleet({}, terms), event: fleetEvent },
+      {
+        open: (terms) => capability.watchFleet({ inParts: true }, terms),
+        event: fleetEvents(),
+        hasMore,
+      },
       options.signal,
     ) as Watch<FleetEvent>;
   }

@@ -5,12 +5,14 @@ import type { Connection } from "./connection.js";
 import { DeadlineExceeded, StreamConsumed } from "./errors.js";
 
 /** How long a stream may take, in seconds, and what ends it early. */
-export interface StreamTerms {
+export interface StreamTerms<MessageT> {
   /** To its first message, connecting and whatever comes before the call included. */
   readonly firstTimeout: number;
   /** Between two messages. */
   readonly idleTimeout: number;
   readonly signal?: AbortSignal | undefined;
+  /** Whether what comes first goes on with the next message, and its timeout with it. */
+  readonly hasMore?: ((message: MessageT) => boolean) | undefined;
 }
 
 /**
@@ -21,7 +23,7 @@ export interface StreamTerms {
 export class MessageStream<MessageT> {
   readonly #connection: Connection;
   readonly #open: (signal: AbortSignal) => Promise<AsyncIterable<MessageT>>;
-  readonly #terms: StreamTerms;
+  readonly #terms: StreamTerms<MessageT>;
   readonly #cancel: LinkedAbort;
   #silence: ReturnType<typeof setTimeout> | undefined;
   #messages: AsyncIterator<MessageT> | undefined;
@@ -36,7 +38,7 @@ export class MessageStream<MessageT> {
   constructor(
     connection: Connection,
     open: (signal: AbortSignal) => Promise<AsyncIterable<MessageT>>,
-    terms: StreamTerms,
+    terms: StreamTerms<MessageT>,
   ) {
     this.#connection = connection;
     this.#open = open;
@@ -70,7 +72,7 @@ export class MessageStream<MessageT> {
       const messages = (this.#messages ??= await this.#begin());
       const next = await messages.next();
       if (next.done !== true) {
-        this.#heard();
+        this.#heard(next.value);
         return next.value;
       }
     } catch (error) {
@@ -133,9 +135,10 @@ export class MessageStream<MessageT> {
     }, this.#timeout * 1000);
   }
 
-  #heard(): void {
-    if (this.#timeout !== this.#terms.idleTimeout) {
-      this.#timeout = this.#terms.idleTimeout;
+  #heard(message: MessageT): void {
+    const { idleTimeout, hasMore } = this.#terms;
+    if (this.#timeout !== idleTimeout && hasMore?.(message) !== true) {
+      this.#timeout = idleTimeout;
       clearTimeout(this.#silence);
       this.#silence = undefined;
     }

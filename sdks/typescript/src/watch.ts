@@ -9,6 +9,8 @@ export interface WatchCall<MessageT, EventT> {
   readonly open: (options: { signal: AbortSignal; timeoutMs: number }) => AsyncIterable<MessageT>;
   /** The event of a message; null for a kind that is newer than this client. */
   readonly event: (message: MessageT) => EventT | null;
+  /** Whether a further part of the state follows a message at once; never unless given. */
+  readonly hasMore?: (message: MessageT) => boolean;
 }
 
 /**
@@ -35,7 +37,12 @@ export class Watch<EventT, MessageT = unknown> extends ServerStream<MessageT, Ev
     return new MessageStream(
       this.#connection,
       async (signal) => this.#call.open({ signal, timeoutMs }),
-      { firstTimeout: timeouts.unary, idleTimeout: timeouts.watch, signal: this.#signal },
+      {
+        firstTimeout: timeouts.unary,
+        idleTimeout: timeouts.watch,
+        signal: this.#signal,
+        hasMore: this.#call.hasMore,
+      },
     );
   }
 

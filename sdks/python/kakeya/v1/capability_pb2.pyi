@@ -990,12 +990,19 @@ class WatchFleetRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    IN_PARTS_FIELD_NUMBER: _builtins.int
+    in_parts: _builtins.bool
+    """Whether the snapshot may come in several messages, which the client joins: see
+    FleetSnapshot.more. Otherwise it comes in one, or not at all where it does not fit.
+    """
     def __init__(
         self,
+        *,
+        in_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_parts", b"in_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1049,8 +1056,13 @@ class FleetSnapshot(_message.Message):
 
     NODES_FIELD_NUMBER: _builtins.int
     FLEET_NAME_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     fleet_name: _builtins.str
     """The fleet's name."""
+    more: _builtins.bool
+    """Whether the next message is a further part of the same snapshot. Each part has about 128
+    KiB; changes come behind the last one. Never set unless in_parts was asked for.
+    """
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeStatus]:
         """The nodes, by name."""
@@ -1060,10 +1072,11 @@ class FleetSnapshot(_message.Message):
         *,
         nodes: _abc.Iterable[Global___NodeStatus] | None = ...,
         fleet_name: _builtins.str = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet_name", b"fleet_name", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet_name", b"fleet_name", "more", b"more", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1082,7 +1095,7 @@ class WatchFleetResponse(_message.Message):
     """Id of a node whose tombstone expired."""
     @_builtins.property
     def snapshot(self) -> Global___FleetSnapshot:
-        """The whole fleet."""
+        """The whole fleet, or a part of it."""
 
     @_builtins.property
     def changed(self) -> Global___NodeStatus:

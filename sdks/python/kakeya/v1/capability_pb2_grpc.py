@@ -112,7 +112,8 @@ class CapabilityServiceServicer(object):
 
     def WatchFleet(self, request, context):
         """A snapshot of the fleet, then every change, until the caller leaves.
-        Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+        ANSWER_TOO_LARGE: ask for it in_parts).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,8 @@ class CapabilityServiceStub:
     """What others may have of this node at once, and what is taken of it."""
     WatchFleet: _grpc.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]
     """A snapshot of the fleet, then every change, until the caller leaves.
-    Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+    ANSWER_TOO_LARGE: ask for it in_parts).
     """
     WatchNode: _grpc.UnaryStreamMultiCallable[_capability_pb2.WatchNodeRequest, _capability_pb2.WatchNodeResponse]
     """What this node does, live: its latest minutes first, then a sample a second,
@@ -88,7 +89,8 @@ class CapabilityServiceAsyncStub(CapabilityServiceStub):
     """What others may have of this node at once, and what is taken of it."""
     WatchFleet: _aio.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]  # type: ignore[assignment]
     """A snapshot of the fleet, then every change, until the caller leaves.
-    Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+    ANSWER_TOO_LARGE: ask for it in_parts).
     """
     WatchNode: _aio.UnaryStreamMultiCallable[_capability_pb2.WatchNodeRequest, _capability_pb2.WatchNodeResponse]  # type: ignore[assignment]
     """What this node does, live: its latest minutes first, then a sample a second,
@@ -152,7 +154,8 @@ class CapabilityServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_capability_pb2.WatchFleetResponse], _abc.AsyncIterator[_capability_pb2.WatchFleetResponse]]:
         """A snapshot of the fleet, then every change, until the caller leaves.
-        Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+        ANSWER_TOO_LARGE: ask for it in_parts).
         """
 
     @_abc_1.abstractmethod

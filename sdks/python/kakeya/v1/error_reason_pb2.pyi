@@ -469,6 +469,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
     what is taken.
     """
+    ERROR_REASON_ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 133
+    """The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
+    versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
+    """
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 108
     """# Names of whole families
 
@@ -973,6 +977,10 @@ ERROR_REASON_TOO_MANY_SESSIONS: ErrorReason.ValueType  # 132
 `metadata["cause"]` is "full" or "share". Sessions that are idle for a minute have made way
 already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
 what is taken.
+"""
+ERROR_REASON_ANSWER_TOO_LARGE: ErrorReason.ValueType  # 133
+"""The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
+versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
 """
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 108
 """# Names of whole families

@@ -1323,7 +1323,7 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Sessions a page, at most 1,000; 0 for 100."""
+    """Sessions a page, at most 1,000; 0 for 100. A page of about 1 MiB is full before that."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first."""
     def __init__(
@@ -1473,16 +1473,22 @@ class WatchSessionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BLOCK_COUNT_FIELD_NUMBER: _builtins.int
+    IN_PARTS_FIELD_NUMBER: _builtins.int
     block_count: _builtins.int
     """Latest blocks of each session that come first, at most 256; 0 for 64."""
+    in_parts: _builtins.bool
+    """Whether the snapshot may come in several messages, which the client joins: see
+    SessionsSnapshot.more. Otherwise it comes in one, or not at all where it does not fit.
+    """
     def __init__(
         self,
         *,
         block_count: _builtins.int = ...,
+        in_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_count", b"block_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_count", b"block_count", "in_parts", b"in_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1583,6 +1589,11 @@ class SessionsSnapshot(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """Whether the next message is a further part of the same snapshot. Each part has about 128
+    KiB; changes come behind the last one. Never set unless in_parts was asked for.
+    """
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionActivity]:
         """The sessions, oldest first."""
@@ -1591,10 +1602,11 @@ class SessionsSnapshot(_message.Message):
         self,
         *,
         sessions: _abc.Iterable[Global___SessionActivity] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1637,7 +1649,7 @@ class WatchSessionsResponse(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___SessionsSnapshot:
-        """All sessions."""
+        """All sessions, or a part of them."""
 
     @_builtins.property
     def changed(self) -> Global___SessionActivity:

@@ -170,7 +170,8 @@ class RuntimeServiceServicer(object):
         """The sessions of this node, live: all of them first, then each as it
         changes, at most ten times a second, until the caller leaves. Tells how many
         tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
-        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+        ANSWER_TOO_LARGE: ask for it in_parts).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

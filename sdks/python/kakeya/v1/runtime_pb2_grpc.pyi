@@ -88,7 +88,8 @@ class RuntimeServiceStub:
     """The sessions of this node, live: all of them first, then each as it
     changes, at most ten times a second, until the caller leaves. Tells how many
     tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
-    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+    ANSWER_TOO_LARGE: ask for it in_parts).
     """
     GetTokenizer: _grpc.UnaryStreamMultiCallable[_runtime_pb2.GetTokenizerRequest, _runtime_pb2.GetTokenizerResponse]
     """The tokenizer of a model that this node serves, as the files of its folder,
@@ -158,7 +159,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """The sessions of this node, live: all of them first, then each as it
     changes, at most ten times a second, until the caller leaves. Tells how many
     tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
-    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+    ANSWER_TOO_LARGE: ask for it in_parts).
     """
     GetTokenizer: _aio.UnaryStreamMultiCallable[_runtime_pb2.GetTokenizerRequest, _runtime_pb2.GetTokenizerResponse]  # type: ignore[assignment]
     """The tokenizer of a model that this node serves, as the files of its folder,
@@ -273,7 +275,8 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         """The sessions of this node, live: all of them first, then each as it
         changes, at most ten times a second, until the caller leaves. Tells how many
         tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
-        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
+        ANSWER_TOO_LARGE: ask for it in_parts).
         """
 
     @_abc_1.abstractmethod

@@ -6,6 +6,7 @@ import type {
   WatchNodeResponse,
 } from "../generated/kakeya/v1/capability_pb.js";
 import type { WatchSessionsResponse } from "../generated/kakeya/v1/runtime_pb.js";
+import type { SessionActivity } from "../generated/values.js";
 import * as wire from "../generated/wire.js";
 import type { FleetEvent, NodeActivity, NodeStatus, SessionsEvent } from "../values/watch.js";
 
@@ -28,20 +29,28 @@ export function nodeStatus(message: NodeStatusMessage): NodeStatus {
   };
 }
 
-/** One event of a watch of the fleet. */
-export function fleetEvent({ kind }: WatchFleetResponse): FleetEvent | null {
-  switch (kind.case) {
-    case "snapshot": {
-      const { fleetName, nodes } = kind.value;
-      return { type: "snapshot", fleetName, nodes: nodes.map(nodeStatus) };
+/** The events of one watch of the fleet: parts of its snapshot are joined to one. */
+export function fleetEvents(): (message: WatchFleetResponse) => FleetEvent | null {
+  let nodes: NodeStatus[] = [];
+  return ({ kind }) => {
+    switch (kind.case) {
+      case "snapshot": {
+        nodes = nodes.concat(kind.value.nodes.map(nodeStatus));
+        if (kind.value.more) {
+          return null;
+        }
+        const whole = nodes;
+        nodes = [];
+        return { type: "snapshot", fleetName: kind.value.fleetName, nodes: whole };
+      }
+      case "changed":
+        return { type: "changed", node: nodeStatus(kind.value) };
+      case "removedNodeId":
+        return { type: "removed", nodeId: kind.value };
+      case undefined:
+        return null;
     }
-    case "changed":
-      return { type: "changed", node: nodeStatus(kind.value) };
-    case "removedNodeId":
-      return { type: "removed", nodeId: kind.value };
-    case undefined:
-      return null;
-  }
+  };
 }
 
 /** One event of a watch of a node. */
@@ -62,16 +71,32 @@ export function nodeActivity({ kind }: WatchNodeResponse): NodeActivity | null {
   }
 }
 
-/** One event of a watch of sessions. */
-export function sessionsEvent({ kind }: WatchSessionsResponse): SessionsEvent | null {
-  switch (kind.case) {
-    case "snapshot":
-      return wire.sessionsSnapshot(kind.value);
-    case "changed":
-      return { type: "changed", activity: wire.sessionActivity(kind.value) };
-    case "ended":
-      return wire.endedSession(kind.value);
-    case undefined:
-      return null;
-  }
+/** The events of one watch of sessions: parts of its snapshot are joined to one. */
+export function sessionsEvents(): (message: WatchSessionsResponse) => SessionsEvent | null {
+  let sessions: readonly SessionActivity[] = [];
+  return ({ kind }) => {
+    switch (kind.case) {
+      case "snapshot": {
+        const part = wire.sessionsSnapshot(kind.value);
+        sessions = sessions.concat(part.sessions);
+        if (kind.value.more) {
+          return null;
+        }
+        const whole = sessions;
+        sessions = [];
+        return { ...part, sessions: whole };
+      }
+      case "changed":
+        return { type: "changed", activity: wire.sessionActivity(kind.value) };
+      case "ended":
+        return wire.endedSession(kind.value);
+      case undefined:
+        return null;
+    }
+  };
+}
+
+/** Whether a further part of the snapshot follows at once. */
+export function hasMore({ kind }: WatchFleetResponse | WatchSessionsResponse): boolean {
+  return kind.case === "snapshot" && kind.value.more;
 }

@@ -12,6 +12,8 @@ import grpc.aio
 import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya_fleet.node.roles.verifier import runtime_service
+from kakeya_fleet.node.rpc.grpc_settings import DATA_MESSAGE_BYTES
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support.neighbourhood import Node
@@ -101,6 +103,22 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
     better = await opened(client, PROMPT, request_id="refused")
     assert better.history_length == len(PROMPT)
     await client.close(better.session_id)
+
+
+async def test_an_answer_that_fits_no_message_is_named_and_leaves_no_session(
+    client: calls.Caller, verifier: Node, alone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = placement_pb2.Plan(reasons=["x" * DATA_MESSAGE_BYTES])
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime_service, "plan_to_wire", lambda _: plan)
+        for request_id in ("", "large"):
+            refusal = await client.refusal("CreateSession", request(PROMPT, request_id=request_id))
+            assert refusal.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert refusal.reason == "ANSWER_TOO_LARGE"
+            assert refusal.retry_seconds is None
+            assert len(verifier.roles.sessions) == alone
+    again = await opened(client, PROMPT, request_id="large")
+    await client.close(again.session_id)
 
 
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
