@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+from kakeya_fleet.engine.contracts.blocking import handed_on
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Ended, Turn, run_turns
@@ -44,7 +45,7 @@ class _Step:
         """Claims the step, to run or to withdraw it; False when another did before."""
         return self._taken.acquire(blocking=False)
 
-    def finish(self, result: object, error: BaseException | None) -> None:
+    def finish(self, result: object, error: Exception | None) -> None:
         """Tells the task that awaits the step; on the loop's thread."""
         self.ended = True
         if self.finished.done():
@@ -176,7 +177,7 @@ class ModelWorker:
         try:
             result = function()
         except BaseException as error:  # noqa: BLE001 handed to the task that awaits the step
-            _tell([(step, None, error)])
+            _tell([(step, None, handed_on(error))])
         else:
             _tell([(step, result, None)])
 
@@ -192,14 +193,14 @@ class ModelWorker:
         try:
             ends = run_turns(picked)
         except BaseException as error:  # noqa: BLE001 handed to the tasks that await the turns
-            _tell([(step, None, error) for step in steps])
+            _tell([(step, None, handed_on(error)) for step in steps])
         else:
             _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
             sessions = [id(turn.session) for turn, _rows in picked]
             self._gathering.served(sessions, began, time.monotonic())
 
 
-Delivery = tuple[_Step, object, BaseException | None]
+Delivery = tuple[_Step, object, Exception | None]
 
 
 def _delivery(step: _Step, end: Ended) -> Delivery:

@@ -56,6 +56,22 @@ async def test_an_error_reaches_the_caller_and_not_the_thread(worker: ModelWorke
     assert await worker.run(lambda: 7) == 7
 
 
+@pytest.mark.parametrize(
+    "fault", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()], ids=repr
+)
+async def test_what_would_befall_others_is_an_error_of_the_step(
+    worker: ModelWorker, fault: BaseException
+) -> None:
+    def step() -> None:
+        raise fault
+
+    async with asyncio.timeout(30):
+        with pytest.raises(RuntimeError, match=type(fault).__name__) as raised:
+            await worker.run(step)
+    assert raised.value.__cause__ is fault
+    assert await worker.run(lambda: 7) == 7
+
+
 async def test_a_waiting_step_is_taken_back(worker: ModelWorker) -> None:
     gate, ran = threading.Event(), []
     first = asyncio.create_task(worker.run(gate.wait))
