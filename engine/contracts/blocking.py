@@ -29,6 +29,6 @@ def handed_on(error: BaseException) -> Exception:
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    crash = RuntimeError(f"a step of the model raised {type(error).__name__}: {error}")
+    crash = RuntimeError(f"it raised {type(error).__name__}: {error}")
     crash.__cause__ = error
     return crash

@@ -6,6 +6,7 @@ Refusal
 ├── TokenizerNotFound     the model is served without a tokenizer that could be sent
 ├── Draining              the node leaves; resume elsewhere
 ├── TooManyCalls          the node answers as many calls, or keeps as many bytes, as it may
+├── WorkerFault           the model's thread failed before a step ran
 ├── TooManyStreams        the proposer's limit of draft streams is reached
 ├── TokenizerDiffers      the proposer drafts ids of another tokenizer
 ├── LinkUnsupported       nodes of this version open no such tensor link
@@ -70,6 +71,12 @@ class TooManyCalls(Refusal):
     """The node answers as many calls as it may, or the caller has its share of them."""
 
     reason = "TOO_MANY_CALLS"
+
+
+class WorkerFault(Refusal):
+    """The model's thread failed before a step ran; the session is as it was, the thread goes on."""
+
+    reason = "WORKER_FAULT"
 
 
 class TooManyStreams(Refusal):

@@ -37,6 +37,7 @@ KakeyaError
 │   └── Unavailable
 │       ├── Draining
 │       ├── GroupLost
+│       ├── WorkerFault
 │       ├── ModelLoading
 │       └── RestorerLost
 ├── TransportError
@@ -123,6 +124,7 @@ __all__ = [
     "UnsupportedContent",
     "UsageError",
     "WatcherTooSlow",
+    "WorkerFault",
 ]
 
 
@@ -388,6 +390,16 @@ class GroupLost(Unavailable):
     """A rank of the group that served the model died, and the session ended with it."""
 
     default_reason = "GROUP_LOST"
+
+
+class WorkerFault(Unavailable):
+    """The thread that runs the model's steps failed by itself, before the step ran.
+
+    The session is as it was, and the thread goes on with empty queues; the node's events and log
+    have the fault.
+    """
+
+    default_reason = "WORKER_FAULT"
 
 
 class ModelLoading(Unavailable):
