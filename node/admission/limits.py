@@ -57,6 +57,15 @@ class HttpLimits:
     """What a client of HTTP may take, and for how long."""
 
     body_bytes: int = knob(8 * MIB, "Longest body of a request, decompressed.")
+    body_values: int = knob(
+        1 << 19,
+        "Commas of a body outside of its strings: 16 prompts of 32,768 token ids. To read so many "
+        "takes the event loop some 50 ms.",
+    )
+    body_parts: int = knob(
+        1 << 17,
+        "Its lists, objects and members: 4,096 messages of 32. To read so many takes some 50 ms.",
+    )
     body_seconds: float = knob(30.0, "From a request's headers to the end of its body.")
     header_seconds: float = knob(
         10.0, "From a connection, or a byte of its next request, to the end of the headers."

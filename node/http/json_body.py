@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from kakeya_fleet.node.admission.limits import HttpLimits
+from kakeya_fleet.node.http.json_parts import PIECE_BYTES, JsonParts
 from kakeya_fleet.node.http.refusal import HttpRefusal
 
 _HALF_A_CHARACTER = b"\\ud"
@@ -44,8 +45,10 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
             f"the body is larger than {limits.body_bytes} bytes; for long contexts append to a "
             "session with the SDK",
         ) from None
+    await _check_parts(raw, limits)
     try:
-        body = json.loads(raw, parse_constant=_refuse_constant)
+        # No other encoding: what was counted would be something else.
+        body = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
         if _HALF_A_CHARACTER in raw.lower():
             # JSON can write halves of characters, which no text and no tokenizer has.
             json.dumps(body, ensure_ascii=False).encode()
@@ -55,6 +58,28 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
     if not isinstance(body, dict):
         raise HttpRefusal("BAD_JSON", "the body is JSON, but not an object")
     return body
+
+
+async def _check_parts(raw: bytes, limits: HttpLimits) -> None:
+    """Refuses what would take the event loop's time to read, before it is read.
+
+    Text takes next to none, so that bytes alone tell nothing.
+    """
+    parts = JsonParts()
+    for first in range(0, len(raw), PIECE_BYTES):
+        parts.add(raw[first : first + PIECE_BYTES])
+        for count, limit, what in (
+            (parts.comma_count, limits.body_values, "values"),
+            (parts.part_count, limits.body_parts, "lists, objects and members"),
+        ):
+            if count > limit:
+                raise HttpRefusal(
+                    "BODY_TOO_LARGE",
+                    f"the body has more than {limit} {what}; for long contexts append to a session "
+                    "with the SDK",
+                )
+        if first:
+            await asyncio.sleep(0)
 
 
 def _refuse_constant(name: str) -> object:

@@ -6,6 +6,8 @@ import socket
 import struct
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import SimpleNamespace
+from typing import Never
 
 import pytest
 
@@ -139,6 +141,55 @@ async def test_a_body_has_a_size(serve: ServeHttp, ask: Ask) -> None:
     body = {**CHAT, "user": "x" * 2000}
     answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
+
+
+@pytest.mark.parametrize(
+    ("fields", "counted"),
+    [
+        ({"body_values": 1000}, {"stop": ["x"] * 1100}),
+        ({"body_parts": 1000}, {"stop": [[]] * 1100}),
+        ({"body_parts": 1000}, {"stop": [{}] * 1100}),
+        ({"body_parts": 1000}, {"stop": {str(number): 1 for number in range(1100)}}),
+    ],
+)
+async def test_what_a_body_is_made_of_is_bounded_before_it_is_read(
+    serve: ServeHttp,
+    ask: Ask,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, int],
+    counted: dict[str, object],
+) -> None:
+    address = await serve(**fields)
+    text = {**CHAT, "user": "[{:," * 2000}
+    unread = await asyncio.to_thread(ask, address, "/v1/chat/completions", text)
+    assert unread.status != 413
+
+    def loads(*_: object, **__: object) -> Never:
+        raise AssertionError("it was read")
+
+    body = json.dumps({**CHAT, **counted}).encode()
+    with monkeypatch.context() as patched:
+        patched.setattr("kakeya_fleet.node.http.json_body.json", SimpleNamespace(loads=loads))
+        answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
+    assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
+    assert "1000" in answer.json["error"]["message"]
+
+
+def test_a_field_of_any_length_is_named_in_short(fleet: HttpFleet, ask: Ask) -> None:
+    """To compare 8 MB with each field's name would take minutes."""
+    body = json.dumps({**CHAT, "x" * (7 << 20): 1}).encode()
+    answer = ask(fleet.one, "/v1/chat/completions", body)
+    assert (answer.status, answer.code) == (400, "UNKNOWN_FIELD")
+    assert len(answer.body) < 1000
+
+
+def test_only_utf8_is_read(fleet: HttpFleet, ask: Ask) -> None:
+    """What is counted in UTF-8 would be something else in another encoding."""
+    for encoding in ("utf-16", "utf-16-le", "utf-32"):
+        answer = ask(fleet.one, "/v1/chat/completions", json.dumps(CHAT).encode(encoding))
+        assert (answer.status, answer.code) == (400, "BAD_JSON")
+    marked = json.dumps({**CHAT, "zz": 1}).encode("utf-8-sig")
+    assert ask(fleet.one, "/v1/chat/completions", marked).code == "UNKNOWN_FIELD"
 
 
 async def test_a_body_has_a_time(serve: ServeHttp) -> None:
