@@ -76,6 +76,8 @@ class SessionRecord(Generic[Opened]):
     """Idle seconds after which it is evicted."""
     created_at: float
     last_used_at: float
+    owner: str = ""
+    """Whoever it was made for; compared only."""
     activities: list[Activity] = field(default_factory=list)
     ordinal: int = 0
     opened: Opened | None = None

@@ -12,8 +12,11 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
 from kakeya_fleet.engine.memory.refusals import Shortage
+from kakeya_fleet.engine.sessions import making_way
 from kakeya_fleet.engine.sessions.creation_requests import CreationRequests, check_request_id
 from kakeya_fleet.engine.sessions.ended import EndedSessions, EndReason, ended_error
+from kakeya_fleet.engine.sessions.making_way import Asking
+from kakeya_fleet.engine.sessions.places import Places, Unbounded
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_record import (
     Activity,
@@ -42,9 +45,9 @@ class SessionRegistry(Generic[Opened]):
 
     A verifier's pool is given the bytes of its `KvBudget`, and counts what its sessions
     hold, shared memory once. A session that no one holds is evicted by `sweep`
-    once it is idle for `ttl_seconds`, and before that, least recently used
-    first, when a new one of its verifier does not fit, or another finds no room to grow,
-    and it is idle for `min_idle_seconds`. One that is held is never evicted.
+    once it is idle for `ttl_seconds`, and before that when a new one of its verifier
+    does not fit, another finds no room to grow, or `places` has none left: see
+    `making_way`. One that is held is never evicted.
 
     A session is admitted by what its cache takes at once: all that it will ever take,
     unless the cache grows. What such a one needs later is not promised: without room,
@@ -63,13 +66,18 @@ class SessionRegistry(Generic[Opened]):
         ttl_seconds: float = DEFAULT_TTL_SECONDS,
         min_idle_seconds: float = DEFAULT_MIN_IDLE_SECONDS,
         on_end: Callable[[SessionRecord[Opened], EndReason], None] = _ignore,
+        places: Places | None = None,
     ) -> None:
-        """`clock` gives monotonic seconds, `ids` an id for each session."""
+        """`clock` gives monotonic seconds, `ids` an id for each session.
+
+        Each session has one of `places`; without them memory alone bounds their number.
+        """
         self._clock = clock
         self._ids = ids
         self._ttl_seconds = ttl_seconds
         self._min_idle_seconds = min(min_idle_seconds, ttl_seconds)
         self._on_end = on_end
+        self._places: Places = places if places is not None else Unbounded()
         self._lock = threading.RLock()
         self._records: dict[str, SessionRecord[Opened]] = {}
         self._requests = CreationRequests()
@@ -86,9 +94,8 @@ class SessionRegistry(Generic[Opened]):
         def make_room(needed: int) -> None:
             """For a session that lives, in the thread of its operation, which holds it."""
             with self._lock:
-                now = self._clock()
-                if not self._evicted_for(budget, needed, now):
-                    raise self._shortage(budget, needed, now).of_growth()
+                if not self._evicted_for(budget, needed):
+                    raise self._shortage(budget, needed).of_growth()
 
         verifier.pool.budget_bytes = budget_bytes
         verifier.pool.on_full = make_room
@@ -102,7 +109,7 @@ class SessionRegistry(Generic[Opened]):
     def available_bytes(self, budget: KvBudget) -> int:
         """K/V bytes that a new session may take now, idle ones evicted."""
         with self._lock:
-            idle = self._evictable(budget, self._clock())
+            idle = self._evictable(budget)
             evicted = freed_together(record.session.slabs for record in idle)
             return max(0, budget.nbytes - budget.used_bytes + evicted)
 
@@ -114,6 +121,7 @@ class SessionRegistry(Generic[Opened]):
         request_id: str = "",
         *,
         evicted: EvictedStore | None = None,
+        owner: str = "",
     ) -> SessionRecord[Opened]:
         """A new session with an empty history, of the verifier of `budget`.
 
@@ -121,7 +129,8 @@ class SessionRegistry(Generic[Opened]):
         there is none to take it. The same `request_id` within ten minutes
         returns the session that it opened, if it still lives. Raises
         `OutOfKvMemory`, `BadParameters` (also for a `request_id` that asked for
-        something else), `GroupLost`, and what the verifier raises for the spec.
+        something else), `GroupLost`, and what the places raise, and the verifier
+        for the spec.
         """
         options = options if options is not None else SessionOptions()
         with ExitStack() as undo:
@@ -134,11 +143,13 @@ class SessionRegistry(Generic[Opened]):
                 earlier = self.created(budget, request_id)
                 if earlier is not None:
                     return earlier
-                self._make_room(budget, needed)
+                self._take_place(owner)
+                undo.callback(self._places.give_back, owner)
+                self._make_room(budget, needed, owner)
             session = Session.allocate(budget.verifier, spec, evicted)
             undo.pop_all()
         with self._lock:
-            record = self._insert(session, options, budget)
+            record = self._insert(session, options, budget, owner)
             self._requests.remember(
                 budget, request_id, record.session_id, (spec, options), record.created_at
             )
@@ -207,19 +218,27 @@ class SessionRegistry(Generic[Opened]):
                 if record.session.end_reason and session_id in self._records:
                     self._remove(record, EndReason.INVARIANT)
 
-    def fork(self, session_id: str, history_length: int | None = None) -> SessionRecord[Opened]:
+    def fork(
+        self, session_id: str, history_length: int | None = None, *, owner: str = ""
+    ) -> SessionRecord[Opened]:
         """A new session with the first `history_length` tokens of another, all by default.
 
-        Raises as `get`, and `OutOfKvMemory`, `HistoryLengthMismatch`.
+        Raises as `get`, and `OutOfKvMemory`, `HistoryLengthMismatch`, and what the places raise.
         """
-        with self.hold(session_id, self.get(session_id).activity) as origin:
+        with (
+            self.hold(session_id, self.get(session_id).activity) as origin,
+            ExitStack() as undo,
+        ):
             # Checked before another session is evicted for it.
             origin.session.check_prefix(history_length)
             needed = origin.session.fork_bytes(history_length)
             with self._lock:
-                self._make_room(origin.budget, needed, beside=origin.session.memory_bytes)
+                self._take_place(owner)
+                undo.callback(self._places.give_back, owner)
+                self._make_room(origin.budget, needed, owner, origin)
             forked = origin.session.fork(history_length)
-            return self._insert(forked, origin.options, origin.budget)
+            undo.pop_all()
+            return self._insert(forked, origin.options, origin.budget, owner)
 
     def close(self, session_id: str) -> int:
         """Ends the session, frees its memory, returns its history's length.
@@ -277,15 +296,17 @@ class SessionRegistry(Generic[Opened]):
             return ended
 
     def _insert(
-        self, session: Session, options: SessionOptions, budget: KvBudget
+        self, session: Session, options: SessionOptions, budget: KvBudget, owner: str
     ) -> SessionRecord[Opened]:
+        """Enters one that has its place."""
         now = self._clock()
         with self._lock:
             if budget.end_reason is not None:
                 session.end(budget.end_reason.value)
+                self._places.give_back(owner)
                 raise ended_error("the session that was being made", budget.end_reason.value)
             record: SessionRecord[Opened] = SessionRecord(
-                self._ids(), session, options, budget, self._ttl_seconds, now, now
+                self._ids(), session, options, budget, self._ttl_seconds, now, now, owner
             )
             if record.session_id in self._records:
                 raise ValueError(f"session id {record.session_id} was given twice")
@@ -294,39 +315,62 @@ class SessionRegistry(Generic[Opened]):
 
     def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
         del self._records[record.session_id]
+        self._places.give_back(record.owner)
         record.session.end(reason.value)
         self._ended.add(record.session_id, record.session.end_reason)
         self._on_end(record, reason)
 
-    def _evictable(self, budget: KvBudget, now: float) -> list[SessionRecord[Opened]]:
-        """Sessions that may be evicted for another, the least recently used first."""
-        idle = [
-            record
-            for record in self._records.values()
-            if record.budget is budget
-            and not record.held
-            and record.idle_seconds(now) >= self._min_idle_seconds
-        ]
-        return sorted(idle, key=lambda record: record.last_used_at)
+    def _take_place(self, owner: str) -> None:
+        """One of the places; where there is none, one that an idle session had."""
+        if self._places.would_refuse(owner):
+            idle = making_way.for_a_place(
+                self._records.values(),
+                owner,
+                now=self._clock(),
+                min_idle_seconds=self._min_idle_seconds,
+            )
+            for record in idle:
+                if not self._places.would_refuse(owner, after=record.owner):
+                    self._remove(record, EndReason.MEMORY)
+                    break
+        self._places.take(owner)
 
-    def _make_room(self, budget: KvBudget, needed: int, beside: int = 0) -> None:
-        """Evicts until `needed` bytes are free; nothing in vain. A fork's origin keeps `beside`."""
-        now = self._clock()
-        if not self._evicted_for(budget, needed, now):
-            raise self._shortage(budget, needed, now).of_a_new_session(beside)
+    def _evictable(
+        self, budget: KvBudget, asking: Asking | None = None
+    ) -> list[SessionRecord[Opened]]:
+        """Sessions that may be evicted for another, the first to go first."""
+        return making_way.for_memory(
+            [record for record in self._records.values() if record.budget is budget],
+            now=self._clock(),
+            min_idle_seconds=self._min_idle_seconds,
+            asking=asking,
+        )
 
-    def _evicted_for(self, budget: KvBudget, needed: int, now: float) -> bool:
+    def _make_room(
+        self,
+        budget: KvBudget,
+        needed: int,
+        owner: str,
+        origin: SessionRecord[Opened] | None = None,
+    ) -> None:
+        """Evicts until `needed` bytes are free; nothing in vain. A fork's origin stays."""
+        if not self._evicted_for(budget, needed, Asking(owner, needed, budget.nbytes)):
+            beside = origin.session.memory_bytes if origin is not None else 0
+            raise self._shortage(budget, needed).of_a_new_session(beside)
+
+    def _evicted_for(self, budget: KvBudget, needed: int, asking: Asking | None = None) -> bool:
         """Whether `needed` bytes are free, idle sessions evicted; none if all would not do."""
         missing = needed - (budget.nbytes - budget.used_bytes)
         if missing <= 0:
             return True
-        idle = self._evictable(budget, now)
+        idle = self._evictable(budget, asking)
         victims = chosen_to_free([record.session.slabs for record in idle], missing)
         for index in victims or ():
             self._remove(idle[index], EndReason.MEMORY)
         return victims is not None
 
-    def _shortage(self, budget: KvBudget, needed: int, now: float) -> Shortage:
+    def _shortage(self, budget: KvBudget, needed: int) -> Shortage:
+        now = self._clock()
         waits = [
             self._min_idle_seconds - record.idle_seconds(now)
             for record in self._records.values()

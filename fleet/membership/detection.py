@@ -60,9 +60,13 @@ def call_peers(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     ]
 
 
-def call(state: Membership, node_id: str, now: float) -> Exchange:
-    """Starts an exchange whose failure counts."""
-    timeout = state.settings.exchange_timeout_seconds * state.awareness.stretch
+def call(
+    state: Membership, node_id: str, now: float, timeout_seconds: float | None = None
+) -> Exchange:
+    """Starts an exchange whose failure counts; its time is that of every period by default."""
+    timeout = timeout_seconds
+    if timeout is None:
+        timeout = state.settings.exchange_timeout_seconds * state.awareness.stretch
     state.calls[node_id] = Call(now, timeout)
     return Exchange(node_id, timeout)
 

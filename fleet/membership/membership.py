@@ -188,4 +188,8 @@ def _leave(state: Membership, signature: bytes, now: float, rng: Randomness) -> 
     state.hot_rumours.heat(own_id)
     live = [node_id for node_id in state.registry.nodes() if state.is_live_peer(node_id)]
     farewells = sample(live, FAREWELLS, rng)
-    return [Changed(own_id), *(detection.call(state, node_id, now) for node_id in farewells)]
+    timeout = state.settings.farewell_seconds
+    return [
+        Changed(own_id),
+        *(detection.call(state, node_id, now, timeout) for node_id in farewells),
+    ]

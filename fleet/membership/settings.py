@@ -15,6 +15,10 @@ class MembershipSettings:
     exchange_timeout_seconds: float = 0.5
     """Time for a direct exchange."""
 
+    farewell_seconds: float = 3.0
+    """Time for the exchange by which a node leaves, never multiplied. It has no other chance, so a
+    busy peer may answer late; a peer that is gone holds up the leave for as long."""
+
     probe_timeout_seconds: float = 0.5
     """Time that a helper gives the node it probes."""
 

@@ -56,10 +56,18 @@ class Allowance:
         with self._lock:
             return max(self._held, key=lambda caller: (self._held[caller], caller), default=None)
 
-    def would_refuse(self, caller: Caller, amount: int = 1) -> Cause | None:
-        """Why `take` would raise now; None if it would not. Counts nothing."""
+    def would_refuse(
+        self, caller: Caller, amount: int = 1, after: Caller | None = None
+    ) -> Cause | None:
+        """Why `take` would raise now; None if it would not. Counts nothing.
+
+        With `after` as if that caller had given one back.
+        """
         with self._lock:
-            return refusal(self._most, self._used, self._held.get(caller, 0), amount)
+            used, held = self._used, self._held.get(caller, 0)
+            if after is not None:
+                used, held = used - 1, held - (after == caller)
+            return refusal(self._most, used, held, amount)
 
     def take(self, caller: Caller, amount: int = 1) -> None:
         """Holds so much more until `give_back`. Raises what `refuse` makes, and counts it."""

@@ -1,8 +1,8 @@
 """Every bound on what others may have of a node, in one place, each with its formula or reason.
 
 `fleet limits` shows them, with what is taken of each. What callers share ends in a fifth that is
-kept for those who hold little (`node.admission.share`), so a bound of 1,280 lets one caller
-alone have 1,024.
+kept for those who hold little (`node.admission.share`), so a bound of 320 lets one caller
+alone have 256.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ class CallLimits:
     """Calls of gRPC, each from its headers to its end; a stream is one call."""
 
     at_once: int = knob(
-        1280,
-        "1,024 of one caller and a fifth for others. A call takes some 30 KiB: 40 MiB together.",
+        2560,
+        "2,048 of one caller, such as a host with 1,000 watches and as many generations, and a "
+        "fifth for others. A call takes some 30 KiB: 80 MiB together.",
     )
     control: int = knob(
         320,
-        "Gossip, probes, health and GetNode, besides all other calls: two from each of 128 peers "
-        "in a period, and a fifth for others.",
+        "Gossip, probes, health and GetNode, and calls that give something back, such as "
+        "CloseSession, besides all others: two from each of 128 peers in a period, and a fifth "
+        "for others.",
     )
     request_seconds: float = knob(
         40.0, "From a call's headers to its one request: 4 MiB at 1 Mbit/s take 34 s."
@@ -45,8 +47,16 @@ class CallLimits:
     control_request_seconds: float = knob(
         10.0, "The same of a control call: 1 MiB at 1 Mbit/s takes 8 s."
     )
+    requests_bytes: int = knob(
+        256 * MIB,
+        "Requests of calls until they are answered, as their bytes came: 64 of the longest, "
+        "which ids of tokens make four times as long in memory.",
+    )
+    control_bytes: int = knob(
+        64 * MIB, "The same of control calls: a card has some KiB, and a message 1 MiB at most."
+    )
     in_flight: int = knob(
-        6400,
+        12_800,
         "At which gRPC itself refuses, without a reason: four times the calls that are answered, "
         "for those that are being refused by name.",
     )
@@ -58,13 +68,12 @@ class HttpLimits:
 
     body_bytes: int = knob(8 * MIB, "Longest body of a request, decompressed.")
     body_values: int = knob(
-        1 << 19,
-        "Commas of a body outside of its strings: 16 prompts of 32,768 token ids. To read so many "
-        "takes the event loop some 50 ms.",
+        1 << 18,
+        "Of JSON in one body, ids of tokens and keys among them: more take longer to parse than "
+        "the event loop may stand still, 100 ms.",
     )
-    body_parts: int = knob(
-        1 << 17,
-        "Its lists, objects and members: 4,096 messages of 32. To read so many takes some 50 ms.",
+    bodies_bytes: int = knob(
+        256 * MIB, "Bodies of all requests, until they are answered: 32 of the longest."
     )
     body_seconds: float = knob(30.0, "From a request's headers to the end of its body.")
     header_seconds: float = knob(
@@ -85,6 +94,18 @@ class HttpLimits:
     )
     close_seconds: float = knob(
         2.0, "What running requests get when the node leaves, after generations were drained."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Sessions that a node keeps, of all its verifiers."""
+
+    at_once: int = knob(
+        12_800,
+        "10,240 of one caller and a fifth for others, besides what their keys and values take of "
+        "the K/V budget. When all are taken, one that is idle for a minute is ended for a new "
+        "one; it goes on with its history in another.",
     )
 
 
@@ -147,8 +168,8 @@ class ArchiveLimits:
     longest_lease_seconds: float = knob(86_400.0, "... and where it names a longer one.")
     reclaimed_after_seconds: float = knob(
         60.0,
-        "While all are taken, one that is unused for so long is ended for a new one, as idle "
-        "sessions are; its session makes it anew from its history.",
+        "While all are taken, or their memory is, one that is unused for so long is ended for a "
+        "new one, as idle sessions are; its session makes it anew from its history.",
     )
     attach_seconds: float = knob(
         30.0,
@@ -179,6 +200,7 @@ class Limits:
     files: FileLimits = field(default_factory=FileLimits)
     calls: CallLimits = field(default_factory=CallLimits)
     http: HttpLimits = field(default_factory=HttpLimits)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
     drafts: DraftLimits = field(default_factory=DraftLimits)
     links: LinkServingLimits = field(default_factory=LinkServingLimits)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)

@@ -26,7 +26,7 @@ from kakeya_fleet.node.http.server import ServingNode
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
-from kakeya_fleet.node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
+from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS
 from kakeya_fleet.node.rpc.health import Health
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.background import Work
@@ -72,7 +72,7 @@ class Node:
 
     async def say_farewell(self) -> None:
         """Tells peers that the node leaves, for a process that ends without draining."""
-        await self.control.gossip.leave(LEAVE_SECONDS)
+        await self.control.gossip.leave()
 
     async def add_role(self, text: str) -> None:
         """Serves `ROLE=MODEL` too from the return on, while everything else goes on.
@@ -192,7 +192,7 @@ class Node:
         )
         self.health.drain()
         await self.roles.drain(drain_seconds)
-        await self.control.gossip.leave(LEAVE_SECONDS)
+        await self.control.gossip.leave()
         self.control.watch.close()
         self.roles.verifier.session_watch.close()
         self.watch.close()

@@ -15,6 +15,7 @@ from aiohttp import web
 from kakeya import AsyncClient, KakeyaError
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import caller_of
+from kakeya_fleet.node.admission.holding import held_by
 from kakeya_fleet.node.http.answer_feed import AnswerFeed
 from kakeya_fleet.node.http.answer_shape import AnswerShape, Chunk
 from kakeya_fleet.node.http.answering import Delta, End, Happening, Work, answer
@@ -69,6 +70,7 @@ class Endpoints:
         self._metrics = metrics
         self._models = ServedModels(client, is_loading)
         self._requests = allowances.share("http.requests", _too_many_requests)
+        self._bodies = allowances.share("http.bodies_bytes", _too_many_requests)
         self._now_unix = now_unix
 
     @property
@@ -87,25 +89,29 @@ class Endpoints:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
-        asked = read_chat(await read_json(request, self._limits))
-        with self._requests.holding(caller_of(request.remote or "")):
-            prepared = await prepare_chat(asked, self._models)
-            facts = self._facts(prepared)
-            shape = ChatShape(facts, prepared.work.codec.decode, asked.tool_names)
-            return await self._answer(request, prepared.work, shape)
+        caller = caller_of(request.remote or "")
+        with held_by(self._bodies, caller) as memory:
+            asked = read_chat(await read_json(request, self._limits, memory))
+            with self._requests.holding(caller):
+                prepared = await prepare_chat(asked, self._models)
+                facts = self._facts(prepared)
+                shape = ChatShape(facts, prepared.work.codec.decode, asked.tool_names)
+                return await self._answer(request, prepared.work, shape)
 
     async def completion(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/completions."""
-        asked = read_completion(await read_json(request, self._limits))
-        with self._requests.holding(caller_of(request.remote or "")):
-            prepared = await prepare_completion(asked, self._models)
-            shape = CompletionShape(
-                self._facts(prepared),
-                prepared.work.codec.decode,
-                asked.options.choices,
-                prepared.prompt_texts,
-            )
-            return await self._answer(request, prepared.work, shape)
+        caller = caller_of(request.remote or "")
+        with held_by(self._bodies, caller) as memory:
+            asked = read_completion(await read_json(request, self._limits, memory))
+            with self._requests.holding(caller):
+                prepared = await prepare_completion(asked, self._models)
+                shape = CompletionShape(
+                    self._facts(prepared),
+                    prepared.work.codec.decode,
+                    asked.options.choices,
+                    prepared.prompt_texts,
+                )
+                return await self._answer(request, prepared.work, shape)
 
     async def _answer(
         self, request: web.Request, work: Work, shape: AnswerShape

@@ -8,15 +8,18 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from kakeya_fleet.node.admission.holding import Holding
 from kakeya_fleet.node.admission.limits import HttpLimits
-from kakeya_fleet.node.http.json_parts import PIECE_BYTES, JsonParts
+from kakeya_fleet.node.http.json_size import values_at_most
 from kakeya_fleet.node.http.refusal import HttpRefusal
 
 _HALF_A_CHARACTER = b"\\ud"
 
 
-async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, object]:
-    """The object in the body. Raises `HttpRefusal`.
+async def read_json(
+    request: web.Request, limits: HttpLimits, memory: Holding
+) -> Mapping[str, object]:
+    """The object in the body, whose bytes `memory` holds. Raises `HttpRefusal`.
 
     The content type must say JSON: a page of elsewhere may send forms and plain
     text without asking, but not that.
@@ -28,7 +31,7 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
         )
     try:
         async with asyncio.timeout(limits.body_seconds):
-            raw = await request.read()
+            raw = await _body_of(request, limits, memory)
     except TimeoutError:
         raise HttpRefusal(
             "BODY_TOO_SLOW", f"the body did not come within {limits.body_seconds:g} s"
@@ -39,13 +42,8 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
             "the body is not what its headers say: see Content-Encoding, Transfer-Encoding and "
             "Content-Length",
         ) from None
-    except web.HTTPRequestEntityTooLarge:
-        raise HttpRefusal(
-            "BODY_TOO_LARGE",
-            f"the body is larger than {limits.body_bytes} bytes; for long contexts append to a "
-            "session with the SDK",
-        ) from None
-    await _check_parts(raw, limits)
+    if not values_at_most(raw, limits.body_values):
+        raise _too_large(f"has more than {limits.body_values} values")
     try:
         # No other encoding: what was counted would be something else.
         body = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
@@ -60,26 +58,21 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
     return body
 
 
-async def _check_parts(raw: bytes, limits: HttpLimits) -> None:
-    """Refuses what would take the event loop's time to read, before it is read.
+async def _body_of(request: web.Request, limits: HttpLimits, memory: Holding) -> bytes:
+    """Decompressed. Raises `HttpRefusal` before more is kept than may be."""
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        if len(body) + len(piece) > limits.body_bytes:
+            raise _too_large(f"is larger than {limits.body_bytes} bytes")
+        memory.take(len(piece))
+        body += piece
+    return bytes(body)
 
-    Text takes next to none, so that bytes alone tell nothing.
-    """
-    parts = JsonParts()
-    for first in range(0, len(raw), PIECE_BYTES):
-        parts.add(raw[first : first + PIECE_BYTES])
-        for count, limit, what in (
-            (parts.comma_count, limits.body_values, "values"),
-            (parts.part_count, limits.body_parts, "lists, objects and members"),
-        ):
-            if count > limit:
-                raise HttpRefusal(
-                    "BODY_TOO_LARGE",
-                    f"the body has more than {limit} {what}; for long contexts append to a session "
-                    "with the SDK",
-                )
-        if first:
-            await asyncio.sleep(0)
+
+def _too_large(what: str) -> HttpRefusal:
+    return HttpRefusal(
+        "BODY_TOO_LARGE", f"the body {what}; for long contexts append to a session with the SDK"
+    )
 
 
 def _refuse_constant(name: str) -> object:

@@ -186,16 +186,17 @@ class Gossip:
         with self._calling(address):
             return await self._parts.client.ping(address, node_id, timeout_seconds)
 
-    async def leave(self, timeout_seconds: float) -> None:
+    async def leave(self) -> None:
         """Tells up to three peers, by a signed statement, that this node left."""
+        farewell_seconds = self._parts.membership.settings.farewell_seconds
         if self._dialled and self._running:
             # Whoever is dialled now will know this node, and is to hear that it left.
-            await asyncio.wait(set(self._running), timeout=timeout_seconds / 2)
+            await asyncio.wait(set(self._running), timeout=farewell_seconds / 2)
         before = set(self._running)
         self._feed(Leaving(self._parts.card_maker.farewell()))
         farewells = self._running - before
         if farewells:
-            await asyncio.wait(farewells, timeout=timeout_seconds)
+            await asyncio.wait(farewells, timeout=farewell_seconds)
 
     def stop(self) -> None:
         """Cancels the calls that still run."""

@@ -79,9 +79,10 @@ class ModelWorker:
 
     Functions run in the order of their calls. `engine.sessions.turns.Turn`s, all of one
     verifier, run as `engine.sessions.turn_queue` chooses among those that wait when the
-    thread is free; `engine.sessions.gathering` bounds how long it waits for more. A
-    waiting function and a batch take turns. Nothing but this thread touches the
-    verifier and the caches that it allocated.
+    thread is free; `engine.sessions.gathering` bounds how long it waits for more.
+    Waiting functions and batches take turns: a function, and others until they have taken
+    as long as the batch before them. So each side has half the time while both wait.
+    Nothing but this thread touches the verifier and the caches that it allocated.
 
     A fault between two steps, of the queues and not of a step, ends with `WorkerFault` what the
     thread knew of and had not run; it begins anew with empty queues.
@@ -97,6 +98,7 @@ class ModelWorker:
         self._turns = TurnQueue()
         self._gathering = Gathering()
         self._turn_steps: dict[Turn[Any], _Step] = {}
+        self._batch_seconds = 0.0
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -198,12 +200,15 @@ class ModelWorker:
         self._in_hand = []
 
     def _round(self) -> None:
-        """Takes in what came, then runs a function and a batch of turns, if they wait."""
+        """Takes in what came, then runs functions and a batch of turns, if they wait."""
         self._receive()
         if self._closed:
             return
-        if self._functions:
+        began = time.monotonic()
+        while self._functions:
             self._run_function(*self._functions.popleft())
+            if time.monotonic() - began >= self._batch_seconds:
+                break
         if self._turns:
             self._run_turns()
 
@@ -257,6 +262,7 @@ class ModelWorker:
             _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
             sessions = [id(turn.session) for turn, _rows in picked]
             self._gathering.served(sessions, began, time.monotonic())
+        self._batch_seconds = time.monotonic() - began
         self._in_hand = []
 
 

@@ -21,7 +21,9 @@ import grpc.aio
 from kakeya_fleet.node.admission.allowance import Allowance
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import Caller, caller_of_peer
+from kakeya_fleet.node.admission.holding import Holding, held_by
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
+from kakeya_fleet.node.admission.share import Cause
 from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, TooManyCalls
 
@@ -30,15 +32,30 @@ if TYPE_CHECKING:
 
 CONTROL_SERVICES = ("kakeya.v1.CapabilityService", "grpc.health.v1.Health")
 """Their calls with one answer keep a node alive in its fleet, and end within moments."""
+CLOSING_METHODS = (
+    "/kakeya.v1.RuntimeService/CloseSession",
+    "/kakeya.v1.TensorService/CloseLink",
+    "/kakeya.v1.ArchiveService/CloseArchive",
+)
+"""They give back what others wait for, at once: refused, it would be held until it expires."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A request, and how many bytes it came in."""
+
+    request: object
+    nbytes: int
 
 
 @dataclass(slots=True, eq=False)
 class _Awaited:
-    """A call whose request has not come; `timeout` ends it."""
+    """A call whose request has not come; `timeout` ends it. `memory` holds what came."""
 
     caller: Caller
     since: float
     timeout: asyncio.Timeout
+    memory: Holding
     has_place: bool = True
 
     @property
@@ -49,8 +66,9 @@ class _Awaited:
 class _Places:
     """The places of calls of one kind. Belongs to the event loop's thread."""
 
-    def __init__(self, allowance: Allowance, request_seconds: float) -> None:
+    def __init__(self, allowance: Allowance, memory: Allowance, request_seconds: float) -> None:
         self._allowance = allowance
+        self._memory = memory
         self._request_seconds = request_seconds
         self._awaited: set[_Awaited] = set()
 
@@ -60,26 +78,36 @@ class _Places:
         if self._allowance.would_refuse(caller) and self._awaited:
             self._take_back()
         self._allowance.take(caller)
-        call = _Awaited(caller, time.monotonic(), asyncio.timeout(self._request_seconds))
-        try:
-            yield call
-        finally:
-            if call.has_place:
-                self._allowance.give_back(caller)
+        with held_by(self._memory, caller) as memory:
+            timeout = asyncio.timeout(self._request_seconds)
+            call = _Awaited(caller, time.monotonic(), timeout, memory)
+            try:
+                yield call
+            finally:
+                if call.has_place:
+                    self._allowance.give_back(caller)
 
     async def request(self, call: _Awaited, requests: AsyncIterator[object]) -> object:
-        """The call's one request. Raises `MalformedMessage` when none comes in time."""
+        """The call's one request, whose bytes it holds from now on.
+
+        Raises `MalformedMessage` when none comes in time, `TooManyCalls` when the place went to
+        another call meanwhile, or all callers' requests have too many bytes.
+        """
         self._awaited.add(call)
         try:
             async with call.timeout:
-                request = await anext(requests, None)
+                sized = await anext(requests, None)
         except TimeoutError:
-            request = None
+            sized = None
         finally:
             self._awaited.discard(call)
-        if request is None:
+        if sized is None and not call.has_place:
+            raise self._allowance.refused(call.caller, Cause.FULL)
+        if sized is None:
             raise MalformedMessage("the request of this call did not come in time")
-        return request
+        assert isinstance(sized, _Sized)
+        call.memory.take(sized.nbytes)
+        return sized.request
 
     def _take_back(self) -> None:
         """Ends the call of whoever holds most that has waited longest for its request."""
@@ -96,12 +124,15 @@ class CallAdmission(grpc.aio.ServerInterceptor):
 
     def __init__(self, allowances: Allowances) -> None:
         limits = allowances.limits.calls
-        self._calls = _Places(
-            allowances.share("calls.at_once", TooManyCalls), limits.request_seconds
-        )
-        self._control = _Places(
-            allowances.share("calls.control", TooManyCalls), limits.control_request_seconds
-        )
+
+        def places(name: str, memory: str, request_seconds: float) -> _Places:
+            of_calls, of_bytes = (
+                allowances.share(f"calls.{each}", TooManyCalls) for each in (name, memory)
+            )
+            return _Places(of_calls, of_bytes, request_seconds)
+
+        self._calls = places("at_once", "requests_bytes", limits.request_seconds)
+        self._control = places("control", "control_bytes", limits.control_request_seconds)
 
     async def intercept_service(
         self,
@@ -112,8 +143,10 @@ class CallAdmission(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        service = handler_call_details.method.strip("/").partition("/")[0]
+        method = handler_call_details.method
+        service = method.strip("/").partition("/")[0]
         is_control = service in CONTROL_SERVICES and not handler.response_streaming
+        is_control = is_control or method in CLOSING_METHODS
         return _admitted(handler, self._control if is_control else self._calls)
 
 
@@ -141,6 +174,15 @@ def _admitted(handler: Handler, places: _Places) -> Handler:
     )
     return make(
         iterating if inspect.isasyncgenfunction(behaviour) else awaiting,
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=_sized(handler) if has_one_request else handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
+
+
+def _sized(handler: Handler) -> Callable[[bytes], _Sized]:
+    parse = handler.request_deserializer
+
+    def sized(data: bytes) -> _Sized:
+        return _Sized(data if parse is None else parse(data), len(data))
+
+    return sized

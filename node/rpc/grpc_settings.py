@@ -17,8 +17,6 @@ PING_TIMEOUT_SECONDS = 2
 
 PROBE_TIMEOUT_SECONDS = 10.0
 """Longest indirect probe that a peer may ask for."""
-LEAVE_SECONDS = 1.0
-"""Deadline of the last exchanges of a node that leaves."""
 
 Options = tuple[tuple[str, int], ...]
 

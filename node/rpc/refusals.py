@@ -79,6 +79,12 @@ class WorkerFault(Refusal):
     reason = "WORKER_FAULT"
 
 
+class TooManySessions(Refusal):
+    """The node keeps as many sessions as it may, or the caller has its share of them."""
+
+    reason = "TOO_MANY_SESSIONS"
+
+
 class TooManyStreams(Refusal):
     """The proposer serves as many draft streams as it may."""
 

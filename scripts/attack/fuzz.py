@@ -16,11 +16,9 @@ import argparse
 import asyncio
 import json
 import random
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -31,13 +29,12 @@ from scripts.attack.archive_frames import ArchiveFuzzer
 from scripts.attack.calls import CallFuzzer
 from scripts.attack.http2_frames import FrameFuzzer
 from scripts.attack.http_requests import HttpFuzzer
+from scripts.attack.readings import Readings
 from scripts.attack.road_sockets import RoadFuzzer
-from scripts.attack.subject import Held, Subject, attacked
+from scripts.attack.subject import Subject, attacked
 from scripts.attack.tally import Tally
 from scripts.bench.machine import command, machine, write_report
 
-SAMPLE_SECONDS = 1.0
-TENTHS = 10
 CALLERS_A_PORT = 16
 """Callers of gRPC for each one of another port, where messages are sent faster."""
 
@@ -48,36 +45,6 @@ class Fuzzer(Protocol):
     async def once(self) -> None:
         """Does the next one."""
         ...
-
-
-class Readings:
-    """What the process held, with the messages that had been sent by then."""
-
-    def __init__(self, subject: Subject, tally: Tally) -> None:
-        self._subject = subject
-        self._tally = tally
-        self._seen: list[tuple[int, Held]] = []
-
-    async def run(self) -> None:
-        """Looks once a second until it is cancelled."""
-        while True:
-            self._seen.append((self._tally.total, self._subject.held()))
-            await asyncio.sleep(SAMPLE_SECONDS)
-
-    def by_tenth(self) -> list[dict[str, float]]:
-        """Medians, of each tenth of the messages that has readings."""
-        most = self._tally.total + 1
-        tenths: list[list[Held]] = [[] for _ in range(TENTHS)]
-        for sent, held in self._seen:
-            tenths[TENTHS * sent // most].append(held)
-        return [
-            {
-                name: statistics.median(asdict(held)[name] for held in tenth)
-                for name in Held.__dataclass_fields__
-            }
-            for tenth in tenths
-            if tenth
-        ]
 
 
 async def fuzz(
@@ -106,7 +73,7 @@ async def fuzz(
 async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, object]:
     """The whole run, and what it told."""
     tally = Tally()
-    readings = Readings(subject, tally)
+    readings = Readings(subject, lambda: tally.total)
     await subject.differing_answers()
     before = subject.report()
     archives = await subject.archive_address()

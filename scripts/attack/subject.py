@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ PROPOSERS = ("ngram", "tiny-dflash")
 SERVED = (f"verifier={MODEL}", *(f"proposer={name}" for name in PROPOSERS), "archive=64MiB")
 """All roles, of the smallest models that are shipped."""
 PROMPT = [(7 * index) % 512 + 300 for index in range(PROBE_TOKENS)]
+LEAVING_SECONDS = 30.0
+"""What callers who have gone may hold a little longer."""
 _RAISED = re.compile(r"^  File .*\n(?: {3,}.*\n)*([A-Za-z_][\w.]*(?:: .{0,120})?)", re.MULTILINE)
 """The last line of a traceback that stands in the log as it is, and not in an event."""
 
@@ -81,13 +84,29 @@ class Subject:
 
     async def errors_by_reason(self) -> dict[str, float]:
         """What the agent itself has counted of calls that ended with an error."""
+        return await self._samples("kakeya_rpc_errors_total", "reason")
+
+    async def used(self) -> dict[str, float]:
+        """What callers hold of each of the agent's bounds, as it counts; nothing is left out."""
+        found = await self._samples("kakeya_admission_used", "limit")
+        return {limit: used for limit, used in found.items() if used}
+
+    async def used_again(self, before: Mapping[str, float]) -> dict[str, float]:
+        """`used`, once that is `before` again, or else after `LEAVING_SECONDS`."""
+        ends = time.monotonic() + LEAVING_SECONDS
+        used = await self.used()
+        while used != before and time.monotonic() < ends:
+            used = await self.used()
+        return used
+
+    async def _samples(self, name: str, label: str) -> dict[str, float]:
         async with aiohttp.ClientSession() as session:
             text = await (await session.get(f"http://{self.http_address}/metrics")).text()
         return {
-            sample.labels["reason"]: sample.value
+            sample.labels[label]: sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name == "kakeya_rpc_errors_total"
+            if sample.name == name
         }
 
     def report(self) -> dict[str, object]:

@@ -37,6 +37,11 @@ class ChildProcess:
         """Writes a line to it. Raises `OSError` when it has ended."""
         print(line, file=self._process.stdin, flush=True)
 
+    def end_input(self) -> None:
+        """Lets it end, and say what it has to say."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def hear(self) -> str:
         """Its next line. Raises `ChildProcessError` when it has ended."""
         line = self._process.stdout.readline() if self._process.stdout is not None else ""

@@ -280,7 +280,11 @@ def test_leaving_tells_three_peers_at_once_and_then_keeps_still() -> None:
     signature = sign(OWN.card.public_key, left_message(OWN.card.node_id, 1))
     effects = node.feed(Leaving(signature))
     assert effects[0] == Changed(OWN.card.node_id)
-    assert len({effect.node_id for effect in effects if isinstance(effect, Exchange)}) == 3
+    farewells = [effect for effect in effects if isinstance(effect, Exchange)]
+    assert len({farewell.node_id for farewell in farewells}) == 3
+    # Not that of the exchanges of every period, of which another follows.
+    seconds = node.state.settings.farewell_seconds
+    assert {farewell.timeout_seconds for farewell in farewells} == {seconds}
     assert node.liveness(0) is Liveness.LEFT
     accused = Rumour(OWN.card.node_id, 1, Liveness.DEAD)
     assert node.feed(Heard("", (), (accused,), NOW_UNIX)) == ()

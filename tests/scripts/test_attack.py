@@ -1,4 +1,4 @@
-"""The fuzzer in short, against a real agent; and what its mutations are."""
+"""The fuzzer and the load in short, against a real agent; and what mutations are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from kakeya.v1 import proposer_pb2, runtime_pb2
-from scripts.attack import fuzz, wire_format
+from scripts.attack import fuzz, load, wire_format
 from scripts.attack.methods import Method, all_methods
 from scripts.attack.mutations import BOUNDS, Mutator, disordered
 from scripts.bench import soak_agent
@@ -50,6 +50,27 @@ def test_a_real_agent_survives_what_is_nearly_right(
     assert told["answers_that_differ"] == []
     assert {"archive data", "grpc port", "http"} <= set(told["messages_by_service"])
     assert "INTERNAL_ERROR" not in told["counted_by_the_agent"]
+
+
+def test_a_loaded_agent_serves_all_and_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak_agent, "PROBE_TOKENS", 4)
+    path = tmp_path / "load.json"
+    asked = {"seconds": 3, "sessions-per-second": 20, "generations": 4, "watches": 8, "archives": 2}
+    words = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+    load.main([*words, "--out", str(path)])
+    told = json.loads(path.read_text())
+    assert told["refused"] == {}
+    assert told["sessions_opened_and_closed"] > 0
+    assert told["least_over_median_tokens"] > 0
+    assert told["messages_of_watches"] >= 8
+    assert told["used"]["archives.at_once"] == 2
+    assert told["used_after"] == told["used_before"]
+    assert told["control_plane_ms"]["GetNode"]["count"] > 0
+    assert told["log"]["errors"] == {}
+    assert told["log"]["raised"] == {}
+    assert told["answers_that_differ"] == []
 
 
 def test_the_same_seed_makes_the_same_bytes(request_message: runtime_pb2.GenerateRequest) -> None:

@@ -6,6 +6,7 @@ import itertools
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.places import Places
 from kakeya_fleet.engine.sessions.session_record import (
     Activity,
     KvBudget,
@@ -22,7 +23,7 @@ BYTES = 16 * (2 + 6 + 16)
 class SessionRoom:
     """A registry, a verifier with room for three sessions, and a clock that is set by hand."""
 
-    def __init__(self, budget: int = 3 * BYTES) -> None:
+    def __init__(self, budget: int = 3 * BYTES, places: Places | None = None) -> None:
         self.now = 1000.0
         self.ended: list[tuple[str, EndReason]] = []
         numbers = itertools.count(1)
@@ -32,6 +33,7 @@ class SessionRoom:
             ttl_seconds=600.0,
             min_idle_seconds=60.0,
             on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
+            places=places,
         )
         self.verifier, self.budget = self.another(budget)
 
@@ -41,9 +43,13 @@ class SessionRoom:
         return verifier, self.registry.add_verifier(verifier, budget)
 
     def create(
-        self, spec: CacheSpec, options: SessionOptions | None = None, request_id: str = ""
+        self,
+        spec: CacheSpec,
+        options: SessionOptions | None = None,
+        request_id: str = "",
+        owner: str = "",
     ) -> SessionRecord[str]:
-        return self.registry.create(self.budget, spec, options, request_id)
+        return self.registry.create(self.budget, spec, options, request_id, owner=owner)
 
     def listed(self) -> list[str]:
         """Ids of all sessions, in the order of their making."""

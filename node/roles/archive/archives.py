@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -157,10 +158,8 @@ class Archives:
         with ExitStack() as undo:
             undo.callback(self._places.give_back, caller)
             self._check_bytes(expected.slots * opening.shape.bytes_per_position)
-            try:
+            with self._shortage_told():
                 store = self._maker.make(opening)
-            except OutOfKvMemory as error:
-                raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
             undo.pop_all()
         return self._entered(opening, store, KeptTags(*_tagged(opening)), caller)
 
@@ -183,28 +182,22 @@ class Archives:
 
     def deposit(self, archive: Archive, first: int, evicted: Evicted, tags: Tags) -> None:
         """Keeps positions `first` onwards. Raises `RestorerRefused`, `ArchiveFull`."""
-        try:
+        with self._shortage_told():
             archive.store.deposit(first, evicted)
-        except OutOfKvMemory as error:
-            raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
         archive.tags.add(tags)
 
     def reserve(self, archive: Archive, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
-        try:
+        with self._shortage_told():
             archive.store.reserve(end)
-        except OutOfKvMemory as error:
-            raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
 
     def fork(self, archive: Archive, length: int) -> Archive:
         """An archive of an attached one's positions below `length`. Raises `ArchiveFull`."""
         self._places.take(archive.caller)
         with ExitStack() as undo:
             undo.callback(self._places.give_back, archive.caller)
-            try:
+            with self._shortage_told():
                 store = archive.store.fork(length)
-            except OutOfKvMemory as error:
-                raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
             undo.pop_all()
         return self._entered(archive.opening, store, archive.tags.fork(length), archive.caller)
 
@@ -268,7 +261,42 @@ class Archives:
             for archive in ended:
                 del self._archives[archive.archive_id]
                 self._places.take_back(archive.caller)
-        for archive in ended:
+        self._end(ended)
+
+    def _free_unused(self, needed: int) -> None:
+        """Ends archives that are unused until `needed` bytes are free; none if all would not do.
+
+        Those of whoever keeps the most bytes go first, the longest unused before others. What is
+        attached gives its bytes back in its own thread: soon, but not yet.
+        """
+        latest_use = self._clock() - self.settings.reclaimed_after_seconds
+        with self._lock:
+            archives = list(self._archives.values())
+            missing = needed - (self._maker.budget_bytes - self._maker.used_bytes)
+            missing -= sum(archive.store.stored_bytes for archive in archives if archive.expired)
+            kept: Counter[Caller] = Counter()
+            for archive in archives:
+                kept[archive.caller] += archive.store.stored_bytes
+            unused = [
+                archive
+                for archive in archives
+                if archive.used_at <= latest_use and not archive.expired
+            ]
+            unused.sort(key=lambda archive: (-kept[archive.caller], archive.used_at))
+            ended = []
+            while unused and missing > 0:
+                ended.append(unused.pop(0))
+                missing -= ended[-1].store.stored_bytes
+            if missing > 0:
+                return
+            for archive in ended:
+                if not archive.attached:
+                    self._forget(archive)
+        self._end(ended)
+
+    def _end(self, archives: Sequence[Archive]) -> None:
+        """Those that are attached are released by their streams."""
+        for archive in archives:
             if archive.attached:
                 _expire(archive)
             else:
@@ -301,7 +329,19 @@ class Archives:
 
     def _check_bytes(self, needed: int) -> None:
         if needed > self._maker.budget_bytes - self._maker.used_bytes:
+            self._free_unused(needed)
+        if needed > self._maker.budget_bytes - self._maker.used_bytes:
             raise self._full(needed)
+
+    @contextmanager
+    def _shortage_told(self) -> Iterator[None]:
+        """Raises `ArchiveFull` where memory is short, and has unused archives make way."""
+        try:
+            yield
+        except OutOfKvMemory as error:
+            needed = int(error.metadata.get("needed_bytes", "0"))
+            self._free_unused(needed)
+            raise self._full(needed) from error
 
     def _full(self, needed: int) -> ArchiveFull:
         budget = self._maker.budget_bytes

@@ -9,6 +9,7 @@ from functools import partial
 from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
 from kakeya_fleet.engine.sessions.session_driver import Appended, SessionDriver
 from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.node.admission.caller import NOBODY, Caller
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec
 from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
@@ -48,15 +49,17 @@ class Appending:
                 should_stop=partial(lifecycle.refuse_when_leaving, session.served),
             )
 
-    async def open(self, spec: SessionSpec, token_ids: Sequence[int]) -> OpenSession:
-        """A session whose history is `token_ids`, computed; those that `spec` counts.
+    async def open(
+        self, spec: SessionSpec, token_ids: Sequence[int], caller: Caller = NOBODY
+    ) -> OpenSession:
+        """A session of `caller` whose history is `token_ids`, computed; those that `spec` counts.
 
         The same request id gives the same session, and its tokens are appended once.
         When they cannot be, or the caller leaves before they are computed, no session
         stays open. Raises what `SessionLifecycle.open` and `append` raise.
         """
         while True:
-            session = await self._lifecycle.open(spec)
+            session = await self._lifecycle.open(spec, caller)
             # One that ended was given up by another call with this request id.
             if not token_ids or await self._is_filled(session, token_ids):
                 return session

@@ -12,6 +12,7 @@ import grpc.aio
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
 from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.membership.card_wire import offer_to_wire
 from kakeya_fleet.node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
 from kakeya_fleet.node.roles.verifier.appending import Appending
@@ -62,12 +63,13 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self._clock = clock
 
     async def CreateSession(  # noqa: N802
-        self, request: wire.CreateSessionRequest, _context: Context
+        self, request: wire.CreateSessionRequest, context: Context
     ) -> wire.CreateSessionResponse:
         """Opens a session, with the first tokens of its history."""
         self._lifecycle.check_first_tokens(request.model_id, len(request.initial_token_ids))
         spec = session_spec_from_wire(request)
-        session = await self._appending.open(spec, request.initial_token_ids)
+        caller = caller_of_peer(context.peer())
+        session = await self._appending.open(spec, request.initial_token_ids, caller)
         record = self._registry.get(session.session_id)
         offer = session.served.offer
         return wire.CreateSessionResponse(
@@ -143,13 +145,13 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         return wire.CloseSessionResponse(history_length=self._registry.close(request.session_id))
 
     async def ForkSession(  # noqa: N802
-        self, request: wire.ForkSessionRequest, _context: Context
+        self, request: wire.ForkSessionRequest, context: Context
     ) -> wire.ForkSessionResponse:
         """A new session with the first tokens of another one."""
         origin = self._registry.opened(request.session_id)
         length = request.history_length if request.HasField("history_length") else None
         async with origin.turn:
-            session = await self._lifecycle.fork(origin, length)
+            session = await self._lifecycle.fork(origin, length, caller_of_peer(context.peer()))
         record = self._registry.get(session.session_id)
         return wire.ForkSessionResponse(
             session_id=session.session_id, history_length=len(record.session.history)

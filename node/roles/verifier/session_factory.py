@@ -11,6 +11,7 @@ from functools import partial
 from kakeya_fleet.engine.errors import GroupLost, KvStrategyUnsupported, SessionNotFound
 from kakeya_fleet.engine.sessions.session_record import SessionOptions, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers, SessionRestorer
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -62,15 +63,15 @@ class SessionFactory:
         return KvDecision(asked.decided(choice.strategy), choice.reason)
 
     async def make(
-        self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier
+        self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier, caller: Caller
     ) -> MadeSession:
-        """The record of a new session, or the one that the same request id opened.
+        """The record of a new session of `caller`, or the one that the same request id opened.
 
         One that left its strategy open keeps sink and window alone where no archive
         takes it. Raises what `SessionLifecycle.open` says of it.
         """
         try:
-            return await self._made(decision, served)
+            return await self._made(decision, served, caller)
         except (NoArchive, ArchiveFull, RestorerMismatch, KvStrategyUnsupported) as error:
             if not asked.leaves_strategy:
                 raise
@@ -78,7 +79,7 @@ class SessionFactory:
                 "Sink and window alone are kept: an archive was there, and none took the session:"
                 f" {error}."
             )
-            return await self._made(KvDecision(asked, reason), served)
+            return await self._made(KvDecision(asked, reason), served, caller)
 
     async def created(
         self, served: ServedVerifier, create: Callable[[], SessionRecord[OpenSession]]
@@ -91,7 +92,9 @@ class SessionFactory:
             creating.add_done_callback(partial(_abandon, self.registry))
             raise
 
-    async def _made(self, decision: KvDecision, served: ServedVerifier) -> MadeSession:
+    async def _made(
+        self, decision: KvDecision, served: ServedVerifier, caller: Caller
+    ) -> MadeSession:
         spec, info = decision.spec, served.verifier.info
         restorer, evicted = None, None
         cache_spec = spec.cache_spec(info)
@@ -108,6 +111,7 @@ class SessionFactory:
             SessionOptions(spec.client_label, spec.stop_token_ids),
             spec.request_id,
             evicted=evicted,
+            owner=caller,
         )
         return MadeSession(await self.created(served, create), served, restorer, decision)
 

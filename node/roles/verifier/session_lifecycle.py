@@ -17,6 +17,7 @@ from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.history_checks import check_length
 from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.node.admission.caller import NOBODY, Caller
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.local_evicted_stores import LocalEvictedStores
@@ -103,21 +104,21 @@ class SessionLifecycle:
             info = self.verifiers.served(model_id).verifier.info
             check_length(count, history_length=0, history_limit=info.context_length)
 
-    async def open(self, asked: SessionSpec) -> OpenSession:
-        """A new session, or the one that the same request id opened.
+    async def open(self, asked: SessionSpec, caller: Caller = NOBODY) -> OpenSession:
+        """A new session of `caller`, or the one that the same request id opened.
 
         Raises `Draining`, `ModelServedElsewhere`, `ModelLoading`, `ModelNotFound`,
         `NoPlacement`, `BadParameters` (also for a request id that asked for
-        something else), `OutOfKvMemory`; of one that was asked to be `restored` also
-        `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`, `RestorerMismatch`
-        and `TrainedForAnother`.
+        something else), `OutOfKvMemory`, `TooManySessions`; of one that was
+        asked to be `restored` also `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`,
+        `RestorerMismatch` and `TrainedForAnother`.
         """
         self.refuse_when_draining()
         served = self.verifiers.served(asked.model_id)
         check_for_model(asked, served.verifier.info)
         decision = self._factory.decide(asked, served)
         pairing = Pairing(decision.spec, served.verifier.info, self._context)
-        made = await self._made(asked, decision, served)
+        made = await self._made(asked, decision, served, caller)
         session = made.record.opened
         if session is None:
             return self._opened(made, asked, pairing)
@@ -128,12 +129,14 @@ class SessionLifecycle:
             )
         return session
 
-    async def fork(self, origin: OpenSession, history_length: int | None) -> OpenSession:
-        """A new session with the first tokens of another; the caller has its turn.
+    async def fork(
+        self, origin: OpenSession, history_length: int | None, caller: Caller = NOBODY
+    ) -> OpenSession:
+        """A new session of `caller` with the first tokens of another, whose turn it has.
 
         Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`,
-        `RestorerLost`, `InvariantViolated`, which ends the session that was to be
-        forked.
+        `TooManySessions`, `RestorerLost`, `InvariantViolated`, which ends the session that
+        was to be forked.
         """
         self.refuse_when_leaving(origin.served)
         served, session_id = origin.served, origin.session_id
@@ -147,7 +150,7 @@ class SessionLifecycle:
         pairing = Pairing(
             origin.spec, served.verifier.info, self._context, inherited=origin.pairing.plan
         )
-        fork = partial(self.registry.fork, session_id, history_length)
+        fork = partial(self.registry.fork, session_id, history_length, owner=caller)
         # Not evicted either while it waits for the verifier's thread.
         with self._violations_told(session_id), self.registry.hold(session_id, Activity.IDLE):
             try:
@@ -230,14 +233,14 @@ class SessionLifecycle:
             raise
 
     async def _made(
-        self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier
+        self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier, caller: Caller
     ) -> MadeSession:
         try:
-            made = await self._factory.make(asked, decision, served)
+            made = await self._factory.make(asked, decision, served, caller)
             while made.record.session.end_reason:
                 # It was opened for an earlier call with this request id, whose client
                 # has left: the session was taken back while this call waited for it.
-                made = await self._factory.make(asked, decision, served)
+                made = await self._factory.make(asked, decision, served, caller)
         except (SessionNotFound, WorkerClosed):
             served.refuse_when_withdrawn()
             raise

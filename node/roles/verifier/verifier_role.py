@@ -44,6 +44,7 @@ from kakeya_fleet.node.roles.verifier.session_announcer import SessionAnnouncer
 from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle, new_session_id
 from kakeya_fleet.node.roles.verifier.session_metrics import SessionMetrics
+from kakeya_fleet.node.roles.verifier.session_places import SessionPlaces
 from kakeya_fleet.node.roles.verifier.session_totals import SessionTotals
 from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch
 from kakeya_fleet.node.roles.verifier.truncation_watch import TruncationWatch
@@ -92,6 +93,7 @@ class VerifierRole:
             ids=new_session_id,
             ttl_seconds=settings.session_ttl_seconds,
             on_end=announcer.on_end,
+            places=SessionPlaces(context.allowances),
         )
         self._verifiers = ServedVerifiers(
             self.sessions, settings.kv_budget_bytes, lambda: context.expected.verifier_count

@@ -29,7 +29,8 @@ KakeyaError
 │   │   ├── WatcherTooSlow
 │   │   ├── TooManyStreams
 │   │   ├── ArchiveFull
-│   │   └── TooManyCalls
+│   │   ├── TooManyCalls
+│   │   └── TooManySessions
 │   ├── PermissionDenied
 │   │   └── NotLoopback
 │   ├── Unimplemented
@@ -115,6 +116,7 @@ __all__ = [
     "TokenizerMismatch",
     "TokenizerNotFound",
     "TooManyCalls",
+    "TooManySessions",
     "TooManyStreams",
     "TrainedForAnother",
     "TransportError",
@@ -342,6 +344,16 @@ class TooManyCalls(ResourceExhausted):
     """
 
     default_reason = "TOO_MANY_CALLS"
+
+
+class TooManySessions(ResourceExhausted):
+    """The node keeps as many sessions as it may.
+
+    Or this caller has more of them than others have: `metadata["cause"]` is "full" or "share".
+    Sessions that are idle for a minute have made way already.
+    """
+
+    default_reason = "TOO_MANY_SESSIONS"
 
 
 class PermissionDenied(RpcError):

@@ -30,7 +30,8 @@
  * │   │   ├── WatcherTooSlow
  * │   │   ├── TooManyStreams
  * │   │   ├── ArchiveFull
- * │   │   └── TooManyCalls
+ * │   │   ├── TooManyCalls
+ * │   │   └── TooManySessions
  * │   ├── PermissionDenied
  * │   │   └── NotLoopback
  * │   ├── Unimplemented
@@ -261,6 +262,16 @@ export class ArchiveFull extends ResourceExhausted {
  */
 export class TooManyCalls extends ResourceExhausted {
   static override readonly defaultReason: string = "TOO_MANY_CALLS";
+}
+
+/**
+ * The node keeps as many sessions as it may.
+ *
+ * Or this caller has more of them than others have: `metadata["cause"]` is "full" or "share".
+ * Sessions that are idle for a minute have made way already.
+ */
+export class TooManySessions extends ResourceExhausted {
+  static override readonly defaultReason: string = "TOO_MANY_SESSIONS";
 }
 
 /** The caller may not do that. */

@@ -69,10 +69,14 @@ async def keep_generating(
     return count
 
 
-async def models_of(client: AsyncClient, node_id: str) -> set[str]:
-    """The models that a node's card names, as another node knows it."""
-    nodes = await client.fleet.nodes()
-    return {each.model_id for node in nodes if node.node_id == node_id for each in node.models}
+async def until_models_are(client: AsyncClient, node_id: str, models: set[str]) -> None:
+    """Waits until another node knows a card that names these: it hears of it by gossip."""
+    async with asyncio.timeout(30):
+        named: set[str] | None = None
+        while named != models:
+            nodes = await client.fleet.nodes()
+            cards = [node for node in nodes if node.node_id == node_id]
+            named = {each.model_id for card in cards for each in card.models}
 
 
 def threads_of(name: str) -> list[threading.Thread]:
@@ -102,7 +106,7 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
         await node.add_role(small)
         assert (await health.read()).status == NOT_SERVING
         assert (await health.read()).status == SERVING
-        assert await models_of(calm, changing.node_id) == {"ngram", MODEL}
+        await until_models_are(calm, changing.node_id, {"ngram", MODEL})
         assert node.roles.proposer.draft_count > 0
 
         # A session of its own: taken away in mid-answer, it goes on where the model is.
@@ -128,7 +132,7 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
         assert verifier() is None
         assert len(threads_of(f"verifier-{MODEL}")) == 1
         assert (await health.read()).status == UNKNOWN
-        assert await models_of(calm, changing.node_id) == {"ngram"}
+        await until_models_are(calm, changing.node_id, {"ngram"})
         assert node.roles.load_numbers().kv_budget_bytes == 0
 
         await node.add_role(small)

@@ -319,6 +319,40 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
     assert not worker._gathering._late
 
 
+async def test_functions_and_batches_share_the_time(
+    worker: ModelWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that are opened do not wait for a batch of all that generate, each of them."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        "kakeya_fleet.node.roles.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    ran: list[str] = []
+    verifier = hashing.HashVerifier()
+    honest = verifier.forward_batch
+
+    def passes(what: str, seconds: float) -> None:
+        ran.append(what)
+        clock.now += seconds
+
+    def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
+        passes("batch", 10.0)
+        return honest(feeds)
+
+    monkeypatch.setattr(verifier, "forward_batch", forward_batch)
+    rows = next(count for count in verifier.row_counts if count >= verifier.info.width)
+    verifier.use_row_counts((rows,))
+    sessions = [opened(verifier, [number]) for number in range(2 * rows)]
+    holding, gate, turns = await while_busy(worker, *map(verifying, sessions))
+    functions = [
+        asyncio.create_task(worker.run(partial(passes, "function", 1.0))) for _ in range(25)
+    ]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(holding, *turns, *functions)
+    assert ran == ["function", *["batch", *["function"] * 10], "batch", *["function"] * 14]
+
+
 async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker: ModelWorker) -> None:
     """They share forwards, some draft, some are left in the middle, some end within a forward."""
     verifier = hashing.HashVerifier()

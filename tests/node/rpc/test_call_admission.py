@@ -12,9 +12,10 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from kakeya.v1 import archive_pb2, runtime_pb2, runtime_pb2_grpc, tensor_pb2
 from kakeya_fleet.node.admission.limits import CallLimits
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.rpc.call_admission import CallAdmission
+from kakeya_fleet.node.rpc.call_admission import CLOSING_METHODS, CallAdmission
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.health import Health
 from tests.node.conftest import Serve
@@ -99,16 +100,85 @@ async def test_idle_streams_leave_the_control_plane_its_places(serve: Serve) -> 
     await server.held("at_once", 0)
 
 
+async def test_requests_have_a_size_together_and_leave_the_control_plane_its_own(
+    serve: Serve,
+) -> None:
+    server = await Server(serve, CallLimits(requests_bytes=50_000)).start()
+    long = health_pb2.HealthCheckRequest(service="x" * 9_900)
+    watches = [server.stub.Watch(long) for _ in range(4)]
+    for watch in watches:
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+    assert 39_600 < server.told("used", "requests_bytes") < 40_000
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await server.stub.Watch(long).read()
+    refused = calls.refused(caught.value)
+    assert refused.reason == "TOO_MANY_CALLS"
+    assert "calls.requests_bytes" in refused.text
+    assert refused.retry_seconds == 1.0
+    assert (await server.stub.Check(ASKED)).status == SERVING
+    for watch in watches:
+        watch.cancel()
+    await server.held("requests_bytes", 0)
+    await server.held("at_once", 0)
+    again = server.stub.Watch(long)
+    await again.read()
+    again.cancel()
+
+
 async def test_a_call_whose_request_never_comes_gives_its_place_to_one_that_asks(
     serve: Serve,
 ) -> None:
     server = await Server(serve, CallLimits(control=5, control_request_seconds=60.0)).start()
-    async with silent_calls(server.channel, 4):
+    async with silent_calls(server.channel, 4) as silent:
         await server.held("control", 4)
         for _ in range(3):
             assert (await server.stub.Check(ASKED)).status == SERVING
         assert server.told("reclaimed_total", "control") >= 1
+        done, _ = await asyncio.wait(
+            [asyncio.ensure_future(each) for each in silent], return_when=asyncio.FIRST_COMPLETED
+        )
+        # It may have been on its way: nothing is wrong with the call.
+        error = done.pop().exception()
+        assert isinstance(error, grpc.aio.AioRpcError)
+        refused = calls.refused(error)
+        assert (refused.reason, refused.retry_seconds) == ("TOO_MANY_CALLS", 1.0)
     await server.held("control", 0)
+
+
+class Closing(runtime_pb2_grpc.RuntimeServiceServicer):
+    """Ends every session that it is asked to."""
+
+    async def CloseSession(  # noqa: N802
+        self, _request: runtime_pb2.CloseSessionRequest, _context: object
+    ) -> runtime_pb2.CloseSessionResponse:
+        return runtime_pb2.CloseSessionResponse()
+
+
+async def test_what_gives_something_back_has_a_place_where_all_are_taken(serve: Serve) -> None:
+    admission = CallAdmission(allowances_of(calls=CallLimits(at_once=0)))
+    metrics = NodeMetrics()
+
+    def register(server: grpc.aio.Server) -> None:
+        servicer: Any = Closing()  # type: ignore[abstract]  # no other call is made
+        runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(servicer, server)
+
+    channel = await serve(register, ErrorInterceptor(metrics), admission)
+    stub = runtime_pb2_grpc.RuntimeServiceStub(channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.GetSessionInfo(runtime_pb2.GetSessionInfoRequest(session_id="s"))
+    assert calls.refused(caught.value).reason == "TOO_MANY_CALLS"
+    await stub.CloseSession(runtime_pb2.CloseSessionRequest(session_id="s"))
+
+
+def test_closing_methods_are_methods() -> None:
+    files = (runtime_pb2, tensor_pb2, archive_pb2)
+    methods = {
+        f"/{service.full_name}/{method.name}"
+        for each in files
+        for service in each.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert set(CLOSING_METHODS) == {name for name in methods if "/Close" in name}
 
 
 async def test_a_request_that_does_not_come_in_time_ends_its_call(serve: Serve) -> None:

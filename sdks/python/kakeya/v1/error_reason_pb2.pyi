@@ -72,7 +72,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_GROUP_LOST: _ErrorReason.ValueType  # 11
     """A rank of the group that served the model died, and the session ended with it."""
-    ERROR_REASON_WORKER_FAULT: _ErrorReason.ValueType  # 131
+    ERROR_REASON_WORKER_FAULT: _ErrorReason.ValueType  # 134
     """The thread that runs the model's steps failed by itself, before the step ran. The session is as
     it was, and the thread goes on with empty queues; the node's events and log have the fault.
     """
@@ -467,6 +467,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
     back a little later, or ask another node; `fleet limits` shows what is taken.
     """
+    ERROR_REASON_TOO_MANY_SESSIONS: _ErrorReason.ValueType  # 132
+    """The node keeps as many sessions as it may. Or this caller has more of them than others have:
+    `metadata["cause"]` is "full" or "share". Sessions that are idle for a minute have made way
+    already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
+    what is taken.
+    """
     ERROR_REASON_NOT_FOUND: _ErrorReason.ValueType  # 108
     """# Names of whole families
 
@@ -575,7 +581,7 @@ goes there by itself.
 """
 ERROR_REASON_GROUP_LOST: ErrorReason.ValueType  # 11
 """A rank of the group that served the model died, and the session ended with it."""
-ERROR_REASON_WORKER_FAULT: ErrorReason.ValueType  # 131
+ERROR_REASON_WORKER_FAULT: ErrorReason.ValueType  # 134
 """The thread that runs the model's steps failed by itself, before the step ran. The session is as
 it was, and the thread goes on with empty queues; the node's events and log have the fault.
 """
@@ -969,6 +975,12 @@ ERROR_REASON_TOO_MANY_CALLS: ErrorReason.ValueType  # 125
 """The node answers as many calls as it may, or keeps as many bytes for them. Or this caller has
 more of what is scarce than others have: `metadata["cause"]` is "full" or "share". Remedy: Come
 back a little later, or ask another node; `fleet limits` shows what is taken.
+"""
+ERROR_REASON_TOO_MANY_SESSIONS: ErrorReason.ValueType  # 132
+"""The node keeps as many sessions as it may. Or this caller has more of them than others have:
+`metadata["cause"]` is "full" or "share". Sessions that are idle for a minute have made way
+already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
+what is taken.
 """
 ERROR_REASON_NOT_FOUND: ErrorReason.ValueType  # 108
 """# Names of whole families

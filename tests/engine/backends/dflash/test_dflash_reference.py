@@ -177,11 +177,15 @@ def assert_same(
     model = proposer.model
     assert state._last_token is not None
     hidden = model.block_hidden(state._context, state._last_token, BLOCK)
-    torch.testing.assert_close(hidden, reference.hidden, rtol=0, atol=1e-5)
-    scale = float(expected_logits.abs().max())
-    torch.testing.assert_close(
-        model.logits(hidden[1:]), expected_logits, rtol=0, atol=1e-5 * max(1.0, scale)
-    )
+    assert reference.hidden is not None
+    assert_close_for_size(hidden, reference.hidden)
+    assert_close_for_size(model.logits(hidden[1:]), expected_logits)
+
+
+def assert_close_for_size(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """To 1e-5 of the largest: how far sums in another order lie apart grows with what is summed."""
+    size = float(expected.abs().max())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5 * max(1.0, size))
 
 
 def test_partly_accepted_blocks_give_the_drafts_of_the_reference(

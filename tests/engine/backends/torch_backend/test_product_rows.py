@@ -85,10 +85,12 @@ def test_what_is_used_on_this_machine_rounds_as_one_thread_does(groups: int) -> 
     def with_threads(count: int) -> bool:
         TorchThreads().use(count)
         with torch.inference_mode():
-            return all(
-                torch.equal(products.of(queries), alone)
-                for queries in query_counts(layer, torch.float32)
-            )
+            try:
+                used = query_counts(layer, torch.float32)
+            except RestorerRefused:
+                # Rightly, where several threads round otherwise: Intel's AMX machines do.
+                return count > 1 and not torch.equal(products.of(MOST_QUERIES), alone)
+            return all(torch.equal(products.of(queries), alone) for queries in used)
 
     with ThreadPoolExecutor(1) as worker:
         assert all(worker.submit(with_threads, count).result() for count in (1, 2, 3, 5))

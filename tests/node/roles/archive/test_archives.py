@@ -21,7 +21,7 @@ from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
-from kakeya_fleet.node.roles.archive.archives import Archives
+from kakeya_fleet.node.roles.archive.archives import Archive, Archives
 from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.position_tags import Tags
@@ -60,6 +60,14 @@ def archives(shape: EvictedShape, clock: Clock) -> Archives:
     numbers = map(str, itertools.count())
     stores = evicted_stores.NaiveStores(1024 * shape.bytes_per_position)
     return Archives(stores, allowances_of(), clock=clock, ids=lambda: next(numbers))
+
+
+def filled(archives: Archives, shape: EvictedShape, caller: str, positions: int) -> Archive:
+    """An attached archive of `caller` that keeps so many positions."""
+    opened = archives.open(Opening(ARCHIVE, shape, "v"), Caller(caller))
+    archive = archives.attach(opened.archive_id)
+    archives.deposit(archive, shape.sink, _deposit_of(shape, positions), _tags_of(shape, positions))
+    return archive
 
 
 @pytest.fixture
@@ -164,6 +172,50 @@ def test_an_archive_that_is_not_used_makes_way_for_one_that_is_wanted(
     assert [each.expired for each in (*greedy, honest)].count(True) == 1
     assert greedy[1].expired or greedy[2].expired
     assert len(archives) == 4
+
+
+def test_memory_that_is_not_used_makes_way_for_what_is_wanted(
+    archives: Archives, shape: EvictedShape, clock: Clock
+) -> None:
+    """Of whoever keeps the most: the one with less keeps it, though it is unused for longer."""
+    small = filled(archives, shape, "10.0.0.1", 200)
+    clock.now = 1.0
+    greedy = [filled(archives, shape, "10.0.0.9", 300) for _ in range(2)]
+    wanted = Opening(ARCHIVE, shape, "v", 300)
+    clock.now = archives.settings.reclaimed_after_seconds
+    with pytest.raises(ArchiveFull):
+        archives.open(wanted, Caller("10.0.0.2"))
+    assert not small.expired
+    clock.now += 1.0
+    with pytest.raises(ArchiveFull) as full:
+        archives.open(wanted, Caller("10.0.0.2"))
+    assert full.value.metadata["retry_after_seconds"]
+    assert [each.expired for each in (small, *greedy)] == [False, True, False]
+    with pytest.raises(ArchiveFull):
+        archives.open(wanted, Caller("10.0.0.2"))
+    assert not greedy[1].expired, "what is on its way is enough"
+    # As the stream that has it does.
+    archives.release(greedy[0])
+    archives.attach(archives.open(wanted, Caller("10.0.0.2")).archive_id)
+
+
+def test_unused_archives_do_not_end_in_vain(
+    archives: Archives, shape: EvictedShape, clock: Clock
+) -> None:
+    unused = filled(archives, shape, "10.0.0.1", 300)
+    clock.now = archives.settings.reclaimed_after_seconds
+    used = filled(archives, shape, "10.0.0.1", 500)
+    with pytest.raises(ArchiveFull):
+        archives.open(Opening(ARCHIVE, shape, "v", 600))
+    with pytest.raises(ArchiveFull, match="never fits"):
+        archives.open(Opening(ARCHIVE, shape, "v", 1025))
+    assert not unused.expired
+    assert isinstance(used.store, evicted_stores.NaiveEvictedStore)
+    used.store.limit_bytes = used.store.stored_bytes
+    with pytest.raises(ArchiveFull):
+        first = shape.sink + 500
+        archives.deposit(used, first, _deposit_of(shape, 300), _tags_of(shape, 300))
+    assert (unused.expired, used.expired) == (True, False)
 
 
 def test_a_draining_archive_goes_on_for_those_it_has(

@@ -2144,8 +2144,8 @@ export const RuntimeService: GenService<{
    * (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
    * NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
    * (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
-   * the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
-   * UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
+   * the session can never fit; TOO_MANY_SESSIONS), UNIMPLEMENTED
+   * (KV_STRATEGY_UNSUPPORTED), UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
    * (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
    * RESTORER_MISMATCH: the learned map is another verifier's, or another one).
    * With initial_token_ids also those of AppendTokens; no session stays open then.

@@ -1,0 +1,84 @@
+"""Sessions that one caller opens leave places and memory to others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from kakeya.v1 import runtime_pb2
+from kakeya_fleet.node.admission.caller import Caller
+from kakeya_fleet.node.admission.limits import Limits, SessionLimits
+from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
+from kakeya_fleet.node.rpc.refusals import TooManySessions
+from tests.support import calls
+from tests.support.neighbourhood import SETTINGS, Neighbourhood, Node
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HERE, OTHER = Caller("127.0.0.1"), Caller("10.0.0.7")
+OPENING = runtime_pb2.CreateSessionRequest(model_id="random", sink_tokens=4, window_tokens=16)
+PROMPT = [index * 7 % 96 for index in range(20)]
+
+
+def used(node: Node) -> float | None:
+    labels = {"limit": "sessions.at_once"}
+    return node.metrics.registry.get_sample_value("kakeya_admission_used", labels)
+
+
+async def test_places_of_sessions_are_shared(
+    neighbourhood: Neighbourhood, checkpoint: Path
+) -> None:
+    limits = Limits(sessions=SessionLimits(at_once=10))
+    node = await neighbourhood.start("one", f"verifier={checkpoint}", limits=limits)
+    lifecycle = node.roles.verifier._lifecycle
+    client = calls.Caller(node.channel)
+    mine = [await client.open(window=16) for _ in range(8)]
+    refused = await client.refusal("CreateSession", OPENING)
+    assert refused.reason == "TOO_MANY_SESSIONS"
+    assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    told = {"limit": "10", "used": "8", "cause": "share"}
+    assert told.items() <= refused.metadata.items()
+    assert refused.retry_seconds == 5.0
+    forking = runtime_pb2.ForkSessionRequest(session_id=mine[0])
+    assert (await client.refusal("ForkSession", forking)).reason == "TOO_MANY_SESSIONS"
+
+    spec = session_spec_from_wire(OPENING)
+    other = await lifecycle.open(spec, OTHER)
+    assert used(node) == 9
+    with pytest.raises(TooManySessions):
+        await lifecycle.open(spec, OTHER)
+    # Nothing was lost by being refused.
+    await client.append(mine[0], PROMPT)
+    assert len((await client.generate(mine[0], 4)).token_ids) == 4
+    for each in mine[1:3]:
+        await client.close(each)
+    await lifecycle.fork(other, None, HERE)
+    assert used(node) == 8
+    for session in lifecycle.registry.page()[0]:
+        lifecycle.registry.close(session.session_id)
+    assert used(node) == 0
+
+
+async def test_a_stranger_has_memory_beside_one_who_took_all(
+    neighbourhood: Neighbourhood, checkpoint: Path
+) -> None:
+    """At once, of sessions between two calls; they go on with their history in new ones."""
+    probe = await neighbourhood.start("probe", f"verifier={checkpoint}")
+    spec = session_spec_from_wire(OPENING)
+    taken = (await probe.roles.verifier._lifecycle.open(spec)).record.session.memory_bytes
+    settings = replace(SETTINGS, kv_budget_bytes=4 * taken)
+    node = await neighbourhood.start("one", f"verifier={checkpoint}", settings=settings)
+    lifecycle, client = node.roles.verifier._lifecycle, calls.Caller(node.channel)
+    mine = [(await lifecycle.open(spec, HERE)).session_id for _ in range(4)]
+    assert (await client.refusal("CreateSession", OPENING)).reason == "OUT_OF_KV_MEMORY"
+    theirs = [(await lifecycle.open(spec, OTHER)).session_id for _ in range(2)]
+    left = {session.session_id for session in lifecycle.registry.page()[0]}
+    assert left == {*mine[2:], *theirs}
+    gone = await client.refusal(
+        "GetSessionInfo", runtime_pb2.GetSessionInfoRequest(session_id=mine[0])
+    )
+    assert gone.reason == "SESSION_NOT_FOUND"
+    assert "evicted to make room" in gone.text
