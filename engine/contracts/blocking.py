@@ -18,3 +18,17 @@ class Runner(Protocol):
     def __call__(self, step: Callable[[], Result], /) -> Awaitable[Result]:
         """What `step()` returns or raises."""
         ...
+
+
+def handed_on(error: BaseException) -> Exception:
+    """`error` as the task that awaits a step can be given it.
+
+    A library's `SystemExit` would end the event loop of whoever awaits, a `CancelledError` look
+    like the awaiting task's own, and a future takes no `StopIteration`: each would befall others
+    than the step that raised it.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    crash = RuntimeError(f"it raised {type(error).__name__}: {error}")
+    crash.__cause__ = error
+    return crash

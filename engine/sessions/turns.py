@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
+from kakeya_fleet.engine.contracts.blocking import handed_on
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.memory.allocation import told_as_shortage
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
@@ -172,8 +173,8 @@ def run_turns(picked: Sequence[tuple[Turn[Any], int]]) -> list[Ended]:
                 ends[index] = Ended(turn.outcome(None))
             else:
                 feeds[index] = feed
-        except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn
-            ends[index] = Ended(error=error)
+        except BaseException as error:  # noqa: BLE001 handed to whoever awaits the turn
+            ends[index] = Ended(error=handed_on(error))
     if feeds:
         running = {index: picked[index] for index in feeds}
         ends |= zip(running, _forwarded(list(running.values()), list(feeds.values())), strict=True)
@@ -188,8 +189,8 @@ def _forwarded(running: Sequence[tuple[Turn[Any], int]], feeds: Sequence[Feed]) 
             outputs = verifier.forward_batch(feeds)
         if len(outputs) != len(feeds):
             raise ValueError(f"a forward of {len(feeds)} feeds has {len(outputs)} outputs")
-    except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn
-        failed = [_taken_back(turn, error) for turn, _rows in running]
+    except BaseException as error:  # noqa: BLE001 handed to whoever awaits the turn
+        failed = [_taken_back(turn, handed_on(error)) for turn, _rows in running]
         if len(running) == 1:
             return failed
         return [ended for one in running for ended in run_turns([one])]
@@ -199,13 +200,13 @@ def _forwarded(running: Sequence[tuple[Turn[Any], int]], feeds: Sequence[Feed]) 
 def _taken_back(turn: Turn[Any], error: Exception) -> Ended:
     try:
         turn.session.not_run()
-    except Exception as another:  # noqa: BLE001 handed to whoever awaits the turn
-        return Ended(error=another)
+    except BaseException as another:  # noqa: BLE001 handed to whoever awaits the turn
+        return Ended(error=handed_on(another))
     return Ended(error=error)
 
 
 def _outcome(turn: Turn[Any], output: Output) -> Ended:
     try:
         return Ended(turn.outcome(output))
-    except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn
-        return Ended(error=error)
+    except BaseException as error:  # noqa: BLE001 handed to whoever awaits the turn
+        return Ended(error=handed_on(error))

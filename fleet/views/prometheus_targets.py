@@ -25,12 +25,18 @@ class TargetGroup(TypedDict):
 
 def targets(states: Iterable[NodeView]) -> list[TargetGroup]:
     """The nodes that are alive or suspect and have an HTTP address, by name and id."""
-    scraped = [view for view in states if view.liveness in _SCRAPED and view.card.http_address]
-    scraped.sort(key=lambda view: (view.card.name, view.card.node_id))
-    return [_group(view) for view in scraped]
+    return [target_group(view) for view in scraped(states)]
 
 
-def _group(view: NodeView) -> TargetGroup:
+def scraped(states: Iterable[NodeView]) -> list[NodeView]:
+    """The same as views, for those who make groups of them in their own time."""
+    found = [view for view in states if view.liveness in _SCRAPED and view.card.http_address]
+    found.sort(key=lambda view: (view.card.name, view.card.node_id))
+    return found
+
+
+def target_group(view: NodeView) -> TargetGroup:
+    """The group of one node that has an HTTP address."""
     card = view.card
     return {
         "targets": [card.http_address],

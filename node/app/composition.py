@@ -27,9 +27,14 @@ from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders
 from kakeya_fleet.node.membership.fleet_changes import EventSink
+from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.health import HEALTH_SERVICE, Health
 from kakeya_fleet.node.watch.activity import NodeActivity
+from kakeya_fleet.node.watch.event_log import EventLog
+from kakeya_fleet.node.watch.loop_lookout import LoopLookout
 from kakeya_fleet.node.watch.node_watch import NodeWatch
+from kakeya_fleet.node.watch.stall_report import StallReport
+from kakeya_fleet.node.watch.watched_loop import watched_loop
 
 
 @asynccontextmanager
@@ -51,10 +56,21 @@ async def open_node(
     try:
         async with AsyncExitStack() as stack:
             ground = await break_ground(stack, config, settings.health, state)
+            _watch_loop(stack, ground.metrics, activity.events)
             control = await open_control_plane(stack, ground, on_event, activity.events)
             yield _composed(ground, control, on_event, activity, settings)
     except BaseExceptionGroup as group:
         raise _expected(group) from None
+
+
+def _watch_loop(stack: AsyncExitStack, metrics: NodeMetrics, events: EventLog) -> None:
+    """Tells of stalls for as long as `stack` is open, where an agent's own loop runs the node."""
+    loop = watched_loop()
+    if loop is not None:
+        loop.tell(StallReport(loop.settings, events, metrics))
+        lookout = LoopLookout(loop.turns, metrics, loop.settings.look_seconds)
+        lookout.open()
+        stack.callback(lookout.close)
 
 
 def _composed(

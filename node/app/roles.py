@@ -38,6 +38,7 @@ from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 from kakeya_fleet.node.roles.verifier.verifier_role import VerifierRole
 from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.activity import NodeActivity
+from kakeya_fleet.node.watch.background import FaultBook
 from kakeya_fleet.node.watch.node_sample import Totals
 
 _log = structlog.get_logger(__name__)
@@ -106,6 +107,7 @@ class Roles:
             activity,
             self.changed,
             clock,
+            FaultBook(activity.events, metrics),
         )
         self.proposer = ProposerRole(context, table)
         self.archive = ArchiveRole(context, self.proposer.folders)

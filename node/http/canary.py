@@ -14,6 +14,7 @@ from kakeya_fleet.engine.errors import EngineError, InvariantViolated
 from kakeya_fleet.engine.invariants import FINITE_LOGITS
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.worker import WorkerClosed
+from kakeya_fleet.node.rpc.refusals import WorkerFault
 
 TOKEN_ID = 0
 
@@ -75,7 +76,7 @@ class Canary:
         fault = ""
         try:
             await self._worker.run(self._generate)
-        except EngineError as error:
+        except (EngineError, WorkerFault) as error:
             fault = f"{error.reason}: {error}"
         except WorkerClosed as error:
             fault = f"WORKER_CLOSED: {error}"

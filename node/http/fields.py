@@ -9,6 +9,9 @@ from typing import cast
 
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
 
+_LONGEST_NAME = 64
+"""Beyond every field's; what is compared or shown of a name that is none."""
+
 
 class Fields:
     """The fields of a JSON object. null stands for a field that is not there, as with OpenAI."""
@@ -40,11 +43,11 @@ class Fields:
         """Refuses a field that is not known, so that a mistyped one is not ignored."""
         for key in self._values:
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
+                near = difflib.get_close_matches(key[:_LONGEST_NAME], known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                name = self.named(key)
+                name = self.named(key)[:_LONGEST_NAME]
                 raise HttpRefusal(
-                    "UNKNOWN_FIELD", f"{name[:64]!r} is not a field here{hint}", parameter=name
+                    "UNKNOWN_FIELD", f"{name!r} is not a field here{hint}", parameter=name
                 )
 
     def refuse(self, key: str, allowed: Collection[object], mend: str) -> None:

@@ -45,7 +45,8 @@ async def read_json(
     if not values_at_most(raw, limits.body_values):
         raise _too_large(f"has more than {limits.body_values} values")
     try:
-        body = json.loads(raw, parse_constant=_refuse_constant)
+        # No other encoding: what was counted would be something else.
+        body = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
         if _HALF_A_CHARACTER in raw.lower():
             # JSON can write halves of characters, which no text and no tokenizer has.
             json.dumps(body, ensure_ascii=False).encode()

@@ -40,13 +40,17 @@ def measuring(metrics: NodeMetrics, clock: Callable[[], float]) -> Middleware:
     async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
         began = clock()
         status = "left"
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else "other"
+        task = asyncio.current_task()
+        if task is not None:
+            # So that a stall of the event loop is told by the route that caused it.
+            task.set_name(f"HTTP {route}")
         try:
             answer = await handler(request)
             status = str(answer.status)
             return answer
         finally:
-            resource = request.match_info.route.resource
-            route = resource.canonical if resource is not None else "other"
             metrics.http_requests.labels(route=route, status=status).inc()
             metrics.http_request_seconds.labels(route=route).observe(clock() - began)
 

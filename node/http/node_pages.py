@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 
 from kakeya_fleet.fleet.views.node_view import NodeView
-from kakeya_fleet.fleet.views.prometheus_targets import targets
 from kakeya_fleet.node.http.deprecation import PAGE_PATH, page
 from kakeya_fleet.node.http.health_checks import HealthChecks
+from kakeya_fleet.node.http.target_page import TargetPage
 from kakeya_fleet.node.metrics import NodeMetrics
 
 INDEX = {
@@ -32,7 +32,7 @@ class NodePages:
         self._name = ""
         self._checks: HealthChecks | None = None
         self._is_draining: Callable[[], bool] = bool
-        self._views: Callable[[], Iterable[NodeView]] = tuple
+        self._targets = TargetPage(tuple)
 
     def open(
         self,
@@ -45,7 +45,8 @@ class NodePages:
     ) -> None:
         """The node serves: `address` is its gRPC, `views` are the nodes of its fleet."""
         self._name, self._address = name, address
-        self._checks, self._is_draining, self._views = checks, is_draining, views
+        self._checks, self._is_draining = checks, is_draining
+        self._targets = TargetPage(views)
 
     async def index(self, _request: web.Request) -> web.Response:
         """GET /."""
@@ -64,7 +65,7 @@ class NodePages:
 
     async def prometheus(self, _request: web.Request) -> web.Response:
         """GET /sd/prometheus: HTTP service discovery."""
-        return web.json_response(targets(self._views()))
+        return web.Response(body=await self._targets.body(), content_type="application/json")
 
     async def health(self, _request: web.Request) -> web.Response:
         """GET /health: 200 only when every role does what it is there for."""

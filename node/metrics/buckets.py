@@ -14,3 +14,5 @@ TOKENS_A_FORWARD = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.
 HISTORY_TOKENS = tuple(float(1 << power) for power in range(6, 21, 2))
 # The same, as fine as lengths double; a prompt may be one token.
 DOUBLING_TOKENS = tuple(float(1 << power) for power in range(21))
+# From the shortest that counts to one at which peers take the node for dead.
+STALL_SECONDS = (0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import psutil
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from kakeya_fleet.node.metrics.buckets import STALL_SECONDS
 
 
 class RpcFamilies:
-    """Calls that failed, what the process takes, and traces that were not sent."""
+    """Calls that failed, what the process takes and stalls, and traces that were not sent."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.rpc_errors = Counter(
@@ -21,6 +23,14 @@ class RpcFamilies:
             "Faults of what the node does besides calls, by the task and the error's type. It "
             "begins again by itself.",
             ["task", "error"],
+            registry=registry,
+        )
+        self.loop_stall_seconds = Histogram(
+            "kakeya_event_loop_stall_seconds",
+            "Turns of the event loop of more than 0.1 s, in which nothing else was answered: "
+            "computing, waiting (for a file, a lock, another thread), machine (no core was free).",
+            ["cause"],
+            buckets=STALL_SECONDS,
             registry=registry,
         )
         self.connections_ended = Counter(

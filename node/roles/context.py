@@ -13,6 +13,7 @@ from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.watch.activity import NodeActivity
+from kakeya_fleet.node.watch.background import FaultBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class RoleContext:
 
     What happens is noted in `activity`; `changed` is set by a role whose offers differ from
     what they were though nobody opened or removed anything; `clock` gives monotonic seconds.
+    Faults of the models' threads are told in `faults`.
     """
 
     settings: RoleSettings
@@ -32,3 +34,4 @@ class RoleContext:
     activity: NodeActivity
     changed: asyncio.Event
     clock: Callable[[], float]
+    faults: FaultBook

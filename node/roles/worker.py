@@ -8,17 +8,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
+from kakeya_fleet.engine.contracts.blocking import handed_on
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Ended, Turn, run_turns
+from kakeya_fleet.node.config.backoff import Backoff
+from kakeya_fleet.node.rpc.refusals import WorkerFault
 
 Result = TypeVar("Result")
 
 
+AGAIN = Backoff(0.01, 1.0)
+"""Pauses of a thread whose own work fails in a row: one that always fails costs no core."""
+
+
 class WorkerClosed(RuntimeError):
     """The worker was closed before the step ran."""
+
+
+OnFault = Callable[[str, Exception, int], None]
+"""Hears, in the worker's thread, of its name, the fault, and how many in a row there were.
+
+Raises nothing.
+"""
+
+
+def ignore_faults(_name: str, _error: Exception, _count: int) -> None:
+    """Nobody hears of faults."""
 
 
 class _Step:
@@ -44,7 +63,7 @@ class _Step:
         """Claims the step, to run or to withdraw it; False when another did before."""
         return self._taken.acquire(blocking=False)
 
-    def finish(self, result: object, error: BaseException | None) -> None:
+    def finish(self, result: object, error: Exception | None) -> None:
         """Tells the task that awaits the step; on the loop's thread."""
         self.ended = True
         if self.finished.done():
@@ -64,9 +83,16 @@ class ModelWorker:
     Waiting functions and batches take turns: a function, and others until they have taken
     as long as the batch before them. So each side has half the time while both wait.
     Nothing but this thread touches the verifier and the caches that it allocated.
+
+    A fault between two steps, of the queues and not of a step, ends with `WorkerFault` what the
+    thread knew of and had not run; it begins anew with empty queues.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_fault: OnFault = ignore_faults) -> None:
+        self._name = name
+        self._on_fault = on_fault
+        # Those that the thread took from the inbox or out of a queue, and has not answered.
+        self._in_hand: list[_Step] = []
         self._inbox: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._functions: deque[tuple[_Step, Callable[[], object]]] = deque()
         self._turns = TurnQueue()
@@ -82,7 +108,7 @@ class ModelWorker:
 
         A cancelled caller takes a waiting step back at once; a step that has
         begun is waited for, so that nobody touches its session before it ended.
-        Raises what the function raises, and `WorkerClosed`.
+        Raises what the function raises, `WorkerClosed` and `WorkerFault`.
         """
 
         def arrive(step: _Step) -> None:
@@ -135,24 +161,56 @@ class ModelWorker:
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        while True:
-            self._receive()
-            if self._closed:
-                break
-            began = time.monotonic()
-            while self._functions:
-                self._run_function(*self._functions.popleft())
-                if time.monotonic() - began >= self._batch_seconds:
-                    break
-            if self._turns:
-                self._run_turns()
+        fault_count = 0
+        while not self._closed:
+            try:
+                self._round()
+                fault_count = 0
+            except BaseException as fault:  # noqa: BLE001 whatever it is, nobody waits for ever
+                fault_count += 1
+                # Whoever hears of its error finds the fault told.
+                self._on_fault(self._name, handed_on(fault), fault_count)
+                self._give_up(
+                    lambda: WorkerFault(
+                        "the model's thread failed before the step ran; it goes on",
+                        worker=self._name,
+                    )
+                )
+                time.sleep(AGAIN.pause(fault_count))
         # What came before the closing, and was not yet taken note of.
         while not self._inbox.empty():
-            self._sort(self._inbox.get())
+            step = self._inbox.get()
+            if step is not None:
+                self._in_hand.append(step)
+        self._give_up(lambda: WorkerClosed("the model's worker was closed"))
+
+    def _give_up(self, error: Callable[[], Exception]) -> None:
+        """Ends with an error of its own each step that waits or is in hand; forgets all."""
         waiting = [step for step, _function in self._functions]
-        for step in (*waiting, *self._turn_steps.values()):
-            if step.take():
-                _tell([(step, None, WorkerClosed("the model's worker was closed"))])
+        waiting += self._turn_steps.values()
+        # What is in hand may have been claimed to be run: it was not answered all the same.
+        # One that its caller withdrew is awaited by nobody.
+        for step in waiting:
+            step.take()
+        _tell([(step, None, error()) for step in (*self._in_hand, *waiting)])
+        self._functions.clear()
+        self._turns = TurnQueue()
+        self._turn_steps = {}
+        self._gathering = Gathering()
+        self._in_hand = []
+
+    def _round(self) -> None:
+        """Takes in what came, then runs functions and a batch of turns, if they wait."""
+        self._receive()
+        if self._closed:
+            return
+        began = time.monotonic()
+        while self._functions:
+            self._run_function(*self._functions.popleft())
+            if time.monotonic() - began >= self._batch_seconds:
+                break
+        if self._turns:
+            self._run_turns()
 
     def _receive(self) -> None:
         """Takes in all that came, and waits for something when nothing is there to run."""
@@ -169,25 +227,27 @@ class ModelWorker:
             except queue.Empty:
                 return
 
-    @staticmethod
-    def _sort(step: _Step | None) -> None:
+    def _sort(self, step: _Step | None) -> None:
         if step is not None:
+            self._in_hand = [step]
             step.arrive(step)
+            self._in_hand = []
 
-    @staticmethod
-    def _run_function(step: _Step, function: Callable[[], object]) -> None:
+    def _run_function(self, step: _Step, function: Callable[[], object]) -> None:
         if not step.take():
             return
+        self._in_hand = [step]
         try:
             result = function()
         except BaseException as error:  # noqa: BLE001 handed to the task that awaits the step
-            _tell([(step, None, error)])
+            _tell([(step, None, handed_on(error))])
         else:
             _tell([(step, result, None)])
+        self._in_hand = []
 
     def _run_turns(self) -> None:
         picked: list[tuple[Turn[Any], int]] = []
-        steps: list[_Step] = []
+        steps = self._in_hand
         for turn, rows in self._turns.next_batch():
             step = self._turn_steps.pop(turn)
             if step.take():
@@ -197,15 +257,16 @@ class ModelWorker:
         try:
             ends = run_turns(picked)
         except BaseException as error:  # noqa: BLE001 handed to the tasks that await the turns
-            _tell([(step, None, error) for step in steps])
+            _tell([(step, None, handed_on(error)) for step in steps])
         else:
             _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
             sessions = [id(turn.session) for turn, _rows in picked]
             self._gathering.served(sessions, began, time.monotonic())
         self._batch_seconds = time.monotonic() - began
+        self._in_hand = []
 
 
-Delivery = tuple[_Step, object, BaseException | None]
+Delivery = tuple[_Step, object, Exception | None]
 
 
 def _delivery(step: _Step, end: Ended) -> Delivery:
@@ -216,9 +277,9 @@ def _tell(deliveries: Sequence[Delivery]) -> None:
     """Hands results to the loops that await them, to each at once."""
     loops = {step.loop: None for step, _result, _error in deliveries}
     for loop in loops:
+        own = [delivery for delivery in deliveries if delivery[0].loop is loop]
         # A loop that is already closed has nobody left who awaits the step.
-        if not loop.is_closed():
-            own = [delivery for delivery in deliveries if delivery[0].loop is loop]
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, own)
 
 

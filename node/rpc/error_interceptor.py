@@ -7,6 +7,7 @@ none of its text on the wire. Every error is counted by its reason.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn
@@ -50,6 +51,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
+        task = asyncio.current_task()
+        if task is not None:
+            # So that a stall of the event loop is told by the call that caused it.
+            task.set_name(handler_call_details.method)
         return self._answering(handler, handler_call_details.method)
 
     def _answering(self, handler: Handler, method: str) -> Handler:

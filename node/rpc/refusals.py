@@ -7,6 +7,7 @@ Refusal
 ├── Draining              the node leaves; resume elsewhere
 ├── TooManyCalls          the node answers as many calls, or keeps as many bytes, as it may
 ├── AnswerTooLarge        the answer does not fit a message, and was not asked for in parts
+├── WorkerFault           the model's thread failed before a step ran
 ├── TooManyStreams        the proposer's limit of draft streams is reached
 ├── TokenizerDiffers      the proposer drafts ids of another tokenizer
 ├── LinkUnsupported       nodes of this version open no such tensor link
@@ -71,6 +72,12 @@ class TooManyCalls(Refusal):
     """The node answers as many calls as it may, or the caller has its share of them."""
 
     reason = "TOO_MANY_CALLS"
+
+
+class WorkerFault(Refusal):
+    """The model's thread failed before a step ran; the session is as it was, the thread goes on."""
+
+    reason = "WORKER_FAULT"
 
 
 class TooManySessions(Refusal):

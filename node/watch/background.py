@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 import structlog
 
@@ -19,6 +20,36 @@ Work = Coroutine[object, object, None]
 
 AGAIN = Backoff(1.0, 60.0)
 """A work that failed begins again; one that ran for longer than the longest ends the row."""
+
+
+class FaultBook:
+    """Where faults besides calls are told. `count` and `announce` belong to the loop's thread."""
+
+    def __init__(self, events: EventLog, metrics: NodeMetrics) -> None:
+        self._events = events
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+
+    def count(self, name: str, error: Exception, then: str) -> None:
+        """Counts a fault of `name`, and logs it with its traceback; `then` is what follows."""
+        self._metrics.background_faults.labels(name, type(error).__name__).inc()
+        _log.error("background_fault", task=name, then=then, exc_info=error)
+
+    def announce(self, name: str, error: Exception, then: str) -> None:
+        """Has it among the node's events."""
+        self._events.add(EventKind.BACKGROUND_FAULT, f"{name} failed: {_named(error)}. {then}")
+
+    def of_worker(self, name: str, error: Exception, fault_count: int) -> None:
+        """A model's thread failed, for the `fault_count`-th time in a row. Called in any thread."""
+        # A loop that is closed has nobody left to be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._of_worker, name, error, fault_count)
+
+    def _of_worker(self, name: str, error: Exception, fault_count: int) -> None:
+        name, then = f"thread {name}", "What waited for it ended with WORKER_FAULT; it goes on."
+        self.count(name, error, then)
+        if fault_count == 1:
+            self.announce(name, error, then)
 
 
 class BackgroundTasks:
@@ -37,8 +68,7 @@ class BackgroundTasks:
         again: Backoff = AGAIN,
     ) -> None:
         self._owner = owner
-        self._events = events
-        self._metrics = metrics
+        self._book = FaultBook(events, metrics)
         self._again = again
 
     def once(self, name: str, begin: Callable[[], Work]) -> asyncio.Task[None]:
@@ -60,8 +90,8 @@ class BackgroundTasks:
             raise
         except Exception as error:  # noqa: BLE001 whatever it is must not end the node
             then = "It is not tried again."
-            self._count(name, error, then)
-            self._announce(name, error, then)
+            self._book.count(name, error, then)
+            self._book.announce(name, error, then)
 
     async def _keep(self, name: str, begin: Callable[[], Work]) -> None:
         clock = asyncio.get_running_loop().time
@@ -77,17 +107,10 @@ class BackgroundTasks:
                 fault_count = 1 if ran_long else fault_count + 1
                 pause = self._again.pause(fault_count)
                 then = f"It begins again in {pause:g} s."
-                self._count(name, error, then)
+                self._book.count(name, error, then)
                 if fault_count == 1:
-                    self._announce(name, error, then)
+                    self._book.announce(name, error, then)
             await asyncio.sleep(pause)
-
-    def _count(self, name: str, error: Exception, then: str) -> None:
-        self._metrics.background_faults.labels(name, type(error).__name__).inc()
-        _log.error("background_fault", task=name, then=then, exc_info=error)
-
-    def _announce(self, name: str, error: Exception, then: str) -> None:
-        self._events.add(EventKind.BACKGROUND_FAULT, f"{name} failed: {_named(error)}. {then}")
 
 
 def _named(error: Exception) -> str:

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     LOAD_FAILED = "LOAD_FAILED"
     DRAINING = "DRAINING"
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
+    LOOP_STALLED = "LOOP_STALLED"
 
 
 _INFO, _WARNING, _ERROR = Severity.INFO, Severity.WARNING, Severity.ERROR
@@ -124,6 +125,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _WARNING,
         "The node goes on. If it is told again, see what the cause names, such as the limit of"
         " open files; report it with this node's log.",
+    ),
+    EventKind.LOOP_STALLED: (
+        _WARNING,
+        "The node goes on. If it is told often, peers may take it for dead: see what the step that"
+        " it names was asked for, or whose disk is slow; report it with this node's log.",
     ),
 }
 

@@ -156,6 +156,7 @@ def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
     from kakeya_fleet.node.cli.join.agent_view import view_for
     from kakeya_fleet.node.cli.join.lasting_view import LastingView
     from kakeya_fleet.node.watch.activity import NodeActivity
+    from kakeya_fleet.node.watch.watched_loop import WatchedLoop
 
     activity = NodeActivity()
     view = LastingView(view_for(as_json=as_json, transfers=activity.transfers.statuses))
@@ -164,6 +165,7 @@ def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
         config = dataclasses.replace(config, log_level="warning")
     view.loading(config.serve)
     try:
-        return asyncio.run(run_agent(config, on_event=view.take, activity=activity, state=state))
+        with asyncio.Runner(loop_factory=WatchedLoop) as runner:
+            return runner.run(run_agent(config, on_event=view.take, activity=activity, state=state))
     finally:
         view.close()

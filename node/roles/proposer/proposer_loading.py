@@ -23,7 +23,8 @@ from kakeya_fleet.node.roles.proposer.served_proposer import (
     ServedProposer,
     run_in_thread,
 )
-from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
+from kakeya_fleet.node.roles.worker import ModelWorker, OnFault, WorkerClosed, ignore_faults
+from kakeya_fleet.node.rpc.refusals import WorkerFault
 
 # MLX gives each thread a stream, and to compute waits for it with the loop held up.
 THREAD_BOUND = frozenset({"mlx"})
@@ -47,16 +48,18 @@ async def load_served_proposer(
     backend: str = AUTO,
     progress: Progress | None = None,
     reading: Progress | None = None,
+    on_fault: OnFault = ignore_faults,
 ) -> ServedProposer:
     """The proposer `MODEL` or `MODEL@TARGET`, loaded and measured.
 
-    `clock` gives monotonic seconds. `backend` computes it, a name of `engine.backends`
-    or `AUTO`. Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
+    `clock` gives monotonic seconds; `on_fault` hears of faults of its thread. `backend`
+    computes it, a name of `engine.backends` or `AUTO`. Raises a `ModelUnusable` or
+    `BadParameters`; no thread is left then.
     """
     if model in LOADERS:
         lookup = load_proposer(model)
         return ServedProposer(lookup, proposer_offer(lookup, clock), run_inline, run_in_thread)
-    worker = ModelWorker(f"proposer-{model}")
+    worker = ModelWorker(f"proposer-{model}", on_fault)
     load = partial(
         load_proposer, model, backend=backend, dtype=dtype, progress=progress, reading=reading
     )
@@ -73,6 +76,8 @@ async def load_served_proposer(
         except WorkerClosed as error:
             fault = f"{offer.model_id} is served here no more"
             raise DraftFailed(DraftFaultKind.UNREACHABLE, fault) from error
+        except WorkerFault as error:
+            raise DraftFailed(DraftFaultKind.UNREACHABLE, str(error)) from error
 
     steps = ModelSteps(run)
     is_bound = proposer.info.backend in THREAD_BOUND

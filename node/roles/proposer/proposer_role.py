@@ -79,6 +79,7 @@ class ProposerRole:
                 backend=settings.backend,
                 progress=transfer.downloading,
                 reading=transfer.reading,
+                on_fault=context.faults.of_worker,
             )
             model_id = served.offer.model_id
             try:

@@ -63,7 +63,7 @@ class ServedGroup:
 
         running = RunningGroup(self._settings, on_lost)
         self._running = running
-        worker = ModelWorker(f"group-{self._settings.model}")
+        worker = ModelWorker(f"group-{self._settings.model}", self._admission.on_fault)
         try:
             verifier = await asyncio.wrap_future(running.ready)
             served = await serve_verifier(verifier, worker, self._admission)

@@ -20,7 +20,7 @@ from kakeya_fleet.engine.verifiers.thread_count import settle_threads
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker, OnFault
 
 _log = structlog.get_logger(__name__)
 
@@ -29,12 +29,13 @@ _log = structlog.get_logger(__name__)
 class Admission:
     """Where a verifier's sessions are registered, and what they may take together.
 
-    `clock` gives monotonic seconds.
+    `clock` gives monotonic seconds; `on_fault` hears of faults of its thread.
     """
 
     registry: SessionRegistry[OpenSession]
     budget_bytes: int
     clock: Callable[[], float]
+    on_fault: OnFault
 
 
 async def load_served_verifier(
@@ -55,7 +56,7 @@ async def load_served_verifier(
     if reading is not None:
         # To import the back end takes seconds, and is part of the load.
         reading(0, 0)
-    worker = ModelWorker(f"verifier-{folder.model_id}")
+    worker = ModelWorker(f"verifier-{folder.model_id}", admission.on_fault)
     try:
         load = partial(load_verifier, folder, dtype=dtype, backend=backend, reading=reading)
         verifier = await worker.run(load)

@@ -294,7 +294,10 @@ class VerifierRole:
         await computing.close()
 
     def _admission(self) -> Admission:
-        return Admission(self.sessions, self._verifiers.share_bytes, self._context.clock)
+        context = self._context
+        return Admission(
+            self.sessions, self._verifiers.share_bytes, context.clock, context.faults.of_worker
+        )
 
     def _own_measurements(self) -> OwnMeasurements:
         offer = self._archive.offer

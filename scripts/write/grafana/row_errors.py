@@ -20,6 +20,20 @@ ROW = Row(
             stacked=True,
         ),
         Panel(
+            "Stalls of the event loop",
+            "Of each second, the part in which a node answered nothing, by why: computing, waiting "
+            "or machine, when no core was free. Its events name the step.",
+            "percentunit",
+            (rate("kakeya_event_loop_stall_seconds_sum", "node", "cause"),),
+            stacked=True,
+        ),
+        Panel(
+            "Length of stalls",
+            "Of turns of more than 0.1 s. At half a gossip period peers begin to doubt the node.",
+            "s",
+            quantiles("kakeya_event_loop_stall_seconds", (50, 99), by="cause"),
+        ),
+        Panel(
             "Connections ended",
             "By nodes that were short of descriptors. Somebody holds many, or the limit is low.",
             "ops",

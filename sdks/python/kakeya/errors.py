@@ -39,6 +39,7 @@ KakeyaError
 │   └── Unavailable
 │       ├── Draining
 │       ├── GroupLost
+│       ├── WorkerFault
 │       ├── ModelLoading
 │       └── RestorerLost
 ├── TransportError
@@ -127,6 +128,7 @@ __all__ = [
     "UnsupportedContent",
     "UsageError",
     "WatcherTooSlow",
+    "WorkerFault",
 ]
 
 
@@ -411,6 +413,16 @@ class GroupLost(Unavailable):
     """A rank of the group that served the model died, and the session ended with it."""
 
     default_reason = "GROUP_LOST"
+
+
+class WorkerFault(Unavailable):
+    """The thread that runs the model's steps failed by itself, before the step ran.
+
+    The session is as it was, and the thread goes on with empty queues; the node's events and log
+    have the fault.
+    """
+
+    default_reason = "WORKER_FAULT"
 
 
 class ModelLoading(Unavailable):

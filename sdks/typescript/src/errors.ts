@@ -40,6 +40,7 @@
  * │   └── Unavailable
  * │       ├── Draining
  * │       ├── GroupLost
+ * │       ├── WorkerFault
  * │       ├── ModelLoading
  * │       └── RestorerLost
  * ├── TransportError
@@ -323,6 +324,16 @@ export class Draining extends Unavailable {
 /** A rank of the group that served the model died, and the session ended with it. */
 export class GroupLost extends Unavailable {
   static override readonly defaultReason: string = "GROUP_LOST";
+}
+
+/**
+ * The thread that runs the model's steps failed by itself, before the step ran.
+ *
+ * The session is as it was, and the thread goes on with empty queues; the node's events and log
+ * have the fault.
+ */
+export class WorkerFault extends Unavailable {
+  static override readonly defaultReason: string = "WORKER_FAULT";
 }
 
 /** The model is still being loaded there. */

@@ -141,6 +141,23 @@ async def test_a_body_has_a_size(serve: ServeHttp, ask: Ask) -> None:
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
 
 
+def test_a_field_of_any_length_is_named_in_short(fleet: HttpFleet, ask: Ask) -> None:
+    """To compare 8 MB with each field's name would take minutes."""
+    body = json.dumps({**CHAT, "x" * (7 << 20): 1}).encode()
+    answer = ask(fleet.one, "/v1/chat/completions", body)
+    assert (answer.status, answer.code) == (400, "UNKNOWN_FIELD")
+    assert len(answer.body) < 1000
+
+
+def test_only_utf8_is_read(fleet: HttpFleet, ask: Ask) -> None:
+    """What is counted in UTF-8 would be something else in another encoding."""
+    for encoding in ("utf-16", "utf-16-le", "utf-32"):
+        answer = ask(fleet.one, "/v1/chat/completions", json.dumps(CHAT).encode(encoding))
+        assert (answer.status, answer.code) == (400, "BAD_JSON")
+    marked = json.dumps({**CHAT, "zz": 1}).encode("utf-8-sig")
+    assert ask(fleet.one, "/v1/chat/completions", marked).code == "UNKNOWN_FIELD"
+
+
 async def test_a_body_has_so_many_values(serve: ServeHttp, ask: Ask) -> None:
     address = await serve(body_values=100)
     body = {**CHAT, "messages": [[]] * 100}

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.http.health_checks import HealthSettings
+from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.http.conftest import Ask, Eventually, HttpFleet, RunAgent, UntilReady
 
 
@@ -146,3 +147,35 @@ async def test_logits_that_are_no_numbers_are_a_fault(
     status, body = await health(joined["http_address"])
     assert (status, body["reason"]) == (503, "INVARIANT_VIOLATED")
     assert body["roles"][0]["state"] == "failing"
+
+
+async def test_a_thread_that_fails_between_its_steps_is_told_until_it_does_no_more(
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = HealthSettings(fresh_seconds=0.1, canary_seconds=30.0)
+    agent, joined = await run_agent(
+        settings=NodeSettings(health=patient), serve=[f"verifier={toy}"]
+    )
+    await until_ready(agent)
+    (served,) = agent.roles.verifiers.values()
+    receive = served.worker._receive
+
+    def broken() -> None:
+        receive()
+        raise ZeroDivisionError("a fault of the queue")
+
+    monkeypatch.setattr(served.worker, "_receive", broken)
+    address = joined["http_address"]
+    # The thread may wait in what was replaced: that canary still computes.
+    async with asyncio.timeout(60):
+        while (told := await health(address))[0] == 200:
+            pass
+    status, body = told
+    assert (status, body["reason"]) == (503, "WORKER_FAULT")
+    assert body["roles"][0]["state"] == "failing"
+    events = [event.kind for event in agent.activity.events.latest]
+    assert EventKind.BACKGROUND_FAULT in events
+    monkeypatch.undo()
+    async with asyncio.timeout(60):
+        while (await health(address))[0] != 200:
+            pass

@@ -24,6 +24,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, Turn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation_report import Done
 from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
+from kakeya_fleet.node.rpc.refusals import WorkerFault
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
@@ -54,6 +55,78 @@ async def test_an_error_reaches_the_caller_and_not_the_thread(worker: ModelWorke
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 7) == 7
+
+
+@pytest.mark.parametrize(
+    "fault", [SystemExit(3), StopIteration(), asyncio.CancelledError(), GeneratorExit()], ids=repr
+)
+async def test_what_would_befall_others_is_an_error_of_the_step(
+    worker: ModelWorker, fault: BaseException
+) -> None:
+    def step() -> None:
+        raise fault
+
+    async with asyncio.timeout(30):
+        with pytest.raises(RuntimeError, match=type(fault).__name__) as raised:
+            await worker.run(step)
+    assert raised.value.__cause__ is fault
+    assert await worker.run(lambda: 7) == 7
+
+
+async def test_a_fault_of_the_thread_itself_ends_what_waits_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[tuple[str, str, int]] = []
+    worker = ModelWorker("faulty", lambda *told: heard.append((told[0], str(told[1]), told[2])))
+    verifier = hashing.HashVerifier()
+    holding, gate, tasks = await while_busy(worker, *(PrefillTurn(opened(verifier)) for _ in "ab"))
+    withdrawn = asyncio.create_task(worker.run(lambda: 1))
+    waiting = asyncio.create_task(worker.run(lambda: 1))
+    await asyncio.sleep(0)
+    withdrawn.cancel()
+    receive, left = worker._receive, 3
+
+    def broken() -> None:
+        nonlocal left
+        receive()
+        left -= 1
+        if left >= 0:
+            raise SystemExit("the thread's own")
+
+    monkeypatch.setattr(worker, "_receive", broken)
+    gate.set()
+    await holding
+    async with asyncio.timeout(30):
+        ends = await asyncio.gather(waiting, *tasks, return_exceptions=True)
+        # One that comes is told of the next fault, until there is none.
+        while left > 0:
+            with pytest.raises(WorkerFault):
+                await worker.run(lambda: 1)
+        assert await worker.run(lambda: 7) == 7
+        assert await worker.run_turn(PrefillTurn(opened(verifier)))
+    assert [type(end) for end in ends] == [WorkerFault] * 3
+    assert len({id(end) for end in ends}) == 3
+    assert withdrawn.cancelled()
+    sentence = "it raised SystemExit: the thread's own"
+    assert heard == [("faulty", sentence, count) for count in (1, 2, 3)]
+    await worker.close()
+
+
+async def test_a_worker_whose_thread_always_fails_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ModelWorker("lost")
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    # It waits for a step in what is replaced here.
+    monkeypatch.setattr(worker, "_receive", broken)
+    async with asyncio.timeout(30):
+        assert await worker.run(lambda: 7) == 7
+        waiting = asyncio.create_task(worker.run(lambda: 1))
+        await asyncio.sleep(0)
+        await worker.close()
+        with pytest.raises(WorkerClosed):
+            await waiting
 
 
 async def test_a_waiting_step_is_taken_back(worker: ModelWorker) -> None:

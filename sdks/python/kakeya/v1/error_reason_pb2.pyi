@@ -72,6 +72,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_GROUP_LOST: _ErrorReason.ValueType  # 11
     """A rank of the group that served the model died, and the session ended with it."""
+    ERROR_REASON_WORKER_FAULT: _ErrorReason.ValueType  # 134
+    """The thread that runs the model's steps failed by itself, before the step ran. The session is as
+    it was, and the thread goes on with empty queues; the node's events and log have the fault.
+    """
     ERROR_REASON_SESSION_BUSY: _ErrorReason.ValueType  # 12
     """The session's generation still runs. Remedy: Finish or leave the running generation, or fork
     the session.
@@ -581,6 +585,10 @@ goes there by itself.
 """
 ERROR_REASON_GROUP_LOST: ErrorReason.ValueType  # 11
 """A rank of the group that served the model died, and the session ended with it."""
+ERROR_REASON_WORKER_FAULT: ErrorReason.ValueType  # 134
+"""The thread that runs the model's steps failed by itself, before the step ran. The session is as
+it was, and the thread goes on with empty queues; the node's events and log have the fault.
+"""
 ERROR_REASON_SESSION_BUSY: ErrorReason.ValueType  # 12
 """The session's generation still runs. Remedy: Finish or leave the running generation, or fork
 the session.

@@ -17,6 +17,7 @@ from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, load_served_verifier
+from kakeya_fleet.node.roles.worker import ignore_faults
 
 
 @dataclass
@@ -35,7 +36,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> FakeThreads:
 
 
 def admitted(clock: Callable[[], float]) -> Admission:
-    return Admission(SessionRegistry(clock=clock, ids=str), 1 << 24, clock)
+    return Admission(SessionRegistry(clock=clock, ids=str), 1 << 24, clock, ignore_faults)
 
 
 async def load(checkpoint: Path) -> list[MutableMapping[str, Any]]:

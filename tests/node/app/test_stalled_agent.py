@@ -1,0 +1,87 @@
+"""An agent whose loop is held up tells of it, by its metric and by an event with the step."""
+
+import asyncio
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import grpc.aio
+
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from kakeya_fleet.node.watch.loop_stall import StallSettings
+from tests.node.conftest import PATIENCE_SECONDS, AgentProcess, Scrape, SpawnAgent, next_message
+
+HELD_SECONDS = 3 * StallSettings().least_seconds
+# What the agent may have seen of it: the account of its thread is a little older than a turn.
+SEEN_SECONDS = 0.8 * HELD_SECONDS
+WAITED = re.compile(r'kakeya_event_loop_stall_seconds_sum\{cause="waiting"\} (\S+)')
+TOLD = re.compile(
+    r"The event loop stood still for (?P<seconds>\S+) s, (?P<longest>\S+) s of them in"
+    r" (?P<step>.+): (?P<computing>\S+) s computing, \S+ s ready without a free core,"
+    r" (?P<waiting>\S+) s waiting for a file, a lock or a thread that held the interpreter\."
+    r"( \d+ more since .*)?"
+)
+
+
+@asynccontextmanager
+async def at_work(address: str) -> AsyncIterator[None]:
+    """The agent's loop is at work for as long as the context lasts."""
+
+    async def ask() -> None:
+        async with aiohttp.ClientSession() as http:
+            while True:
+                async with http.get(f"http://{address}/metrics") as answer:
+                    await answer.read()
+
+    work = [asyncio.create_task(ask()) for _ in range(4)]
+    try:
+        yield
+    finally:
+        for each in work:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+
+
+async def waited(agent: AgentProcess, scrape: Scrape) -> float:
+    """Seconds of stalls in which it waited."""
+    found = WAITED.search(await scrape(agent.ready["http_address"]))
+    assert found is not None, "the metric is there before the first stall"
+    return float(found[1])
+
+
+async def stalls(agent: AgentProcess) -> list[capability_pb2.NodeEvent]:
+    """Its events of stalls."""
+    async with grpc.aio.insecure_channel(agent.address) as channel:
+        stub = capability_pb2_grpc.CapabilityServiceStub(channel)
+        call = stub.WatchNode(capability_pb2.WatchNodeRequest())
+        history = (await next_message(call)).history
+        call.cancel()
+    return [event for event in history.events if event.kind == "LOOP_STALLED"]
+
+
+async def test_a_held_loop_is_a_metric_and_an_event(
+    spawn_agent: SpawnAgent, scrape: Scrape
+) -> None:
+    agent = await spawn_agent()
+    before = await waited(agent, scrape)
+    found: list[tuple[re.Match[str], capability_pb2.NodeEvent]] = []
+    async with asyncio.timeout(PATIENCE_SECONDS), at_work(agent.ready["http_address"]):
+        # A moment that falls between two turns holds up nothing.
+        while not found or await waited(agent, scrape) - before < SEEN_SECONDS:
+            agent.signal(signal.SIGSTOP)
+            # No wait for a state: this is what holds the agent up.
+            await asyncio.sleep(HELD_SECONDS)
+            agent.signal(signal.SIGCONT)
+            for event in await stalls(agent):
+                told = TOLD.fullmatch(event.message)
+                assert told is not None, event.message
+                if float(told["waiting"]) >= SEEN_SECONDS:
+                    found.append((told, event))
+    told, event = found[0]
+    assert float(told["longest"]) <= float(told["seconds"])
+    assert float(told["computing"]) < float(told["waiting"])
+    assert event.severity == capability_pb2.EVENT_SEVERITY_WARNING
+    assert event.mend.startswith("The node goes on.")
