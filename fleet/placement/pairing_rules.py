@@ -61,7 +61,10 @@ def proposer_objection(
     not_asked = _request_objection(request, card, offer)
     if not_asked is not None:
         return not_asked
-    if view.liveness is not Liveness.ALIVE:
+    # A suspect may be alive, and one that is not costs a session's speed at most: who names it
+    # is not refused for what may be over in a moment.
+    is_named = request.proposer_node_id == card.node_id
+    if view.liveness is not Liveness.ALIVE and not (is_named and view.liveness is Liveness.SUSPECT):
         return RejectionReason.NOT_ALIVE, f"{card.name} is {view.liveness.name.lower()}."
     if (
         card.protocol_min > verifier_card.protocol_max

@@ -229,6 +229,25 @@ def test_each_reason_against_a_proposer(
     assert made.proposer.node_id == "c"
 
 
+@pytest.mark.parametrize("liveness", [Liveness.SUSPECT, Liveness.DEAD])
+def test_a_suspect_drafts_for_who_names_it_and_for_nobody_else(
+    liveness: Liveness, make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    nodes = [
+        alive(make_card("a", verifier_offer)),
+        NodeView(make_card("b", ngram_offer), liveness),
+    ]
+    assert plan(TINY, nodes, way()).proposer is None
+    named = replace(TINY, proposer_node_id="b")
+    if liveness is Liveness.DEAD:
+        with pytest.raises(NoPlacement, match="dead"):
+            plan(named, nodes, way())
+    else:
+        made = plan(named, nodes, way()).proposer
+        assert made is not None
+        assert made.node_id == "b"
+
+
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
