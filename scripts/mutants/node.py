@@ -107,4 +107,25 @@ MUTANTS = (
         "if longest < 0:",
         ("tests/node/http/test_prompt_encoding.py",),
     ),
+    Mutant(
+        "a stall of the machine told as the node's",
+        "node/watch/loop_stall.py",
+        "if self.ready is not None and self.seconds - self.ready <= least_seconds:",
+        "if self.ready is not None and self.seconds < 0:",
+        ("tests/node/watch/test_loop_turns.py",),
+    ),
+    Mutant(
+        "a neighbour ended by another's crash",
+        "engine/sessions/turns.py",
+        "        return [ended for one in running for ended in run_turns([one])]",
+        "        return failed",
+        ("tests/node/roles/verifier/test_crashes.py",),
+    ),
+    Mutant(
+        "a page of targets built at once",
+        "node/http/target_page.py",
+        "            await asyncio.sleep(0)",
+        "            parts[:] = parts",
+        ("tests/node/http/test_target_page.py",),
+    ),
 )
