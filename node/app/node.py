@@ -61,6 +61,10 @@ class Node:
         """Whether everything is loaded that it began with, so that there is something to drain."""
         return self._loaded.is_set()
 
+    async def loaded(self) -> None:
+        """Waits until everything is loaded that it began with."""
+        await self._loaded.wait()
+
     @property
     def is_leaving(self) -> bool:
         """Whether it was asked to leave."""
@@ -133,7 +137,7 @@ class Node:
         yield tasks.once("advice", partial(self._after_loading, self._advise))
 
     async def _after_loading(self, begin: Callable[[], Work]) -> None:
-        await self._loaded.wait()
+        await self.loaded()
         await begin()
 
     async def _stay(self) -> tuple[float, list[Exception]]:

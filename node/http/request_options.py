@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kakeya import KvStrategy, RestorerKind, Speculation
+from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field
 
@@ -158,6 +159,11 @@ def _logit_bias(fields: Fields) -> Mapping[int, float]:
     biases = Fields.of(fields.get("logit_bias"), "logit_bias")
     raw = fields.get("logit_bias")
     result: dict[int, float] = {}
+    # Before one is looked at: there may be a hundred thousand.
+    if isinstance(raw, Mapping) and len(raw) > MAX_BIASES:
+        raise bad_field(
+            "logit_bias", f"logit_bias has {len(raw)} ids, at most {MAX_BIASES} may be biased"
+        )
     for key in raw if isinstance(raw, Mapping) else ():
         if not (isinstance(key, str) and key.isascii() and key.isdecimal()) or len(key) > 9:
             raise bad_field("logit_bias", f"logit_bias has token ids as keys, not {key[:40]!r}")

@@ -25,6 +25,7 @@ from google.protobuf.message import Message
 
 from kakeya import AsyncClient
 from kakeya.v1 import (
+    archive_pb2,
     archive_pb2_grpc,
     capability_pb2,
     capability_pb2_grpc,
@@ -222,9 +223,16 @@ async def silent_connections(subject: Subject, stack: AsyncExitStack) -> dict[st
     archives = channel_to(await subject.archive_address(), stack)
     links, kept = Told(), Told()
     seeds: Seeds = await seeds_for(channel, random.Random(SEED))
+    archive_stub = archive_pb2_grpc.ArchiveServiceStub(archives)
+
+    async def opened() -> None:
+        answer = await archive_stub.OpenArchive(seeds.archive())
+        closing = archive_pb2.CloseArchiveRequest(archive_id=answer.archive_id)
+        stack.push_async_callback(archive_stub.CloseArchive, closing)
+
     for _ in range(320):
         await links.of(tensor_pb2_grpc.TensorServiceStub(channel).OpenLink(seeds.link()))
-        await kept.of(archive_pb2_grpc.ArchiveServiceStub(archives).OpenArchive(seeds.archive()))
+        await kept.of(opened())
     children = len(subject.process.children(recursive=True))
     async with (
         aiohttp.ClientSession() as session,
@@ -298,6 +306,7 @@ async def measured(attack: Attack, subject: Subject) -> dict[str, object]:
         **told,
         "running": subject.agent.running,
         "slowest_answer_ms": max(max(found) for found in answered.values()),
+        "stalls": await subject.stalls(),
         "peak_rise_bytes": peak - before.resident_bytes,
         "counted_by_the_agent": await subject.errors_by_reason(),
         "answers_that_differ": await subject.differing_answers(),

@@ -188,6 +188,7 @@ async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, obje
         "used_before": used_before,
         "used": used,
         "used_after": await subject.used_again(used_before),
+        "stalls": await subject.stalls(),
         "log": subject.log_faults(),
         "answers_that_differ": await subject.differing_answers(),
     }

@@ -107,6 +107,16 @@ class Subject:
             used = await self.used()
         return used
 
+    async def stalls(self) -> dict[str, dict[str, float]]:
+        """Stalls of the agent's event loop beyond 100 ms since its start, by cause."""
+        counts = await self._samples("kakeya_event_loop_stall_seconds_count", "cause")
+        sums = await self._samples("kakeya_event_loop_stall_seconds_sum", "cause")
+        return {
+            cause: {"count": count, "seconds": sums[cause]}
+            for cause, count in counts.items()
+            if count
+        }
+
     async def _samples(self, name: str, label: str) -> dict[str, float]:
         async with aiohttp.ClientSession() as session:
             text = await (await session.get(f"http://{self.http_address}/metrics")).text()

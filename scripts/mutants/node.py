@@ -108,6 +108,7 @@ MUTANTS = (
         ("tests/node/http/test_prompt_encoding.py",),
     ),
     Mutant(
+<<<<<<< HEAD
         "a change told before its part of a snapshot",
         "node/watch/backlog.py",
         "if key in self._untold:",
@@ -127,5 +128,26 @@ MUTANTS = (
         "if not taken and evicted is not None:",
         "if taken and evicted is None:",
         ("tests/node/roles/archive/test_failed_openings.py",),
+=======
+        "a stall of the machine told as the node's",
+        "node/watch/loop_stall.py",
+        "if self.ready is not None and self.seconds - self.ready <= least_seconds:",
+        "if self.ready is not None and self.seconds < 0:",
+        ("tests/node/watch/test_loop_turns.py",),
+    ),
+    Mutant(
+        "a neighbour ended by another's crash",
+        "engine/sessions/turns.py",
+        "        return [ended for one in running for ended in run_turns([one])]",
+        "        return failed",
+        ("tests/node/roles/verifier/test_crashes.py",),
+    ),
+    Mutant(
+        "a page of targets built at once",
+        "node/http/target_page.py",
+        "            await asyncio.sleep(0)",
+        "            parts[:] = parts",
+        ("tests/node/http/test_target_page.py",),
+>>>>>>> s6-watchdog
     ),
 )

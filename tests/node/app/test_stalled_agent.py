@@ -3,8 +3,10 @@
 import asyncio
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import aiohttp
 import grpc.aio
@@ -85,3 +87,35 @@ async def test_a_held_loop_is_a_metric_and_an_event(
     assert float(told["computing"]) < float(told["waiting"])
     assert event.severity == capability_pb2.EVENT_SEVERITY_WARNING
     assert event.mend.startswith("The node goes on.")
+
+
+AGENT = """
+import asyncio, gc, os, signal, sys
+from kakeya_fleet.node.app.agent import run_agent
+from kakeya_fleet.node.config.config import build
+
+async def main():
+    configured = build({"state": sys.argv[1], "mdns": False, "http_bind": "off",
+                        "serve": ("proposer=ngram",), "drain_seconds": 0.1}, {})
+    agent = asyncio.ensure_future(run_agent(configured, on_event=lambda _: None))
+    while not gc.get_freeze_count() and not agent.done():
+        await asyncio.sleep(0.01)
+    living = len(gc.get_objects())
+    os.kill(os.getpid(), signal.SIGTERM)
+    await agent
+    print(gc.get_freeze_count() > 50 * living)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_lives_for_ever_is_looked_through_no_more_once_the_agent_is_ready(
+    tmp_path: Path,
+) -> None:
+    """A look through all of it takes 0.3 s, and many small lists in one body have it done."""
+    agent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", AGENT, str(tmp_path)), stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        told, _ = await agent.communicate()
+    assert told.decode().split() == ["True"]

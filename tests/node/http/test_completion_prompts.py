@@ -36,3 +36,9 @@ def test_too_many_prompts_are_refused_before_a_look_at_each() -> None:
 
     assert "prompts times n are 17, above 16" in str(refused([Watched()] * 17))
     assert "prompts times n are 20, above 16" in str(refused(["a"] * 10, n=2))
+
+
+def test_too_many_biases_are_refused_before_a_look_at_each() -> None:
+    no_ids = {f"x{number}": 1 for number in range(1025)}
+    with pytest.raises(HttpRefusal, match="logit_bias has 1025 ids, at most 1024"):
+        read_completion({"model": "tiny", "prompt": "a", "logit_bias": no_ids})
