@@ -108,7 +108,6 @@ MUTANTS = (
         ("tests/node/http/test_prompt_encoding.py",),
     ),
     Mutant(
-<<<<<<< HEAD
         "a change told before its part of a snapshot",
         "node/watch/backlog.py",
         "if key in self._untold:",
@@ -128,7 +127,8 @@ MUTANTS = (
         "if not taken and evicted is not None:",
         "if taken and evicted is None:",
         ("tests/node/roles/archive/test_failed_openings.py",),
-=======
+    ),
+    Mutant(
         "a stall of the machine told as the node's",
         "node/watch/loop_stall.py",
         "if self.ready is not None and self.seconds - self.ready <= least_seconds:",
@@ -148,6 +148,5 @@ MUTANTS = (
         "            await asyncio.sleep(0)",
         "            parts[:] = parts",
         ("tests/node/http/test_target_page.py",),
->>>>>>> s6-watchdog
     ),
 )
