@@ -21,6 +21,9 @@ _EVENTS = {
     Liveness.LEFT: "peer_left",
 }
 
+MOST_NAMESAKES = 8
+"""Nodes of one name that are told of: people need no ninth, and each is a look at all names."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -81,6 +84,8 @@ class FleetChanges:
         if own is None or card is None or card.name != own.name:
             return
         if state.liveness is not Liveness.ALIVE or state.node_id in self._namesakes:
+            return
+        if len(self._namesakes) >= MOST_NAMESAKES:
             return
         self._namesakes.add(state.node_id)
         taken = {view.card.name for view in self._known.nodes()}

@@ -102,16 +102,25 @@ async def print_frames(client: AsyncClient, session_id: str, *, as_json: bool, o
     Raises `CommandFailed` for a session that is not there, `KakeyaError`.
     """
     fleet = WatchedFleet()
-    heard = asyncio.Event()
-    watcher = FleetWatcher(client, fleet, lambda: heard.set() if watcher.has_heard_all() else None)
+    known, heard = asyncio.Event(), asyncio.Event()
+
+    def hear() -> None:
+        known.set()
+        if watcher.has_heard_all():
+            heard.set()
+
+    watcher = FleetWatcher(client, fleet, hear)
     watching = asyncio.ensure_future(watcher.run())
     try:
-        waiting = asyncio.ensure_future(heard.wait())
-        done, _ = await asyncio.wait(
-            {watching, waiting}, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        if watching in done:
-            watching.result()
+        # Which nodes there are is known or an error; how each of them is may stay unknown.
+        for event, seconds in ((known, None), (heard, PATIENCE_SECONDS)):
+            waiting = asyncio.ensure_future(event.wait())
+            done, _ = await asyncio.wait(
+                {watching, waiting}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            waiting.cancel()
+            if watching in done:
+                watching.result()
         if session_id and fleet.session(session_id) is None:
             raise CommandFailed(
                 "SESSION_NOT_FOUND",

@@ -9,9 +9,11 @@ import grpc.aio
 import pytest
 
 from kakeya import AsyncClient, DeadlineExceeded, NodeUnreachable
+from kakeya_fleet.node.membership.fleet_changes import MOST_NAMESAKES
 from kakeya_fleet.node.membership.seed_diagnosis import Presence, diagnose, look
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
+from scripts.attack.attacks import exchanged_cards
 from tests.node.conftest import Event, Eventually, Serve, StartAgent
 
 Listening = Callable[[bytes], Awaitable[str]]
@@ -153,3 +155,14 @@ async def test_two_nodes_of_one_name_hear_of_each_other(
         assert told["address"] == other.address
         assert told["free_name"] == "mini-2"
         assert [event["event"] for event in agent.events.said].count("same_name") == 1
+
+
+async def test_of_a_crowd_of_one_name_a_few_are_told_of(start_agent: StartAgent) -> None:
+    """Each is a look at all names: twenty in a message, of ten thousand, stopped a node."""
+    agent = await start_agent("mini-1")
+    told = await exchanged_cards(agent.channel, messages=2, cards=10, padded=False)
+    assert told.most() == {"OK": 2}
+    async with AsyncClient(agent.address) as client:
+        assert len(await client.fleet.nodes()) > MOST_NAMESAKES + 1
+    said = [event["event"] for event in agent.events.said]
+    assert said.count("same_name") == MOST_NAMESAKES
