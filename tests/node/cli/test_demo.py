@@ -45,7 +45,8 @@ def show(monkeypatch: pytest.MonkeyPatch, toy: Path, started: list[int]) -> Iter
     monkeypatch.setattr(sys, "argv", ["demo", "--verifier", str(toy)])
     # Shorter answers, of which the longer one is still long enough to lose its proposer in.
     monkeypatch.setattr(demo, "SHORT_TOKENS", 80)
-    monkeypatch.setattr(demo, "LONG_TOKENS", 300)
+    # Longer than what is drafted before it shows that the proposer is gone.
+    monkeypatch.setattr(demo, "LONG_TOKENS", 700)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("KAKEYA_LINKS", "grpc")
