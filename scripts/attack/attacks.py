@@ -307,7 +307,6 @@ async def measured(attack: Attack, subject: Subject) -> dict[str, object]:
         "running": subject.agent.running,
         "slowest_answer_ms": max(max(found) for found in answered.values()),
         "stalls": await subject.stalls(),
-        "longest_stalls": subject.longest_stalls(),
         "peak_rise_bytes": peak - before.resident_bytes,
         "counted_by_the_agent": await subject.errors_by_reason(),
         "answers_that_differ": await subject.differing_answers(),

@@ -189,7 +189,6 @@ async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, obje
         "used": used,
         "used_after": await subject.used_again(used_before),
         "stalls": await subject.stalls(),
-        "longest_stalls": subject.longest_stalls(),
         "log": subject.log_faults(),
         "answers_that_differ": await subject.differing_answers(),
     }

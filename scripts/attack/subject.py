@@ -24,7 +24,6 @@ PROPOSERS = ("ngram", "tiny-dflash")
 SERVED = (f"verifier={MODEL}", *(f"proposer={name}" for name in PROPOSERS), "archive=512MiB")
 """All roles, of the smallest models that are shipped."""
 PROMPT = [(7 * index) % 512 + 300 for index in range(PROBE_TOKENS)]
-TOLD_STALLS = 8
 LEAVING_SECONDS = 30.0
 """What callers who have gone may hold a little longer."""
 _RAISED = re.compile(r"^  File .*\n(?: {3,}.*\n)*([A-Za-z_][\w.]*(?:: .{0,120})?)", re.MULTILINE)
@@ -117,12 +116,6 @@ class Subject:
             for cause, count in counts.items()
             if count
         }
-
-    def longest_stalls(self) -> list[dict[str, object]]:
-        """Steps that held up its event loop, as its log told of some: the longest first."""
-        events = (_event(line) for line in self.agent.log.splitlines())
-        told = [dict(event) for event in events if event.get("event") == "event_loop_stalled"]
-        return sorted(told, key=lambda event: -float(str(event.get("seconds", 0))))[:TOLD_STALLS]
 
     async def _samples(self, name: str, label: str) -> dict[str, float]:
         async with aiohttp.ClientSession() as session:
