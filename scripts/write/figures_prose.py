@@ -10,7 +10,9 @@ from scripts.write.figures_values import (
     answers,
     archive_bytes,
     archive_over_full,
+    attacked,
     attending,
+    busy,
     commands,
     constant,
     dashboard_row,
@@ -233,6 +235,21 @@ SAID = (
         "forked, {} opened; {} probes, of which {} differed.",
         "soak",
         soak,
+    ),
+    prose(
+        "{} minutes of {} sessions that generate, {} idle watches and {} restored sessions: {} "
+        "sessions a second were opened and closed of the {} that were asked for; health and "
+        "GetNode answered within {} and {} ms (p99); the session with the fewest tokens had {} of "
+        "the median; descriptors {} and {}, threads {} and {}, resident memory {} and {} MB in the "
+        "second and the last tenth; {} calls were refused.",
+        "load",
+        busy,
+    ),
+    prose(
+        "{} attacks: the slowest answer to health or GetNode took {} ms, memory rose by {} MB at "
+        "most.",
+        "attacks",
+        attacked,
     ),
     prose(
         "{} times (goal 5): against this engine",

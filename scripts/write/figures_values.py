@@ -384,3 +384,35 @@ def watchers(found: Report) -> list[str]:
         f"{min(side['least'] for side in sides):.0f}",
         f"{max(side['most'] for side in sides):.0f}",
     ]
+
+
+def busy(found: Report) -> list[str]:
+    """What ten minutes of load showed."""
+    asked, answered = found["asked"], found["control_plane_ms"]
+    tenths = found["held_by_tenth"]
+    kept = (tenths[1], tenths[-1])
+    return [
+        f"{asked['seconds'] / 60:.0f}",
+        f"{asked['generations']}",
+        f"{asked['watches']:,}",
+        f"{asked['archives']}",
+        f"{found['sessions_per_second']:.0f}",
+        f"{asked['sessions_per_second']:.0f}",
+        f"{answered['Check']['p99']:.0f}",
+        f"{answered['GetNode']['p99']:.0f}",
+        f"{found['least_over_median_tokens']:.2f}",
+        *(f"{each['descriptors']:.0f}" for each in kept),
+        *(f"{each['threads']:.0f}" for each in kept),
+        *(f"{each['resident_bytes'] / 1e6:.0f}" for each in kept),
+        f"{sum(found['refused'].values()):,}",
+    ]
+
+
+def attacked(found: Report) -> list[str]:
+    """What the attacks cost at most."""
+    each = found["of"].values()
+    return [
+        f"{len(found['of'])}",
+        f"{max(one['slowest_answer_ms'] for one in each):.0f}",
+        f"{max(one['peak_rise_bytes'] for one in each) / 1e6:.0f}",
+    ]
