@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from kakeya.v1 import proposer_pb2, runtime_pb2
-from scripts.attack import fuzz, load, wire_format
+from scripts.attack import attacks, fuzz, load, wire_format
 from scripts.attack.methods import Method, all_methods
 from scripts.attack.mutations import BOUNDS, Mutator, disordered
 from scripts.bench import soak_agent
@@ -70,6 +70,19 @@ def test_a_loaded_agent_serves_all_and_keeps_nothing(
     assert told["control_plane_ms"]["GetNode"]["count"] > 0
     assert told["log"]["errors"] == {}
     assert told["log"]["raised"] == {}
+    assert told["answers_that_differ"] == []
+
+
+def test_what_an_attack_costs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak_agent, "PROBE_TOKENS", 4)
+    path = tmp_path / "attacks.json"
+    attacks.main(["--only", "malformed", "--out", str(path)])
+    told = json.loads(path.read_text())["of"]["malformed"]
+    assert told["answered"] == {"INVALID_ARGUMENT BAD_REQUEST": 100}
+    assert told["counted_by_the_agent"] == {"BAD_REQUEST": 100.0}
+    assert told["log_lines_of_200"] == 0
+    assert told["running"]
+    assert told["slowest_answer_ms"] > 0
     assert told["answers_that_differ"] == []
 
 
