@@ -166,7 +166,8 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
-    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
+    # The first is a pause; the second is what an attempt to connect may take.
+    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 2000)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=options) as opened:
         yield opened
 
