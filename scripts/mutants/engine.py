@@ -237,4 +237,11 @@ MUTANTS = (
         "debt = 0.0",
         ("tests/engine/speculation/test_breaker.py",),
     ),
+    Mutant(
+        "a newcomer left without memory by who has most of it",
+        "engine/sessions/making_way.py",
+        "most = equal",
+        "most = None",
+        ("tests/engine/sessions/test_making_way.py",),
+    ),
 )

@@ -149,4 +149,25 @@ MUTANTS = (
         "            parts[:] = parts",
         ("tests/node/http/test_target_page.py",),
     ),
+    Mutant(
+        "what would give back refused",
+        "node/rpc/call_admission.py",
+        "is_control = is_control or method in CLOSING_METHODS",
+        "is_control = bool(is_control)",
+        ("tests/node/rpc/test_call_admission.py",),
+    ),
+    Mutant(
+        "values of JSON uncounted",
+        "node/http/json_size.py",
+        '(b",", b":", b"[", b"{")',
+        '(b",", b":", b"{")',
+        ("tests/node/http/test_json_size.py",),
+    ),
+    Mutant(
+        "an archive in use ended for another",
+        "node/roles/archive/archives.py",
+        "if archive.used_at <= latest_use and not archive.expired",
+        "if not archive.expired",
+        ("tests/node/roles/archive/test_archives.py",),
+    ),
 )
