@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,9 +43,15 @@ def test_whoever_shares_the_folder_shares_the_process(
     """As the workers of a test run do; it does not end with the first who leaves."""
 
     def parent_of_a_copy(starts: WarmStarts) -> int:
-        with (tmp_path / "said").open("wb") as said, open(os.devnull, "rb") as nothing:
+        # Whom it asks listens and says nothing, so that it is there to be looked at.
+        with (
+            (tmp_path / "said").open("wb") as said,
+            open(os.devnull, "rb") as nothing,
+            socket.create_server(("127.0.0.1", 0)) as silent,
+        ):
             streams = (nothing.fileno(), said.fileno(), said.fileno())
-            copy = starts.copy(["top", "--node", "127.0.0.1:1"], os.environ, streams)
+            words = ["top", "--node", f"127.0.0.1:{silent.getsockname()[1]}"]
+            copy = starts.copy(words, os.environ, streams)
             parent = psutil.Process(copy.pid).ppid()
             copy.kill()
         assert copy.wait(60) == -signal.SIGKILL
