@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from kakeya_fleet.node.config.config import Config
 from kakeya_fleet.node.config.log import configure_log
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.fleet_changes import EventSink
+from kakeya_fleet.node.roles.cycles import set_aside
 from kakeya_fleet.node.watch.activity import NodeActivity
 
 # Before a process that is asked to end while it loads ends.
@@ -64,14 +64,9 @@ async def run_agent(
 
 
 async def _set_aside(node: Node) -> None:
-    """Keeps the collector of cycles from what lives as long as the process.
-
-    Libraries and models are 400,000 objects. To look through all of them takes 0.3 s, in which
-    no other thread runs, and whoever sends a body of many lists has it done.
-    """
+    """Keeps the collector of cycles from what was loaded."""
     await node.loaded()
-    gc.collect()
-    gc.freeze()
+    set_aside()
 
 
 class _Ending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.cycles import free_removed
 
 
 class ArchiveRole:
@@ -65,7 +65,7 @@ class ArchiveRole:
         while self._served:
             await self._served.pop().close()
         # Stores and their pool refer to each other.
-        await asyncio.to_thread(gc.collect)
+        await asyncio.to_thread(free_removed)
 
     def sweep(self) -> None:
         """Ends archives that nobody used for as long as their leases."""

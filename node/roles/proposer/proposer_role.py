@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.roles.proposer.proposer_loading import load_served_proposer
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
@@ -102,7 +102,7 @@ class ProposerRole:
         """See `NodeRole.remove`; sessions that it drafted for go on without it at once."""
         await self._withdrawn(model_id)
         # A model's modules refer to each other.
-        await asyncio.to_thread(gc.collect)
+        await asyncio.to_thread(free_removed)
 
     async def _withdrawn(self, model_id: str) -> None:
         served = self.by_model.pop(model_id)

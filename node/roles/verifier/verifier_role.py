@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,6 +27,7 @@ from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
@@ -223,7 +223,7 @@ class VerifierRole:
         await self._withdrawn(model_id, seconds)
         self._verifiers.share()
         # A model's modules refer to each other, and so do a pool and its sessions.
-        await asyncio.to_thread(gc.collect)
+        await asyncio.to_thread(free_removed)
 
     def sweep(self) -> None:
         """Evicts idle sessions, and gives back what ended ones had."""

@@ -1,7 +1,6 @@
 """Roles come and go while the node runs: real nodes, real sockets, small models."""
 
 import asyncio
-import gc
 import shutil
 import threading
 import weakref
@@ -17,6 +16,7 @@ from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import ModelNotFound as NotServed
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
+from kakeya_fleet.node.roles.cycles import set_aside
 from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.transfers import TransferState
 from tests.node.conftest import StartAgent
@@ -116,6 +116,8 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
         tokens = aiter(generation)
         await anext(tokens)
         verifier = weakref.ref(node.roles.verifiers[MODEL].verifier)
+        # As an agent's process does once it is loaded.
+        set_aside()
         removing = asyncio.ensure_future(node.remove_role(Role.VERIFIER, MODEL))
         await to_the_end(tokens)
         await removing
@@ -216,11 +218,11 @@ async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_remo
         tokens = aiter(session.generate(TOKENS))
         await anext(tokens)
         proposer = weakref.ref(node.roles.proposer.by_model["tiny-dflash"].proposer)
+        set_aside()
         await node.remove_role(Role.PROPOSER, "tiny-dflash")
         await to_the_end(tokens)
         assert session.history == whole
         assert node.roles.verifier.open_breakers() == frozenset()
-        gc.collect()
         assert proposer() is None
         assert not threads_of("proposer-tiny-dflash")
 
