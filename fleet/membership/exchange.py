@@ -55,13 +55,20 @@ def opening(state: Membership, peer_id: str = "") -> ExchangeMessage:
 
 
 def answer(state: Membership, message: ExchangeMessage) -> ExchangeAnswer:
-    """The answer to a message whose cards and rumours `step` has merged."""
+    """The answer to a message whose cards and rumours `step` has merged.
+
+    Whoever introduces itself may know nobody here: with the own card in the first answer it
+    has whom to say farewell to, should it leave before it hears of more.
+    """
     registry = state.registry
     if message.wanted_node_keys:
         wanted = select(registry, message.wanted_node_keys)
         cards, rumours = wanted.cards, wanted.rumours
     else:
         cards, rumours = _hot(state, message.sender_id)
+        is_introduced = any(card.card.node_id == message.sender_id for card in message.cards)
+        if is_introduced and registry.own not in cards:
+            cards = (registry.own, *cards)
     root_hash = registry.root_hash()
     digest = None if root_hash == message.root_hash else _next_part(state)
     return ExchangeAnswer(registry.own_id, root_hash, cards, rumours, digest)

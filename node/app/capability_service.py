@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import grpc.aio
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
+from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN, SignedCard
 from kakeya_fleet.fleet.errors import FleetMismatch, ProtocolSkew
 from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
 from kakeya_fleet.node.admission.allowances import Allowances
@@ -83,16 +83,17 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
     ) -> capability_pb2.ExchangeCapabilitiesResponse:
         """Raises `MalformedMessage`, `FleetMismatch`, `ProtocolSkew`."""
         self._check_exchange(request)
+        received = [received_from_wire(card) for card in request.cards]
         message = ExchangeMessage(
             sender_id=request.sender_node_id,
             root_hash=request.root_hash,
-            cards=(),
+            cards=tuple(card for card in received if isinstance(card, SignedCard)),
             rumours=(),
             wanted_node_keys=tuple(request.wanted_node_keys),
         )
         answer, skipped = self._gossip.answer(
             message,
-            [received_from_wire(card) for card in request.cards],
+            received,
             rumours_from_wire(request.rumours, self._metrics),
             _host_of(context.peer()),
         )

@@ -17,6 +17,7 @@ from kakeya_fleet.node.app.announcements import Announcements
 from kakeya_fleet.node.app.capability_service import SERVICE_NAME, CapabilityServicer
 from kakeya_fleet.node.app.control_plane import ControlPlane, open_control_plane
 from kakeya_fleet.node.app.departure import Departure
+from kakeya_fleet.node.app.event_order import EventOrder
 from kakeya_fleet.node.app.ground import Ground, break_ground
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.node_report import NodeReport
@@ -57,8 +58,9 @@ async def open_node(
         async with AsyncExitStack() as stack:
             ground = await break_ground(stack, config, settings.health, state)
             _watch_loop(stack, ground.metrics, activity.events)
-            control = await open_control_plane(stack, ground, on_event, activity.events)
-            yield _composed(ground, control, on_event, activity, settings)
+            order = EventOrder(on_event)
+            control = await open_control_plane(stack, ground, order.of_fleet, activity.events)
+            yield _composed(ground, control, order.of_node, activity, settings)
     except BaseExceptionGroup as group:
         raise _expected(group) from None
 

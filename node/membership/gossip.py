@@ -371,7 +371,8 @@ class Gossip:
         message = exchange.follow_up(parts.membership, received, parts.rng)
         if message is None:
             return
-        further = await parts.client.exchange(address, message, timeout_seconds)
+        with self._calling(address):
+            further = await parts.client.exchange(address, message, timeout_seconds)
         if isinstance(further, Answered) and further.sender_id == answered.sender_id:
             self._heard(further.sender_id, further.cards, further.rumours, host)
 

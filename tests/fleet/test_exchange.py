@@ -37,6 +37,14 @@ def test_a_peer_is_first_of_all_told_what_is_held_against_it() -> None:
         assert len(message.rumours) <= 33
 
 
+def test_who_introduces_itself_is_shown_the_own_card_however_often_it_was_told() -> None:
+    state = member(1, range(2, 40))
+    newcomer = opening(member(90))
+    for _ in range(50):
+        told = [card.card.name for card in answer(state, newcomer).cards]
+        assert told.count("node-1") == 1
+
+
 def test_equal_roots_need_no_digest_and_no_second_round() -> None:
     one, other = member(1, range(2, 4)), member(2, range(1, 4))
     replied = answer(other, opening(one, simulated_card(2).node_id))

@@ -113,7 +113,8 @@ def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: 
 
     Runs until Ctrl-C, SIGTERM or `fleet leave`: then it drains and leaves,
     with exit code 0; a second Ctrl-C ends it at once.
-    With --json the first line is {"event": "ready", "node_id": ..., "address": ...}.
+    With --json each line is an event: first {"event": "joined", "node_id": ..., "address": ...}
+    when models are to be loaded, then "ready", with the same, when everything is.
     """
     flags = {key: value for key, value in given.items() if value not in (None, ())}
     if no_mdns:
