@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ import pytest
 from kakeya import AsyncClient, AsyncSession, Completion, ModelKind, Speculation
 from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.placement import when_it_can_be_had
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
@@ -112,13 +113,17 @@ async def opened(
     kv_strategy: str = "sink_window",
 ) -> AsyncSession:
     """Its strategy is named: the node's own choice changes once it hears of the archive."""
-    return await client.create_session(
-        "small",
-        speculation=speculation,
-        kv_strategy=kv_strategy,
-        sink_tokens=SINK,
-        window_tokens=WINDOW,
-    )
+
+    def once() -> Awaitable[AsyncSession]:
+        return client.create_session(
+            "small",
+            speculation=speculation,
+            kv_strategy=kv_strategy,
+            sink_tokens=SINK,
+            window_tokens=WINDOW,
+        )
+
+    return await when_it_can_be_had(once)
 
 
 async def answer(

@@ -1,14 +1,14 @@
 """A proposer that dies, freezes or comes back costs speed, never a token."""
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import pytest
 
-from kakeya import AsyncClient, Completion, DropReason, NoPlacement, Speculation
+from kakeya import AsyncClient, Completion, DropReason, Speculation
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.placement import when_it_can_be_had
 
 MAX_TOKENS = 120
 """Behind a prompt of 120, six times sink and window together."""
@@ -56,16 +56,6 @@ async def generate_with_fault(
         assert struck
         assert generation.done is not None
         return Completion(tuple(token_ids), generation.done)
-
-
-async def when_it_can_be_had(work: Callable[[], Awaitable[Completion]]) -> Completion:
-    """What it gives; a busy machine's proposer may be suspect, or its breaker open, for a while."""
-    async with asyncio.timeout(30.0):
-        while True:
-            try:
-                return await work()
-            except NoPlacement:
-                await asyncio.sleep(0.1)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ async def generate_while_killing(
     """Generates; kills the serving agent without a word once a third has come."""
     start = session.history_length
     serving = agents[session.address]
+    serving.give_way()
     generation = session.generate(TOKENS, **sampling)
     log_probability_count = 0
     async for tokens in generation:
