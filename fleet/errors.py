@@ -6,7 +6,8 @@ FleetError
 ├── NoPlacement         a node serves the model, none can take the session
 ├── NodeNotFound        no node of that id is known
 ├── FleetMismatch       the other side belongs to another fleet
-└── ProtocolSkew        the two sides share no protocol version
+├── ProtocolSkew        the two sides share no protocol version
+└── StatementRejected   what is said of whom the fleet trusts cannot be taken
 
 Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
 wire, and `metadata` for programs.
@@ -65,3 +66,9 @@ class ProtocolSkew(FleetError):
     """The two sides share no protocol version."""
 
     reason = "PROTOCOL_SKEW"
+
+
+class StatementRejected(FleetError):
+    """What is said of whom the fleet trusts cannot be taken."""
+
+    reason = "STATEMENT_REJECTED"

@@ -10,7 +10,12 @@ NodeError
 ├── StateExposed       others can read the private key
 ├── IdentityCorrupt    the private key cannot be read; never regenerated
 ├── IncarnationCorrupt the durable counter cannot be read; never guessed
-└── CloneYields        another process announces this node's identity
+├── CloneYields        another process announces this node's identity
+├── BadCertificate     a certificate that makes nobody a member here
+├── TrustCorrupt       what is kept of the fleet's authority cannot be read
+├── NoAuthority        the fleet has no authority: who is in it is not checked
+├── NotAKeeper         only a keeper can do that
+└── LastKeeper         nobody could let machines in any more
 
 Each has a `reason` in UPPER_SNAKE_CASE and `metadata` for programs.
 """
@@ -105,3 +110,33 @@ class GroupNotStarted(NodeError):
     """The ranks did not come, or one of them ended before all were ready."""
 
     reason = "GROUP_NOT_STARTED"
+
+
+class BadCertificate(NodeError):
+    """A certificate makes nobody a member here; `metadata["fault"]` may say why."""
+
+    reason = "BAD_CERTIFICATE"
+
+
+class TrustCorrupt(NodeError):
+    """What is kept of the fleet's authority cannot be read; it is never made anew."""
+
+    reason = "TRUST_CORRUPT"
+
+
+class NoAuthority(NodeError):
+    """The fleet has no authority: whoever is on its network is in it."""
+
+    reason = "NO_AUTHORITY"
+
+
+class NotAKeeper(NodeError):
+    """Only a keeper has the key of an authority."""
+
+    reason = "NOT_A_KEEPER"
+
+
+class LastKeeper(NodeError):
+    """Nobody could let machines in, or renew certificates, any more."""
+
+    reason = "LAST_KEEPER"

@@ -10,6 +10,8 @@ from kakeya_fleet.node.admission.limits import CallLimits
 from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.errors import PortInUse
 from kakeya_fleet.node.rpc.grpc_settings import server_options
+from kakeya_fleet.node.trust.tls import server_credentials
+from kakeya_fleet.node.trust.trust import Trust
 
 
 def make_server(
@@ -23,26 +25,33 @@ def make_server(
     )
 
 
-def listen(server: grpc.aio.Server, host: str, port: int, last_port: int) -> int:
+def listen(
+    server: grpc.aio.Server, host: str, port: int, last_port: int, trust: Trust | None = None
+) -> int:
     """Binds the server and returns its port; raises `PortInUse`.
+
+    With `trust`, members of the fleet alone can call there.
 
     Port 0 takes `last_port` when that is free, or else any free one. Others can
     connect from now on; they are answered when the server starts.
     """
     if port == 0 and last_port:
         try:
-            return _listen(server, host, last_port)
+            return _listen(server, host, last_port, trust)
         except PortInUse:
             pass
-    return _listen(server, host, port)
+    return _listen(server, host, port, trust)
 
 
-def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+def _listen(server: grpc.aio.Server, host: str, port: int, trust: Trust | None) -> int:
     fault = _fault(host, port)
     if fault is not None:
         raise _port_in_use(host, port, fault)
+    address = join_address(host, port)
     try:
-        return server.add_insecure_port(join_address(host, port))
+        if trust is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, server_credentials(trust))
     except RuntimeError as error:
         raise _port_in_use(host, port, "gRPC could not bind it") from error
 

@@ -21,7 +21,11 @@ KakeyaError
 │   │   ├── NoArchive
 │   │   ├── RestorerMismatch
 │   │   ├── FleetMismatch
-│   │   └── ProtocolSkew
+│   │   ├── ProtocolSkew
+│   │   ├── NoAuthority
+│   │   ├── NotAKeeper
+│   │   ├── LastKeeper
+│   │   └── StatementRejected
 │   ├── OutOfRange
 │   │   └── ContextExceeded
 │   ├── ResourceExhausted
@@ -33,7 +37,8 @@ KakeyaError
 │   │   ├── TooManySessions
 │   │   └── AnswerTooLarge
 │   ├── PermissionDenied
-│   │   └── NotLoopback
+│   │   ├── NotLoopback
+│   │   └── NotPermitted
 │   ├── Unimplemented
 │   │   └── KvStrategyUnsupported
 │   └── Unavailable
@@ -92,15 +97,19 @@ __all__ = [
     "KakeyaError",
     "KeyExposed",
     "KvStrategyUnsupported",
+    "LastKeeper",
     "ModelLoading",
     "ModelNotFound",
     "ModelServedElsewhere",
     "NoArchive",
+    "NoAuthority",
     "NoPlacement",
     "NodeNotFound",
     "NodeUnreachable",
+    "NotAKeeper",
     "NotFound",
     "NotLoopback",
+    "NotPermitted",
     "OutOfKvMemory",
     "OutOfRange",
     "PermissionDenied",
@@ -111,6 +120,7 @@ __all__ = [
     "RpcError",
     "SessionBusy",
     "SessionNotFound",
+    "StatementRejected",
     "StreamConsumed",
     "TextError",
     "TextExtraMissing",
@@ -290,6 +300,36 @@ class ProtocolSkew(FailedPrecondition):
     default_reason = "PROTOCOL_SKEW"
 
 
+class NoAuthority(FailedPrecondition):
+    """The fleet has no authority.
+
+    Whoever is on its network is in it, and nobody is invited or put out.
+    """
+
+    default_reason = "NO_AUTHORITY"
+
+
+class NotAKeeper(FailedPrecondition):
+    """Only a keeper has the key of an authority, with which machines are let in and put out."""
+
+    default_reason = "NOT_A_KEEPER"
+
+
+class LastKeeper(FailedPrecondition):
+    """The fleet would have no keeper left.
+
+    Nobody could be let in, nor stay for longer than a week.
+    """
+
+    default_reason = "LAST_KEEPER"
+
+
+class StatementRejected(FailedPrecondition):
+    """What was said of whom the fleet trusts is too much, or has no first keeper."""
+
+    default_reason = "STATEMENT_REJECTED"
+
+
 class OutOfRange(RpcError):
     """A value is past what exists."""
 
@@ -381,6 +421,15 @@ class NotLoopback(PermissionDenied):
     """
 
     default_reason = "NOT_LOOPBACK"
+
+
+class NotPermitted(PermissionDenied):
+    """The caller may not do this.
+
+    It is for members of the fleet, for keepers, or for whoever owns the node.
+    """
+
+    default_reason = "NOT_PERMITTED"
 
 
 class Unimplemented(RpcError):

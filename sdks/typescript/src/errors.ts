@@ -22,7 +22,11 @@
  * │   │   ├── NoArchive
  * │   │   ├── RestorerMismatch
  * │   │   ├── FleetMismatch
- * │   │   └── ProtocolSkew
+ * │   │   ├── ProtocolSkew
+ * │   │   ├── NoAuthority
+ * │   │   ├── NotAKeeper
+ * │   │   ├── LastKeeper
+ * │   │   └── StatementRejected
  * │   ├── OutOfRange
  * │   │   └── ContextExceeded
  * │   ├── ResourceExhausted
@@ -34,7 +38,8 @@
  * │   │   ├── TooManySessions
  * │   │   └── AnswerTooLarge
  * │   ├── PermissionDenied
- * │   │   └── NotLoopback
+ * │   │   ├── NotLoopback
+ * │   │   └── NotPermitted
  * │   ├── Unimplemented
  * │   │   └── KvStrategyUnsupported
  * │   └── Unavailable
@@ -213,6 +218,34 @@ export class ProtocolSkew extends FailedPrecondition {
   static override readonly defaultReason: string = "PROTOCOL_SKEW";
 }
 
+/**
+ * The fleet has no authority.
+ *
+ * Whoever is on its network is in it, and nobody is invited or put out.
+ */
+export class NoAuthority extends FailedPrecondition {
+  static override readonly defaultReason: string = "NO_AUTHORITY";
+}
+
+/** Only a keeper has the key of an authority, with which machines are let in and put out. */
+export class NotAKeeper extends FailedPrecondition {
+  static override readonly defaultReason: string = "NOT_A_KEEPER";
+}
+
+/**
+ * The fleet would have no keeper left.
+ *
+ * Nobody could be let in, nor stay for longer than a week.
+ */
+export class LastKeeper extends FailedPrecondition {
+  static override readonly defaultReason: string = "LAST_KEEPER";
+}
+
+/** What was said of whom the fleet trusts is too much, or has no first keeper. */
+export class StatementRejected extends FailedPrecondition {
+  static override readonly defaultReason: string = "STATEMENT_REJECTED";
+}
+
 /** A value is past what exists. */
 export class OutOfRange extends RpcError {
   static override readonly defaultReason: string = "OUT_OF_RANGE";
@@ -297,6 +330,15 @@ export class PermissionDenied extends RpcError {
  */
 export class NotLoopback extends PermissionDenied {
   static override readonly defaultReason: string = "NOT_LOOPBACK";
+}
+
+/**
+ * The caller may not do this.
+ *
+ * It is for members of the fleet, for keepers, or for whoever owns the node.
+ */
+export class NotPermitted extends PermissionDenied {
+  static override readonly defaultReason: string = "NOT_PERMITTED";
 }
 
 /** The node's version does not serve that. */

@@ -217,6 +217,32 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Remedy: Give each node a --state of its own. Remove `identity.key` and `incarnation` from a
     state directory that was copied.
     """
+    ERROR_REASON_BAD_CERTIFICATE: _ErrorReason.ValueType  # 151
+    """A certificate makes nobody a member of this fleet: it has ended, a clock is wrong, or no keeper
+    of the fleet has signed it; the message says which. Remedy: Start a keeper, which renews it, set
+    the clock, or join again with a code of `fleet invite`.
+    """
+    ERROR_REASON_NO_AUTHORITY: _ErrorReason.ValueType  # 152
+    """The fleet has no authority. Whoever is on its network is in it, and nobody is invited or put
+    out. Remedy: `fleet init` on the first machine, then `fleet invite` there and `fleet join CODE`
+    on each other one.
+    """
+    ERROR_REASON_NOT_A_KEEPER: _ErrorReason.ValueType  # 153
+    """Only a keeper has the key of an authority, with which machines are let in and put out. Remedy:
+    Ask on a keeper: `fleet members` says who is one.
+    """
+    ERROR_REASON_LAST_KEEPER: _ErrorReason.ValueType  # 154
+    """The fleet would have no keeper left. Nobody could be let in, nor stay for longer than a week.
+    Remedy: `fleet keeper add NODE` first.
+    """
+    ERROR_REASON_STATEMENT_REJECTED: _ErrorReason.ValueType  # 155
+    """What was said of whom the fleet trusts is too much, or has no first keeper. Remedy: Join again
+    with a code of `fleet invite`.
+    """
+    ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 156
+    """The caller may not do this. It is for members of the fleet, for keepers, or for whoever owns the
+    node. Remedy: Run the command on the node's own machine, as the user who started the node.
+    """
     ERROR_REASON_BAD_CONFIG: _ErrorReason.ValueType  # 44
     """# Starting a node
 
@@ -255,6 +281,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_STATE_EXPOSED: _ErrorReason.ValueType  # 51
     """Others than the owner can read the node's private key. Remedy: `chmod 700` the directory that
     the message names. Better: remove the key and join again as a new node.
+    """
+    ERROR_REASON_TRUST_CORRUPT: _ErrorReason.ValueType  # 150
+    """What a node keeps of its fleet's authority cannot be read. It is never made anew silently. Remedy:
+    Put a backup back, or remove the folder `trust` that the message names and join again with a code.
     """
     ERROR_REASON_IDENTITY_CORRUPT: _ErrorReason.ValueType  # 52
     """The private key cannot be read. It is never made anew silently, since the node would be another
@@ -730,6 +760,32 @@ ERROR_REASON_CLONE_YIELDS: ErrorReason.ValueType  # 43
 Remedy: Give each node a --state of its own. Remove `identity.key` and `incarnation` from a
 state directory that was copied.
 """
+ERROR_REASON_BAD_CERTIFICATE: ErrorReason.ValueType  # 151
+"""A certificate makes nobody a member of this fleet: it has ended, a clock is wrong, or no keeper
+of the fleet has signed it; the message says which. Remedy: Start a keeper, which renews it, set
+the clock, or join again with a code of `fleet invite`.
+"""
+ERROR_REASON_NO_AUTHORITY: ErrorReason.ValueType  # 152
+"""The fleet has no authority. Whoever is on its network is in it, and nobody is invited or put
+out. Remedy: `fleet init` on the first machine, then `fleet invite` there and `fleet join CODE`
+on each other one.
+"""
+ERROR_REASON_NOT_A_KEEPER: ErrorReason.ValueType  # 153
+"""Only a keeper has the key of an authority, with which machines are let in and put out. Remedy:
+Ask on a keeper: `fleet members` says who is one.
+"""
+ERROR_REASON_LAST_KEEPER: ErrorReason.ValueType  # 154
+"""The fleet would have no keeper left. Nobody could be let in, nor stay for longer than a week.
+Remedy: `fleet keeper add NODE` first.
+"""
+ERROR_REASON_STATEMENT_REJECTED: ErrorReason.ValueType  # 155
+"""What was said of whom the fleet trusts is too much, or has no first keeper. Remedy: Join again
+with a code of `fleet invite`.
+"""
+ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 156
+"""The caller may not do this. It is for members of the fleet, for keepers, or for whoever owns the
+node. Remedy: Run the command on the node's own machine, as the user who started the node.
+"""
 ERROR_REASON_BAD_CONFIG: ErrorReason.ValueType  # 44
 """# Starting a node
 
@@ -768,6 +824,10 @@ other agent with `fleet leave`, or give --name or --state.
 ERROR_REASON_STATE_EXPOSED: ErrorReason.ValueType  # 51
 """Others than the owner can read the node's private key. Remedy: `chmod 700` the directory that
 the message names. Better: remove the key and join again as a new node.
+"""
+ERROR_REASON_TRUST_CORRUPT: ErrorReason.ValueType  # 150
+"""What a node keeps of its fleet's authority cannot be read. It is never made anew silently. Remedy:
+Put a backup back, or remove the folder `trust` that the message names and join again with a code.
 """
 ERROR_REASON_IDENTITY_CORRUPT: ErrorReason.ValueType  # 52
 """The private key cannot be read. It is never made anew silently, since the node would be another

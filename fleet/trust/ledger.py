@@ -1,0 +1,103 @@
+"""All that a node knows of whom its fleet trusts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from kakeya_fleet.fleet.errors import StatementRejected
+from kakeya_fleet.fleet.trust.judgement import Judgement, judge
+from kakeya_fleet.fleet.trust.statements import Keeper, Statement, VerifyStatement
+
+MAX_STATEMENTS = 1024
+"""Of a fleet of 50 machines twenty a machine; 300 bytes each are one message."""
+
+
+class Ledger:
+    """A set that only grows, and what of it holds. Merging is a union.
+
+    What was signed by nobody who was ever named a keeper is not taken, so that nobody else
+    fills it; what a revocation takes the force of stays, for the revocation may lose its own.
+    """
+
+    def __init__(
+        self, fleet_id: str, verify: VerifyStatement, statements: Iterable[Statement] = ()
+    ) -> None:
+        """Raises `StatementRejected` when the fleet's first keeper is not among `statements`."""
+        self.fleet_id = fleet_id
+        self._verify = verify
+        self._known: dict[bytes, Statement] = {}
+        self._named: dict[str, Keeper] = {}
+        """Who was ever named a keeper, by authority id."""
+        self._judged: Judgement = judge(fleet_id, ())
+        self.merge(statements)
+        if fleet_id not in self._named:
+            raise StatementRejected(f"nothing names the first keeper of the fleet {fleet_id[:12]}")
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """All that are known, by their digests."""
+        return tuple(self._known[digest] for digest in sorted(self._known))
+
+    @property
+    def judged(self) -> Judgement:
+        """What of them holds."""
+        return self._judged
+
+    @property
+    def keepers(self) -> Mapping[str, Keeper]:
+        """Those who are members, by authority id."""
+        return self._judged.present
+
+    @property
+    def authorities(self) -> tuple[bytes, ...]:
+        """Certificates, DER, one of which a member's descends from."""
+        return tuple(keeper.certificate for _, keeper in sorted(self.keepers.items()))
+
+    @property
+    def revoked(self) -> frozenset[str]:
+        """Node ids that were put out."""
+        return frozenset(self._judged.upheld)
+
+    def root_hash(self) -> bytes:
+        """Equal on nodes that know the same, 32 bytes."""
+        return hashlib.sha256(b"".join(sorted(self._known))).digest()
+
+    def merge(self, statements: Iterable[Statement]) -> bool:
+        """Takes what others know; whether any of it is new.
+
+        Raises `StatementRejected`, and takes none, when there would be more than
+        `MAX_STATEMENTS`.
+        """
+        waiting = {each.digest: each for each in statements if each.digest not in self._known}
+        known, named = dict(self._known), dict(self._named)
+        while True:
+            taken = {
+                digest: each for digest, each in waiting.items() if self._is_authentic(each, named)
+            }
+            if not taken:
+                break
+            known |= taken
+            # Who was named just now may have signed others of them.
+            for each in taken.values():
+                if isinstance(each.says, Keeper):
+                    named.setdefault(each.says.authority_id, each.says)
+                del waiting[each.digest]
+        if len(known) > MAX_STATEMENTS:
+            raise StatementRejected(f"a fleet has at most {MAX_STATEMENTS} statements")
+        is_new = len(known) > len(self._known)
+        self._known, self._named = known, named
+        if is_new:
+            self._judged = judge(self.fleet_id, known.values())
+        return is_new
+
+    def _is_authentic(self, statement: Statement, named: Mapping[str, Keeper]) -> bool:
+        signer = named.get(statement.signer)
+        if signer is None and statement.signer == self.fleet_id:
+            # The first keeper's word of itself, of whose key the fleet's id is the digest.
+            says = statement.says
+            is_own = isinstance(says, Keeper) and says.authority_id == self.fleet_id
+            signer = says if isinstance(says, Keeper) and is_own else None
+        return signer is not None and self._verify(
+            signer.certificate, statement.message, statement.signature
+        )

@@ -1,0 +1,1 @@
+"""A node's part in what its fleet trusts: certificates, keys in files, encrypted channels."""

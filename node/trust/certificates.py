@@ -1,0 +1,213 @@
+"""X.509 certificates (RFC 5280) of a fleet: authorities, and the members that they let in.
+
+All keys are ECDSA P-256: gRPC's TLS takes no Ed25519 certificates. A member's certificate
+names its node id, which is the digest of another key, as a DNS name, since that is all that gRPC
+compares; it can sign nothing but handshakes, so no member makes certificates for others.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+from kakeya_fleet.node.errors import BadCertificate
+
+MEMBER_NAME = "member.kakeya"
+"""A DNS name in every member's certificate: whoever is dialled by address alone proves that."""
+_NODE_SUFFIX = ".node.kakeya"
+MEMBER_LIFE = timedelta(days=7)
+AUTHORITY_LIFE = timedelta(days=3653)
+SKEW = timedelta(hours=1)
+"""How far behind the issuer's a member's clock may be."""
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A private key on P-256."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def name_of_node(node_id: str) -> str:
+    """The DNS name of a node: 256 bits in base32 are 52 characters, a label has 63 at most."""
+    label = base64.b32encode(bytes.fromhex(node_id)).decode("ascii").rstrip("=").lower()
+    return label + _NODE_SUFFIX
+
+
+def node_of_name(name: str) -> str | None:
+    """The node id that `name_of_node` made the name of; None for other names."""
+    label = name.lower().removesuffix(_NODE_SUFFIX)
+    if label == name.lower() or len(label) != 52:
+        return None
+    try:
+        return base64.b32decode(label.upper() + "====").hex()
+    except ValueError:
+        return None
+
+
+def authority_id(certificate: bytes) -> str:
+    """SHA-256 of the public key (SubjectPublicKeyInfo) of a certificate in DER, hexadecimal.
+
+    Raises `BadCertificate`.
+    """
+    key = load_certificate(certificate).public_key()
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(spki).hexdigest()
+
+
+def load_certificate(certificate: bytes) -> x509.Certificate:
+    """A certificate in DER. Raises `BadCertificate`."""
+    try:
+        return x509.load_der_x509_certificate(certificate)
+    except ValueError as error:
+        raise _bad("the bytes are no certificate") from error
+
+
+def new_authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> bytes:
+    """The self-signed certificate of an authority, DER. It lets members in, no authorities."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Kakeya Fleet authority")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(Encoding.DER)
+
+
+def new_request(key: ec.EllipticCurvePrivateKey, node_id: str) -> bytes:
+    """What a node asks a keeper with: PKCS #10 (RFC 2986), DER."""
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([]))
+        .add_extension(_names(node_id), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return request.public_bytes(Encoding.DER)
+
+
+def issue(
+    key: ec.EllipticCurvePrivateKey, authority: bytes, request: bytes, node_id: str, now: datetime
+) -> bytes:
+    """The certificate of a member, DER: the request's key with the names of `node_id`, no others.
+
+    Raises `BadCertificate` for what is no request, and one that its key has not signed.
+    """
+    issuer = load_certificate(authority)
+    try:
+        asked = x509.load_der_x509_csr(request)
+    except ValueError as error:
+        raise _bad("the bytes are no request for a certificate") from error
+    public_key = asked.public_key()
+    is_p256 = isinstance(public_key, ec.EllipticCurvePublicKey) and isinstance(
+        public_key.curve, ec.SECP256R1
+    )
+    if not is_p256 or not asked.is_signature_valid:
+        raise _bad("the request is not signed by a P-256 key of its own")
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(issuer.subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + MEMBER_LIFE)
+        .add_extension(_names(node_id), critical=True)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(_issuer_key(issuer), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(Encoding.DER)
+
+
+def member_of(certificate: bytes, authorities: Sequence[bytes], now: datetime) -> str:
+    """The node that the certificate, DER, makes a member by one of the authorities.
+
+    Raises `BadCertificate`, which says why not.
+    """
+    leaf = load_certificate(certificate)
+    if now < leaf.not_valid_before_utc:
+        raise _bad(
+            f"the certificate is good from {leaf.not_valid_before_utc:%F %T} UTC on", "clock"
+        )
+    if now > leaf.not_valid_after_utc:
+        raise _bad(f"the certificate ended at {leaf.not_valid_after_utc:%F %T} UTC", "expired")
+    store = [load_certificate(each) for each in authorities]
+    if not store:
+        raise _bad("no keeper of this fleet is left")
+    verifier = PolicyBuilder().store(Store(store)).time(now).max_chain_depth(0)
+    try:
+        verified = verifier.build_client_verifier().verify(leaf, [])
+    except VerificationError as error:
+        raise _bad("no keeper of this fleet has signed the certificate") from error
+    names = [each.value for each in verified.subjects or () if isinstance(each, x509.DNSName)]
+    found = [node for name in names if (node := node_of_name(name)) is not None]
+    if len(found) != 1:
+        raise _bad("the certificate does not name one node")
+    return found[0]
+
+
+def signed_by(certificate: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether the key of a certificate, DER, signed the message (ECDSA, SHA-256)."""
+    try:
+        key = load_certificate(certificate).public_key()
+    except BadCertificate:
+        return False
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _names(node_id: str) -> x509.SubjectAlternativeName:
+    names = (name_of_node(node_id), MEMBER_NAME)
+    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+
+
+def _issuer_key(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier.value)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _bad(cause: str, fault: str = "") -> BadCertificate:
+    mends = {
+        "clock": "set this machine's clock, and the other's",
+        "expired": "start a keeper, which renews it, or join again with a new code",
+    }
+    mend = mends.get(fault, "join the fleet with a code of `fleet invite`")
+    return BadCertificate(cause, mend, fault=fault)

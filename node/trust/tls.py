@@ -1,0 +1,94 @@
+"""Mutual TLS 1.3 between members: for gRPC, and for the sockets that carry tensors.
+
+Both ends show their certificates, and both must descend from a keeper of the fleet. Who is put
+out is refused by `Trust.member_of`, which is asked at each call: handshakes know of no
+deny-list, and connections that are open go on when an authority is dropped.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+import grpc
+
+from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.trust.certificates import MEMBER_NAME, load_certificate, name_of_node
+from kakeya_fleet.node.trust.membership_files import pem_of
+from kakeya_fleet.node.trust.trust import Trust
+
+
+def authorities_pem(trust: Trust) -> bytes:
+    """The certificates that members' descend from, PEM."""
+    return b"".join(map(pem_of, trust.ledger.authorities))
+
+
+def server_credentials(trust: Trust) -> grpc.ServerCredentials:
+    """For a port that members alone can call. Renewed certificates count from the next one on."""
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        own = trust.member
+        chain = [(own.key_pem, own.certificate_pem)]
+        return grpc.ssl_server_certificate_configuration(chain, authorities_pem(trust))
+
+    # Asked at each handshake, from threads of gRPC: what it reads is replaced, never changed.
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), configuration, require_client_authentication=True
+    )
+
+
+def channel_credentials(trust: Trust) -> grpc.ChannelCredentials:
+    """For one channel, with this node's certificate of now: a renewed one needs a new channel."""
+    own = trust.member
+    return grpc.ssl_channel_credentials(authorities_pem(trust), own.key_pem, own.certificate_pem)
+
+
+def channel_options(node_id: str) -> tuple[tuple[str, str], ...]:
+    """Has the other end prove that it is that node; any member when it is empty."""
+    name = name_of_node(node_id) if node_id else MEMBER_NAME
+    return (("grpc.ssl_target_name_override", name),)
+
+
+def server_context(trust: Trust) -> ssl.SSLContext:
+    """For sockets that members connect to, with the certificates of now."""
+    return _context(trust, ssl.PROTOCOL_TLS_SERVER)
+
+
+def client_context(trust: Trust) -> ssl.SSLContext:
+    """For sockets that connect to a member, with the certificates of now."""
+    return _context(trust, ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # Who it is, `member_behind` asks: an address says nothing of that.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(trust.files.member_file)
+    context.load_verify_locations(cadata=authorities_pem(trust).decode("ascii"))
+    return context
+
+
+def member_behind(connection: ssl.SSLSocket | ssl.SSLObject, trust: Trust) -> str:
+    """The member at the other end, after the handshake. Raises `BadCertificate`."""
+    certificate = connection.getpeercert(binary_form=True)
+    if certificate is None:
+        raise BadCertificate("the other end shows no certificate", "join it with a code")
+    return trust.member_of(certificate)
+
+
+def member_calling(auth_context: Mapping[str, object], trust: Trust) -> str | None:
+    """The member that makes a call of gRPC; None without encryption. Raises `BadCertificate`."""
+    found = auth_context.get("x509_pem_cert")
+    if not isinstance(found, (list, tuple)) or not found:
+        return None
+    (pem,) = found
+    if not isinstance(pem, bytes):
+        return None
+    try:
+        der = ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))
+    except ValueError as error:
+        raise BadCertificate("the bytes are no certificate", "join again with a code") from error
+    load_certificate(der)
+    return trust.member_of(der)

@@ -1,0 +1,139 @@
+"""Keepers and revocations, in any order and over any ways: the same ones hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kakeya_fleet.fleet.errors import StatementRejected
+from kakeya_fleet.fleet.trust.ledger import MAX_STATEMENTS, Ledger
+from kakeya_fleet.fleet.trust.statements import Keeper, Revocation, Statement, statement_message
+
+FLEET = "authority-0"
+
+
+def sign(signer: int, message: bytes) -> bytes:
+    return hashlib.sha256(f"certificate-{signer}".encode() + message).digest()
+
+
+def verify(certificate: bytes, message: bytes, signature: bytes) -> bool:
+    return hashlib.sha256(certificate + message).digest() == signature
+
+
+def said(signer: int, says: Keeper | Revocation) -> Statement:
+    upheld = sorted(says.upheld) if isinstance(says, Revocation) else ()
+    body = repr((type(says).__name__, says.node_id, upheld)).encode()
+    return Statement(says, body, f"authority-{signer}", sign(signer, statement_message(body)))
+
+
+def keeper(signer: int, node: int) -> Statement:
+    return said(signer, Keeper(f"node-{node}", f"authority-{node}", f"certificate-{node}".encode()))
+
+
+def revocation(signer: int, node: int, *upheld: Statement) -> Statement:
+    return said(signer, Revocation(f"node-{node}", frozenset(each.digest for each in upheld)))
+
+
+def ledger(*statements: Statement) -> Ledger:
+    return Ledger(FLEET, verify, (keeper(0, 0), *statements))
+
+
+def members(known: Ledger) -> set[str]:
+    return {each.node_id for each in known.keepers.values()}
+
+
+def test_a_keeper_is_who_was_named_by_one() -> None:
+    known = ledger(keeper(2, 3), keeper(1, 2), keeper(0, 1), keeper(7, 8))
+    assert members(known) == {"node-0", "node-1", "node-2", "node-3"}
+    assert len(known.statements) == 4
+    assert known.authorities == tuple(f"certificate-{node}".encode() for node in range(4))
+
+
+def test_what_another_key_signed_is_nobodys_word() -> None:
+    genuine = revocation(0, 5)
+    forged = Statement(genuine.says, genuine.body, genuine.signer, sign(4, genuine.message))
+    known = ledger()
+    assert not known.merge([forged])
+    assert not known.revoked
+    assert known.merge([genuine])
+    assert known.revoked == {"node-5"}
+
+
+def test_of_a_keeper_that_is_out_what_was_upheld_holds_alone() -> None:
+    first, later = keeper(1, 2), keeper(1, 3)
+    known = ledger(keeper(0, 1), first, revocation(0, 1, first))
+    known.merge([later, revocation(1, 0)])
+    assert members(known) == {"node-0", "node-2"}
+    assert known.revoked == {"node-1"}
+
+
+def test_two_that_put_each_other_out_are_not_both_out() -> None:
+    known = ledger(keeper(0, 1), keeper(1, 2), revocation(2, 1), revocation(1, 2))
+    assert members(known) == {"node-0", "node-1"}
+
+
+def test_a_junior_can_put_out_a_senior_that_says_nothing_against_it() -> None:
+    junior = keeper(0, 1)
+    known = ledger(junior, revocation(1, 0, keeper(0, 0), junior))
+    assert members(known) == {"node-1"}
+    assert known.revoked == {"node-0"}
+
+
+def test_a_revocation_that_lost_its_force_takes_nothing_with_it() -> None:
+    senior, junior, named = keeper(0, 1), keeper(1, 2), keeper(1, 3)
+    known = ledger(senior, junior, named, revocation(2, 1))
+    # Node 2 was named by the one that it put out, which upheld nothing of that.
+    assert members(known) == {"node-0"}
+    known.merge([revocation(0, 2)])
+    assert members(known) == {"node-0", "node-1", "node-3"}
+
+
+def test_a_fleet_without_its_first_keepers_word_is_none() -> None:
+    with pytest.raises(StatementRejected, match="first keeper"):
+        Ledger(FLEET, verify, [keeper(0, 1)])
+    with pytest.raises(StatementRejected, match="first keeper"):
+        # Somebody else's key, by the first keeper's name.
+        Ledger("authority-9", verify, [keeper(0, 0)])
+
+
+def test_there_is_an_end_to_what_is_kept() -> None:
+    known = ledger()
+    with pytest.raises(StatementRejected, match="at most"):
+        known.merge([revocation(0, node) for node in range(1, MAX_STATEMENTS + 2)])
+    assert len(known.statements) == 1
+    known.merge([revocation(0, node) for node in range(1, MAX_STATEMENTS)])
+    assert len(known.statements) == MAX_STATEMENTS
+
+
+@st.composite
+def sentences(draw: st.DrawFn) -> Sequence[Statement]:
+    found = [keeper(draw(st.integers(0, node - 1)), node) for node in range(1, 6)]
+    for _ in range(draw(st.integers(0, 6))):
+        signer, node = draw(st.integers(0, 5)), draw(st.integers(0, 6))
+        upheld = draw(st.lists(st.sampled_from(found), max_size=3))
+        found.append(revocation(signer, node, *upheld))
+    return found
+
+
+@given(sentences(), st.integers(0, 2**32), st.integers(1, 4))
+def test_the_order_and_the_ways_of_statements_change_nothing(
+    found: Sequence[Statement], seed: int, ways: int
+) -> None:
+    at_once = ledger(*found)
+    random = Random(seed)
+    others = [ledger() for _ in range(ways)]
+    for statement in found:
+        random.choice(others).merge([statement])
+    # What came before whoever signed it is named was not taken: it comes again.
+    for one in others:
+        one.merge(random.choice(others).statements)
+        one.merge(random.sample(found, len(found)))
+    for other in others:
+        assert other.root_hash() == at_once.root_hash()
+        assert other.judged == at_once.judged
+    assert not at_once.merge(found)
