@@ -108,7 +108,9 @@ class VerifierRole:
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
         )
         self._encoders = EncoderShelf(context.links)
-        self._ways = ArchiveWays(metrics, settings.restorers, clock)
+        self._ways = ArchiveWays(
+            metrics, settings.restorers, clock, settings.channels, settings.trust
+        )
         self._restorers = Restorers(
             fleet=context.fleet,
             ways=self._ways,
