@@ -20,8 +20,8 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.answer_audit import Auditing, AuditOutcome
 from kakeya_fleet.node.roles.archive.answer_waits import AnswerWaits
-from kakeya_fleet.node.roles.archive.audit_stores import AuditStores
 from kakeya_fleet.node.roles.archive.archive_channels import ArchiveChannels
+from kakeya_fleet.node.roles.archive.audit_stores import AuditStores
 from kakeya_fleet.node.roles.archive.data_connection import MeantNode, OpenConnections
 from kakeya_fleet.node.roles.archive.data_frames import VERSION
 from kakeya_fleet.node.roles.archive.distrusted_archives import DistrustedArchives
@@ -86,8 +86,8 @@ class ArchiveWays:
     ) -> OpenedArchive:
         """An empty archive at host:port, of that node. Raises `ArchiveRefused`.
 
-        Who answers there proves to be that node in a fleet with an authority. The memory for all of its expected positions is kept when its range begins
-        behind others.
+        Who answers there proves to be that node in a fleet with an authority. The memory for
+        all of its expected positions is kept when its range begins behind others.
         """
         if self._trust is not None and self._trust.is_out(node_id):
             raise ArchiveRefused(BadCertificate.reason, f"node {node_id[:12]} was put out")

@@ -54,7 +54,8 @@ class StoreMaker(Protocol):
 class Archive:
     """One session's archive. `store` belongs to the thread of its stream once attached.
 
-    `owner` is the node that opened it, empty in a fleet without an authority. `lease_seconds` without use end it, `attach_seconds` if nobody has come for it.
+    `owner` is the node that opened it, empty in a fleet without an authority. `lease_seconds`
+    without use end it, `attach_seconds` if nobody has come for it.
     """
 
     archive_id: str

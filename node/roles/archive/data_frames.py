@@ -1,7 +1,8 @@
 """The frames of a data connection to an archive, version 2.
 
 A data connection is one TCP connection to the port that OpenArchive named; in a fleet with an
-authority its bytes go by TLS 1.3, see `node.trust.sealed_stream`. Both ends send frames: a header of 48 bytes and a body, all numbers little-endian:
+authority its bytes go by TLS 1.3, see `node.trust.sealed_stream`. Both ends send frames: a header
+of 48 bytes and a body, all numbers little-endian:
 
     offset  type     field
     0       uint32   bytes of the body, at most `MOST_BODY_BYTES`
