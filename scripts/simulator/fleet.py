@@ -45,7 +45,7 @@ FAREWELL_SECONDS = 0.5
 class Burial:
     """An observer came to hold a node DEAD, at a time in virtual seconds.
 
-    `was_alive` tells that the process ran and was not frozen: a false death.
+    `was_alive` tells that this very process ran and was not frozen: a false death.
     """
 
     at: float
@@ -57,8 +57,8 @@ class Burial:
 class SimulatedFleet:
     """`node_count` nodes on a network, with a virtual clock in `now` seconds.
 
-    `acquainted` nodes know each other and hold nothing for news; others know the address of the first
-    node. `shared` nodes keep what they all hold in one place: see `shared_storage`.
+    `acquainted` nodes know each other and hold nothing for news; others know the address of
+    the first node. `shared` nodes keep what they all hold in one place: see `shared_storage`.
     """
 
     def __init__(
@@ -188,10 +188,7 @@ class SimulatedFleet:
                 card = signed(replace(own, incarnation=incarnation, sequence=0))
                 self.feed(node, OwnCardChanged(card))
             case Changed(node_id):
-                if node.membership.registry.liveness(node_id) is Liveness.DEAD:
-                    subject = self.nodes.get(node_id)
-                    was_alive = subject is not None and not (subject.is_dead or subject.is_frozen)
-                    self.burials.append(Burial(self.now, node.node_id, node_id, was_alive))
+                self._note(node, node_id)
             case CloneFound():
                 node.clones_found.append(effect)
                 if effect.must_yield:
@@ -200,3 +197,16 @@ class SimulatedFleet:
                 node.skipped_count += len(cards) + len(rumours)
             case _:
                 pass
+
+    def _note(self, observer: SimulatedNode, node_id: str) -> None:
+        registry = observer.membership.registry
+        if registry.liveness(node_id) is not Liveness.DEAD:
+            return
+        subject = self.nodes.get(node_id)
+        was_alive = (
+            subject is not None
+            and not (subject.is_dead or subject.is_frozen)
+            # Who started anew is not who is buried.
+            and subject.membership.registry.own.card.boot_id == registry.card(node_id).boot_id
+        )
+        self.burials.append(Burial(self.now, observer.node_id, node_id, was_alive))

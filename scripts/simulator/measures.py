@@ -32,7 +32,7 @@ def agrees(fleet: SimulatedFleet) -> bool:
 
 
 def all_hold(fleet: SimulatedFleet, announced: SignedCard) -> Callable[[], bool]:
-    """Tells whether every living node holds the card or a newer one; who does is not asked again."""
+    """Tells whether every living node holds the card or a newer one; who does is asked once."""
     card = announced.card
     least = (card.incarnation, card.sequence)
     waiting = fleet.living()

@@ -18,6 +18,7 @@ class QuickRandom(Random):
         self._generator = numpy.random.default_rng(seed)
 
     def shuffle(self, x: list[Any]) -> None:  # type: ignore[override]  # of lists, as asked for
+        """Orders `x` at random, in place."""
         if len(x) <= SHORT:
             super().shuffle(x)
             return

@@ -100,9 +100,11 @@ class ChangedRecords(dict[str, Record]):
     def __len__(self) -> int:
         return len(self._common.ids) + sum(each not in self._common.id_set for each in self.own())
 
-    # dict promises views and defaults of any kind; the registry asks for neither.
-    def get(self, node_id: str, default: Any = None) -> Any:  # type: ignore[override]
-        return self[node_id] if node_id in self else default
+    def get(self, node_id: str, default: Any = None) -> Any:
+        """The record that the node holds, its own or the shared one."""
+        position = self._common.positions.get(node_id)
+        shared = default if position is None else self._common.records[position]
+        return super().get(node_id, shared)
 
     def __iter__(self) -> Iterator[str]:
         ids = self._common.ids.copy()
@@ -110,7 +112,8 @@ class ChangedRecords(dict[str, Record]):
         ids += [node_id for node_id in self.own() if node_id not in self._common.id_set]
         return iter(ids)
 
-    def values(self) -> list[Record]:  # type: ignore[override]
+    def values(self) -> list[Record]:  # type: ignore[override]  # a view is not asked for
+        """All records that the node holds."""
         records = self._common.records.copy()
         newcomers = []
         for node_id, record in super().items():
@@ -145,18 +148,21 @@ class SharedRegistry(Registry):
         self._summaries: Summaries | None = None
 
     def root_hash(self) -> bytes:
+        """As `Registry.root_hash`."""
         found = self._summary()
         if found.root is None:
             found.root = super().root_hash()
         return found.root
 
     def digest(self) -> tuple[DigestEntry, ...]:
+        """As `Registry.digest`."""
         found = self._summary()
         if found.digest is None:
             found.digest = super().digest()
         return found.digest
 
     def live_count(self) -> int:
+        """As `Registry.live_count`."""
         found = self._summary()
         if found.live_count is None:
             found.live_count = super().live_count()
@@ -165,13 +171,14 @@ class SharedRegistry(Registry):
     def saw(self, node_id: str, now: float) -> None:
         """Not kept: see the module."""
 
-    def forget_expired(self, now: float, settings: MembershipSettings) -> tuple[str, ...]:
+    def forget_expired(self, now: float, _settings: MembershipSettings) -> tuple[str, ...]:
         """Nobody: see the module. Raises `ValueError` once somebody might have to be forgotten."""
         if now > LONGEST_SECONDS:
             raise ValueError(f"a fleet of shared storage runs for {LONGEST_SECONDS:.0f} s at most")
         return ()
 
     def records_under(self, key: int) -> list[Record]:
+        """As `Registry.records_under`."""
         ids = (*self._common.ids_by_key.get(key, ()), *self._ids_by_key.get(key, ()))
         return [self._records[node_id] for node_id in dict.fromkeys(ids)]
 
@@ -219,12 +226,14 @@ class PresentIds(set[str]):
         return super().__contains__(node_id)
 
     def add(self, node_id: str) -> None:
+        """As `set.add`."""
         if node_id in self._everybody:
             self._absent.discard(node_id)
         else:
             super().add(node_id)
 
     def remove(self, node_id: str) -> None:
+        """As `set.remove`."""
         if node_id in self._everybody:
             self._absent.add(node_id)
         else:
