@@ -1,7 +1,7 @@
 """Runs whole fleets in virtual time, measures membership, and writes JSON and a table.
 
     python -m scripts.simulate --out benchmarks/membership.json     # some hours of two cores
-    python -m scripts.simulate --short --out /tmp/membership.json   # a quarter of a minute
+    python -m scripts.simulate --short --out /tmp/membership.json   # half a minute
 
 Every row follows from its arguments alone: the same seeds give the same figures, on any machine
 and in any number of processes. The exit status is 1 when a criterion was missed.
@@ -56,11 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_all(todo: Sequence[Job], processes: int) -> list[Row]:
     """The jobs' rows, in their order; progress on stderr."""
     began, rows = time.monotonic(), []
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for row in pool.imap(_run, todo):
             rows.append(row)
             seconds = time.monotonic() - began
             print(f"{len(rows)} of {len(todo)}, {seconds:.0f} s: {_title(row)}", file=sys.stderr)
+        pool.close()
+        pool.join()
     return rows
 
 

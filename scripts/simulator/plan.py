@@ -207,7 +207,8 @@ def _flat(part: Sequence[Row], field: str) -> list[float]:
 
 
 def _mean(part: Sequence[Row], field: str) -> float:
-    return round(sum(row[field] for row in part) / len(part), 1)
+    values: list[float] = [row[field] for row in part]
+    return round(sum(values) / len(values), 1)
 
 
 def _number(value: float | None) -> float:
