@@ -93,6 +93,10 @@ class Trust:
         """When it began to be good."""
         return load_certificate(self._member.certificate).not_valid_before_utc.timestamp()
 
+    def now_unix(self) -> float:
+        """The clock by which certificates begin and end, in seconds since 1970."""
+        return self._clock()
+
     def is_out(self, node_id: str) -> bool:
         """Whether the node was put out."""
         return node_id in self._ledger.revoked

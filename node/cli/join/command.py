@@ -140,8 +140,9 @@ def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -
     from kakeya_fleet.node.config.config import build
     from kakeya_fleet.node.config.machine import process_started_at
     from kakeya_fleet.node.config.state_directory import StateDirectory
+    from kakeya_fleet.node.trust.membership_files import fleet_name_of
 
-    config = build(flags, os.environ, config_file)
+    config = build(flags, os.environ, config_file, fleet_name_of)
     state = StateDirectory(config.state_path)
     with closing(state):
         # What follows takes seconds, in which other commands look for this node.

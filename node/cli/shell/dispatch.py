@@ -14,6 +14,18 @@ COMMANDS = {
     "join": LazyCommand(
         "kakeya_fleet.node.cli.join.command", "Start a node on this machine and join the fleet."
     ),
+    "init": LazyCommand(
+        "kakeya_fleet.node.cli.members.init", "Make a fleet that lets in invited machines alone."
+    ),
+    "members": LazyCommand(
+        "kakeya_fleet.node.cli.members.members", "Show who is in the fleet, and who keeps it."
+    ),
+    "revoke": LazyCommand(
+        "kakeya_fleet.node.cli.members.revoke", "Put a machine out of the fleet, for good."
+    ),
+    "keeper": LazyCommand(
+        "kakeya_fleet.node.cli.members.keeper", "Have another node let machines in, too."
+    ),
     "status": LazyCommand(
         "kakeya_fleet.node.cli.fleet.status", "Show nodes, roles, models, memory, liveness."
     ),
