@@ -272,7 +272,12 @@ class VerifierRole:
     ) -> str:
         settings = self._context.settings
         group = ServedGroup(
-            source.settings(spec.model, dtype=settings.dtype, backend=settings.backend),
+            source.settings(
+                spec.model,
+                dtype=settings.dtype,
+                backend=settings.backend,
+                within_host=settings.keeps_tensors_here,
+            ),
             self._admission(),
             verifiers=self._verifiers.by_model,
             on_change=self._context.changed.set,
