@@ -37,6 +37,11 @@ class Supervisor:
         if self._address and (lines := message_of(event)):
             self._send("\n".join(lines))
 
+    def failed(self, message: str) -> None:
+        """Tells why the node ends, a sentence, for who asks how the service is."""
+        if self._address:
+            self._send(f"STATUS={' '.join(message.split())}")
+
     def _send(self, text: str) -> None:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:

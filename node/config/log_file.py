@@ -41,7 +41,7 @@ class LogFile:
                 "name another file with --log-file",
                 key="log_file",
             ) from error
-        waiting: queue.Queue[logging.LogRecord] = queue.Queue(MAX_WAITING_LINES)
+        waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING_LINES)
         self._sending = _Sending(waiting)
         self._writing = _Writing(waiting, self._file)
         self._writing.start()
@@ -68,7 +68,7 @@ class LogFile:
 class _Sending(QueueHandler):
     """Puts lines into the queue; counts those for which it has no room."""
 
-    def __init__(self, waiting: queue.Queue[logging.LogRecord]) -> None:
+    def __init__(self, waiting: queue.Queue[logging.LogRecord | None]) -> None:
         super().__init__(waiting)
         self.lost_count = 0
 
@@ -83,11 +83,17 @@ class _Sending(QueueHandler):
 class _Writing(QueueListener):
     """The thread that writes; a daemon, so that one that hangs holds up no end."""
 
+    def __init__(
+        self, waiting: queue.Queue[logging.LogRecord | None], file: logging.Handler
+    ) -> None:
+        super().__init__(waiting, file)
+        self._waiting = waiting
+
     def ended(self) -> bool:
         """Whether all that waited was handed to the file within `CLOSING_SECONDS`."""
         thread = self._thread
         with suppress(queue.Full):
-            self.queue.put(None, timeout=CLOSING_SECONDS)
+            self._waiting.put(None, timeout=CLOSING_SECONDS)
             if thread is not None:
                 thread.join(CLOSING_SECONDS)
         return thread is None or not thread.is_alive()
@@ -105,7 +111,7 @@ class _RotatedFile(RotatingFileHandler):
             self.baseFilename, "a", encoding="utf-8", errors="backslashreplace", opener=_private
         )
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 logging's name
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 logging's
         """Counts a line that could not be written; says on standard error when it begins."""
         self.lost_count += 1
         if self.lost_count == 1:

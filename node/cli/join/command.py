@@ -11,8 +11,10 @@ import click
 
 from kakeya_fleet.node.cli.asking.options import json_option
 from kakeya_fleet.node.cli.join.options import flags_of, node_options
+from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
 if TYPE_CHECKING:
+    from kakeya_fleet.node.app.supervisor import Supervisor
     from kakeya_fleet.node.cli.join.agent_view import Event
     from kakeya_fleet.node.config.config import Config
     from kakeya_fleet.node.config.state_directory import StateDirectory
@@ -42,13 +44,21 @@ def command(config_file: Path | None, *, as_json: bool, **given: object) -> int:
     With --json each line is an event: first {"event": "joined", "node_id": ..., "address": ...}
     when models are to be loaded, then "ready", with the same, when everything is.
     """
+    from kakeya_fleet.node.app.supervisor import Supervisor
     from kakeya_fleet.node.cli.join.failures import told_as_failures
 
-    with told_as_failures():
-        return _run(flags_of(given), config_file, as_json=as_json)
+    supervisor = Supervisor.of(os.environ)
+    try:
+        with told_as_failures():
+            return _run(flags_of(given), config_file, supervisor, as_json=as_json)
+    except CommandFailed as failure:
+        supervisor.failed(failure.message)
+        raise
 
 
-def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> int:
+def _run(
+    flags: dict[str, object], config_file: Path | None, supervisor: Supervisor, *, as_json: bool
+) -> int:
     # Read when the tensor library loads. Threads that spin while they wait starve
     # each other beside busy processes: 5 against 117 tokens a second were measured.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -62,15 +72,16 @@ def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -
     with closing(state):
         # What follows takes seconds, in which other commands look for this node.
         state.announce_start(config.name, process_started_at())
-        return _run_node(config, state, as_json=as_json)
+        return _run_node(config, state, supervisor, as_json=as_json)
 
 
-def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
+def _run_node(
+    config: Config, state: StateDirectory, supervisor: Supervisor, *, as_json: bool
+) -> int:
     import asyncio
     import dataclasses
 
     from kakeya_fleet.node.app.agent import run_agent
-    from kakeya_fleet.node.app.supervisor import Supervisor
     from kakeya_fleet.node.cli.join.agent_view import view_for
     from kakeya_fleet.node.cli.join.lasting_view import LastingView
     from kakeya_fleet.node.watch.activity import NodeActivity
@@ -81,7 +92,6 @@ def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
     if not as_json and config.log_level == "info" and not config.log_file:
         # The view says in words what the log says at that level.
         config = dataclasses.replace(config, log_level="warning")
-    supervisor = Supervisor.of(os.environ)
 
     def on_event(event: Event) -> None:
         supervisor.take(event)

@@ -29,7 +29,8 @@ _OPTIONS = (
         multiple=True,
         type=Address(),
         metavar="HOST:PORT",
-        help="A node that is known already. Repeatable; without one, multicast DNS finds the fleet.",
+        help="A node that is known already. Repeatable; without one, multicast DNS finds "
+        "the fleet.",
     ),
     click.option(
         "--bind",
@@ -55,7 +56,8 @@ _OPTIONS = (
         "--http",
         "http_bind",
         metavar="HOST:PORT|off",
-        help="Where /v1, /health and /metrics answer. Default: 127.0.0.1, the last port or a free one.",
+        help="Where /v1, /health and /metrics answer. Default: 127.0.0.1, the last port or "
+        "a free one.",
     ),
     click.option(
         "--kv-budget-bytes",
@@ -81,7 +83,8 @@ _OPTIONS = (
         "--group",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help="Serve the verifier by the ranks of this hostfile, together. `fleet hostfile` writes one.",
+        help="Serve the verifier by the ranks of this hostfile, together. `fleet hostfile` "
+        "writes one.",
     ),
     click.option(
         "--log-file",

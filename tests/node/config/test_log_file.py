@@ -64,6 +64,7 @@ def test_who_logs_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
     configure_log("info", "json", node_name="mini-1", file=file)
     log = structlog.get_logger("test")
     (handler,) = file._writing.handlers
+    assert handler.lock is not None
     with handler.lock:
         for number in range(MAX_WAITING_LINES + 100):
             log.info("x", number=number)
