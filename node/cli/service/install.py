@@ -43,15 +43,12 @@ def command(config_file: Path | None, *, as_json: bool, **given: object) -> int:
 
 
 def _install(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> int:
+    from kakeya_fleet.node.cli.service.checked_options import checked_config
     from kakeya_fleet.node.cli.service.definition import definition
     from kakeya_fleet.node.cli.service.found import the_service
     from kakeya_fleet.node.cli.service.installing import place
     from kakeya_fleet.node.cli.service.manager_here import manager_here
-    from kakeya_fleet.node.cli.service.node_config import (
-        CONFIG_NAME,
-        checked_config,
-        config_text,
-    )
+    from kakeya_fleet.node.cli.service.node_config import CONFIG_NAME, config_text
     from kakeya_fleet.node.cli.service.told import facts_of, lines_of
     from kakeya_fleet.node.cli.terminal.output import say, write_json
 
