@@ -12,10 +12,13 @@ import pytest
 
 from tests.support.commands import Terminal
 from tests.support.local_wheels import build, derive, environment_with
+from tests.support.user_manager import user_manager, what_is_missing
 
-NEWER, BROKEN, FOREIGN = "90.0.0", "91.0.0", "92.0.0"
+NEWER, BROKEN, IDLE = "90.0.0", "91.0.0", "92.0.0"
 MAIN = "kakeya_fleet/node/cli/shell/dispatch.py"
-CARD = "kakeya_fleet/fleet/cards/card.py"
+AGENT = "kakeya_fleet/node/app/agent.py"
+LIMIT = "    raise_file_limit(FileLimits().descriptors)\n"
+LONE = ("--name", "solo", "--no-mdns", "--http", "off", "--serve", "proposer=ngram")
 
 
 class Place:
@@ -28,35 +31,42 @@ class Place:
         derive(self.wheels, self.version, NEWER)
         self.python = environment_with(folder / "venv", self.wheels, self.version)
         kept = {key: value for key, value in os.environ.items() if not key.startswith("KAKEYA_")}
-        self._environment = kept | {
+        self.environment = kept | {
             "HOME": str(folder),
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
+            "KAKEYA_LINKS": "grpc",
             # No index, and nobody's settings: what is not in the folder cannot come.
             "PIP_NO_INDEX": "1",
             "PIP_CONFIG_FILE": os.devnull,
             # Resolving what the libraries need again takes pip most of its time.
             "PIP_NO_COMPILE": "1",
             "PIP_NO_DEPS": "1",
+            # No service of whoever runs the tests is looked at.
             "XDG_RUNTIME_DIR": str(folder / "nobody"),
         }
 
-    def fleet(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def fleet(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Runs the environment's `fleet`."""
         return subprocess.run(
             [str(self.python), "-P", "-m", "kakeya_fleet.node.cli", *words],
-            env=self._environment,
+            env=self.environment | environment,
             capture_output=True,
             text=True,
             timeout=100,
             check=False,
         )
 
-    def upgrade(self, version: str) -> Any:
-        """`fleet upgrade --json` to it."""
-        done = self.fleet("upgrade", "--to", version, "--wheels", str(self.wheels), "--json")
+    def told(self, *words: str, **environment: str) -> Any:
+        """What it prints with --json."""
+        done = self.fleet(*words, "--json", **environment)
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
+
+    def upgrade(self, version: str, **environment: str) -> Any:
+        """`fleet upgrade` to it."""
+        words = ("upgrade", "--to", version, "--wheels", str(self.wheels))
+        return self.told(*words, **environment)
 
     def installed(self) -> str:
         """What `fleet --version` says."""
@@ -75,34 +85,45 @@ def test_a_dry_run_prints_the_installers_command_and_changes_nothing(place: Plac
     assert place.installed() == place.version
 
 
-@pytest.mark.parametrize(
-    ("version", "others", "says"),
-    [
-        (BROKEN, {MAIN: ("import sys\n", "import sys, no_such_library\n")}, "no_such_library"),
-        (FOREIGN, {CARD: ("PROTOCOL_MIN = 1\n", "PROTOCOL_MIN = 9\n")}, "speaks protocol 9"),
-    ],
-)
-def test_a_version_that_does_not_work_here_is_taken_back(
-    place: Place, version: str, others: dict[str, tuple[str, str]], says: str
-) -> None:
-    derive(place.wheels, place.version, version, others)
-    error = place.upgrade(version)["error"]
+def test_a_version_that_does_not_run_is_taken_back(place: Place) -> None:
+    others = {MAIN: ("import sys\n", "import sys, no_such_library\n")}
+    derive(place.wheels, place.version, BROKEN, others)
+    error = place.upgrade(BROKEN)["error"]
     assert error["reason"] == "UPGRADE_FAILED"
-    assert says in error["message"]
+    assert "no_such_library" in error["message"]
     assert f"{place.version} is in place as before" in error["message"]
+    assert place.installed() == place.version
+    # Nor is anything changed by one that there is not.
+    assert "93.0.0" in place.upgrade("93.0.0")["error"]["message"]
     assert place.installed() == place.version
 
 
+@pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
+def test_a_service_goes_over_to_a_version_whose_node_starts_and_to_no_other(place: Place) -> None:
+    derive(place.wheels, place.version, IDLE, {AGENT: (LIMIT, "    raise SystemExit(9)\n")})
+    with user_manager(place.environment) as managed:
+        before = place.told("service", "install", *LONE, **managed)
+        error = place.upgrade(IDLE, **managed)["error"]
+        assert "the service of solo does not start" in error["message"]
+        assert f"{place.version} is in place as before" in error["message"]
+        (again,) = place.told("service", "status", **managed)["services"]
+        assert (again["state"], again["address"]) == ("running", before["address"])
+        told = place.upgrade(NEWER, **managed)
+        assert (told["from"], told["to"]) == (place.version, NEWER)
+        assert (told["restarted"], told["to_restart"]) == (["solo"], [])
+        snapshot = place.told("status", **managed)
+    (node,) = snapshot["nodes"]
+    assert node["card"]["software_version"] == NEWER
+    assert before["address"] in node["card"]["addresses"]
+
+
 def test_a_newer_version_takes_this_ones_place(place: Place) -> None:
-    told = place.upgrade(NEWER)
-    assert told == {
-        "event": "upgraded",
-        "from": place.version,
-        "to": NEWER,
-        "restarted": [],
-        "to_restart": [],
-    }
+    """It is there already where a service went over to it."""
+    place.upgrade(NEWER)
     assert place.installed() == NEWER
+    assert place.fleet("upgrade", "--to", NEWER, "--wheels", str(place.wheels)).stdout.startswith(
+        f"{NEWER} is installed already"
+    )
 
 
 def test_a_checkout_is_left_to_git(fleet: Terminal) -> None:
