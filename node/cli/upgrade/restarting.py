@@ -13,6 +13,9 @@ from kakeya_fleet.node.cli.service.manager import ServiceManager, State
 from kakeya_fleet.node.cli.service.manager_here import manager_here
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
+READY_SECONDS = 600.0
+"""How long the next service waits for one that loads its models: its clients may be there."""
+
 _RUNS = (State.RUNNING, State.STARTING, State.FAILING)
 
 
@@ -52,7 +55,7 @@ def restart(manager: ServiceManager | None, names: Sequence[str]) -> list[str]:
     if manager is None:
         return []
     for name in names:
-        started(manager, name)
+        started(manager, name, READY_SECONDS)
     return list(names)
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from kakeya_fleet.node.cli.service.definition import Definition
 from kakeya_fleet.node.cli.service.systemd_unit import unit_text
+from scripts.support.user_manager import user_manager, what_is_missing
 from tests.support.commands import Terminal
 from tests.support.in_process import Finished
-from tests.support.user_manager import user_manager, what_is_missing
 
 LONE = ("--name", "solo", "--no-mdns", "--http", "off", "--serve", "proposer=ngram")
 

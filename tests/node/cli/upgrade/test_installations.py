@@ -64,11 +64,11 @@ def test_a_virtual_environment_is_its_pips_or_else_uvs(
     assert words[:3] == (sys.executable, "-m", "pip")
     assert words[-1] == "kakeya-fleet[torch]==0.2.0"
     monkeypatch.setattr(installation, "find_spec", lambda _name: None)
-    monkeypatch.setattr(installation.shutil, "which", lambda _name: "/bin/uv")
+    monkeypatch.setattr("shutil.which", lambda _name: "/bin/uv")
     assert install_words(installation_here(), "")[:5] == (
         *("uv", "pip", "install", "--python", sys.executable),
     )
-    monkeypatch.setattr(installation.shutil, "which", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda _name: None)
     with pytest.raises(CommandFailed, match="has no pip"):
         installation_here()
 

@@ -14,8 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ("kakeya_fleet", "kakeya")
 BUILD_SECONDS = 60.0
-# Weights, which no test of an installation reads.
-_LEFT_OUT = "/shipped/"
 
 
 def build(folder: Path) -> str:
@@ -35,14 +33,22 @@ def build(folder: Path) -> str:
 
 
 def derive(
-    folder: Path, built: str, version: str, others: Mapping[str, tuple[str, str]] | None = None
+    folder: Path,
+    built: str,
+    version: str,
+    others: Mapping[str, tuple[str, str]] | None = None,
+    *,
+    left_out: str = "/shipped/",
 ) -> None:
-    """The wheels of version `built` as `version`; `others`: what of a file reads otherwise."""
+    """The wheels of version `built` as `version`; `others`: what of a file reads otherwise.
+
+    What has `left_out` in its path is left out: the shipped weights, which few read.
+    """
     for name in BUILT:
         source = folder / f"{name}-{built}-py3-none-any.whl"
         target = folder / f"{name}-{version}-py3-none-any.whl"
         with zipfile.ZipFile(source) as before, zipfile.ZipFile(target, "w") as after:
-            kept = [each for each in before.namelist() if _LEFT_OUT not in each]
+            kept = [each for each in before.namelist() if not left_out or left_out not in each]
             names = {
                 each: each.replace(f"-{built}.dist-info", f"-{version}.dist-info") for each in kept
             }
