@@ -14,6 +14,8 @@ import structlog
 NOTIFY_SOCKET = "NOTIFY_SOCKET"
 SENDING_SECONDS = 0.2
 """The longest that a manager whose queue is full may hold up the event loop."""
+ENDED = "ended: "
+"""Begins what a node says last, if it says why it ends: one that is killed says nothing."""
 GOODBYE_SECONDS = 15.0
 """What a node takes to leave and to stop, besides draining."""
 
@@ -40,7 +42,7 @@ class Supervisor:
     def failed(self, message: str) -> None:
         """Tells why the node ends, a sentence, for who asks how the service is."""
         if self._address:
-            self._send(f"STATUS={' '.join(message.split())}")
+            self._send(f"STATUS={ENDED}{' '.join(message.split())}")
 
     def _send(self, text: str) -> None:
         try:

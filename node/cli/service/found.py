@@ -21,6 +21,8 @@ class FoundService:
     config_file: Path
     condition: Condition
     address: str = ""
+    log_file: str = ""
+    """Where the node writes its log; empty where the manager keeps it."""
 
 
 def services(manager: ServiceManager) -> list[FoundService]:
@@ -32,7 +34,16 @@ def services(manager: ServiceManager) -> list[FoundService]:
         condition = manager.condition(name)
         agent = agent_of(name, config.state_path if config else installed.config_file.parent)
         address = agent.address if agent and condition.state is State.RUNNING else ""
-        found.append(FoundService(name, installed.file, installed.config_file, condition, address))
+        found.append(
+            FoundService(
+                name,
+                installed.file,
+                installed.config_file,
+                condition,
+                address,
+                config.log_file if config else "",
+            )
+        )
     return found
 
 

@@ -33,10 +33,11 @@ def config_text(config: Config) -> str:
 
 
 def read_config(file: Path) -> Config | None:
-    """What `config_text` wrote; None when it cannot be read as that."""
+    """Name, state and log of what `config_text` wrote; None when it cannot be read as that."""
     try:
         values = tomllib.loads(file.read_text("utf-8"))
-        return Config(name=str(values["name"]), state=str(values["state"]))
+        log_file = str(values.get("log_file", ""))
+        return Config(name=str(values["name"]), state=str(values["state"]), log_file=log_file)
     except (OSError, ValueError, KeyError):
         return None
 

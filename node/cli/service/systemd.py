@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from kakeya_fleet.node.app.supervisor import ENDED
 from kakeya_fleet.node.cli.service.asked_program import ask, tried
 from kakeya_fleet.node.cli.service.definition import Definition
 from kakeya_fleet.node.cli.service.manager import Condition, Installed, State
@@ -92,7 +94,7 @@ class Systemd:
 
     def log_command(self, name: str) -> str:
         """The journal's."""
-        return f"journalctl --user --follow --unit {unit_name(name)}"
+        return f"journalctl --user --follow --unit {shlex.quote(unit_name(name))}"
 
     def last_words(self, name: str) -> str:
         """As the journal has them."""
@@ -122,7 +124,9 @@ def condition_of(shown: Mapping[str, str]) -> Condition:
     detail = shown.get("StatusText", "")
     if state in (State.FAILED, State.FAILING):
         result, code = shown.get("Result", ""), shown.get("ExecMainStatus", "0")
-        detail = detail or (f"{result}, exit code {code}" if code != "0" else result)
+        kind = "signal" if result in ("signal", "core-dump") else "exit code"
+        told = f"{kind} {code}" if code != "0" else result
+        detail = detail.removeprefix(ENDED) if detail.startswith(ENDED) else told
     return Condition(
         state,
         process_id=int(shown.get("MainPID") or 0),

@@ -6,12 +6,12 @@ from kakeya_fleet.node.cli.service.found import FoundService
 from kakeya_fleet.node.cli.service.manager import Condition, ServiceManager, State
 
 _WORDS = {
-    State.RUNNING: "running",
-    State.STARTING: "starting: it loads what it serves",
-    State.STOPPING: "stopping: running answers end",
-    State.FAILING: "failing, and started again",
-    State.FAILED: "failed, and not started again",
-    State.STOPPED: "stopped",
+    State.RUNNING: "is running",
+    State.STARTING: "is starting: it loads what it serves",
+    State.STOPPING: "is stopping: running answers end",
+    State.FAILING: "fails, and is started again",
+    State.FAILED: "has failed, and is not started again",
+    State.STOPPED: "is stopped",
 }
 
 
@@ -28,7 +28,8 @@ def facts_of(manager: ServiceManager, service: FoundService) -> dict[str, object
         "manager": manager.kind,
         "file": str(service.file),
         "config_file": str(service.config_file),
-        "log_command": manager.log_command(service.name),
+        "log_file": service.log_file,
+        "log_command": "" if service.log_file else manager.log_command(service.name),
     }
 
 
@@ -37,9 +38,9 @@ def lines_of(manager: ServiceManager, service: FoundService) -> list[str]:
     facts = {
         "service": service.file,
         "config": service.config_file,
-        "log": manager.log_command(service.name) or f"in {service.config_file.parent}",
+        "log": service.log_file or manager.log_command(service.name),
     }
-    head = f"{service.name} is {_state(service.condition, service.address)}"
+    head = f"{service.name} {_state(service.condition, service.address)}"
     return [head, *(f"  {title:<8}  {fact}" for title, fact in facts.items())]
 
 

@@ -43,6 +43,11 @@ def test_start_and_end_are_told_in_systemds_words(manager: socket.socket) -> Non
     ]
 
 
+def test_why_a_node_ends_is_one_line(manager: socket.socket) -> None:
+    Supervisor(manager.getsockname()).failed("the port is taken:\ngive another.")
+    assert lines(manager) == ["STATUS=ended: the port is taken: give another."]
+
+
 def test_an_abstract_socket_is_reached_by_its_sign() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("")  # Linux chooses an abstract name.

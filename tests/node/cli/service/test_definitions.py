@@ -82,9 +82,11 @@ def test_a_units_name_is_the_nodes_with_what_systemd_allows() -> None:
         ("ActiveState=active SubState=running StatusText=ready", State.RUNNING, "ready"),
         ("ActiveState=activating SubState=start", State.STARTING, ""),
         ("ActiveState=activating SubState=auto-restart Result=exit-code ExecMainStatus=3",
-         State.FAILING, "exit-code, exit code 3"),
-        ("ActiveState=failed Result=exit-code ExecMainStatus=3 StatusText=why",
+         State.FAILING, "exit code 3"),
+        ("ActiveState=failed Result=exit-code ExecMainStatus=3 StatusText=ended: why",
          State.FAILED, "why"),
+        ("ActiveState=failed Result=signal ExecMainStatus=9 StatusText=ready",
+         State.FAILED, "signal 9"),
         ("ActiveState=deactivating SubState=stop-sigterm", State.STOPPING, ""),
         ("ActiveState=inactive SubState=dead MainPID=0", State.STOPPED, ""),
         ("", State.STOPPED, ""),
@@ -133,7 +135,9 @@ def test_a_kept_configuration_says_what_was_typed_with_absolute_paths(alone: Pat
     file = alone / "service.toml"
     file.write_text(text)
     assert build({}, {}, file) == config
-    assert read_config(file) == Config(name=config.name, state=config.state)
+    assert read_config(file) == Config(
+        name=config.name, state=config.state, log_file=config.log_file
+    )
     kept = tomllib.loads(text)
     assert kept["serve"] == [
         f"verifier={alone}/models/toy",
