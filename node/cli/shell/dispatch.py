@@ -47,6 +47,12 @@ COMMANDS = {
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
     ),
+    "service": LazyCommand(
+        "kakeya_fleet.node.cli.service.command", "Have this machine keep a node running."
+    ),
+    "upgrade": LazyCommand(
+        "kakeya_fleet.node.cli.upgrade.command", "Install a newer version, restart with drain."
+    ),
     "completion": LazyCommand(
         "kakeya_fleet.node.cli.asking.completion", "Print a shell's completion script."
     ),
