@@ -86,7 +86,7 @@ def agent(state: AgentState) -> Finding:
 def seeds(faults: Sequence[SeedTrouble]) -> list[Finding]:
     """A line for each seed peer that cannot be joined."""
     if not faults:
-        return [ok(SEEDS, "each peer that was given with --peer is joined")]
+        return [ok(SEEDS, "no peer that was given with --peer is missing")]
     return [
         Finding(SEEDS, Level.PROBLEM, "a given peer cannot be joined", fault.message, fault.mend)
         for fault in faults

@@ -1,0 +1,72 @@
+"""Findings as people and programs read them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from kakeya_fleet.fleet.diagnosis.finding import Finding, Level, counted
+from kakeya_fleet.node.cli.terminal.folding import folded
+from kakeya_fleet.node.cli.terminal.output import say, screen_size, terminal
+
+_WORDS = {
+    Level.OK: "ok",
+    Level.WARNING: "warning",
+    Level.PROBLEM: "problem",
+    Level.NOT_RUN: "not run here",
+}
+_STYLES = {
+    Level.OK: "green",
+    Level.WARNING: "yellow",
+    Level.PROBLEM: "bold red",
+    Level.NOT_RUN: "bright_black",
+}
+_LEVEL_WIDTH = max(map(len, _WORDS.values())) + 2
+_CHECK_WIDTH = 15
+
+
+def lines_of(finding: Finding) -> list[str]:
+    """A line, and one each for cause and mend below it."""
+    level = _WORDS[finding.level].ljust(_LEVEL_WIDTH)
+    check = finding.check.replace("_", " ").ljust(_CHECK_WIDTH)
+    if finding.level is Level.NOT_RUN:
+        return [f"{level}{check}{finding.cause}"]
+    indent = " " * (_LEVEL_WIDTH + _CHECK_WIDTH)
+    lines = [f"{level}{check}{finding.what}"]
+    lines += [f"{indent}cause: {finding.cause}"] if finding.cause else []
+    lines += [f"{indent}mend:  {finding.mend}"] if finding.mend else []
+    return lines
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Writes them on stdout: coloured by their levels on a terminal, which folds them."""
+    console = terminal(sys.stdout)
+    for finding in findings:
+        for line in lines_of(finding):
+            if console is None:
+                say(line)
+                continue
+            from rich.text import Text
+
+            text = Text(folded(line, screen_size(sys.stdout)[0]))
+            if not line.startswith(" "):
+                text.stylize(_STYLES[finding.level], 0, _LEVEL_WIDTH)
+            console.print(text, soft_wrap=True)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """`1 problem, 2 warnings, 9 ok, 1 not run here`."""
+    parts = []
+    for level in (Level.PROBLEM, Level.WARNING, Level.OK, Level.NOT_RUN):
+        count = sum(each.level is level for each in findings)
+        is_counted = level in (Level.PROBLEM, Level.WARNING)
+        if count and is_counted:
+            parts.append(counted(count, _WORDS[level]))
+        elif count:
+            parts.append(f"{count} {_WORDS[level]}")
+    return ", ".join(parts)
+
+
+def counts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How many there are of each level, by the level's name."""
+    return {level.value: sum(each.level is level for each in findings) for level in Level}
