@@ -23,7 +23,6 @@ class AgentState:
     fleet_name: str
     pid: int
     is_draining: bool
-    is_loading: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,6 @@ def unreachable_agent(address: str, answer: Answer) -> Finding:
 def agent(state: AgentState) -> Finding:
     """The asked node answered."""
     where = f"process {state.pid}" if state.pid else "not an agent of this user here"
-    told = f"{state.name} of the fleet {state.fleet_name!r} answers at {state.address} ({where})"
     if state.is_draining:
         return Finding(
             CHECK,
@@ -80,7 +78,8 @@ def agent(state: AgentState) -> Finding:
             "It was asked to leave, and drains.",
             "Start it again with the same fleet join, if it is to stay.",
         )
-    return ok(CHECK, f"{told}; it still loads models" if state.is_loading else told)
+    told = f"{state.name} of the fleet {state.fleet_name!r} answers at {state.address} ({where})"
+    return ok(CHECK, told)
 
 
 def seeds(faults: Sequence[SeedTrouble]) -> list[Finding]:

@@ -15,8 +15,13 @@ from kakeya_fleet.fleet.diagnosis.finding import Finding, Level, counted, listed
 
 CHECK = "path_mtu"
 
-# IPv4 or IPv6 and TCP, with room for timestamps and other options.
 HEADER_BYTES = 120
+"""IPv4 or IPv6 and TCP, with room for timestamps and other options."""
+JUMBO_BYTES = 9216
+"""The largest MTU of Ethernet in use. Beyond it, as on loopback, segments are bounded by half of
+the receiver's window, whatever the MTU."""
+LARGEST_PACKET = 65_535
+"""Of IPv4; the loopback interface of Linux has an MTU of one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def _narrow(path: Path) -> Finding | None:
             f"Lower the MTU of {path.interface or 'the interface'} (such as 1280), or let ICMP "
             "pass on the way; a VPN or a switch without jumbo frames is the usual cause.",
         )
-    if path.path_mtu and path.path_mtu < path.interface_mtu:
+    if path.path_mtu and path.path_mtu < min(path.interface_mtu, LARGEST_PACKET):
         return Finding(
             CHECK,
             Level.WARNING,
@@ -76,7 +81,7 @@ def _narrow(path: Path) -> Finding | None:
             "It works; give both machines and what lies between them the same MTU for full speed.",
         )
     mtu = path.path_mtu or path.interface_mtu
-    if path.segment_bytes and mtu and path.segment_bytes + HEADER_BYTES < mtu:
+    if 0 < path.segment_bytes < mtu - HEADER_BYTES and mtu <= JUMBO_BYTES:
         return Finding(
             CHECK,
             Level.WARNING,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from functools import partial
 
 from kakeya_fleet.fleet.diagnosis import addresses
 from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
 from kakeya_fleet.fleet.diagnosis.reach import Answer
-from kakeya_fleet.node.cli.doctor.answers import answer_at
 from kakeya_fleet.node.cli.doctor.in_threads import in_thread
 from kakeya_fleet.node.cli.doctor.site import Site
 from kakeya_fleet.node.config.config import split_address
@@ -28,10 +28,7 @@ async def check(site: Site) -> list[Finding]:
     hosts = {split_address("address", each)[0] for each in card.addresses}
     own = await asyncio.gather(*map(_of_card, card.addresses))
     routes = await asyncio.gather(
-        *(
-            in_thread(lambda peer=peer: _route(peer.name, peer.address, hosts))
-            for peer in site.peers
-        )
+        *(in_thread(partial(_route, peer.name, peer.address, hosts)) for peer in site.peers)
     )
     return addresses.addresses(own, routes)
 
@@ -41,7 +38,7 @@ async def _of_card(address: str) -> addresses.CardAddress:
     if not is_own_address(host):
         return addresses.CardAddress(address, is_here=False)
     presence = await look(address)
-    fault = "" if presence is Presence.GRPC else (await answer_at(address)).value
+    fault = "" if presence is Presence.GRPC else presence.value
     return addresses.CardAddress(address, is_here=True, fault=fault)
 
 

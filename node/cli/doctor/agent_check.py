@@ -22,7 +22,6 @@ async def agent(site: Site) -> list[Finding]:
                 fleet_name=card.fleet_name,
                 pid=site.agent.process_id if site.agent is not None else 0,
                 is_draining=site.node.draining,
-                is_loading=card.loading,
             )
         )
     ]

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import platform
 import socket
+from functools import partial
 
 from kakeya_fleet.fleet.diagnosis import local_network
 from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
@@ -33,9 +34,7 @@ async def check(site: Site) -> list[Finding]:
     near = [peer.address for peer in site.peers if _is_near(peer.address)]
     if not near:
         return [not_run(local_network.CHECK, "No peer of this machine's networks is known.")]
-    calls = await asyncio.gather(
-        *(in_thread(lambda address=address: _call(address)) for address in near)
-    )
+    calls = await asyncio.gather(*(in_thread(partial(_call, address)) for address in near))
     return [local_network.local_network(calls)]
 
 

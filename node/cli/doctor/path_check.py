@@ -7,6 +7,7 @@ import secrets
 import socket
 import sys
 from dataclasses import replace
+from functools import partial
 
 import psutil
 
@@ -49,7 +50,7 @@ async def _path(peer: NodeStatus) -> path_mtu.Path | None:
         await connection.unary(
             connection.capability.GetNode, capability_pb2.GetNodeRequest(), ANSWER_SECONDS
         )
-        sizes = await in_thread(lambda: _sizes(peer))
+        sizes = await in_thread(partial(_sizes, peer))
         return replace(sizes, large_fault=await _large_fault(connection))
     except (KakeyaError, OSError):
         return None
