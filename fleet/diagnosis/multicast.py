@@ -20,7 +20,7 @@ class Interface:
     """One IPv4 address: whether a question sent from it was heard, and who else announces.
 
     `fault` is a phrase, empty when the sockets could be opened. `others` are the names
-    under which other nodes announce themselves.
+    under which nodes of other machines announce themselves.
     """
 
     address: str
@@ -49,9 +49,9 @@ def multicast(interfaces: Sequence[Interface]) -> list[Finding]:
         others = {other for each in hearing for other in each.others}
         # One's own voice does not prove that the network carries it; another's does.
         told = (
-            f"{counted(len(others), 'node')} announce{'s' if len(others) == 1 else ''} there"
+            f"{counted(len(others), 'node')} of other machines heard"
             if others
-            else "no node announces itself there, so that the network carries it is not proved"
+            else "no other machine's node was heard, so whether the network carries it is open"
         )
         names = listed(_named(each) for each in hearing)
         lines.append(ok(CHECK, f"sent and heard on {names}; {told}"))

@@ -17,11 +17,11 @@ from kakeya_fleet.node.cli.doctor.in_threads import in_thread
 from kakeya_fleet.node.cli.doctor.site import Site
 from kakeya_fleet.node.cli.terminal.printable import on_one_line
 from kakeya_fleet.node.membership.discovery import SERVICE
-from kakeya_fleet.node.membership.network import multicast_fault
+from kakeya_fleet.node.membership.network import is_own_address, multicast_fault
 
 # Nobody looks for it but the doctor that announces it.
 _OWN_SERVICE = "_kakeya-doctor._tcp.local."
-HEARING_SECONDS = 2.0
+HEARING_SECONDS = 1.5
 """Responders wait up to 0.12 s before they answer (RFC 6762, 6); nodes are listened for as long."""
 MOST_INTERFACES = 8
 
@@ -31,7 +31,7 @@ async def check(_site: Site) -> list[Finding]:
     here = (await in_thread(_addresses))[:MOST_INTERFACES]
     if not here:
         return [not_run(multicast.CHECK, "This machine has no IPv4 address but loopback.")]
-    return multicast.multicast(await asyncio.gather(*(_hear(*each) for each in here)))
+    return multicast.multicast(await asyncio.gather(*(hear(*each) for each in here)))
 
 
 def _addresses() -> list[tuple[str, str]]:
@@ -46,7 +46,8 @@ def _addresses() -> list[tuple[str, str]]:
     ]
 
 
-async def _hear(address: str, name: str) -> Interface:
+async def hear(address: str, name: str) -> Interface:
+    """What of multicast DNS works on the interface `name` of an IPv4 address."""
     fault = multicast_fault(address)
     if fault is not None:
         return Interface(address, name, fault)
@@ -64,7 +65,7 @@ async def _between(
     speaker: AsyncZeroconf, listener: AsyncZeroconf, address: str, name: str
 ) -> Interface:
     """Announces a service of its own on one socket, and asks for it from another."""
-    found: set[str] = set()
+    found: dict[str, AsyncServiceInfo] = {}
     token = secrets.token_hex(8)
 
     def heard(
@@ -73,7 +74,7 @@ async def _between(
         name: str,
         state_change: zeroconf.ServiceStateChange,  # noqa: ARG001
     ) -> None:
-        found.add(on_one_line(name))
+        found[name] = AsyncServiceInfo(SERVICE, name)
 
     browser = AsyncServiceBrowser(listener.zeroconf, SERVICE, handlers=[heard])
     own = AsyncServiceInfo(
@@ -92,4 +93,12 @@ async def _between(
         )
     finally:
         await browser.async_cancel()
-    return Interface(address, name, is_heard=is_heard, others=tuple(sorted(found)))
+    others = [on_one_line(each) for each, info in found.items() if _is_elsewhere(info, listener)]
+    return Interface(address, name, is_heard=is_heard, others=tuple(sorted(others)))
+
+
+def _is_elsewhere(info: AsyncServiceInfo, listener: AsyncZeroconf) -> bool:
+    """Whether what was heard of a node places it on another machine."""
+    info.load_from_cache(listener.zeroconf)
+    addresses = info.parsed_addresses()
+    return bool(addresses) and not any(map(is_own_address, addresses))
