@@ -28,7 +28,8 @@ def command(node: str | None, *, as_json: bool) -> int:
     """Look for what is wrong with this machine, its agent and its fleet, and say what mends it.
 
     One line a check: ok, warning, problem, or not run here. Cause and mend stand below what is
-    not ok. Peers are called from this machine, and asked to call the node. It takes 10 s at most.
+    not ok. Peers are called from this machine, and asked to call the node. It takes some 10 s
+    at most, with frozen peers too.
     """
     from kakeya_fleet.fleet.diagnosis.finding import Finding, Level
     from kakeya_fleet.node.cli.asking.interruption import run_interruptible

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from kakeya_fleet.fleet.diagnosis.finding import Finding, Level, counted
-from kakeya_fleet.node.cli.terminal.folding import folded
-from kakeya_fleet.node.cli.terminal.output import say, screen_size, terminal
+from kakeya_fleet.node.cli.terminal.folding import line_starts
+from kakeya_fleet.node.cli.terminal.output import UNBOUNDED, say, screen_size, terminal
+from kakeya_fleet.node.cli.terminal.printable import printable
 
 _WORDS = {
     Level.OK: "ok",
@@ -23,35 +24,46 @@ _STYLES = {
 }
 _LEVEL_WIDTH = max(map(len, _WORDS.values())) + 2
 _CHECK_WIDTH = 15
+_LEAST_WIDTH = 24
 
 
-def lines_of(finding: Finding) -> list[str]:
-    """A line, and one each for cause and mend below it."""
+def lines_of(finding: Finding, width: int = UNBOUNDED) -> list[str]:
+    """A line, and one each for cause and mend below it; folded under themselves to `width`."""
     level = _WORDS[finding.level].ljust(_LEVEL_WIDTH)
-    check = finding.check.replace("_", " ").ljust(_CHECK_WIDTH)
+    head = f"{level}{finding.check.replace('_', ' ').ljust(_CHECK_WIDTH)}"
     if finding.level is Level.NOT_RUN:
-        return [f"{level}{check}{finding.cause}"]
-    indent = " " * (_LEVEL_WIDTH + _CHECK_WIDTH)
-    lines = [f"{level}{check}{finding.what}"]
-    lines += [f"{indent}cause: {finding.cause}"] if finding.cause else []
-    lines += [f"{indent}mend:  {finding.mend}"] if finding.mend else []
+        return _folded(head, finding.cause, width)
+    lines = _folded(head, finding.what, width)
+    for title, body in (("cause: ", finding.cause), ("mend:  ", finding.mend)):
+        lines += _folded(" " * len(head) + title, body, width) if body else []
     return lines
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
     """Writes them on stdout: coloured by their levels on a terminal, which folds them."""
     console = terminal(sys.stdout)
+    width = screen_size(sys.stdout)[0] if console is not None or sys.stdout.isatty() else UNBOUNDED
     for finding in findings:
-        for line in lines_of(finding):
+        for line in lines_of(finding, width):
             if console is None:
                 say(line)
                 continue
             from rich.text import Text
 
-            text = Text(folded(line, screen_size(sys.stdout)[0]))
+            text = Text(printable(line))
             if not line.startswith(" "):
                 text.stylize(_STYLES[finding.level], 0, _LEVEL_WIDTH)
             console.print(text, soft_wrap=True)
+
+
+def _folded(prefix: str, body: str, width: int) -> list[str]:
+    """The body after its prefix, and what does not fit below itself."""
+    room = max(_LEAST_WIDTH, width - len(prefix))
+    starts = [0, *line_starts(body, room, room)]
+    pieces = [
+        body[start:end].rstrip() for start, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
+    return [f"{prefix}{pieces[0]}", *(" " * len(prefix) + piece for piece in pieces[1:])]
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -18,6 +18,8 @@ from kakeya_fleet.node.cli.doctor.answers import answer_at
 
 ANSWER_SECONDS = 2.0
 """For one call of any node: slower ones are as good as frozen to people who wait for a doctor."""
+ASKING_SECONDS = 3.0
+"""For what the asked node says of itself and of its fleet, in however many parts."""
 MOST_VISITED = 32
 """Peers that are called; the nearest ones, then those that the node holds suspect or dead."""
 
@@ -62,14 +64,14 @@ def called_agent(node: str | None) -> str:
 
 
 async def look_around(address: str) -> Site:
-    """The site as the node at `address` sees it, in some 4 seconds at most."""
+    """The site as the node at `address` sees it, in 5 seconds at most."""
     if not address:
         return Site(trouble=no_agent([agent.name for agent in starting_here()]))
     agent = next((each for each in agents_here() if each.address == address), None)
     timeouts = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
     try:
         async with AsyncClient(address, timeouts=timeouts) as client:
-            async with asyncio.timeout(2 * ANSWER_SECONDS):
+            async with asyncio.timeout(ASKING_SECONDS):
                 node, snapshot = await asyncio.gather(client.fleet.node(), client.fleet.snapshot())
             node, nodes = sanitized(node), sanitized(snapshot).nodes
     except (KakeyaError, TimeoutError):

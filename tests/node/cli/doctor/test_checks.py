@@ -22,6 +22,7 @@ from kakeya_fleet.node.cli.doctor.multicast_check import hear
 from kakeya_fleet.node.cli.doctor.report import lines_of, summary
 from kakeya_fleet.node.cli.doctor.ring_check import links_setting
 from kakeya_fleet.node.cli.doctor.site import Site, called_agent, look_around
+from kakeya_fleet.node.errors import BadConfig
 from kakeya_fleet.node.membership.discovery import SERVICE
 from kakeya_fleet.node.membership.network import multicast_fault
 
@@ -44,6 +45,7 @@ def failing(error: Exception) -> Callable[[Site], Awaitable[list[Finding]]]:
         (never, "did not end within"),
         (failing(NodeUnreachable("nobody answers at x")), "nobody answers at x."),
         (failing(PermissionError(1, "Operation not permitted")), "Operation not permitted"),
+        (failing(BadConfig("address = 'x' is no address", "write HOST:PORT")), "is no address"),
         (failing(psutil.AccessDenied(1)), "another user"),
         (failing(psutil.NoSuchProcess(1)), "has ended"),
     ],
