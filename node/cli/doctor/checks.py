@@ -89,7 +89,7 @@ async def bounded(
         return [not_run(name, f"{error.problem.rstrip('.')}.")]
     except NodeError as error:
         # An address of a card that is none, from a node that keeps to no rules.
-        return [not_run(name, f"{str(error).rstrip('.')}.")]
+        return [not_run(name, f"{error.cause.rstrip('.')}.")]
     except psutil.AccessDenied:
         return [not_run(name, "The agent's process belongs to another user.")]
     except psutil.NoSuchProcess:

@@ -38,24 +38,50 @@ async def check(site: Site) -> list[Finding]:
     lines = path_mtu.path_mtu(paths)
     if len(paths) < len(found):
         mute = counted(len(found) - len(paths), "peer")
-        lines.append(not_run(path_mtu.CHECK, f"No call to {mute} was answered: see to_peers."))
+        lines.append(not_run(path_mtu.CHECK, f"Calls to {mute} were not answered: see to peers."))
     return lines
 
 
 async def _path(peer: NodeStatus) -> path_mtu.Path | None:
     """The way to the peer; None when it does not answer small calls either."""
-    timeouts = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
-    connection = Connection(peer.address, timeouts, RetryBudget())
+    connection = _connection(peer)
     try:
-        await connection.unary(
-            connection.capability.GetNode, capability_pb2.GetNodeRequest(), ANSWER_SECONDS
-        )
+        await _small_call(connection)
         sizes = await in_thread(partial(_sizes, peer))
-        return replace(sizes, large_fault=await _large_fault(connection))
+        fault = await _large_fault(connection)
     except (KakeyaError, OSError):
         return None
     finally:
         await connection.close()
+    if fault and not await _still_answers(peer):
+        return None
+    return replace(sizes, large_fault=fault)
+
+
+async def _still_answers(peer: NodeStatus) -> bool:
+    """Whether a small call passes now: a busy peer is no narrow way.
+
+    Over another connection, since what is lost holds up all that follows on its own.
+    """
+    connection = _connection(peer)
+    try:
+        await _small_call(connection)
+    except KakeyaError:
+        return False
+    finally:
+        await connection.close()
+    return True
+
+
+def _connection(peer: NodeStatus) -> Connection:
+    timeouts = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
+    return Connection(peer.address, timeouts, RetryBudget())
+
+
+async def _small_call(connection: Connection) -> None:
+    await connection.unary(
+        connection.capability.GetNode, capability_pb2.GetNodeRequest(), ANSWER_SECONDS
+    )
 
 
 async def _large_fault(connection: Connection) -> str:

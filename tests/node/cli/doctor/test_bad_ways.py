@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import grpc
 import pytest
 
 from kakeya.v1 import capability_pb2 as wire
@@ -91,6 +92,19 @@ async def test_a_way_that_takes_small_messages_alone(
     assert found.what == "large messages to and from mini-2 do not pass"
     # It was large when it left: several packets of Ethernet.
     assert len(peer.requests["ListLimits"][0]["x-kakeya-padding"]) > 3 * 1500
+
+
+async def test_a_peer_that_is_busy_is_no_narrow_way(
+    peer: HalfDeaf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_check, "ANSWER_SECONDS", 0.5)
+    # The first small call passes, the one after the large one does not.
+    peer.refuse("GetNode", grpc.StatusCode.UNAVAILABLE, skip=1)
+    found = only(await path_check.check(site_of(peer)))
+    assert (found.level, found.cause) == (
+        Level.NOT_RUN,
+        "Calls to 1 peer were not answered: see to peers.",
+    )
 
 
 async def test_a_clock_that_is_ahead_is_told_with_its_range(peer: HalfDeaf) -> None:
