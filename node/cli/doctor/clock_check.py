@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 import time
+from functools import partial
 
 from kakeya import AsyncClient, KakeyaError, NodeSample, NodeStatus, Timeouts
 from kakeya_fleet.fleet.diagnosis import clocks
 from kakeya_fleet.fleet.diagnosis.finding import Finding, counted, not_run
+from kakeya_fleet.node.cli.doctor.in_threads import in_thread
 from kakeya_fleet.node.cli.doctor.site import ANSWER_SECONDS, Site
 from kakeya_fleet.node.cli.terminal.printable import on_one_line
 
@@ -55,25 +58,27 @@ async def _synchronisation() -> Finding:
     program = shutil.which("timedatectl")
     if program is None:
         return not_run(clocks.CHECK, "Whether NTP sets this clock: there is no timedatectl.")
-    process = await asyncio.create_subprocess_exec(
-        program,
-        "show",
-        "--property=NTPSynchronized",
-        "--value",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
     try:
-        async with asyncio.timeout(COMMAND_SECONDS):
-            out, errors = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+        # asyncio's own way to start a process waits for it when it is cancelled.
+        done = await in_thread(partial(_ask, program))
+    except subprocess.TimeoutExpired:
         return not_run(clocks.CHECK, "Whether NTP sets this clock: timedatectl does not answer.")
-    answer = out.decode("utf-8", errors="replace").strip()
+    answer = done.stdout.strip()
     if answer in ("yes", "no"):
         return clocks.synchronisation(by_ntp=answer == "yes")
-    told = on_one_line(errors.decode("utf-8", errors="replace").strip().partition("\n")[0])
+    told = on_one_line(done.stderr.strip().partition("\n")[0]).rstrip(".")
     cause = f"Whether NTP sets this clock: timedatectl does not tell ({told or 'no words'})."
     return not_run(clocks.CHECK, cause)
+
+
+def _ask(program: str) -> subprocess.CompletedProcess[str]:
+    """Raises subprocess.TimeoutExpired, OSError."""
+    return subprocess.run(
+        [program, "show", "--property=NTPSynchronized", "--value"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )

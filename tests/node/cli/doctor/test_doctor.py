@@ -126,6 +126,13 @@ def test_ctrl_c_ends_it_at_once_though_the_node_says_nothing(
     assert "Traceback" not in done.err
 
 
+def test_a_pipe_that_nobody_reads_any_more_ends_it(fleet: Terminal, pair: Pair) -> None:
+    process = fleet.start("doctor", KAKEYA_STATE=str(pair[0].options.state))
+    process.line()
+    process.stdout.close()
+    assert process.wait() == 141
+
+
 def test_names_are_completed(fleet: Terminal, pair: Pair) -> None:
     state = str(pair[0].options.state)
     done = fleet.run("fleet doctor --node ", _FLEET_COMPLETE="bash", KAKEYA_STATE=state)
