@@ -44,6 +44,12 @@ COMMANDS = {
     "limits": LazyCommand(
         "kakeya_fleet.node.cli.fleet.limits", "Show what others may have of a node at once."
     ),
+    "doctor": LazyCommand(
+        "kakeya_fleet.node.cli.doctor.command", "Find what is wrong here and in the fleet."
+    ),
+    "logs": LazyCommand(
+        "kakeya_fleet.node.cli.logs.command", "Show a node's events, and its log where it is."
+    ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
     ),
