@@ -191,14 +191,23 @@ def test_a_keeper_that_is_put_out_takes_its_own_certificates_with_it_and_nobody_
     for member in (second, third):
         member.merge(first.ledger.statements)
     newcomer = second.issue(new_request(new_key(), NODE), NODE)
-    put_out(second, first.node_id, third)
+    second.revoke(first.node_id, [third.member.certificate])
+    third.merge(second.ledger.statements)
     assert third.ledger.revoked == {first.node_id}
     assert [each.node_id for each in third.ledger.keepers.values()] == [second.node_id]
     assert third.member_of(newcomer) == NODE
-    # What the first one had signed is renewed by the other.
-    with pytest.raises(BadCertificate, match="no keeper"):
-        third.member_of(third.member.certificate)
+    # What the first one had signed for members is good until the other renews it, no more of it.
+    assert second.member_of(third.member.certificate) == third.node_id
+    assert not third.is_kept
+    stolen = first.files.authority()
+    assert stolen is not None
+    for node_id in (third.node_id, id_of("newcomer")):
+        asked = new_request(new_key(), node_id)
+        forged = issue(stolen.key, stolen.certificate, asked, node_id, datetime.now(UTC))
+        with pytest.raises(BadCertificate, match="no keeper"):
+            third.member_of(forged)
     renew(third, second)
+    assert third.is_kept
     assert second.member_of(third.member.certificate) == third.node_id
     with pytest.raises(LastKeeper):
         put_out(second, second.node_id)
