@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import grpc.aio
 import structlog
@@ -54,6 +55,7 @@ class TrustKeeping:
         self._out = trust.ledger.revoked
         self._certificate = trust.member.certificate
         self._is_warned = False
+        self._look = asyncio.Event()
         trust.on_change.append(self._changed)
 
     async def run(self) -> None:
@@ -62,7 +64,10 @@ class TrustKeeping:
             if self._is_due():
                 await self.renew()
                 self._warn()
-            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._look.wait()
+            self._look.clear()
 
     async def spread(self) -> int:
         """Tells every member that answers, at once; how many were told."""
@@ -111,12 +116,14 @@ class TrustKeeping:
             self._certificate = self.trust.member.certificate
             self._gossip.announce(self._card_maker.certify(self._certificate))
             self._is_warned = False
+        if not self.trust.is_kept:
+            self._look.set()
         # Channels keep the certificates of their opening, and reach those who were put out.
         self._tasks.once("channels", self._peers.reopen)
 
     def _is_due(self) -> bool:
         began, ends = self.trust.began_unix, self.trust.ends_unix
-        return self.trust.now_unix() >= began + (ends - began) / 2
+        return self.trust.now_unix() >= began + (ends - began) / 2 or not self.trust.is_kept
 
     def _warn(self) -> None:
         left = self.trust.ends_unix - self.trust.now_unix()

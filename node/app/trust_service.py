@@ -97,7 +97,8 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
         """Raises `NoAuthority`, `NotAKeeper`, `LastKeeper`, `NodeNotFound`."""
         keeping = self._keeping()
         self._known.state(request.node_id)
-        keeping.trust.revoke(request.node_id)
+        cards = [view.card for view in self._known.nodes()]
+        keeping.trust.revoke(request.node_id, [each.certificate for each in cards])
         return trust_pb2.RevokeResponse(told_count=await keeping.spread())
 
     async def AddKeeper(  # noqa: N802

@@ -26,7 +26,8 @@ class LocalAgent:
     is_starting: bool = False
     started_at_unix: float = 0.0
     """Seconds since 1970, of one that is starting."""
-    folder: Path = Path()
+    folder: Path | None = None
+    """Its state directory, where it was read there."""
     local_address: str = ""
 
 

@@ -27,6 +27,7 @@ class OwnedNode:
     def __init__(self, agent: LocalAgent) -> None:
         """Raises `NodeError` when its key cannot be read."""
         self.agent = agent
+        assert agent.folder is not None
         key = MembershipFiles(agent.folder).owner_key()
         self.metadata = (("authorization", f"Bearer {key}"),)
 
@@ -41,7 +42,7 @@ def owned(node: str | None) -> OwnedNode:
 
     Raises `CommandFailed`.
     """
-    found = [each for each in agents_here() if each.local_address]
+    found = [each for each in agents_here() if each.local_address and each.folder]
     if node is not None:
         found = [each for each in found if node in (each.name, each.address, each.local_address)]
     if not found:

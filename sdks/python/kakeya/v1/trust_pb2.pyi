@@ -59,7 +59,9 @@ class RevocationStatement(_message.Message):
     """Clock of who put it out, in seconds since 1970; for people, it orders nothing."""
     @_builtins.property
     def upheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Of a keeper: digests of what it said before and is to hold, 32 bytes each."""
+        """Of a keeper: digests of what it said before and is to hold, and of certificates
+        of members that it signed (SHA-256 of DER), 32 bytes each.
+        """
 
     def __init__(
         self,
