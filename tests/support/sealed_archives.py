@@ -6,7 +6,7 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,29 +116,42 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 class Relay:
-    """Passes one connection's bytes on, and keeps them."""
+    """Passes one connection's bytes on, and keeps them.
+
+    What comes back goes through `back`, which may be set at any time.
+    """
 
     def __init__(self, port: int) -> None:
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
         self.seen = bytearray()
+        self.back: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
         self._there = socket.create_connection((HOST, port))
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         here, _ = self._listener.accept()
-        back = threading.Thread(target=self._pass, args=(self._there, here))
+        back = threading.Thread(target=self._pass, args=(self._there, here, self._changed))
         back.start()
-        self._pass(here, self._there)
+        self._pass(here, self._there, lambda data: (data,))
         back.join()
         here.close()
 
-    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+    def _changed(self, data: bytes) -> Iterable[bytes]:
+        return self.back(data)
+
+    def _pass(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        change: Callable[[bytes], Iterable[bytes]],
+    ) -> None:
         try:
             while data := source.recv(1 << 16):
                 self.seen += data
-                target.sendall(data)
+                for part in change(data):
+                    target.sendall(part)
             target.shutdown(socket.SHUT_WR)
         except OSError:
             # The other direction has ended both.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -18,6 +18,7 @@ from kakeya_fleet.node.roles.archive.data_connection import (
     DataConnection,
     MeantNode,
 )
+from kakeya_fleet.node.roles.archive.data_frames import Frame, Kind, parts_of
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.trust.sealed_stream import sealed_from, sealed_to
@@ -183,6 +184,41 @@ def test_an_archive_that_is_silent_is_lost_within_the_deadline(
         connection.receive()
     assert lost.value.fault is RestorerFault.DEADLINE
     connection.end()
+
+
+def _one_bit(data: bytes) -> Iterator[bytes]:
+    yield data[:-1] + bytes([data[-1] ^ 1])
+
+
+def _drops(data: bytes) -> Iterator[bytes]:
+    for index in range(len(data)):
+        time.sleep(0.02)
+        yield data[index : index + 1]
+
+
+@pytest.mark.parametrize(
+    ("back", "fault"),
+    [(_one_bit, RestorerFault.CORRUPT), (_drops, RestorerFault.DEADLINE)],
+    ids=["a bit is changed", "bytes come one by one"],
+)
+def test_what_a_wire_does_to_a_record_ends_the_connection(
+    archives: Archives,
+    fleet: list[Trust],
+    back: Callable[[bytes], Iterator[bytes]],
+    fault: RestorerFault,
+) -> None:
+    served = archives.start(fleet[0])
+    port, archive_id = served.opened_by(fleet[1])
+    relay = sealed_archives.Relay(port)
+    # Shorter than the answer takes, one byte after the other.
+    connection = DataConnection(HOST, relay.port, 0.5, MeantNode(fleet[0].node_id, fleet[1]))
+    relay.back = back
+    connection.send(*parts_of(Frame(Kind.ATTACH, serial=1), archive_id.encode()))
+    with pytest.raises(ConnectionLost) as lost:
+        connection.receive()
+    assert lost.value.fault is fault
+    connection.end()
+    relay.close()
 
 
 def test_channels_have_the_certificates_of_now(archives: Archives, fleet: list[Trust]) -> None:
