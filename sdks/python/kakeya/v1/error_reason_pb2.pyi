@@ -217,6 +217,32 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Remedy: Give each node a --state of its own. Remove `identity.key` and `incarnation` from a
     state directory that was copied.
     """
+    ERROR_REASON_JOIN_CODE_MALFORMED: _ErrorReason.ValueType  # 126
+    """# Joining a fleet by a code
+
+    What was given is no code of a join, or a character of it was mistyped: long codes carry a
+    check of their own. Nothing was sent. Remedy: Type the nine digits that `fleet invite` shows,
+    such as `123-456-789`, or paste the whole long code `HOST:PORT#SECRET`.
+    """
+    ERROR_REASON_JOIN_CODE_WRONG: _ErrorReason.ValueType  # 127
+    """The two sides of a join do not have the same code. One of three tries is spent. If nobody
+    mistyped, somebody else on the network is guessing, or stands between the two. Remedy: Look at
+    the code again. For a new one run `fleet invite`.
+    """
+    ERROR_REASON_INVITATION_CLOSED: _ErrorReason.ValueType  # 128
+    """The invitation is over: `metadata["cause"]` is "EXPIRED" after 10 minutes, "LOCKED" after 3
+    tries, "USED" once a machine has joined by it, or "WITHDRAWN". Remedy: Run `fleet invite` again, and take the
+    new code.
+    """
+    ERROR_REASON_NO_INVITATION_FOUND: _ErrorReason.ValueType  # 129
+    """No node was found that has such an invitation open: by multicast DNS within 10 seconds, or at
+    the address of a long code. Remedy: See that the invitation is open still, and that both
+    machines are on one network; where multicast is blocked, take the long code.
+    """
+    ERROR_REASON_JOIN_REFUSED: _ErrorReason.ValueType  # 131
+    """The code was right, and the node refused all the same; the message has its words. The invitation
+    stays open for the tries that are left. Remedy: Mend what the message names, then join again.
+    """
     ERROR_REASON_BAD_CONFIG: _ErrorReason.ValueType  # 44
     """# Starting a node
 
@@ -729,6 +755,32 @@ ERROR_REASON_CLONE_YIELDS: ErrorReason.ValueType  # 43
 """Another process announces this node's identity: its state directory was copied. This one ended.
 Remedy: Give each node a --state of its own. Remove `identity.key` and `incarnation` from a
 state directory that was copied.
+"""
+ERROR_REASON_JOIN_CODE_MALFORMED: ErrorReason.ValueType  # 126
+"""# Joining a fleet by a code
+
+What was given is no code of a join, or a character of it was mistyped: long codes carry a
+check of their own. Nothing was sent. Remedy: Type the nine digits that `fleet invite` shows,
+such as `123-456-789`, or paste the whole long code `HOST:PORT#SECRET`.
+"""
+ERROR_REASON_JOIN_CODE_WRONG: ErrorReason.ValueType  # 127
+"""The two sides of a join do not have the same code. One of three tries is spent. If nobody
+mistyped, somebody else on the network is guessing, or stands between the two. Remedy: Look at
+the code again. For a new one run `fleet invite`.
+"""
+ERROR_REASON_INVITATION_CLOSED: ErrorReason.ValueType  # 128
+"""The invitation is over: `metadata["cause"]` is "EXPIRED" after 10 minutes, "LOCKED" after 3
+tries, "USED" once a machine has joined by it, or "WITHDRAWN". Remedy: Run `fleet invite` again, and take the
+new code.
+"""
+ERROR_REASON_NO_INVITATION_FOUND: ErrorReason.ValueType  # 129
+"""No node was found that has such an invitation open: by multicast DNS within 10 seconds, or at
+the address of a long code. Remedy: See that the invitation is open still, and that both
+machines are on one network; where multicast is blocked, take the long code.
+"""
+ERROR_REASON_JOIN_REFUSED: ErrorReason.ValueType  # 131
+"""The code was right, and the node refused all the same; the message has its words. The invitation
+stays open for the tries that are left. Remedy: Mend what the message names, then join again.
 """
 ERROR_REASON_BAD_CONFIG: ErrorReason.ValueType  # 44
 """# Starting a node

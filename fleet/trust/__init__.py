@@ -1,0 +1,1 @@
+"""Who belongs to a fleet: codes and invitations by which machines join."""
