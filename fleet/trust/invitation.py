@@ -83,7 +83,8 @@ class Invitations:
 
         Raises `TooManyInvitations`.
         """
-        if len(self.open_at(now)) >= MOST_OPEN:
+        self._expire(now)
+        if len(self._open) >= MOST_OPEN:
             raise TooManyInvitations(f"{MOST_OPEN} invitations are open")
         taken = {int(each) for each in (*self._open, *self._ended)}
         free = [each for each in range(NAMEPLATES) if each not in taken]
@@ -98,9 +99,7 @@ class Invitations:
 
     def open_at(self, now: float) -> tuple[Invitation, ...]:
         """Those that a machine can still join by, a pending try counted, oldest first."""
-        for record in list(self._open.values()):
-            if now >= record.invitation.expires_at:
-                self._end(record, Ended.EXPIRED)
+        self._expire(now)
         return tuple(record.invitation for record in self._open.values() if not record.is_used)
 
     def tries_left(self, nameplate: str) -> int:
@@ -162,8 +161,13 @@ class Invitations:
         if record is not None:
             self._end(record, Ended.WITHDRAWN)
 
+    def _expire(self, now: float) -> None:
+        for record in list(self._open.values()):
+            if now >= record.invitation.expires_at:
+                self._end(record, Ended.EXPIRED)
+
     def _record(self, nameplate: str, now: float) -> _Record:
-        self.open_at(now)
+        self._expire(now)
         record = self._open.get(nameplate)
         if record is not None and not record.is_used:
             return record
