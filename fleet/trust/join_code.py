@@ -20,12 +20,13 @@ from kakeya_fleet.fleet.cards.address import parse_address
 from kakeya_fleet.fleet.errors import JoinCodeMalformed
 
 NAMEPLATES = 1000
+NAMEPLATE_DIGITS = 3
 PASSWORDS = 10**6
 SECRET_BYTES = 16
 MAX_CODE_CHARACTERS = 512
 
-_NAMEPLATE_DIGITS, _PASSWORD_DIGITS = 3, 6
-_DIGITS = _NAMEPLATE_DIGITS + _PASSWORD_DIGITS
+_PASSWORD_DIGITS = 6
+_DIGITS = NAMEPLATE_DIGITS + _PASSWORD_DIGITS
 # Without I, L, O and U, which are mistaken for others (crockford.com/base32.html).
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {symbol: value for value, symbol in enumerate(_ALPHABET)}
@@ -91,7 +92,7 @@ def parse_join_code(text: str) -> JoinCode:
         raise JoinCodeMalformed(f"{_shown(text)} is neither nine digits nor HOST:PORT#SECRET")
     if len(symbols) != _DIGITS:
         raise JoinCodeMalformed(f"the code has {len(symbols)} digits, not nine")
-    nameplate, password = symbols[:_NAMEPLATE_DIGITS], symbols[_NAMEPLATE_DIGITS:]
+    nameplate, password = symbols[:NAMEPLATE_DIGITS], symbols[NAMEPLATE_DIGITS:]
     return JoinCode(JoinCodeKind.SHORT, nameplate, password.encode("ascii"))
 
 
@@ -118,7 +119,7 @@ def _parse_long(address: str, secret: str) -> JoinCode:
     low = data & (1 << _SECRET_BITS) - 1
     return JoinCode(
         JoinCodeKind.LONG,
-        f"{nameplate:0{_NAMEPLATE_DIGITS}}",
+        f"{nameplate:0{NAMEPLATE_DIGITS}}",
         low.to_bytes(SECRET_BYTES, "big"),
         address.strip(),
     )
