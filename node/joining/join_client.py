@@ -169,9 +169,7 @@ class _Attempts:
                     await channel.channel_ready()
             except TimeoutError:
                 raise NoInvitationFound(f"no node answers at {address}", address=address) from None
-            call = join_pb2_grpc.JoinServiceStub(channel).Join(
-                timeout=self._deadlines.join_seconds
-            )
+            call = join_pb2_grpc.JoinServiceStub(channel).Join(timeout=self._deadlines.join_seconds)
             try:
                 return await self._exchange(call)
             except grpc.aio.AioRpcError as error:

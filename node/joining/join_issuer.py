@@ -31,6 +31,7 @@ _log = structlog.get_logger(__name__)
 
 # gRPC's own bound, which refuses without a reason, is for those beyond the servicer's.
 _CALLS = 4 * MOST_AT_ONCE
+_MDNS_OFF = "multicast DNS is switched off on this node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,14 @@ class _Door:
 
     server: grpc.aio.Server
     port: int
-    announcer: JoinAnnouncer
+    announcer: JoinAnnouncer | None
     keeper: asyncio.Task[None]
 
 
 class JoinIssuer:
     """Invites machines, and lets in who proves to have a code. Belongs to the event loop."""
 
-    def __init__(  # noqa: PLR0913 what a node gives, each by its name
+    def __init__(
         self,
         *,
         node_id: str,
@@ -69,16 +70,21 @@ class JoinIssuer:
         grant: Grant,
         events: EventLog,
         metrics: NodeMetrics,
+        mdns: bool = True,
         lifetime_seconds: float = LIFETIME_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`hosts` are where to listen, such as 0.0.0.0; the port is any free one."""
+        """`hosts` are where to listen, such as 0.0.0.0; the port is any free one.
+
+        Without `mdns` nothing is announced: only long codes find the way.
+        """
         self._node_id = node_id
         self._hosts = tuple(hosts)
         self._addresses = tuple(
             dict.fromkeys(address for host in hosts for address in addresses_of(host))
         )
         self._metrics = metrics
+        self._mdns = mdns
         self._clock = clock
         self._invitations = Invitations(lifetime_seconds)
         self._changed = asyncio.Event()
@@ -133,7 +139,7 @@ class JoinIssuer:
                 for address in self._addresses
             ),
             expires_at=invitation.expires_at,
-            multicast_fault=door.announcer.fault,
+            multicast_fault=door.announcer.fault if door.announcer else _MDNS_OFF,
         )
 
     async def _opened(self) -> _Door:
@@ -157,12 +163,14 @@ class JoinIssuer:
         except BaseException:
             await server.stop(None)
             raise
-        announcer = JoinAnnouncer(self._node_id, self._addresses, port)
+        announcer = None
+        if self._mdns:
+            announcer = JoinAnnouncer(self._node_id, self._addresses, port)
         _log.info("join_open", port=port)
         keeper = asyncio.create_task(self._keep(server, announcer), name="join-door")
         return _Door(server, port, announcer, keeper)
 
-    async def _keep(self, server: grpc.aio.Server, announcer: JoinAnnouncer) -> None:
+    async def _keep(self, server: grpc.aio.Server, announcer: JoinAnnouncer | None) -> None:
         """Announces what is open, and closes the door when nothing is."""
         while True:
             opened = self.open_invitations()
@@ -170,13 +178,16 @@ class JoinIssuer:
                 async with self._lock:
                     # One may have been made while this waited for the lock.
                     if not self.open_invitations():
-                        await announcer.close()
+                        # Calls that are under way get their answers.
                         await server.stop(STOP_SECONDS)
+                        if announcer is not None:
+                            await announcer.close()
                         self._door = None
                         _log.info("join_closed")
                         return
                 continue
-            await announcer.show(each.nameplate for each in opened)
+            if announcer is not None:
+                await announcer.show(each.nameplate for each in opened)
             seconds = min(each.expires_at for each in opened) - self._clock()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, seconds)):

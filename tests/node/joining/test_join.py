@@ -29,7 +29,7 @@ from kakeya_fleet.node.errors import BadConfig
 from kakeya_fleet.node.joining import join_client
 from kakeya_fleet.node.joining.application import JoinGrantContent, VerifiedApplication
 from kakeya_fleet.node.joining.join_client import JoinDeadlines, join
-from kakeya_fleet.node.joining.join_discovery import FoundIssuer
+from kakeya_fleet.node.joining.join_discovery import FoundIssuer, JoinAnnouncer
 from kakeya_fleet.node.joining.join_exchange import JoinerExchange
 from kakeya_fleet.node.joining.join_issuer import JoinIssuer, OpenInvitation
 from kakeya_fleet.node.joining.join_wire import (
@@ -89,7 +89,7 @@ async def make_house(
     def make(grant: Refuse | None = None, **options: object) -> House:
         clock, events, node_id = Clock(), EventLog(), make_identity().node_id
         joiner = make_identity()
-        settings = {"clock": clock, "hosts": LOOPBACK, **options}
+        settings = {"clock": clock, "hosts": LOOPBACK, "mdns": False, **options}
         issuer = JoinIssuer(
             node_id=node_id,
             grant=grant or authority.grant,
@@ -455,7 +455,7 @@ def _loopback_multicast() -> None:
 async def test_a_machine_joins_by_the_short_code_found_by_multicast(
     make_house: MakeHouse,
 ) -> None:
-    house = make_house()
+    house = make_house(mdns=True)
     invitation = await house.issuer.invite()
     assert invitation.multicast_fault == ""
     grant = await house.join(
@@ -472,6 +472,18 @@ async def test_a_code_that_nobody_announces_is_not_found(make_house: MakeHouse) 
         await make_house().join(
             "999-000-000", interfaces=LOOPBACK, deadlines=JoinDeadlines(search_seconds=0.1)
         )
+
+
+async def test_a_node_without_multicast_says_that_the_short_code_is_not_found(
+    make_house: MakeHouse,
+) -> None:
+    invitation = await make_house().issuer.invite()
+    assert invitation.multicast_fault == "multicast DNS is switched off on this node"
+    # The interface of no machine.
+    announcer = JoinAnnouncer("aa" * 32, ("192.0.2.77",), 7101)
+    assert "192.0.2.77" in announcer.fault
+    await announcer.show(["123"])
+    await announcer.close()
 
 
 async def test_a_network_without_multicast_is_told_with_the_short_code(
