@@ -227,16 +227,29 @@ async def _next(call: _Call) -> wire.JoinResponse:
 def _told(error: grpc.aio.AioRpcError, address: str) -> FleetError | KakeyaError:
     """What a failed call says, in printable words of bounded length: anybody may have said it."""
     known = kakeya_error(error, address)
-    words = "".join(each for each in known.problem if each.isprintable())[:_SHOWN_CHARACTERS]
     kind = _KINDS.get(known.reason)
+    metadata = {
+        _printable(key): _printable(value)
+        for key, value in known.metadata.items()
+        if kind is None or key != "mend"
+    }
     if kind is not None:
-        metadata = {key: value for key, value in known.metadata.items() if key != "mend"}
-        return kind(words, **metadata)
+        return kind(_printable(known.problem), **metadata)
     if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE):
         return NoInvitationFound(f"what answers at {address} takes no joins", address=address)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return NoInvitationFound(f"{address} did not go on with the join", address=address)
-    return known
+    return type(known)(
+        _printable(known.problem),
+        reason=_printable(known.reason),
+        code=known.code,
+        metadata=metadata,
+        retry_after_seconds=known.retry_after_seconds,
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(each for each in text if each.isprintable())[:_SHOWN_CHARACTERS]
 
 
 def _most_telling(faults: Sequence[_Fault]) -> _Fault:

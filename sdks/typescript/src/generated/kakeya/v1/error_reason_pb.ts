@@ -491,7 +491,7 @@ export enum ErrorReason {
 
   /**
    * The invitation is over: `metadata["cause"]` is "EXPIRED" after 10 minutes, "LOCKED" after 3
-   * tries, or "USED" once a machine has joined by it. Remedy: Run `fleet invite` again, and take the
+   * tries, "USED" once a machine has joined by it, or "WITHDRAWN". Remedy: Run `fleet invite` again, and take the
    * new code.
    *
    * @generated from enum value: ERROR_REASON_INVITATION_CLOSED = 128;
