@@ -45,14 +45,14 @@ async def fault_of(identity: Identity, request_of: RequestOf) -> AsyncIterator[o
     """fault_of(behaviour): what a join with such an issuer ends with; None serves no joins."""
     servers: list[grpc.aio.Server] = []
 
-    async def fault(behaviour: Behaviour | None) -> Exception:
+    async def fault(behaviour: Behaviour | None, join_seconds: float = 20.0) -> Exception:
         server = grpc.aio.server()
         servers.append(server)
         if behaviour is not None:
             join_pb2_grpc.add_JoinServiceServicer_to_server(Strange(behaviour), server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        deadlines = JoinDeadlines(join_seconds=2.0, more_seconds=0.1)
+        deadlines = JoinDeadlines(join_seconds=join_seconds, more_seconds=0.1)
         code = long_code(f"127.0.0.1:{port}", "123", bytes(16))
         request = request_of(identity.node_id)
         with pytest.raises((FleetError, KakeyaError, MalformedMessage)) as raised:
@@ -64,7 +64,8 @@ async def fault_of(identity: Identity, request_of: RequestOf) -> AsyncIterator[o
         await server.stop(None)
 
 
-FaultOf = Callable[[Behaviour | None], Awaitable[Exception]]
+Method = grpc.aio.StreamStreamMultiCallable[bytes, bytes]
+FaultOf = Callable[..., Awaitable[Exception]]
 
 
 async def test_a_port_that_serves_no_joins_is_told_as_such(fault_of: FaultOf) -> None:
@@ -77,7 +78,7 @@ async def test_an_issuer_that_says_nothing_is_left(fault_of: FaultOf) -> None:
     async def silent(_requests: object, _context: Context) -> None:
         await asyncio.Event().wait()
 
-    fault = await fault_of(silent)
+    fault = await fault_of(silent, 0.3)
     assert isinstance(fault, NoInvitationFound)
     assert "did not go on" in str(fault)
 
@@ -99,7 +100,7 @@ async def test_an_issuer_without_the_code_gets_no_application(fault_of: FaultOf)
 
     async def guesses(requests: AsyncIterator[wire.JoinRequest], context: Context) -> None:
         hello = await anext(requests)
-        # A point of the group: the joiner's own, said to be of the other side, is told apart.
+        # A point of the group, made without any password.
         await context.write(
             wire.JoinResponse(
                 hello=wire.IssuerHello(
@@ -153,7 +154,7 @@ async def test_bytes_that_are_no_message_end_the_call_and_nothing_else(
 ) -> None:
     invitation = await issuer.invite()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{issuer.port}") as channel:
-        method = channel.stream_stream("/kakeya.v1.JoinService/Join")
+        method: Method = channel.stream_stream("/kakeya.v1.JoinService/Join")
         for junk in (b"\xff" * 64, b"\x0a\x04\x22\x02\xff\xfe", b""):
             call = method(timeout=20)
             await call.write(junk)
