@@ -85,6 +85,12 @@ class Config:
     """debug, info, warning or error."""
     log_format: str = "auto"
     """json, console, or auto: console on a terminal."""
+    log_file: str = ""
+    """File of the log, in place of standard error, mode 0600; empty for standard error."""
+    log_file_bytes: int = 10 << 20
+    """Size at which the log's file becomes FILE.1, and FILE.1 becomes FILE.2; 4096 or more."""
+    log_file_count: int = 5
+    """How many such older files of the log are kept, 1 to 1000."""
     traces_endpoint: str = ""
     """URL of an OpenTelemetry collector (OTLP over HTTP), http://HOST:4318; empty for no traces."""
 
@@ -315,6 +321,8 @@ def _check(config: Config) -> None:
     _require(
         config.log_format in LOG_FORMATS, "log_format", f"give one of {', '.join(LOG_FORMATS)}"
     )
+    _require(config.log_file_bytes >= 4096, "log_file_bytes", "give 4096 bytes or more")
+    _require(1 <= config.log_file_count <= 1000, "log_file_count", "give 1 to 1000 files")
     _require(
         not config.traces_endpoint or _is_http_url(config.traces_endpoint),
         "traces_endpoint",

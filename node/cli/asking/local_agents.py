@@ -24,6 +24,8 @@ class LocalAgent:
     is_starting: bool = False
     started_at_unix: float = 0.0
     """Seconds since 1970, of one that is starting."""
+    folder: Path | None = None
+    """Its state directory, where it was read there."""
 
 
 def local_agents(root: Path, state: Path | None = None) -> list[LocalAgent]:
@@ -67,6 +69,7 @@ def _read(path: Path) -> LocalAgent | None:
             process_id=int(facts["pid"]),
             is_starting=facts.get("state") == STARTING,
             started_at_unix=float(facts.get("started_at_unix", 0.0)),
+            folder=path.parent,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

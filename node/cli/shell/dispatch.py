@@ -44,8 +44,20 @@ COMMANDS = {
     "limits": LazyCommand(
         "kakeya_fleet.node.cli.fleet.limits", "Show what others may have of a node at once."
     ),
+    "doctor": LazyCommand(
+        "kakeya_fleet.node.cli.doctor.command", "Find what is wrong here and in the fleet."
+    ),
+    "logs": LazyCommand(
+        "kakeya_fleet.node.cli.logs.command", "Show a node's events, and its log where it is."
+    ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
+    ),
+    "service": LazyCommand(
+        "kakeya_fleet.node.cli.service.command", "Have this machine keep a node running."
+    ),
+    "upgrade": LazyCommand(
+        "kakeya_fleet.node.cli.upgrade.command", "Install a newer version, restart with drain."
     ),
     "completion": LazyCommand(
         "kakeya_fleet.node.cli.asking.completion", "Print a shell's completion script."
