@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from kakeya import KakeyaError
+from kakeya import KakeyaError, UnexpectedError
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import join_pb2 as wire
 from kakeya.v1 import join_pb2_grpc
@@ -196,7 +196,7 @@ class _Attempts:
 
     async def _with_tries(self, call: _Call, wrong: JoinCodeWrong) -> JoinCodeWrong:
         """The error with the tries that are left, if the issuer tells them when told of it."""
-        told: FleetError | KakeyaError | MalformedMessage | None = None
+        told: _Fault | None = None
         with suppress(TimeoutError, asyncio.InvalidStateError):
             async with asyncio.timeout(self._deadlines.more_seconds):
                 await call.done_writing()
@@ -224,7 +224,7 @@ async def _next(call: _Call) -> wire.JoinResponse:
     return response
 
 
-def _told(error: grpc.aio.AioRpcError, address: str) -> FleetError | KakeyaError:
+def _told(error: grpc.aio.AioRpcError, address: str) -> _Fault:
     """What a failed call says, in printable words of bounded length: anybody may have said it."""
     known = kakeya_error(error, address)
     kind = _KINDS.get(known.reason)
@@ -239,6 +239,9 @@ def _told(error: grpc.aio.AioRpcError, address: str) -> FleetError | KakeyaError
         return NoInvitationFound(f"what answers at {address} takes no joins", address=address)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return NoInvitationFound(f"{address} did not go on with the join", address=address)
+    if isinstance(known, UnexpectedError) and error.code() is grpc.StatusCode.INTERNAL:
+        # What gRPC makes of a call that ended while something was written.
+        return MalformedMessage(f"{address} ended the join before it gave anything")
     return type(known)(
         _printable(known.problem),
         reason=_printable(known.reason),

@@ -124,7 +124,8 @@ class JoinIssuer:
     async def close(self) -> None:
         """Ends all invitations, and waits until nothing listens."""
         for invitation in self.open_invitations():
-            self.withdraw(invitation.nameplate)
+            self._invitations.withdraw(invitation.nameplate)
+        self._changed.set()
         door = self._door
         if door is not None:
             await asyncio.wait((door.keeper,))

@@ -26,7 +26,7 @@ from kakeya_fleet.fleet.errors import (
 )
 from kakeya_fleet.fleet.trust.join_code import long_code, parse_join_code
 from kakeya_fleet.node.errors import BadConfig
-from kakeya_fleet.node.joining import join_client
+from kakeya_fleet.node.joining import join_client, join_service
 from kakeya_fleet.node.joining.application import JoinGrantContent, VerifiedApplication
 from kakeya_fleet.node.joining.join_client import JoinDeadlines, join
 from kakeya_fleet.node.joining.join_discovery import FoundIssuer, JoinAnnouncer
@@ -198,6 +198,28 @@ async def test_an_invitation_that_nobody_takes_closes_its_port_by_itself(
     house = make_house(lifetime_seconds=0.05, clock=asyncio.get_running_loop().time)
     await house.issuer.invite()
     await until(lambda: house.issuer.port == 0)
+
+
+async def test_a_node_closes_its_port_whatever_its_clock_says(make_house: MakeHouse) -> None:
+    house = make_house()
+    await house.issuer.invite()
+    house.clock.now = 601.0
+    async with asyncio.timeout(20):
+        await house.issuer.close()
+    assert house.issuer.port == 0
+    await house.issuer.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+async def test_all_addresses_are_one_port_and_each_has_its_long_code(
+    make_house: MakeHouse,
+) -> None:
+    house = make_house(hosts=("127.0.0.1", "::1"))
+    codes = (await house.issuer.invite()).long_codes
+    port = house.issuer.port
+    addresses = [code.partition("#")[0] for code in codes]
+    assert addresses == [f"127.0.0.1:{port}", f"[::1]:{port}"]
+    assert house.authority.has_issued((await house.join(codes[1])).certificate)
 
 
 async def test_what_was_withdrawn_is_over_and_a_fifth_is_one_too_many(
@@ -419,26 +441,20 @@ async def test_a_joiner_that_hangs_up_has_spent_a_try(make_house: MakeHouse) -> 
         await until(lambda: house.kinds() == [EventKind.JOIN_CODE_WRONG])
 
 
-async def test_eight_join_at_once_at_most(make_house: MakeHouse) -> None:
+async def test_no_more_join_at_once_than_may_and_who_is_refused_hears_why(
+    make_house: MakeHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_service, "MOST_AT_ONCE", 1)
     house = make_house()
     invitation = await house.issuer.invite()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{house.issuer.port}") as channel:
-        waiting = [RawJoiner(channel) for _ in range(9)]
-
-        async def ended(joiner: RawJoiner) -> Refused:
-            try:
-                await joiner.call.read()
-                raise AssertionError("it was answered")
-            except grpc.aio.AioRpcError as error:
-                return refused(error)
-
-        tasks = [asyncio.create_task(ended(each)) for each in waiting]
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        assert [task.result().reason for task in done] == ["TOO_MANY_CALLS"]
-        for each in waiting:
-            each.call.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    assert invitation.nameplate in {each.nameplate for each in house.issuer.open_invitations()}
+    async with raw(house) as waiting:
+        await waiting.answer(joiner_hello_to_wire(exchange_of(house, invitation).hello))
+        with pytest.raises(KakeyaError) as raised:
+            await house.join(invitation.long_codes[0])
+        assert raised.value.reason == "TOO_MANY_CALLS"
+        waiting.call.cancel()
+        await until(lambda: house.kinds() == [EventKind.JOIN_CODE_WRONG])
+    assert await house.join(invitation.long_codes[0])
 
 
 # Short codes
