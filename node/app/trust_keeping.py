@@ -12,7 +12,7 @@ import structlog
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.cards.liveness import Liveness
-from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.errors import BadCertificate, NotAKeeper
 from kakeya_fleet.node.membership.card_maker import CardMaker
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
@@ -23,6 +23,8 @@ from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 LOOK_SECONDS = 60.0
+FIRST_SECONDS = 0.5
+"""Until the next try to renew, when no keeper was known yet; doubled up to `LOOK_SECONDS`."""
 RENEW_SECONDS = 10.0
 WARNED_SECONDS = 86_400.0
 """Before the certificate ends people are told that nobody renews it."""
@@ -60,14 +62,25 @@ class TrustKeeping:
 
     async def run(self) -> None:
         """Renews the certificate at half of its life, until cancelled."""
+        pause = FIRST_SECONDS
         while True:
-            if self._is_due():
-                await self.renew()
+            if self._is_due() and not await self.renew():
                 self._warn()
+                pause = min(2 * pause, LOOK_SECONDS)
+            else:
+                pause = LOOK_SECONDS if not self._is_due() else FIRST_SECONDS
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._look.wait()
+                pause = FIRST_SECONDS
             self._look.clear()
+
+    def require_keeper(self) -> None:
+        """Raises `NotAKeeper`."""
+        if not self.trust.is_keeper:
+            raise NotAKeeper(
+                f"this node is no keeper of the fleet {self.trust.fleet.name}", "ask on a keeper"
+            )
 
     async def spread(self) -> int:
         """Tells every member that answers, at once; how many were told."""
