@@ -126,9 +126,8 @@ async def test_a_link_that_may_have_no_ring_says_why_at_both_ends_and_goes_on() 
     hosts = [linked_pairs.Host((each,), LinkMode.RING, LinkSettings()) for each in builders]
     async with road_pairs.leaves_nothing():
         link = linked_pairs.InMemory.between(*hosts)
-        for end in link.ends:
-            await road_pairs.until(lambda end=end: "in the clear" in end.state.reason)
-            assert end.state.kind is RoadKind.GRPC
+        await road_pairs.until(lambda: all("in the clear" in end.state.reason for end in link.ends))
+        assert {end.state.kind for end in link.ends} == {RoadKind.GRPC}
         data = np.arange(MIB, dtype=np.uint8)
         await link.ends[0].send(from_buffer("t", "int8", (MIB,), data.data, 0))
         assert bytes((await link.ends[1].receive()).data) == data.tobytes()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -43,7 +44,7 @@ async def test_an_archive_answers_by_tls_as_in_plain_text(
         forked = opened.store.fork(100)
         assert forked.length == 100
         await ways.close()
-        until(lambda kept=served.archives: not len(kept))
+        until(partial(_is_empty, served.archives))
     assert found[0] == found[1]
 
 
@@ -69,6 +70,10 @@ def test_neither_the_archives_id_nor_what_is_kept_crosses_the_wire_in_clear(
     assert len(relay.seen) > 300
     for secret in (archive_id.encode(), kept):
         assert (secret in relay.seen) is not is_sealed
+
+
+def _is_empty(archives: Sized) -> bool:
+    return not len(archives)
 
 
 def _plain(connection: socket.socket, _own: Trust, archive_id: str) -> Frame:
