@@ -11,18 +11,18 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.errors import BadCertificate, TrustCorrupt
 from kakeya_fleet.node.trust.tls import client_context, member_behind, server_context
 from kakeya_fleet.node.trust.trust import Trust
 
 RECORD_BYTES = 1 << 14
 """Most plain text of one record (RFC 8446, section 5.1)."""
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16
 """Read from the socket at once, as far as it is there."""
-WRITE_BYTES = 1 << 18
+WRITE_BYTES = 1 << 16
 """Encrypted before it is sent, so that the other end can begin."""
 
 
@@ -139,9 +139,10 @@ class SealedStream:
 def sealed_from(connection: socket.socket, trust: Trust, until: float) -> SealedStream:
     """The stream of a connection that came; who it is `member_behind` says.
 
-    Raises as `SealedStream.handshake`; `ssl.SSLError` for one that is no member's.
+    Raises as `SealedStream.handshake`; `ssl.SSLError` for one that is no member's, and
+    `TrustCorrupt` when this node cannot show who it is.
     """
-    context = server_context(trust)
+    context = _readable(server_context, trust)
     # Nobody resumes a session: tickets would be bytes ahead of each first answer.
     context.num_tickets = 0
     stream = SealedStream(connection, context, server_side=True)
@@ -152,10 +153,10 @@ def sealed_from(connection: socket.socket, trust: Trust, until: float) -> Sealed
 def sealed_to(connection: socket.socket, node_id: str, trust: Trust, until: float) -> SealedStream:
     """The stream of a connection to a node, which has proven that it is that one.
 
-    Raises as `SealedStream.handshake`, and `BadCertificate` for another member, before
-    anything was said to it.
+    Raises as `sealed_from`, and `BadCertificate` for another member, before anything was said
+    to it.
     """
-    stream = SealedStream(connection, client_context(trust), server_side=False)
+    stream = SealedStream(connection, _readable(client_context, trust), server_side=False)
     stream.handshake(until)
     found = member_behind(stream.tls, trust)
     if found != node_id:
@@ -165,6 +166,19 @@ def sealed_to(connection: socket.socket, node_id: str, trust: Trust, until: floa
             fault="another",
         )
     return stream
+
+
+def _readable(made: Callable[[Trust], ssl.SSLContext], trust: Trust) -> ssl.SSLContext:
+    """A context of the files of now. Raises `TrustCorrupt`."""
+    try:
+        return made(trust)
+    except OSError as error:
+        path = trust.files.member_file
+        raise TrustCorrupt(
+            f"this node cannot show that it is a member: {path} cannot be read ({error})",
+            "put a backup back, or join again with a code of `fleet invite`",
+            path=str(path),
+        ) from error
 
 
 def is_member_still(certificate: bytes, trust: Trust) -> bool:

@@ -89,8 +89,7 @@ class ArchiveWays:
         Who answers there proves to be that node in a fleet with an authority. The memory for
         all of its expected positions is kept when its range begins behind others.
         """
-        if self._trust is not None and self._trust.is_out(node_id):
-            raise ArchiveRefused(BadCertificate.reason, f"node {node_id[:12]} was put out")
+        self._check_members(node_id)
         host, _ = split_address("address", address)
         way = partial(
             ArchiveWay,
@@ -123,6 +122,17 @@ class ArchiveWays:
             self._trust.on_change.remove(self._connections.end_strangers)
         self._connections.end()
         await asyncio.to_thread(self._channels.close)
+
+    def _check_members(self, node_id: str) -> None:
+        """Says what gRPC would only call unavailable. Raises `ArchiveRefused`."""
+        if self._trust is None:
+            return
+        if self._trust.is_out(node_id):
+            raise ArchiveRefused(BadCertificate.reason, f"node {node_id[:12]} was put out")
+        try:
+            self._trust.member_of(self._trust.member.certificate)
+        except BadCertificate as error:
+            raise ArchiveRefused(error.reason, f"of this node itself {error}") from error
 
     def _waited(self, address: str, seconds: float) -> None:
         """In the verifier's thread."""

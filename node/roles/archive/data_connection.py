@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
-from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.errors import BadCertificate, TrustCorrupt
 from kakeya_fleet.node.roles.archive.data_frames import (
     Closed,
     Frame,
@@ -126,7 +126,7 @@ class DataConnection:
             sealed = sealed_to(
                 self._socket, meant.node_id, meant.trust, time.monotonic() + self._seconds
             )
-        except (OSError, BadCertificate) as error:
+        except (OSError, BadCertificate, TrustCorrupt) as error:
             self._socket.close()
             raise self._failed(error) from error
         self._stream = sealed
@@ -152,9 +152,9 @@ class DataConnection:
             self._reading = seconds
 
     def _failed(
-        self, error: OSError | BadCertificate, seconds: float | None = None
+        self, error: OSError | BadCertificate | TrustCorrupt, seconds: float | None = None
     ) -> ConnectionLost:
-        if isinstance(error, BadCertificate):
+        if isinstance(error, BadCertificate | TrustCorrupt):
             return ConnectionLost(RestorerFault.UNTRUSTED, str(error))
         if isinstance(error, ssl.SSLError):
             return _broken(error)

@@ -17,7 +17,7 @@ import structlog
 
 from kakeya_fleet.node.admission.caller import Caller, caller_of
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
-from kakeya_fleet.node.errors import BadCertificate, PortInUse
+from kakeya_fleet.node.errors import BadCertificate, PortInUse, TrustCorrupt
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_use import ArchiveUse
 from kakeya_fleet.node.roles.archive.archives import Archives
@@ -165,6 +165,9 @@ class DataServer:
             # A stranger's; TLS has told it why.
             self._count(BadCertificate.reason)
             hear_out(connection, self._settings.farewell_seconds)
+        except TrustCorrupt as error:
+            self._count(error.reason)
+            _log.error("archive_cannot_be_proven", detail=str(error))
         except OSError:
             # It has gone, or took too long.
             return

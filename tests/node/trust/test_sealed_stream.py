@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -56,7 +57,11 @@ def ends(sockets: tuple[socket.socket, socket.socket], fleet: list[Trust]) -> En
 def received(stream: ByteStream, size: int) -> bytes:
     into, there = memoryview(bytearray(size)), 0
     while there < size:
-        count = stream.recv_into(into[there:])
+        try:
+            count = stream.recv_into(into[there:])
+        except ssl.SSLWantReadError:
+            # A record has begun to come.
+            continue
         assert count, "it ended"
         there += count
     return bytes(into)

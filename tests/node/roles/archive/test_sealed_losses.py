@@ -7,8 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.node.roles.archive.archive_channels import ArchiveChannels
@@ -233,3 +235,33 @@ def test_channels_have_the_certificates_of_now(archives: Archives, fleet: list[T
     trusted_nodes.renew(fleet[0], fleet[0])
     with ExitStack() as opened:
         attaches(served, opened, fleet[1])
+
+
+@pytest.mark.asyncio
+async def test_a_node_whose_certificate_has_ended_says_so_itself(
+    archives: Archives, tmp_path: Path
+) -> None:
+    now = [time.time()]
+    keeper, owner = trusted_nodes.fleet_of(tmp_path / "late", 2, lambda: now[0])
+    served, ways = archives.start(keeper), sealed_archives.ways_of(owner)
+    now[0] += 8 * 86_400
+    with pytest.raises(ArchiveRefused, match="of this node itself the certificate ended"):
+        await ways.open(served.address, served.opening, None, keeper.node_id)
+    await ways.close()
+
+
+def test_an_archive_whose_key_is_gone_says_so_in_its_log(
+    archives: Archives, fleet: list[Trust], opened: ExitStack
+) -> None:
+    served = archives.start(fleet[0])
+    port, _ = served.opened_by(fleet[1])
+    fleet[0].files.member_file.unlink()
+    with capture_logs() as said:
+        assert is_closed(connected(opened, port))
+    assert said[0]["event"] == "archive_cannot_be_proven"
+    assert served.refused("TRUST_CORRUPT") == 1
+    # The other end fares as well when it is its own.
+    fleet[1].files.member_file.unlink()
+    with pytest.raises(ConnectionLost, match="cannot show") as lost:
+        DataConnection(HOST, port, WAIT_SECONDS, MeantNode(fleet[0].node_id, fleet[1]))
+    assert lost.value.fault is RestorerFault.UNTRUSTED
