@@ -88,11 +88,14 @@ class SealedStream:
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0, /) -> int:
         """See `ByteStream`; at most the plain text of one record."""
         size = nbytes or len(buffer)
-        try:
-            return self._decrypted(buffer, size)
-        except ssl.SSLWantReadError:
-            if not self._fill(flags):
-                return 0
+        # Else there is nothing to decrypt, and to be told so takes as long as to decrypt.
+        if self.tls.pending() or self._incoming.pending:
+            try:
+                return self._decrypted(buffer, size)
+            except ssl.SSLWantReadError:
+                pass
+        if not self._fill(flags):
+            return 0
         return self._decrypted(buffer, size)
 
     def sendmsg(self, buffers: Sequence[bytes | memoryview], /) -> int:
