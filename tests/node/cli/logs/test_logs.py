@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-import time
 import subprocess
+import time
 from pathlib import Path
 
 import click
