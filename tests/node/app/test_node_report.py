@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import errno
 
+import grpc.aio
 import pytest
 
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.engine.memory import system_memory
 from tests.node.conftest import StartAgent
 
@@ -11,8 +13,11 @@ from tests.node.conftest import StartAgent
 async def test_a_node_without_a_file_to_open_tells_the_memory_that_it_read_last(
     start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = (await start_agent()).node.watch._report
-    before = report.now().load.memory_free_bytes
+    agent = await start_agent()
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+
+    async def told() -> int:
+        return (await stub.GetNode(capability_pb2.GetNodeRequest())).load.memory_free_bytes
 
     def fails(number: int) -> None:
         def read() -> int:
@@ -21,10 +26,10 @@ async def test_a_node_without_a_file_to_open_tells_the_memory_that_it_read_last(
         monkeypatch.setattr(system_memory, "available_bytes", read)
 
     fails(errno.EMFILE)
-    assert report.now().load.memory_free_bytes > 0
-    assert report.levels().memory_free_bytes == report.now().load.memory_free_bytes
+    last = await told()
+    assert last > 0
+    assert await told() == last
     fails(errno.EIO)
-    with pytest.raises(OSError, match="no file"):
-        report.now()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await told()
     monkeypatch.undo()
-    assert before > 0
