@@ -34,5 +34,5 @@ def member_at(state: Path) -> Trust:
 
 
 def _new(state: Path) -> tuple[MembershipFiles, str]:
-    state.mkdir(parents=True)
+    state.mkdir(mode=0o700, parents=True)
     return MembershipFiles(state), load_or_create(state / IDENTITY).node_id
