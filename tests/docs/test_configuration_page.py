@@ -21,6 +21,7 @@ WRITTEN = {"int": "7", "float": "3", "tuple[str, ...]": "127.0.0.1:7", "str": "x
 OWN = {
     "mdns": "false",
     "insecure": "true",
+    "trusted_network": "true",
     "name": "mini",
     "bind": "127.0.0.1:7",
     "fleet_name": "desk",
