@@ -104,7 +104,7 @@ async def test_an_ended_certificate_is_named_with_its_end(home: Home) -> None:
 async def test_a_certificate_of_tomorrow_is_named_with_its_beginning(home: Home) -> None:
     new = renewal(home.keeper, "mini-2", lambda: time.time() + 86400)
     async with AsyncClient(home.node.address, tls=tls_of(home.keeper, new)) as client:
-        with pytest.raises(kakeya.NodeUnreachable, match="is good from .*: set the clock"):
+        with pytest.raises(kakeya.NodeUnreachable, match=r"is good from .*: set the clock"):
             await client.fleet.node()
 
 

@@ -48,7 +48,8 @@ class AsyncClient:
     ) -> None:
         """`api_key` travels with every call; beyond this machine it needs `tls`.
 
-        `owner` travels to the node at `address` alone, in place of the key. Raises UsageError, KeyExposed.
+        `owner` travels to the node at `address` alone, in place of the key. Raises
+        UsageError, KeyExposed.
         """
         self._timeouts = timeouts or Timeouts()
         self._budget = RetryBudget()
