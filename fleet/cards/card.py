@@ -128,7 +128,8 @@ class Card:
     it orders nothing. `http_address` is where the node's HTTP answers, host:port; empty
     when it has none, or none that another machine could reach. A node that is
     `loading` will offer more. Nodes of one `host_id` run on one machine and share its
-    memory; it is empty from nodes that do not tell.
+    memory; it is empty from nodes that do not tell. `certificate` makes its owner a member of
+    a fleet with an authority, X.509 in DER; empty in a fleet without one.
     """
 
     node_id: str
@@ -154,6 +155,7 @@ class Card:
     http_address: str = ""
     loading: bool = False
     host_id: str = ""
+    certificate: bytes = b""
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

@@ -118,6 +118,13 @@ class Leaving:
     signature: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class PutOut:
+    """These nodes are members no more: keepers of the fleet say so."""
+
+    node_ids: frozenset[str]
+
+
 Event = (
     Tick
     | Heard
@@ -128,6 +135,7 @@ Event = (
     | OwnCardChanged
     | AddressFound
     | Leaving
+    | PutOut
 )
 
 

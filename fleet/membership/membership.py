@@ -31,6 +31,7 @@ from kakeya_fleet.fleet.membership.events import (
     Leaving,
     OwnCardChanged,
     ProbeDone,
+    PutOut,
     Reached,
     ReceivedCard,
     Refute,
@@ -82,6 +83,8 @@ def step(state: Membership, event: Event, now: float, rng: Randomness) -> tuple[
             effects = seeking.found(state, address)
         case Leaving(signature):
             effects = _leave(state, signature, now, rng)
+        case PutOut(node_ids):
+            effects = _forget(state, state.registry.put_out(node_ids))
     return tuple(effects)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kakeya_fleet.fleet.cards.card import Card, SignedCard
@@ -294,6 +294,13 @@ class Registry:
         for node_id in expired:
             self._forget(node_id)
         return tuple(expired)
+
+    def put_out(self, node_ids: Collection[str]) -> tuple[str, ...]:
+        """Drops nodes that are members no more; the ids of those that were known."""
+        known = tuple(sorted((self._records.keys() & set(node_ids)) - {self._own_id}))
+        for node_id in known:
+            self._forget(node_id)
+        return known
 
     def _forget(self, node_id: str) -> None:
         del self._records[node_id]

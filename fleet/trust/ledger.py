@@ -55,6 +55,16 @@ class Ledger:
         return tuple(keeper.certificate for _, keeper in sorted(self.keepers.items()))
 
     @property
+    def former(self) -> Mapping[bytes, frozenset[bytes]]:
+        """What is upheld of those that were put out, by their authorities' certificates."""
+        judged = self._judged
+        return {
+            keeper.certificate: judged.upheld[keeper.node_id]
+            for keeper in judged.keepers.values()
+            if keeper.node_id in judged.upheld
+        }
+
+    @property
     def revoked(self) -> frozenset[str]:
         """Node ids that were put out."""
         return frozenset(self._judged.upheld)

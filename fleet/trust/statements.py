@@ -34,8 +34,9 @@ class Keeper:
 class Revocation:
     """A node is no member any more, and never again under this id.
 
-    Of a keeper that is put out, `upheld` are the digests of what it said before and is to hold:
-    whoever has its key can sign more at any time.
+    Of a keeper that is put out, `upheld` are the digests of what it said before and is to hold,
+    and of the members' certificates that it signed (SHA-256 of DER), which are good until they
+    are renewed elsewhere: whoever has its key can sign more at any time.
     """
 
     node_id: str

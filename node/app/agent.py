@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from kakeya_fleet.node.admission.file_limit import raise_file_limit
@@ -16,6 +17,7 @@ from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.config.config import Config
 from kakeya_fleet.node.config.log import configure_log
+from kakeya_fleet.node.config.log_file import LogFile
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.roles.cycles import set_aside
@@ -43,9 +45,15 @@ async def run_agent(
     `NodeError`, `engine.errors.ModelUnusable` and the refusals of roles, each a
     sentence for people.
     """
-    configure_log(config.log_level, config.log_format, node_name=config.name)
     raise_file_limit(FileLimits().descriptors)
     state = state if state is not None else StateDirectory(config.state_path)
+    with _log_of(config):
+        return await _run(config, on_event, activity, state)
+
+
+async def _run(
+    config: Config, on_event: EventSink, activity: NodeActivity | None, state: StateDirectory
+) -> int:
     abandon = partial(_abandon, state)
     handlers: list[Callable[[int], None]] = [abandon]
 
@@ -61,6 +69,19 @@ async def run_agent(
             finally:
                 setting_aside.cancel()
     return 0
+
+
+@contextmanager
+def _log_of(config: Config) -> Iterator[None]:
+    """Sets up the process's log; its file, if there is one, has every line at the end."""
+    with ExitStack() as stack:
+        file = None
+        if config.log_file:
+            path = Path(config.log_file).expanduser().absolute()
+            file = LogFile(path, config.log_file_bytes, config.log_file_count)
+            stack.callback(file.close)
+        configure_log(config.log_level, config.log_format, node_name=config.name, file=file)
+        yield
 
 
 async def _set_aside(node: Node) -> None:

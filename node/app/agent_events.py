@@ -13,13 +13,17 @@ from kakeya_fleet.fleet.views.advice import Advice
 
 @dataclass(frozen=True, slots=True)
 class AgentEvents:
-    """Makes the events of one node. Addresses are host:port, that of HTTP empty without it."""
+    """Makes the events of one node. Addresses are host:port, that of HTTP empty without it.
+
+    In a fleet with an authority programs of this machine call `local_address`, members `address`.
+    """
 
     node_id: str
     name: str
     fleet_name: str
     address: str
     http_address: str
+    local_address: str = ""
 
     def joined(self, serve: Sequence[str]) -> Mapping[str, object]:
         """It is a member of the fleet, and loads what it will serve."""
@@ -53,10 +57,13 @@ class AgentEvents:
         return {"event": "draining", "node_id": self.node_id, "drain_seconds": drain_seconds}
 
     def _where(self) -> dict[str, object]:
-        return {
+        where: dict[str, object] = {
             "node_id": self.node_id,
             "name": self.name,
             "address": self.address,
             "http_address": self.http_address,
             "fleet_name": self.fleet_name,
         }
+        if self.local_address:
+            where["local_address"] = self.local_address
+        return where

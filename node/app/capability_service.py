@@ -30,6 +30,7 @@ from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.network import is_own_address
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.authorisation import require_sender
 from kakeya_fleet.node.rpc.grpc_settings import PROBE_TIMEOUT_SECONDS
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, NotLoopback
@@ -81,8 +82,9 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             capability_pb2.ExchangeCapabilitiesRequest, capability_pb2.ExchangeCapabilitiesResponse
         ],
     ) -> capability_pb2.ExchangeCapabilitiesResponse:
-        """Raises `MalformedMessage`, `FleetMismatch`, `ProtocolSkew`."""
+        """Raises `MalformedMessage`, `FleetMismatch`, `ProtocolSkew`, `BadCertificate`."""
         self._check_exchange(request)
+        require_sender(request.sender_node_id)
         received = [received_from_wire(card) for card in request.cards]
         message = ExchangeMessage(
             sender_id=request.sender_node_id,
@@ -105,6 +107,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             digest=digest_to_wire(answer.digest.lines) if answer.digest is not None else (),
             digest_first_key=answer.digest.first_key if answer.digest is not None else 0,
             digest_last_key=answer.digest.last_key if answer.digest is not None else 0,
+            trust_hash=self._known.trust_hash(),
             skipped=[
                 capability_pb2.SkippedCard(index=index, reason=rule) for index, rule in skipped
             ],

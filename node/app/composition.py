@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_SERVICE
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
-from kakeya.v1 import capability_pb2_grpc
+from kakeya.v1 import capability_pb2_grpc, trust_pb2_grpc
 from kakeya_fleet.node.app.agent_events import AgentEvents
 from kakeya_fleet.node.app.announcements import Announcements
 from kakeya_fleet.node.app.capability_service import SERVICE_NAME, CapabilityServicer
@@ -23,6 +23,7 @@ from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.app.settings import NodeSettings
+from kakeya_fleet.node.app.trust_service import TrustServicer
 from kakeya_fleet.node.config.config import Config, is_loopback
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import NodeError
@@ -108,6 +109,9 @@ def _composed(
         ground.allowances,
         departure.ask,
     )
+    trust_pb2_grpc.add_TrustServiceServicer_to_server(
+        TrustServicer(control.keeping, control.known), ground.server
+    )
     is_local = all(map(is_loopback, control.hosts))
     health = _registered(ground.server, capability, roles, is_local=is_local)
     return Node(
@@ -123,6 +127,7 @@ def _composed(
             config.fleet_name,
             control.addresses[0],
             ground.http_address,
+            ground.local_address,
         ),
         activity=activity,
         ring_probe=probe,

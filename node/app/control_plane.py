@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from random import Random
 
 from kakeya_fleet.engine.memory import system_memory
+from kakeya_fleet.fleet.membership.merge_rules import Usable
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.node.app.ground import Ground
+from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.config.config import (
     answerable,
     is_loopback,
@@ -32,11 +34,14 @@ from kakeya_fleet.node.membership.fleet_watch import FleetWatch
 from kakeya_fleet.node.membership.gossip import Clocks, Gossip, GossipParts
 from kakeya_fleet.node.membership.identity import verifies
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.members import members_of
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.membership.peer_memory import PeerMemory
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.membership.statement_exchange import StatementExchange
 from kakeya_fleet.node.membership.surroundings import Surroundings
+from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventLog
 
@@ -45,7 +50,8 @@ from kakeya_fleet.node.watch.event_log import EventLog
 class ControlPlane:
     """`addresses` are host:port of `hosts`, at which this node answers, the best first.
 
-    `tasks` are all that runs as long as the node does, and the gossip's calls.
+    `keeping` is None in a fleet without an authority. `tasks` are all that runs as long as the
+    node does, and the gossip's calls.
     """
 
     ground: Ground
@@ -54,18 +60,22 @@ class ControlPlane:
     addresses: tuple[str, ...]
     card_maker: CardMaker
     membership: Membership
+    peers: Peers
     known: KnownFleet
     seeds: SeedWatch
     watch: FleetWatch
     discovery: Discovery
     memory: PeerMemory
     gossip: Gossip
+    keeping: TrustKeeping | None
 
     def begin(self) -> Iterator[asyncio.Task[None]]:
         """Begins what runs as long as the node does."""
         period, registry = self.ground.config.period_seconds, self.membership.registry
         yield self.tasks.keep("gossip", self.gossip.run)
         yield self.tasks.keep("discovery", lambda: self.discovery.run(self.gossip.announced))
+        if self.keeping is not None:
+            yield self.tasks.keep("certificate", self.keeping.run)
         yield self.tasks.keep("peer memory", lambda: self.memory.run(registry, 2 * period))
 
     def look_for_fleet(self) -> None:
@@ -87,25 +97,37 @@ async def open_control_plane(
     Nothing is opened but multicast DNS, unless the configuration forbids it. Raises
     `LoopbackBind` when the bind address is a name of loopback.
     """
-    config, identity = ground.config, ground.identity
+    config, identity, trust = ground.config, ground.identity, ground.trust
     hosts = addresses_of(config.bind_address[0])
     require_answerable(hosts, config.peers)
     addresses = tuple(join_address(each, ground.port) for each in hosts)
     card_maker = _card_maker(ground, addresses)
     surroundings = Surroundings(hosts, config.peers, time.monotonic)
-    membership = _membership(card_maker, config.period_seconds, surroundings)
-    peers = Peers()
+    usable = members_of(trust, surroundings.usable) if trust is not None else surroundings.usable
+    membership = _membership(card_maker, config.period_seconds, usable)
+    peers = Peers(Channels(trust))
     stack.push_async_callback(peers.close)
-    known = KnownFleet(membership, peers, time.monotonic)
+    trust_hash = trust.ledger.root_hash if trust is not None else bytes
+    known = KnownFleet(membership, peers, time.monotonic, trust_hash)
     seeds = SeedWatch(config.peers, config.fleet_name, on_event, events, time.monotonic)
     watch = FleetWatch(ground.metrics)
     discovery = Discovery(Announcement(identity.node_id, config.fleet_name, hosts, ground.port))
     stack.push_async_callback(discovery.close)
     if config.mdns:
         discovery.open()
+    # Ended before what its tasks use is closed.
+    owner = await stack.enter_async_context(asyncio.TaskGroup())
+    tasks = BackgroundTasks(owner, events, ground.metrics)
+    statements = StatementExchange(trust, peers, tasks) if trust is not None else None
     parts = GossipParts(
         membership=membership,
-        client=ExchangeClient(config.fleet_name, peers, ground.metrics, time.monotonic),
+        client=ExchangeClient(
+            config.fleet_name,
+            peers,
+            ground.metrics,
+            time.monotonic,
+            trust_hash,
+        ),
         peers=peers,
         known=known,
         changes=FleetChanges(known, watch, on_event, events),
@@ -116,10 +138,12 @@ async def open_control_plane(
         metrics=ground.metrics,
         clocks=Clocks(time.monotonic, time.time),
         rng=Random(),
+        statements=statements,
     )
-    # Ended before what its tasks use is closed.
-    owner = await stack.enter_async_context(asyncio.TaskGroup())
-    tasks = BackgroundTasks(owner, events, ground.metrics)
+    gossip = Gossip(parts, tasks)
+    keeping = None
+    if trust is not None and statements is not None:
+        keeping = TrustKeeping(trust, statements, gossip, known, peers, card_maker, tasks, events)
     return ControlPlane(
         ground=ground,
         tasks=tasks,
@@ -127,12 +151,14 @@ async def open_control_plane(
         addresses=addresses,
         card_maker=card_maker,
         membership=membership,
+        peers=peers,
         known=known,
         seeds=seeds,
         watch=watch,
         discovery=discovery,
         memory=PeerMemory(ground.state),
-        gossip=Gossip(parts, tasks),
+        gossip=gossip,
+        keeping=keeping,
     )
 
 
@@ -147,6 +173,7 @@ def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
         models=(),
         loading=bool(ground.expected.awaited),
         http_address=_http_on_card(ground, addresses),
+        certificate=ground.trust.member.certificate if ground.trust is not None else b"",
     )
     return CardMaker(ground.identity, ground.state, facts, ground.incarnation, time.time)
 
@@ -160,12 +187,8 @@ def _http_on_card(ground: Ground, addresses: tuple[str, ...]) -> str:
     return ground.http_address if stays_here or not is_loopback(bound[0]) else ""
 
 
-def _membership(
-    card_maker: CardMaker, period_seconds: float, surroundings: Surroundings
-) -> Membership:
-    registry = Registry(
-        card_maker.current, verifies, now=time.monotonic(), usable=surroundings.usable
-    )
+def _membership(card_maker: CardMaker, period_seconds: float, usable: Usable) -> Membership:
+    registry = Registry(card_maker.current, verifies, now=time.monotonic(), usable=usable)
     settings = MembershipSettings(
         period_seconds=period_seconds,
         exchange_timeout_seconds=period_seconds / 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,13 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.rpc.authorisation import Authorisation
 from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
+from kakeya_fleet.node.trust.membership_files import MembershipFiles
+from kakeya_fleet.node.trust.trust import Trust
 
 _log = structlog.get_logger(__name__)
 
@@ -36,8 +40,9 @@ _log = structlog.get_logger(__name__)
 class Ground:
     """`server` is bound to `port`, and nothing is registered at it yet.
 
-    `http` is None when the configuration wants none. `beneath` is closed once the server
-    has stopped.
+    `http` is None when the configuration wants none. `trust` is None in a fleet without an
+    authority; with it members alone call at `port`, and programs of this machine in plain text
+    at `local_port`. `beneath` is closed once the server has stopped.
     """
 
     config: Config
@@ -51,8 +56,15 @@ class Ground:
     settings: RoleSettings
     server: grpc.aio.Server
     port: int
+    trust: Trust | None
+    local_port: int
     http: HttpServer | None
     beneath: AsyncExitStack
+
+    @property
+    def local_address(self) -> str:
+        """Where programs of this machine call in plain text; empty where all do."""
+        return join_address("127.0.0.1", self.local_port) if self.local_port else ""
 
     @property
     def http_address(self) -> str:
@@ -74,6 +86,10 @@ async def break_ground(
     state = state if state is not None else StateDirectory(config.state_path)
     stack.callback(state.close)
     identity = load_or_create(state.identity_file)
+    trust = Trust.open(MembershipFiles(state.path), identity.node_id, time.time)
+    if trust is not None:
+        # Before others can connect: it says what is wrong with the clock or the certificate.
+        trust.member_of(trust.member.certificate)
     incarnation = state.raise_incarnation()
     started = process_started_at()
     state.announce_start(config.name, started)
@@ -91,16 +107,20 @@ async def break_ground(
         *(each.interceptor for each in traces),
         ErrorInterceptor(metrics),
         CallAdmission(allowances),
+        *((Authorisation(trust),) if trust is not None else ()),
         limits=allowances.limits.calls,
     )
     stack.push_async_callback(server.stop, None)
     host, port = config.bind_address
-    port = listen(server, host, port, state.last_port())
+    port = listen(server, host, port, state.last_port(), trust)
+    local_port = 0
+    if trust is not None:
+        local_port = listen(server, "127.0.0.1", 0, state.last_local_port())
     state.announce_start(config.name, started, join_address(addresses_of(host)[0], port))
     if http is not None:
         stack.push_async_callback(http.close)
         await http.start()
-    _warn_if_exposed(config)
+    _warn_if_exposed(config, is_member=trust is not None)
     if config.serve:
         _log.info("loading", serve=config.serve)
     await expected.prepare(config.backend)
@@ -118,6 +138,8 @@ async def break_ground(
         settings=settings,
         server=server,
         port=port,
+        trust=trust,
+        local_port=local_port,
         http=http,
         beneath=beneath,
     )
@@ -184,8 +206,8 @@ def _traces(config: Config, node_id: str, metrics: NodeMetrics) -> tuple[Traces,
     return (start_traces(config.traces_endpoint, resource, metrics),)
 
 
-def _warn_if_exposed(config: Config) -> None:
-    if not is_loopback(config.bind_address[0]):
+def _warn_if_exposed(config: Config, *, is_member: bool) -> None:
+    if not is_member and not is_loopback(config.bind_address[0]):
         _log.warning(
             "insecure",
             bind=config.bind,

@@ -220,6 +220,8 @@ class Node:
         """Leaves the addresses for local tools and for the next start."""
         ground, events = self.ground, self.events
         ground.state.remember_port(ground.port)
+        if ground.local_port:
+            ground.state.remember_local_port(ground.local_port)
         if ground.http is not None:
             ground.state.remember_http_port(ground.http.port)
         ground.state.announce(
@@ -228,6 +230,7 @@ class Node:
                 "name": events.name,
                 "node_id": events.node_id,
                 "address": events.address,
+                "local_address": events.local_address,
                 "http_address": events.http_address,
                 "metrics_address": events.http_address,
                 "fleet_name": events.fleet_name,

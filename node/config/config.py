@@ -10,8 +10,8 @@ import difflib
 import ipaddress
 import socket
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +27,8 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "json", "console")
 DTYPES = ("float32", "bfloat16")
 BACKENDS = ("auto", "torch", "mlx")
+MEMBERS_BIND = "0.0.0.0:0"
+"""Where a member of a fleet with an authority answers other machines, if nothing is said."""
 LINKS = ("auto", "grpc", "local", "ring")
 
 
@@ -85,6 +87,12 @@ class Config:
     """debug, info, warning or error."""
     log_format: str = "auto"
     """json, console, or auto: console on a terminal."""
+    log_file: str = ""
+    """File of the log, in place of standard error, mode 0600; empty for standard error."""
+    log_file_bytes: int = 10 << 20
+    """Size at which the log's file becomes FILE.1, and FILE.1 becomes FILE.2; 4096 or more."""
+    log_file_count: int = 5
+    """How many such older files of the log are kept, 1 to 1000."""
     traces_endpoint: str = ""
     """URL of an OpenTelemetry collector (OTLP over HTTP), http://HOST:4318; empty for no traces."""
 
@@ -118,8 +126,12 @@ def build(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     file: Path | None = None,
+    fleet_of: Callable[[Path], str | None] = lambda _: None,
 ) -> Config:
     """The checked configuration.
+
+    `fleet_of` a state directory is the fleet whose member the node is, None without one: then
+    others reach it by encrypted connections alone, and it binds to all its addresses.
 
     `flags` holds only what was given. `file` must exist; None takes
     $KAKEYA_CONFIG, or else the default file if there is one. Raises
@@ -134,7 +146,15 @@ def build(
     values.update(_from_environment(environment))
     values.update(_checked(flags, "flags"))
     config = Config(**values)  # type: ignore[arg-type]  # _checked proved each type
-    _check(config)
+    fleet_name = fleet_of(config.state_path)
+    if fleet_name is not None:
+        _require(
+            values.get("fleet_name", fleet_name) == fleet_name,
+            "fleet_name",
+            f"leave it out: this node is a member of {fleet_name}; or give another --name",
+        )
+        config = replace(config, fleet_name=fleet_name, bind=str(values.get("bind", MEMBERS_BIND)))
+    _check(config, is_member=fleet_name is not None)
     return config
 
 
@@ -290,7 +310,7 @@ def _unknown(key: str, known: Collection[str], source: str) -> BadConfig:
     )
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, *, is_member: bool) -> None:
     _require(0 < len(config.name) <= 64, "name", "give it 1 to 64 characters")
     _require(config.name.isprintable(), "name", "leave out control characters")
     _require(config.fleet_name.isprintable(), "fleet_name", "leave out control characters")
@@ -315,6 +335,8 @@ def _check(config: Config) -> None:
     _require(
         config.log_format in LOG_FORMATS, "log_format", f"give one of {', '.join(LOG_FORMATS)}"
     )
+    _require(config.log_file_bytes >= 4096, "log_file_bytes", "give 4096 bytes or more")
+    _require(1 <= config.log_file_count <= 1000, "log_file_count", "give 1 to 1000 files")
     _require(
         not config.traces_endpoint or _is_http_url(config.traces_endpoint),
         "traces_endpoint",
@@ -322,7 +344,9 @@ def _check(config: Config) -> None:
     )
     for peer in config.peers:
         split_address("peers", peer)
-    addresses = {"bind": config.bind_address, "http_bind": config.http_address}
+    addresses = {"http_bind": config.http_address}
+    if not is_member:
+        addresses["bind"] = config.bind_address
     for key, address in addresses.items():
         if address is not None and not is_loopback(address[0]) and not config.insecure:
             raise InsecureBind(

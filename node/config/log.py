@@ -1,4 +1,4 @@
-"""Structured logs on standard error: one line an event, JSON or for a terminal.
+"""Structured logs on standard error or in a file: one line an event, JSON or for a terminal.
 
 Events are named in snake_case, facts are keyword arguments. An expected error
 is one line with its reason; only what nobody foresaw carries its traceback, as
@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.config.log_file import LogFile
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -20,11 +25,17 @@ _LEVELS = {
 }
 
 
-def configure_log(level: str, log_format: str, *, node_name: str) -> None:
-    """Sets up the process's log. `log_format` is json, console, or auto (by terminal)."""
-    console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+def configure_log(
+    level: str, log_format: str, *, node_name: str, file: LogFile | None = None
+) -> None:
+    """Sets up the process's log, on standard error unless there is a `file`.
+
+    `log_format` is json, console, or auto: console on a terminal.
+    """
+    on_terminal = file is None and sys.stderr.isatty()
+    console = log_format == "console" or (log_format == "auto" and on_terminal)
     renderers: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [structlog.dev.ConsoleRenderer(colors=on_terminal)]
         if console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
@@ -36,7 +47,7 @@ def configure_log(level: str, log_format: str, *, node_name: str) -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=_factory(file),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(node=node_name)
@@ -44,3 +55,9 @@ def configure_log(level: str, log_format: str, *, node_name: str) -> None:
     # events say the same in a line.
     for library in ("grpc", "grpc._cython.cygrpc", "zeroconf", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
+
+
+def _factory(file: LogFile | None) -> Callable[..., object]:
+    if file is None:
+        return structlog.WriteLoggerFactory(file=sys.stderr)
+    return lambda *_: file.logger

@@ -5,6 +5,8 @@ incarnation    the durable counter: no incarnation that was announced is above i
 peers          last known addresses of other nodes; a cache, rebuilt from peers
 port           last used port, tried first at the next start
 http_port      the same of HTTP
+local_port     the same of what programs of this machine call, in a fleet with an authority
+trust/         what a member keeps of such a fleet, see `node.trust.membership_files`
 agent.json     state, address and process id while an agent runs, for local tools
 lock           held with flock while an agent runs
 
@@ -100,6 +102,14 @@ class StateDirectory:
     def remember_port(self, port: int) -> None:
         """Keeps the port for the next start. Raises `StateUnwritable`."""
         write_durable(self.path / "port", f"{port}\n".encode())
+
+    def last_local_port(self) -> int:
+        """The port for programs of this machine of the last run, 0 when it is not known."""
+        return self._port("local_port")
+
+    def remember_local_port(self, port: int) -> None:
+        """Keeps the port for programs of this machine. Raises `StateUnwritable`."""
+        write_durable(self.path / "local_port", f"{port}\n".encode())
 
     def last_http_port(self) -> int:
         """The port of HTTP of the last run, 0 when it is not known."""

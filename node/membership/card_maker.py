@@ -40,6 +40,7 @@ class CardFacts:
     archive: ArchiveOffer | None = None
     http_address: str = ""
     loading: bool = False
+    certificate: bytes = b""
 
 
 class CardMaker:
@@ -124,6 +125,12 @@ class CardMaker:
             card = self._current.card
             return self._succeed(replace(card, sequence=card.sequence + 1, ring_address=address))
 
+    def certify(self, certificate: bytes) -> SignedCard:
+        """The card with a renewed certificate; its sequence rises by one."""
+        with self._changing:
+            card = self._current.card
+            return self._succeed(replace(card, sequence=card.sequence + 1, certificate=certificate))
+
     def farewell(self) -> bytes:
         """The signature with which the current card leaves."""
         card = self._current.card
@@ -159,4 +166,5 @@ class CardMaker:
             http_address=facts.http_address,
             loading=facts.loading,
             host_id=facts.machine.host_id,
+            certificate=facts.certificate,
         )

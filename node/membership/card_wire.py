@@ -114,6 +114,7 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         http_address=card.http_address,
         loading=card.loading,
         host_id=card.host_id,
+        certificate=card.certificate,
     )
 
 
@@ -143,6 +144,7 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         http_address=wire.http_address,
         loading=wire.loading,
         host_id=wire.host_id,
+        certificate=wire.certificate,
     )
 
 

@@ -43,6 +43,7 @@ class Answered:
     rumours: tuple[Rumour, ...]
     digest: DigestPart | None
     round_trip_seconds: float
+    trust_hash: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +57,23 @@ class ExchangeClient:
     """Exchanges and indirect probes in the name of one fleet."""
 
     def __init__(
-        self, fleet_name: str, peers: Peers, metrics: NodeMetrics, clock: Callable[[], float]
+        self,
+        fleet_name: str,
+        peers: Peers,
+        metrics: NodeMetrics,
+        clock: Callable[[], float],
+        trust_hash: Callable[[], bytes] = bytes,
     ) -> None:
         self._fleet_name = fleet_name
+        self._trust_hash = trust_hash
         self._peers = peers
         self._metrics = metrics
         self._clock = clock
 
     async def exchange(
-        self, address: str, message: ExchangeMessage, timeout_seconds: float
+        self, address: str, message: ExchangeMessage, timeout_seconds: float, node_id: str = ""
     ) -> Answered | Unanswered:
-        """One round with whoever answers at host:port in time."""
+        """One round with the node at host:port, or with whoever answers there if none is named."""
         request = capability_pb2.ExchangeCapabilitiesRequest(
             sender_node_id=message.sender_id,
             fleet_name=self._fleet_name,
@@ -76,8 +83,10 @@ class ExchangeClient:
             cards=[signed_to_wire(card) for card in message.cards],
             rumours=rumours_to_wire(message.rumours),
             wanted_node_keys=message.wanted_node_keys,
+            trust_hash=self._trust_hash(),
         )
-        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(address))
+        channel = self._peers.channel(address, node_id)
+        stub = capability_pb2_grpc.CapabilityServiceStub(channel)
         before = self._clock()
         response = await self._answered(
             stub.ExchangeCapabilities(request, timeout=timeout_seconds),
@@ -100,11 +109,14 @@ class ExchangeClient:
             rumours=rumours_from_wire(response.rumours, self._metrics),
             digest=digest_from_wire(response),
             round_trip_seconds=seconds,
+            trust_hash=response.trust_hash,
         )
 
-    async def probe(self, via: str, node_id: str, timeout_seconds: float) -> ProbeOutcome:
-        """Asks the node at `via` (host:port) to probe another one."""
-        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(via))
+    async def probe(
+        self, via: str, via_id: str, node_id: str, timeout_seconds: float
+    ) -> ProbeOutcome:
+        """Asks the node `via_id` at `via` (host:port) to probe another one."""
+        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(via, via_id))
         request = capability_pb2.ProbePeerRequest(node_id=node_id, timeout_seconds=timeout_seconds)
         response = await self._answered(
             stub.ProbePeer(request, timeout=2 * timeout_seconds),
@@ -118,7 +130,7 @@ class ExchangeClient:
 
     async def ping(self, address: str, node_id: str, timeout_seconds: float) -> float | None:
         """Round trip in seconds to the node at host:port; None when it did not answer."""
-        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(address))
+        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(address, node_id))
         before = self._clock()
         response = await self._answered(
             stub.GetNode(capability_pb2.GetNodeRequest(), timeout=timeout_seconds),

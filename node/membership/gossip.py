@@ -32,6 +32,7 @@ from kakeya_fleet.fleet.membership.events import (
     ProbeDone,
     ProbeOutcome,
     ProbeVia,
+    PutOut,
     Reached,
     ReceivedCard,
     Refute,
@@ -51,6 +52,7 @@ from kakeya_fleet.node.membership.fleet_changes import FleetChanges
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.membership.statement_exchange import StatementExchange
 from kakeya_fleet.node.membership.surroundings import Surroundings
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.refusals import TooManyProbes
@@ -86,6 +88,7 @@ class GossipParts:
     metrics: NodeMetrics
     clocks: Clocks
     rng: Random
+    statements: StatementExchange | None = None
 
 
 class Gossip:
@@ -198,6 +201,10 @@ class Gossip:
         if farewells:
             await asyncio.wait(farewells, timeout=farewell_seconds)
 
+    def put_out(self, node_ids: frozenset[str]) -> None:
+        """Drops nodes that keepers of the fleet have put out."""
+        self._feed(PutOut(node_ids))
+
     def stop(self) -> None:
         """Cancels the calls that still run."""
         for task in self._running:
@@ -297,7 +304,9 @@ class Gossip:
         message = exchange.opening(parts.membership, effect.node_id)
         address = self._address(effect.node_id)
         with self._calling(address):
-            answered = await parts.client.exchange(address, message, effect.timeout_seconds)
+            answered = await parts.client.exchange(
+                address, message, effect.timeout_seconds, effect.node_id
+            )
         if isinstance(answered, Unanswered) or answered.sender_id != effect.node_id:
             parts.peers.failed(effect.node_id)
             self._feed(ExchangeFailed(effect.node_id))
@@ -361,6 +370,8 @@ class Gossip:
     async def _take(self, address: str, answered: Answered, timeout_seconds: float) -> None:
         parts = self._parts
         parts.peers.record_round_trip(answered.sender_id, answered.round_trip_seconds)
+        if parts.statements is not None:
+            parts.statements.differs(address, answered.sender_id, answered.trust_hash)
         now_unix = parts.clocks.unix()
         host = split_address("peers", address)[0]
         host = self._hosts.get(host, host)
@@ -372,7 +383,9 @@ class Gossip:
         if message is None:
             return
         with self._calling(address):
-            further = await parts.client.exchange(address, message, timeout_seconds)
+            further = await parts.client.exchange(
+                address, message, timeout_seconds, answered.sender_id
+            )
         if isinstance(further, Answered) and further.sender_id == answered.sender_id:
             self._heard(further.sender_id, further.cards, further.rumours, host)
 
@@ -380,7 +393,7 @@ class Gossip:
         outcome = ProbeOutcome.SILENT
         if effect.via in self._parts.membership.registry:
             outcome = await self._parts.client.probe(
-                self._address(effect.via), effect.node_id, effect.timeout_seconds
+                self._address(effect.via), effect.via, effect.node_id, effect.timeout_seconds
             )
         self._feed(ProbeDone(effect.node_id, effect.via, outcome))
 

@@ -21,7 +21,15 @@ class KnownFleet:
     Liveness is what this node found itself: whom only others suspect is ALIVE here.
     """
 
-    def __init__(self, membership: Membership, peers: Peers, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        peers: Peers,
+        clock: Callable[[], float],
+        trust_hash: Callable[[], bytes] = bytes,
+    ) -> None:
+        self.trust_hash = trust_hash
+        """Gives the hash of what is known of the fleet's keepers; empty without an authority."""
         self._membership = membership
         self._registry = membership.registry
         self._peers = peers
@@ -65,7 +73,7 @@ class KnownFleet:
         address = self.address(node_id)
         if address is None:
             raise NodeNotFound(f"no node {node_id[:64]!r} is known here", node_id=node_id[:64])
-        return self._peers.channel(address)
+        return self._peers.channel(address, node_id)
 
     def state(self, node_id: str) -> NodeState:
         """One node as it is known now. Raises `NodeNotFound`."""

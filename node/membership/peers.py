@@ -1,4 +1,4 @@
-"""Ways to other nodes: one shared channel an address, and measured round trips."""
+"""Ways to other nodes: one shared channel a node and address, and measured round trips."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import grpc.aio
 
-from kakeya_fleet.node.rpc.grpc_settings import client_options
+from kakeya_fleet.node.rpc.channels import Channels
 
 ROUND_TRIPS_KEPT = 16
 
@@ -19,17 +19,20 @@ class Peers:
     never closes it.
     """
 
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
+    def __init__(self, channels: Channels | None = None) -> None:
+        self._opening = channels or Channels()
+        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
         self._round_trips: dict[str, deque[float]] = {}
         self._turns: dict[str, int] = {}
 
-    def channel(self, address: str) -> grpc.aio.Channel:
-        """The channel to host:port, opened lazily."""
-        channel = self._channels.get(address)
+    def channel(self, address: str, node_id: str = "") -> grpc.aio.Channel:
+        """The channel to the node at host:port, opened lazily; to any member when it is empty."""
+        # In plain text nobody proves who it is, and one channel an address is enough.
+        key = address, node_id if self._opening.is_encrypted else ""
+        channel = self._channels.get(key)
         if channel is None:
-            channel = grpc.aio.insecure_channel(address, options=client_options())
-            self._channels[address] = channel
+            channel = self._opening.open(*key)
+            self._channels[key] = channel
         return channel
 
     def choose(self, node_id: str, addresses: Sequence[str]) -> str:
@@ -55,8 +58,14 @@ class Peers:
             del self._round_trips[node_id]
         for node_id in self._turns.keys() - nodes:
             del self._turns[node_id]
-        for address in self._channels.keys() - addresses:
-            await self._channels.pop(address).close()
+        for key in [key for key in self._channels if key[0] not in addresses]:
+            await self._channels.pop(key).close()
+
+    async def reopen(self) -> None:
+        """Closes every channel, so that the next calls use the certificates of now."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
 
     async def close(self) -> None:
         """Closes every channel."""

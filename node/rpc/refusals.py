@@ -21,6 +21,7 @@ Refusal
 ├── TooManyProbes        a host asks too often for probes of third nodes
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
+├── NotPermitted          the call is for others than its caller
 ├── ForkBeyondHistory     a fork asked for more tokens than the history has
 ├── CorruptFrame          a frame arrived with other bytes than were sent, or out of its place
 └── MalformedMessage      the bytes are no message of the contract
@@ -186,6 +187,12 @@ class WatcherTooSlow(Refusal):
     """A watcher of the fleet fell behind; watch again for a new snapshot."""
 
     reason = "WATCHER_TOO_SLOW"
+
+
+class NotPermitted(Refusal):
+    """The call is for others than its caller, in a fleet with an authority."""
+
+    reason = "NOT_PERMITTED"
 
 
 class NotLoopback(Refusal):

@@ -188,3 +188,12 @@ class MembershipFiles:
             f"put a backup back, or rm -r {self.path} and join again with a code of `fleet invite`",
             path=str(path),
         )
+
+
+def fleet_name_of(state: Path) -> str | None:
+    """The fleet whose member a state directory's node is; None without one.
+
+    Raises `TrustCorrupt`.
+    """
+    fleet = MembershipFiles(state).fleet()
+    return fleet.name if fleet is not None else None

@@ -23,13 +23,22 @@ def authorities_pem(trust: Trust) -> bytes:
     return b"".join(map(pem_of, trust.ledger.authorities))
 
 
+def callers_pem(trust: Trust) -> bytes:
+    """The same for servers: also of keepers that were put out, whose members are to renew.
+
+    Which of their certificates are upheld `Trust.member_of` knows, at each call. Clients cannot
+    ask, so that they take none of these.
+    """
+    return authorities_pem(trust) + b"".join(map(pem_of, trust.ledger.former))
+
+
 def server_credentials(trust: Trust) -> grpc.ServerCredentials:
     """For a port that members alone can call. Renewed certificates count from the next one on."""
 
     def configuration() -> grpc.ServerCertificateConfiguration:
         own = trust.member
         chain = [(own.key_pem, own.certificate_pem)]
-        return grpc.ssl_server_certificate_configuration(chain, authorities_pem(trust))
+        return grpc.ssl_server_certificate_configuration(chain, callers_pem(trust))
 
     # Asked at each handshake, from threads of gRPC: what it reads is replaced, never changed.
     return grpc.dynamic_ssl_server_credentials(
@@ -66,7 +75,9 @@ def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(trust.files.member_file)
-    context.load_verify_locations(cadata=authorities_pem(trust).decode("ascii"))
+    is_server = protocol == ssl.PROTOCOL_TLS_SERVER
+    known = callers_pem(trust) if is_server else authorities_pem(trust)
+    context.load_verify_locations(cadata=known.decode("ascii"))
     return context
 
 

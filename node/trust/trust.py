@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from kakeya_fleet.fleet.errors import NodeNotFound, StatementRejected
+from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.ledger import Ledger
 from kakeya_fleet.fleet.trust.statements import (
     Keeper,
@@ -93,13 +94,17 @@ class Trust:
         """When it began to be good."""
         return load_certificate(self._member.certificate).not_valid_before_utc.timestamp()
 
+    def now_unix(self) -> float:
+        """The clock by which certificates begin and end, in seconds since 1970."""
+        return self._clock()
+
     def is_out(self, node_id: str) -> bool:
         """Whether the node was put out."""
         return node_id in self._ledger.revoked
 
     def member_of(self, certificate: bytes) -> str:
         """The member that a certificate, DER, stands for; raises `BadCertificate`."""
-        node_id = member_of(certificate, self._ledger.authorities, self._now())
+        node_id = member_of(certificate, self._authorities_of(certificate), self._now())
         if self.is_out(node_id):
             raise BadCertificate(
                 f"node {node_id[:12]} was put out of the fleet {self.fleet.name}",
@@ -107,6 +112,21 @@ class Trust:
                 fault="revoked",
             )
         return node_id
+
+    def _authorities_of(self, certificate: bytes) -> list[bytes]:
+        """Who may have signed it: keepers, and those that were put out if it is upheld."""
+        digest = hashlib.sha256(certificate).digest()
+        former = [each for each, upheld in self._ledger.former.items() if digest in upheld]
+        return [*self._ledger.authorities, *former]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether this node's certificate is of one who is a keeper still."""
+        try:
+            member_of(self._member.certificate, self._ledger.authorities, self._now())
+        except BadCertificate:
+            return False
+        return True
 
     def merge(self, statements: Iterable[Statement]) -> bool:
         """Takes what others know; whether it was new. Raises `StatementRejected`."""
@@ -159,19 +179,22 @@ class Trust:
         self._say(Keeper(node_id, authority, certificate))
         return authority
 
-    def revoke(self, node_id: str) -> None:
-        """Puts a node out. Raises `NotAKeeper`, `LastKeeper`, `NodeNotFound`."""
+    def revoke(self, node_id: str, certificates: Iterable[bytes] = ()) -> None:
+        """Puts a node out; `certificates`, DER, are those of members, which stay good.
+
+        Raises `NotAKeeper`, and `LastKeeper` for this node itself."""
         own = self._keeper()
-        if node_id == self.node_id:
-            raise NodeNotFound("a node does not put itself out: `fleet leave` it", node_id=node_id)
         others = {
             authority
             for authority, keeper in self._ledger.keepers.items()
             if keeper.node_id != node_id
         }
         if authority_id(own.certificate) not in others:
-            raise LastKeeper("no keeper of the fleet would be left", "make another one first")
-        upheld = frozenset(each.digest for each in self._ledger.judged.holding)
+            raise LastKeeper(
+                "a keeper does not put itself out", "run it on another keeper, or `fleet leave`"
+            )
+        digests = [hashlib.sha256(each).digest() for each in certificates]
+        upheld = frozenset([*(each.digest for each in self._ledger.judged.holding), *digests])
         was_keeper = len(others) < len(self._ledger.keepers)
         self._say(Revocation(node_id, upheld if was_keeper else frozenset()))
 

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     LOAD_FAILED = "LOAD_FAILED"
     DRAINING = "DRAINING"
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
+    CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
     LOOP_STALLED = "LOOP_STALLED"
 
 
@@ -126,6 +127,7 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         "The node goes on. If it is told again, see what the cause names, such as the limit of"
         " open files; report it with this node's log.",
     ),
+    EventKind.CERTIFICATE_ENDS: (_WARNING, "Start a keeper: `fleet members` says who is one."),
     EventKind.LOOP_STALLED: (
         _WARNING,
         "The node goes on. If it is told often, peers may take it for dead: see what the step that"

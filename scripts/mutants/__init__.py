@@ -5,9 +5,9 @@ the promise, and stands in the module of that file's room. Where the file is rew
 its mutants are rewritten with it.
 """
 
-from scripts.mutants import engine, fleet, node, sdks
+from scripts.mutants import engine, fleet, membership, node, sdks
 from scripts.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS = (*engine.MUTANTS, *fleet.MUTANTS, *node.MUTANTS, *sdks.MUTANTS)
+MUTANTS = (*engine.MUTANTS, *fleet.MUTANTS, *membership.MUTANTS, *node.MUTANTS, *sdks.MUTANTS)

@@ -39,6 +39,8 @@ def wrong(group: click.Group, words: list[str]) -> list[str]:
     command = group.get_command(context, words[0])
     if command is None:
         return words[:1] if not words[0].startswith("-") else []
+    if isinstance(command, click.Group):
+        return wrong(command, words[1:]) if words[1:] else []
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     known |= set(command.get_help_option_names(context))
     return [word for word in words[1:] if word.startswith("-") and word not in {"-", *known}]
@@ -58,6 +60,8 @@ def test_commands_and_options_exist(docs: Path, group: click.Group) -> None:
 def test_a_command_that_is_not_there_would_be_found(group: click.Group) -> None:
     assert wrong(group, ["join", "--serve", "x", "--metrics-bind", "off"]) == ["--metrics-bind"]
     assert wrong(group, ["telemetry"]) == ["telemetry"]
+    assert wrong(group, ["service", "install", "--at-boot"]) == ["--at-boot"]
+    assert wrong(group, ["service", "renew"]) == ["renew"]
 
 
 def test_blocks_of_python_are_python(docs: Path) -> None:

@@ -30,6 +30,7 @@ OWN = {
     "links": "grpc",
     "log_level": "error",
     "log_format": "json",
+    "log_file_bytes": "4096",
     "traces_endpoint": "http://127.0.0.1:4318",
 }
 

@@ -15,7 +15,7 @@ from kakeya_fleet.fleet.cards.card import (
     StepCost,
 )
 from kakeya_fleet.fleet.membership.registry import Registry
-from scripts.support.simulated_fleet import signed, simulated_card, verify
+from scripts.simulator.cards import signed, simulated_card, verify
 
 MakeCard = Callable[..., Card]
 

@@ -9,7 +9,7 @@ import pytest
 
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelKind, ModelOffer, Role
 from kakeya_fleet.fleet.views.advice import Advice, advise
-from scripts.support.simulated_fleet import simulated_card
+from scripts.simulator.cards import simulated_card
 
 VERIFIER = ModelOffer(
     "tiny", Role.VERIFIER, ModelKind.AUTOREGRESSIVE, weights_digest="w", tokenizer_digest="t"

@@ -9,7 +9,7 @@ import pytest
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.fleet.cards.rules import MAX_INCARNATION, CardRule, check_card
 from kakeya_fleet.fleet.errors import CardRejected
-from scripts.support.simulated_fleet import NOW_UNIX, simulated_card
+from scripts.simulator.cards import NOW_UNIX, simulated_card
 
 VERIFIER = ModelOffer(
     "tiny",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.membership.clone_watch import CloneWatch, Verdict
-from scripts.support.simulated_fleet import signed, simulated_card
+from scripts.simulator.cards import signed, simulated_card
 
 
 def card(boot_id: str, incarnation: int, sequence: int = 0) -> SignedCard:

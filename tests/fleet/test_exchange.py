@@ -8,7 +8,7 @@ from kakeya_fleet.fleet.membership.events import Heard, Tick
 from kakeya_fleet.fleet.membership.exchange import HOT_CARDS, answer, follow_up, opening
 from kakeya_fleet.fleet.membership.membership import Membership, step
 from kakeya_fleet.fleet.membership.registry import Registry
-from scripts.support.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from scripts.simulator.cards import NOW_UNIX, signed, simulated_card, verify
 
 
 def member(index: int, known: range = range(0)) -> Membership:

@@ -9,7 +9,9 @@ import pytest
 
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership.events import Heard
-from scripts.support.simulated_fleet import NOW_UNIX, SimulatedFleet, SimulatedNode
+from scripts.simulator.cards import NOW_UNIX
+from scripts.simulator.fleet import SimulatedFleet
+from scripts.simulator.node import SimulatedNode
 
 LOOKS = 300
 LOOK_SECONDS = 0.1

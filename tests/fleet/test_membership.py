@@ -31,7 +31,7 @@ from kakeya_fleet.fleet.membership.events import (
 )
 from kakeya_fleet.fleet.membership.membership import Membership, step
 from kakeya_fleet.fleet.membership.registry import Registry
-from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = signed(simulated_card(0))
 

@@ -27,7 +27,7 @@ from kakeya_fleet.fleet.membership.events import (
 from kakeya_fleet.fleet.membership.exchange import opening
 from kakeya_fleet.fleet.membership.membership import Membership, step
 from kakeya_fleet.fleet.membership.registry import Registry
-from scripts.support.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from scripts.simulator.cards import NOW_UNIX, signed, simulated_card, verify
 
 PEERS = 5
 indices = st.integers(1, PEERS)

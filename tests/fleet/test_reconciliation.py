@@ -18,7 +18,7 @@ from kakeya_fleet.fleet.membership.reconciliation import (
     select,
 )
 from kakeya_fleet.fleet.membership.registry import Registry
-from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, verify
 
 
 def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Registry:

@@ -18,7 +18,7 @@ from kakeya_fleet.fleet.membership.events import ReceivedCard, Source
 from kakeya_fleet.fleet.membership.merge_rules import RumourRule
 from kakeya_fleet.fleet.membership.registry import MergeResult, Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
-from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = 99
 

@@ -11,13 +11,11 @@ import pytest
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership.events import Heard
-from scripts.support.simulated_fleet import (
-    NOW_UNIX,
-    SimulatedFleet,
-    SimulatedNode,
-    signed,
-    simulated_card,
-)
+from scripts.simulator.cards import NOW_UNIX, signed, simulated_card
+from scripts.simulator.faults import Weather
+from scripts.simulator.fleet import SimulatedFleet
+from scripts.simulator.measures import agrees, knows_all, roots_agree
+from scripts.simulator.node import SimulatedNode
 
 
 def rounds_to_all(fleet: SimulatedFleet, announced: SignedCard) -> float:
@@ -39,7 +37,7 @@ def rounds_to_all(fleet: SimulatedFleet, announced: SignedCard) -> float:
 )
 def test_news_reaches_all_in_logarithmic_rounds(node_count: int, loss: float, samples: int) -> None:
     rng = Random(1)
-    fleet = SimulatedFleet(node_count, rng, loss=loss)
+    fleet = SimulatedFleet(node_count, rng, weather=Weather(loss=loss))
     fleet.run(2.0)
     nodes = list(fleet.nodes.values())
     slope, offset = (1.4, 5.0) if loss else (1.0, 4.0)
@@ -64,7 +62,7 @@ def test_a_pair_finds_a_death_in_four_to_seven_seconds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1])
 def test_a_third_of_messages_lost_for_ten_minutes_kills_nobody(seed: int) -> None:
-    fleet = SimulatedFleet(10, Random(seed), loss=0.3)
+    fleet = SimulatedFleet(10, Random(seed), weather=Weather(loss=0.3))
     fleet.run(600.0)
     assert fleet.burials == []
 
@@ -77,13 +75,13 @@ def test_a_death_among_ten_is_found_by_all_and_by_nobody_twice() -> None:
     fleet.run(30.0)
     assert {burial.subject for burial in fleet.burials} == {victim.node_id}
     assert len(fleet.burials) == 9
-    assert fleet.roots_agree()
+    assert roots_agree(fleet)
 
 
 def test_a_one_way_cut_kills_nobody_in_ten_minutes() -> None:
     fleet = SimulatedFleet(5, Random(5))
     first, second = list(fleet.nodes)[:2]
-    fleet.is_cut = lambda sender, receiver: (sender, receiver) == (first, second)
+    fleet.network.is_cut = lambda sender, receiver: (sender, receiver) == (first, second)
     fleet.run(600.0)
     assert fleet.burials == []
 
@@ -94,7 +92,7 @@ def test_news_flows_over_the_only_bridge_and_nobody_is_buried(seed: int) -> None
     fleet.run(2.0)
     ids = list(fleet.nodes)
     side = {node_id: index % 2 for index, node_id in enumerate(ids[1:])}
-    fleet.is_cut = lambda sender, receiver: (
+    fleet.network.is_cut = lambda sender, receiver: (
         ids[0] not in (sender, receiver) and side[sender] != side[receiver]
     )
     for node_id in ids[1:4]:
@@ -108,15 +106,15 @@ def test_a_partition_of_a_minute_heals_in_thirty_seconds(seed: int) -> None:
     fleet = SimulatedFleet(10, Random(seed))
     fleet.run(3.0)
     half = set(list(fleet.nodes)[:5])
-    fleet.is_cut = lambda sender, receiver: (sender in half) != (receiver in half)
+    fleet.network.is_cut = lambda sender, receiver: (sender in half) != (receiver in half)
     fleet.run(60.0)
     for node in fleet.living():
         registry = node.membership.registry
         others = [other for other in fleet.nodes if (other in half) == (node.node_id in half)]
         assert all(registry.liveness(other) is Liveness.ALIVE for other in others)
     assert fleet.burials
-    fleet.is_cut = lambda _sender, _receiver: False
-    assert fleet.run(30.0, until=lambda: fleet.knows_all() and fleet.roots_agree())
+    fleet.network.is_cut = lambda _sender, _receiver: False
+    assert fleet.run(30.0, until=lambda: agrees(fleet))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -132,25 +130,25 @@ def test_a_node_frozen_until_dead_rejoins_and_accuses_nobody(seed: int) -> None:
             if node is not frozen
         )
 
-    fleet.freeze(frozen)
+    frozen.freeze()
     assert fleet.run(60.0, until=is_dead_to_all)
-    fleet.thaw(frozen)
-    assert fleet.run(2 * math.log2(10), until=fleet.knows_all)
+    frozen.thaw()
+    assert fleet.run(2 * math.log2(10), until=lambda: knows_all(fleet))
     fleet.run(30.0)
     assert frozen.membership.registry.own.card.incarnation >= 2
     assert {burial.subject for burial in fleet.burials} == {frozen.node_id}
-    assert fleet.knows_all()
+    assert knows_all(fleet)
 
 
 def test_a_short_freeze_starts_no_war_of_incarnations() -> None:
     fleet = SimulatedFleet(5, Random(8))
     fleet.run(3.0)
     frozen = list(fleet.nodes.values())[2]
-    fleet.freeze(frozen)
+    frozen.freeze()
     fleet.run(10.0)
-    fleet.thaw(frozen)
+    frozen.thaw()
     fleet.run(60.0)
-    assert fleet.knows_all()
+    assert knows_all(fleet)
     for node in fleet.living():
         most = 3 if node is frozen else 1
         assert node.membership.registry.own.card.incarnation <= most
@@ -158,7 +156,7 @@ def test_a_short_freeze_starts_no_war_of_incarnations() -> None:
 
 def test_after_a_power_cut_all_meet_within_ten_seconds() -> None:
     fleet = SimulatedFleet(20, Random(9), acquainted=False)
-    assert fleet.run(10.0, until=lambda: fleet.knows_all() and fleet.roots_agree())
+    assert fleet.run(10.0, until=lambda: agrees(fleet))
 
 
 def test_a_restarted_node_is_alive_again_with_its_next_incarnation() -> None:
@@ -169,7 +167,7 @@ def test_a_restarted_node_is_alive_again_with_its_next_incarnation() -> None:
     fleet.run(40.0)
     card = replace(old.membership.registry.own.card, incarnation=2, boot_id="second boot")
     fleet.boot(signed(card), seeds=simulated_card(0).addresses)
-    assert fleet.run(10.0, until=lambda: fleet.knows_all() and fleet.roots_agree())
+    assert fleet.run(10.0, until=lambda: agrees(fleet))
     assert all(not node.clones_found for node in fleet.living())
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kakeya_fleet.fleet.cards.ways import Neighbourhood, neighbourhood
-from scripts.support.simulated_fleet import simulated_card
+from scripts.simulator.cards import simulated_card
 
 NEAR = neighbourhood(
     own=[ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("fd00:1::/64")],

@@ -38,10 +38,10 @@ async def generate_with_fault(
     max_tokens: int,
 ) -> Completion:
     """One generation with a remote proposer; the fault strikes after `moment` tokens."""
-    session = await client.create_session(
-        "tiny", speculation=speculation, sink_tokens=4, window_tokens=16
+    opening = partial(
+        client.create_session, "tiny", speculation=speculation, sink_tokens=4, window_tokens=16
     )
-    async with session:
+    async with await when_it_can_be_had(opening) as session:
         await session.append(history)
         generation = session.generate(max_tokens)
         token_ids: list[int] = []

@@ -103,7 +103,7 @@ class ScriptedNode(
 
     async def ProbePeer(  # noqa: N802
         self, request: capability_pb2.ProbePeerRequest, context: Context
-    ) -> NoReturn:
+    ) -> capability_pb2.ProbePeerResponse:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no agent")
 
     async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:

@@ -11,7 +11,7 @@ from kakeya import AsyncClient, KakeyaError, Liveness, NodeStatus
 from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.interruption import run_interruptible
 from kakeya_fleet.node.cli.asking.local_agents import LocalAgent, agents_here, starting_here
-from kakeya_fleet.node.cli.asking.node_names import ambiguous
+from kakeya_fleet.node.cli.asking.node_names import ambiguous, nodes_called
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 from kakeya_fleet.node.cli.terminal.output import note
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text
@@ -72,9 +72,12 @@ def named_address(node: str) -> str:
 
 
 def address_in(nodes: Sequence[NodeStatus], name: str) -> str:
-    """host:port of the one node of the fleet that is called `name`. Raises `CommandFailed`."""
+    """host:port of the one node of the fleet that `name` names, also by the start of its id.
+
+    Raises `CommandFailed`.
+    """
     alive = [each for each in nodes if each.liveness is Liveness.ALIVE and each.address]
-    called = [each for each in alive if each.name == name]
+    called = nodes_called(alive, name)
     if len(called) > 1:
         raise ambiguous(name, [(each.address, each.node_id[:12]) for each in called])
     if not called:

@@ -15,7 +15,9 @@ SAME_START_SECONDS = 1.0
 class LocalAgent:
     """An agent whose process is alive; `address` is host:port.
 
-    One that is starting answers nobody yet; its address is empty until it is bound.
+    One that is starting answers nobody yet; its address is empty until it is bound. In a fleet
+    with an authority members call `address`, and programs of this machine `local_address`.
+    `folder` is its state directory.
     """
 
     name: str
@@ -24,6 +26,9 @@ class LocalAgent:
     is_starting: bool = False
     started_at_unix: float = 0.0
     """Seconds since 1970, of one that is starting."""
+    folder: Path | None = None
+    """Its state directory, where it was read there."""
+    local_address: str = ""
 
 
 def local_agents(root: Path, state: Path | None = None) -> list[LocalAgent]:
@@ -67,6 +72,8 @@ def _read(path: Path) -> LocalAgent | None:
             process_id=int(facts["pid"]),
             is_starting=facts.get("state") == STARTING,
             started_at_unix=float(facts.get("started_at_unix", 0.0)),
+            folder=path.parent,
+            local_address=str(facts.get("local_address", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

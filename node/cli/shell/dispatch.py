@@ -14,6 +14,18 @@ COMMANDS = {
     "join": LazyCommand(
         "kakeya_fleet.node.cli.join.command", "Start a node on this machine and join the fleet."
     ),
+    "init": LazyCommand(
+        "kakeya_fleet.node.cli.members.init", "Make a fleet that lets in invited machines alone."
+    ),
+    "members": LazyCommand(
+        "kakeya_fleet.node.cli.members.members", "Show who is in the fleet, and who keeps it."
+    ),
+    "revoke": LazyCommand(
+        "kakeya_fleet.node.cli.members.revoke", "Put a machine out of the fleet, for good."
+    ),
+    "keeper": LazyCommand(
+        "kakeya_fleet.node.cli.members.keeper", "Have another node let machines in, too."
+    ),
     "status": LazyCommand(
         "kakeya_fleet.node.cli.fleet.status", "Show nodes, roles, models, memory, liveness."
     ),
@@ -44,8 +56,20 @@ COMMANDS = {
     "limits": LazyCommand(
         "kakeya_fleet.node.cli.fleet.limits", "Show what others may have of a node at once."
     ),
+    "doctor": LazyCommand(
+        "kakeya_fleet.node.cli.doctor.command", "Find what is wrong here and in the fleet."
+    ),
+    "logs": LazyCommand(
+        "kakeya_fleet.node.cli.logs.command", "Show a node's events, and its log where it is."
+    ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
+    ),
+    "service": LazyCommand(
+        "kakeya_fleet.node.cli.service.command", "Have this machine keep a node running."
+    ),
+    "upgrade": LazyCommand(
+        "kakeya_fleet.node.cli.upgrade.command", "Install a newer version, restart with drain."
     ),
     "completion": LazyCommand(
         "kakeya_fleet.node.cli.asking.completion", "Print a shell's completion script."

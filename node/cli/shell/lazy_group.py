@@ -66,6 +66,7 @@ class LazyGroup(click.Group):
         """Finds the called command; an unknown name gets the nearest known one as a hint."""
         if args and not args[0].startswith("-") and args[0] not in self._lazy:
             near = difflib.get_close_matches(args[0], self._lazy, n=1)
-            hint = f"did you mean `fleet {near[0]}`?" if near else "see `fleet --help`."
+            path = ctx.command_path
+            hint = f"did you mean `{path} {near[0]}`?" if near else f"see `{path} --help`."
             raise click.UsageError(f"there is no command {args[0]!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -76,7 +76,7 @@ async def answering() -> AsyncIterator[Answering]:
 async def test_nobody_there(client: ExchangeClient, value_of: ValueOf) -> None:
     assert await why_not(client, "127.0.0.1:1") == "NODE_UNREACHABLE"
     assert value_of("kakeya_gossip_exchanges_total", result="unreachable") == 1
-    assert await client.probe("127.0.0.1:1", "ab" * 32, 1) is ProbeOutcome.SILENT
+    assert await client.probe("127.0.0.1:1", "cd" * 32, "ab" * 32, 1) is ProbeOutcome.SILENT
     assert await client.ping("127.0.0.1:1", "ab" * 32, 1) is None
 
 

@@ -876,6 +876,8 @@ class Card:
     """Names the machine as long as it runs: nodes with the same one share its memory. A digest, of
     which nothing else can be learned; empty from nodes that do not tell.
     """
+    certificate: str = ""
+    """Makes the owner a member of a fleet with an authority: X.509, DER; empty in one without."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -418,6 +418,7 @@ def card(message: capability_pb2.CapabilityCard) -> values.Card:
         archive=archive_offer(message.archive) if message.HasField("archive") else None,
         http_address=message.http_address,
         host_id=message.host_id,
+        certificate=message.certificate.hex(),
     )
 
 

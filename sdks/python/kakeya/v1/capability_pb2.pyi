@@ -251,6 +251,7 @@ class CapabilityCard(_message.Message):
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     LOADING_FIELD_NUMBER: _builtins.int
     HOST_ID_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -296,6 +297,10 @@ class CapabilityCard(_message.Message):
     memory. A digest, of which nothing else can be learned; empty from nodes that do
     not tell.
     """
+    certificate: _builtins.bytes
+    """Makes the owner a member of a fleet with an authority: X.509, DER; empty in
+    one without.
+    """
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the node answers, host:port, best first."""
@@ -338,10 +343,11 @@ class CapabilityCard(_message.Message):
         http_address: _builtins.str = ...,
         loading: _builtins.bool = ...,
         host_id: _builtins.str = ...,
+        certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,6 +472,7 @@ class ExchangeCapabilitiesRequest(_message.Message):
     CARDS_FIELD_NUMBER: _builtins.int
     RUMOURS_FIELD_NUMBER: _builtins.int
     WANTED_NODE_KEYS_FIELD_NUMBER: _builtins.int
+    TRUST_HASH_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who asks; empty from a node that only looks."""
     fleet_name: _builtins.str
@@ -476,6 +483,10 @@ class ExchangeCapabilitiesRequest(_message.Message):
     """Highest protocol version the sender speaks."""
     root_hash: _builtins.bytes
     """SHA-256 over the sender's registers."""
+    trust_hash: _builtins.bytes
+    """SHA-256 over what the sender knows of the fleet's keepers; empty in a fleet
+    without an authority.
+    """
     @_builtins.property
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedCard]:
         """Cards that changed lately, or that the receiver lacks; at most 64."""
@@ -499,10 +510,11 @@ class ExchangeCapabilitiesRequest(_message.Message):
         cards: _abc.Iterable[Global___SignedCard] | None = ...,
         rumours: _abc.Iterable[Global___Rumour] | None = ...,
         wanted_node_keys: _abc.Iterable[_builtins.int] | None = ...,
+        trust_hash: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "fleet_name", b"fleet_name", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "wanted_node_keys", b"wanted_node_keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "fleet_name", b"fleet_name", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "trust_hash", b"trust_hash", "wanted_node_keys", b"wanted_node_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -522,6 +534,7 @@ class ExchangeCapabilitiesResponse(_message.Message):
     SKIPPED_FIELD_NUMBER: _builtins.int
     DIGEST_FIRST_KEY_FIELD_NUMBER: _builtins.int
     DIGEST_LAST_KEY_FIELD_NUMBER: _builtins.int
+    TRUST_HASH_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who answers."""
     root_hash: _builtins.bytes
@@ -530,6 +543,10 @@ class ExchangeCapabilitiesResponse(_message.Message):
     """First key that the digest covers."""
     digest_last_key: _builtins.int
     """Last key that the digest covers; 0 for the highest of all."""
+    trust_hash: _builtins.bytes
+    """SHA-256 over what the responder knows of the fleet's keepers; where it
+    differs, the caller asks for statements (TrustService).
+    """
     @_builtins.property
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedCard]:
         """Hot or wanted cards."""
@@ -560,10 +577,11 @@ class ExchangeCapabilitiesResponse(_message.Message):
         skipped: _abc.Iterable[Global___SkippedCard] | None = ...,
         digest_first_key: _builtins.int = ...,
         digest_last_key: _builtins.int = ...,
+        trust_hash: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "digest", b"digest", "digest_first_key", b"digest_first_key", "digest_last_key", b"digest_last_key", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "digest", b"digest", "digest_first_key", b"digest_first_key", "digest_last_key", b"digest_last_key", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "skipped", b"skipped", "trust_hash", b"trust_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -444,6 +444,29 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The dashboard's process answered with a status and without words. Remedy: The terminal of
     `fleet dashboard` may say more.
     """
+    ERROR_REASON_SERVICE_UNSUPPORTED: _ErrorReason.ValueType  # 145
+    """This machine has no service manager that a user may ask: neither a systemd with a user manager,
+    nor launchd. Remedy: Log in as the user whose node it is, by ssh or at the machine, so that
+    XDG_RUNTIME_DIR is set, or keep `fleet join` running by other means.
+    """
+    ERROR_REASON_SERVICE_FAILED: _ErrorReason.ValueType  # 146
+    """systemd or launchd refused, or the node ended while it started; what was changed is as before.
+    Remedy: The message has its words, or the node's last ones; mend that, then run it again.
+    """
+    ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 147
+    """No service of that name is installed. Remedy: `fleet service status` lists those that are,
+    `fleet service install` makes one.
+    """
+    ERROR_REASON_UPGRADE_FAILED: _ErrorReason.ValueType  # 148
+    """The new version could not be installed, or did not work here; the old one is in place. Remedy:
+    The message has the installer's words, or the new version's; try again, or name another with
+    --to.
+    """
+    ERROR_REASON_UPGRADE_UNSUPPORTED: _ErrorReason.ValueType  # 149
+    """`fleet upgrade` does not know how to renew this installation: a checkout, or the system's own
+    Python. Remedy: In a checkout `git pull`, then `make setup`; else install into a virtual
+    environment, or with uv or pipx.
+    """
     ERROR_REASON_FOREIGN_HOST: _ErrorReason.ValueType  # 94
     """# HTTP
 
@@ -986,6 +1009,29 @@ Look on its machine whether the agent runs, and start it again; it joins by itse
 ERROR_REASON_HTTP_ERROR: ErrorReason.ValueType  # 93
 """The dashboard's process answered with a status and without words. Remedy: The terminal of
 `fleet dashboard` may say more.
+"""
+ERROR_REASON_SERVICE_UNSUPPORTED: ErrorReason.ValueType  # 145
+"""This machine has no service manager that a user may ask: neither a systemd with a user manager,
+nor launchd. Remedy: Log in as the user whose node it is, by ssh or at the machine, so that
+XDG_RUNTIME_DIR is set, or keep `fleet join` running by other means.
+"""
+ERROR_REASON_SERVICE_FAILED: ErrorReason.ValueType  # 146
+"""systemd or launchd refused, or the node ended while it started; what was changed is as before.
+Remedy: The message has its words, or the node's last ones; mend that, then run it again.
+"""
+ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 147
+"""No service of that name is installed. Remedy: `fleet service status` lists those that are,
+`fleet service install` makes one.
+"""
+ERROR_REASON_UPGRADE_FAILED: ErrorReason.ValueType  # 148
+"""The new version could not be installed, or did not work here; the old one is in place. Remedy:
+The message has the installer's words, or the new version's; try again, or name another with
+--to.
+"""
+ERROR_REASON_UPGRADE_UNSUPPORTED: ErrorReason.ValueType  # 149
+"""`fleet upgrade` does not know how to renew this installation: a checkout, or the system's own
+Python. Remedy: In a checkout `git pull`, then `make setup`; else install into a virtual
+environment, or with uv or pipx.
 """
 ERROR_REASON_FOREIGN_HOST: ErrorReason.ValueType  # 94
 """# HTTP

@@ -59,7 +59,9 @@ class RevocationStatement(_message.Message):
     """Clock of who put it out, in seconds since 1970; for people, it orders nothing."""
     @_builtins.property
     def upheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Of a keeper: digests of what it said before and is to hold, 32 bytes each."""
+        """Of a keeper: digests of what it said before and is to hold, and of certificates
+        of members that it signed (SHA-256 of DER), 32 bytes each.
+        """
 
     def __init__(
         self,
@@ -149,18 +151,24 @@ class ExchangeStatementsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KNOWN_FIELD_NUMBER: _builtins.int
+    STATEMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def known(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Digests of all that the caller knows: SHA-256 of signer, a line feed and body; 32 bytes each."""
+
+    @_builtins.property
+    def statements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
+        """What the caller knows, which is taken before the answer; at most 512 KiB."""
 
     def __init__(
         self,
         *,
         known: _abc.Iterable[_builtins.bytes] | None = ...,
+        statements: _abc.Iterable[Global___Statement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known", "statements", b"statements"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -827,6 +827,8 @@ export interface Card {
    * which nothing else can be learned; empty from nodes that do not tell.
    */
   readonly hostId: string;
+  /** Makes the owner a member of a fleet with an authority: X.509, DER; empty in one without. */
+  readonly certificate: string;
 }
 
 /** A measured way to another node. */

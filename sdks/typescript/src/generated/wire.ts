@@ -427,6 +427,7 @@ export function card(message = create(capabilityPb.CapabilityCardSchema)): value
     archive: message.archive ? archiveOffer(message.archive) : null,
     httpAddress: message.httpAddress,
     hostId: message.hostId,
+    certificate: Buffer.from(message.certificate).toString("hex"),
   };
 }
 

@@ -4,7 +4,7 @@ from kakeya_fleet.fleet.cards.card import ArchiveOffer
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.roles.archive.answer_waits import ANSWERS_KEPT, LEAST_ANSWERS, AnswerWaits
-from scripts.support.simulated_fleet import simulated_card
+from scripts.simulator.cards import simulated_card
 from tests.support.neighbourhood import Directory, View
 
 

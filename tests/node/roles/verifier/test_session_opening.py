@@ -46,6 +46,17 @@ async def open_sessions(client: calls.Caller) -> Sequence[runtime_pb2.SessionInf
     return (await client.stub.ListSessions(runtime_pb2.ListSessionsRequest())).sessions
 
 
+async def one_of_length(client: calls.Caller, length: int) -> runtime_pb2.SessionInfo:
+    """The only session with such a history, once its first tokens are being appended."""
+    async with asyncio.timeout(30.0):
+        while True:
+            sessions = await open_sessions(client)
+            found = [each for each in sessions if each.history_length == length]
+            if found:
+                (session,) = found
+                return session
+
+
 @pytest.fixture
 def alone(verifier: nodes.Node) -> int:
     """How many sessions of other tests are still there."""
@@ -126,8 +137,7 @@ async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whol
 ) -> None:
     sessions = verifier.roles.sessions
     first = client.stub.CreateSession(request(LONG, request_id="left"), timeout=60)
-    await calls.until(lambda: len(sessions) == alone + 1)
-    (given_up,) = [each for each in await open_sessions(client) if each.history_length == len(LONG)]
+    given_up = await one_of_length(client, len(LONG))
     second = asyncio.create_task(opened(client, LONG, request_id="left"))
     turn = sessions.opened(given_up.session_id).turn
     await calls.until(lambda: turn._waiters)

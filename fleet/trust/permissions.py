@@ -1,0 +1,67 @@
+"""Who may call what, in a fleet with an authority: one table.
+
+A caller is what its connection proves. Methods that nobody is named for are nobody's: a new one
+has to be thought about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Caller(StrEnum):
+    """What a connection proves of whoever calls."""
+
+    OWNER = "owner"
+    """Knows the owner's key, which only the user can read who started the node."""
+    KEEPER = "keeper"
+    """A member with an authority of its own."""
+    MEMBER = "member"
+    """Shows a certificate of this fleet that was not revoked."""
+    LOCAL = "local"
+    """A program of this machine, which shows nothing."""
+
+
+_EVERYONE = frozenset(Caller)
+_MEMBERS = frozenset({Caller.OWNER, Caller.KEEPER, Caller.MEMBER})
+_KEEPERS = frozenset({Caller.KEEPER})
+_OWNER = frozenset({Caller.OWNER})
+
+PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
+    {
+        # Applications of this machine, and members for the people at theirs.
+        "kakeya.v1.RuntimeService": _EVERYONE,
+        "kakeya.v1.PlacementService": _EVERYONE,
+        "kakeya.v1.CapabilityService/GetNode": _EVERYONE,
+        "kakeya.v1.CapabilityService/ListLimits": _EVERYONE,
+        "kakeya.v1.CapabilityService/WatchFleet": _EVERYONE,
+        "kakeya.v1.CapabilityService/WatchNode": _EVERYONE,
+        "grpc.health.v1.Health": _EVERYONE,
+        "grpc.reflection.v1alpha.ServerReflection": _EVERYONE,
+        # Between nodes.
+        "kakeya.v1.CapabilityService/ExchangeCapabilities": _MEMBERS,
+        "kakeya.v1.CapabilityService/ProbePeer": _MEMBERS,
+        "kakeya.v1.ProposerService": _MEMBERS,
+        "kakeya.v1.TensorService": _MEMBERS,
+        "kakeya.v1.ArchiveService": _MEMBERS,
+        "kakeya.v1.TrustService/ExchangeStatements": _MEMBERS,
+        "kakeya.v1.TrustService/RenewCertificate": _MEMBERS,
+        "kakeya.v1.TrustService/MakeAuthority": _KEEPERS,
+        "kakeya.v1.TrustService/GetTrust": _EVERYONE,
+        # Whose machine it is.
+        "kakeya.v1.CapabilityService/Leave": _OWNER,
+        "kakeya.v1.TrustService/Invite": _OWNER,
+        "kakeya.v1.TrustService/Revoke": _OWNER,
+        "kakeya.v1.TrustService/AddKeeper": _OWNER,
+    }
+)
+"""By service, or by service and method where methods differ."""
+
+
+def permitted(method: str) -> frozenset[Caller]:
+    """Who may call a method such as "/kakeya.v1.RuntimeService/Generate"."""
+    full = method.strip("/")
+    service = full.partition("/")[0]
+    return PERMITTED.get(full, PERMITTED.get(service, frozenset()))

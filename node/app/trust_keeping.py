@@ -1,0 +1,136 @@
+"""A member's part in its fleet's authority, as long as its node runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+
+import grpc.aio
+import structlog
+
+from kakeya.rpc_status import kakeya_error
+from kakeya.v1 import trust_pb2, trust_pb2_grpc
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.membership.card_maker import CardMaker
+from kakeya_fleet.node.membership.gossip import Gossip
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.membership.statement_exchange import StatementExchange
+from kakeya_fleet.node.trust.trust import Trust
+from kakeya_fleet.node.watch.background import BackgroundTasks
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog
+
+LOOK_SECONDS = 60.0
+RENEW_SECONDS = 10.0
+WARNED_SECONDS = 86_400.0
+"""Before the certificate ends people are told that nobody renews it."""
+
+_log = structlog.get_logger(__name__)
+
+
+class TrustKeeping:
+    """Spreads what keepers say, and renews this node's certificate. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        trust: Trust,
+        exchange: StatementExchange,
+        gossip: Gossip,
+        known: KnownFleet,
+        peers: Peers,
+        card_maker: CardMaker,
+        tasks: BackgroundTasks,
+        events: EventLog,
+    ) -> None:
+        self.trust = trust
+        self.exchange = exchange
+        self._gossip = gossip
+        self._known = known
+        self._peers = peers
+        self._card_maker = card_maker
+        self._tasks = tasks
+        self._events = events
+        self._out = trust.ledger.revoked
+        self._certificate = trust.member.certificate
+        self._is_warned = False
+        self._look = asyncio.Event()
+        trust.on_change.append(self._changed)
+
+    async def run(self) -> None:
+        """Renews the certificate at half of its life, until cancelled."""
+        while True:
+            if self._is_due():
+                await self.renew()
+                self._warn()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._look.wait()
+            self._look.clear()
+
+    async def spread(self) -> int:
+        """Tells every member that answers, at once; how many were told."""
+        told = await asyncio.gather(*(self._told(node_id) for node_id in self._others()))
+        return sum(told)
+
+    async def renew(self) -> bool:
+        """Asks a keeper for a new certificate; whether one gave it."""
+        key, request = self.trust.request()
+        if self.trust.is_keeper:
+            self.trust.renewed(key, self.trust.issue(request, self.trust.node_id))
+            return True
+        keepers = {keeper.node_id for keeper in self.trust.ledger.keepers.values()}
+        message = trust_pb2.RenewCertificateRequest(certificate_request=request)
+        for node_id in self._others():
+            if node_id not in keepers:
+                continue
+            stub = trust_pb2_grpc.TrustServiceStub(self._known.channel(node_id))
+            try:
+                answer = await stub.RenewCertificate(message, timeout=RENEW_SECONDS)
+                self.trust.renewed(key, answer.certificate)
+            except grpc.aio.AioRpcError as error:
+                fault = kakeya_error(error, node_id[:12])
+                _log.warning("not_renewed", keeper=node_id, reason=fault.reason)
+            except BadCertificate as error:
+                _log.warning("not_renewed", keeper=node_id, cause=error.cause)
+            else:
+                return True
+        return False
+
+    async def _told(self, node_id: str) -> bool:
+        address = self._known.address(node_id)
+        return address is not None and await self.exchange.exchange(address, node_id)
+
+    def _others(self) -> Iterator[str]:
+        for view in self._known.nodes():
+            if view.liveness is Liveness.ALIVE and view.card.node_id != self._known.self_id:
+                yield view.card.node_id
+
+    def _changed(self) -> None:
+        """Somebody was put out, a keeper was named, or the own certificate is another one."""
+        out, self._out = self._out, self.trust.ledger.revoked
+        if self._out - out:
+            self._gossip.put_out(self._out - out)
+        if self.trust.member.certificate != self._certificate:
+            self._certificate = self.trust.member.certificate
+            self._gossip.announce(self._card_maker.certify(self._certificate))
+            self._is_warned = False
+        if not self.trust.is_kept:
+            self._look.set()
+        # Channels keep the certificates of their opening, and reach those who were put out.
+        self._tasks.once("channels", self._peers.reopen)
+
+    def _is_due(self) -> bool:
+        began, ends = self.trust.began_unix, self.trust.ends_unix
+        return self.trust.now_unix() >= began + (ends - began) / 2 or not self.trust.is_kept
+
+    def _warn(self) -> None:
+        left = self.trust.ends_unix - self.trust.now_unix()
+        if self._is_warned or left > WARNED_SECONDS or not self._is_due():
+            return
+        self._is_warned = True
+        self._events.add(
+            EventKind.CERTIFICATE_ENDS,
+            f"No keeper renews this node's certificate, which ends in {left / 3600:.0f} hours.",
+        )

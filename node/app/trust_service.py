@@ -1,0 +1,134 @@
+"""TrustService: the authority of the fleet, for members and for whoever owns this node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from kakeya.rpc_status import kakeya_error
+from kakeya.v1 import trust_pb2, trust_pb2_grpc
+from kakeya_fleet.fleet.errors import NodeNotFound
+from kakeya_fleet.node.app.trust_keeping import TrustKeeping
+from kakeya_fleet.node.errors import BadCertificate, NoAuthority, NotAKeeper
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.rpc.authorisation import calling_member
+from kakeya_fleet.node.rpc.message_limits import beyond_limits
+from kakeya_fleet.node.rpc.refusals import MalformedMessage
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.rpc.handlers import Context
+
+MOST_REQUEST_BYTES = 8192
+"""Of a request for a certificate."""
+LIMITS = {"known": 2048, "statements": 1024}
+CALL_SECONDS = 10.0
+
+
+class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
+    """`keeping` is None in a fleet without an authority, where all is refused."""
+
+    def __init__(self, keeping: TrustKeeping | None, known: KnownFleet) -> None:
+        self._kept = keeping
+        self._known = known
+
+    async def ExchangeStatements(  # noqa: N802
+        self,
+        request: trust_pb2.ExchangeStatementsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.ExchangeStatementsResponse:
+        """Raises `NoAuthority`, `MalformedMessage`."""
+        keeping = self._keeping()
+        excess = beyond_limits(request, LIMITS)
+        if excess:
+            raise MalformedMessage(excess)
+        return keeping.exchange.answer(request)
+
+    async def RenewCertificate(  # noqa: N802
+        self,
+        request: trust_pb2.RenewCertificateRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.RenewCertificateResponse:
+        """For the calling member itself. Raises `NoAuthority`, `NotAKeeper`, `BadCertificate`."""
+        keeping = self._keeping()
+        if len(request.certificate_request) > MOST_REQUEST_BYTES:
+            raise MalformedMessage(f"a request has at most {MOST_REQUEST_BYTES} bytes")
+        certificate = keeping.trust.issue(request.certificate_request, calling_member.get())
+        return trust_pb2.RenewCertificateResponse(certificate=certificate)
+
+    async def MakeAuthority(  # noqa: N802
+        self,
+        request: trust_pb2.MakeAuthorityRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.MakeAuthorityResponse:
+        """Raises `NoAuthority`."""
+        return trust_pb2.MakeAuthorityResponse(certificate=self._keeping().trust.make_authority())
+
+    async def GetTrust(  # noqa: N802
+        self,
+        request: trust_pb2.GetTrustRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.GetTrustResponse:
+        """Raises `NoAuthority`."""
+        trust = self._keeping().trust
+        return trust_pb2.GetTrustResponse(
+            fleet_name=trust.fleet.name,
+            fleet_id=trust.fleet.fleet_id,
+            keepers=[
+                trust_pb2.FleetKeeper(node_id=keeper.node_id, authority_id=authority)
+                for authority, keeper in sorted(trust.ledger.keepers.items())
+            ],
+            revoked_node_ids=sorted(trust.ledger.revoked),
+            certificate_ends_unix=trust.ends_unix,
+        )
+
+    async def Invite(  # noqa: N802
+        self,
+        request: trust_pb2.InviteRequest,
+        context: Context,
+    ) -> trust_pb2.InviteResponse:
+        raise NotImplementedError
+
+    async def Revoke(  # noqa: N802
+        self,
+        request: trust_pb2.RevokeRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.RevokeResponse:
+        """Raises `NoAuthority`, `NotAKeeper`, `LastKeeper`, `NodeNotFound`."""
+        keeping = self._keeping()
+        self._known.state(request.node_id)
+        cards = [view.card for view in self._known.nodes()]
+        keeping.trust.revoke(request.node_id, [each.certificate for each in cards])
+        return trust_pb2.RevokeResponse(told_count=await keeping.spread())
+
+    async def AddKeeper(  # noqa: N802
+        self,
+        request: trust_pb2.AddKeeperRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.AddKeeperResponse:
+        """Raises `NoAuthority`, `NotAKeeper`, `NodeNotFound`, and why the node did not answer."""
+        keeping = self._keeping()
+        if not keeping.trust.is_keeper:
+            raise NotAKeeper("this node is no keeper", "ask on a keeper")
+        if request.node_id == self._known.self_id:
+            raise NodeNotFound("this node is a keeper already", node_id=request.node_id)
+        stub = trust_pb2_grpc.TrustServiceStub(self._known.channel(request.node_id))
+        try:
+            made = await stub.MakeAuthority(trust_pb2.MakeAuthorityRequest(), timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise BadCertificate(
+                f"node {request.node_id[:12]} made no authority "
+                f"({kakeya_error(error, request.node_id[:12])})",
+                "see that it runs, and try again",
+            ) from error
+        authority = keeping.trust.name_keeper(request.node_id, made.certificate)
+        await keeping.spread()
+        return trust_pb2.AddKeeperResponse(authority_id=authority)
+
+    def _keeping(self) -> TrustKeeping:
+        if self._kept is None:
+            raise NoAuthority(
+                "this fleet has no authority",
+                "run `fleet init` on its first machine, and `fleet join CODE` on the others",
+            )
+        return self._kept

@@ -1,0 +1,25 @@
+"""How long ago: `10m`, `90s`, `2h`, `1d`."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)")
+
+
+class Duration(click.ParamType[float]):
+    """A number with s, m, h or d; seconds without."""
+
+    name = "DURATION"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds; refuses what is no duration."""
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            self.fail(f"{value!r} is no duration: give one such as 90s, 10m, 2h or 1d", param, ctx)
+        return float(match[1]) * _UNITS[match[2] or "s"]

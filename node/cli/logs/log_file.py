@@ -1,0 +1,91 @@
+"""The file to which an agent of this machine writes its log, if it is one.
+
+An agent logs to its standard error and opens no file itself: where that leads is the
+affair of whoever started it. On Linux /proc tells (proc(5)); elsewhere nobody does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+MOST_BYTES = 1 << 20
+"""Of the file's end that is read; older lines are for a pager."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line with its time, in seconds since 1970: its own, or that of the line before it."""
+
+    at_unix: float
+    text: str
+
+
+def error_stream(process_id: int) -> str:
+    """Where the standard error of a process leads, as Linux names it; empty when nobody tells."""
+    try:
+        return os.readlink(f"/proc/{process_id}/fd/2")
+    except OSError:
+        return ""
+
+
+def log_file(process_id: int) -> Path | None:
+    """The regular file that the process logs to and that can be read; None without one."""
+    path = Path(error_stream(process_id) or "/")
+    return path if path.is_absolute() and path.is_file() and os.access(path, os.R_OK) else None
+
+
+class LogTail:
+    """The end of a log file, and what is written to it later. Close it."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file. Raises OSError."""
+        self._file: BinaryIO = path.open("rb")
+        size = os.fstat(self._file.fileno()).st_size
+        # The first line may be cut in two.
+        self._skips_first = size > MOST_BYTES
+        self._file.seek(max(0, size - MOST_BYTES))
+        self._rest = b""
+        self._at = 0.0
+
+    def lines(self) -> list[LogLine]:
+        """The whole lines that were written since the last call. Raises OSError."""
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():
+            # Somebody emptied it.
+            self._file.seek(0)
+            self._rest = b""
+        *whole, self._rest = (self._rest + self._file.read(MOST_BYTES)).split(b"\n")
+        if self._skips_first and whole:
+            self._skips_first = False
+            del whole[0]
+        return [self._line(each.decode("utf-8", errors="replace")) for each in whole if each]
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _line(self, text: str) -> LogLine:
+        self._at = time_of(text) or self._at
+        return LogLine(self._at, text)
+
+
+def time_of(line: str) -> float:
+    """When a line was written, by its own words, in seconds since 1970; 0 without."""
+    told = line[:40]
+    if line.startswith("{"):
+        try:
+            told = str(json.loads(line).get("timestamp", ""))
+        except ValueError:
+            return 0.0
+    match = _TIME.match(told)
+    try:
+        return datetime.fromisoformat(match[0]).timestamp() if match else 0.0
+    except ValueError:
+        return 0.0

@@ -1,0 +1,1 @@
+"""Who belongs to a fleet with an authority: made, shown, put out."""

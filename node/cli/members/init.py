@@ -1,0 +1,82 @@
+"""`fleet init`: a fleet that lets in invited machines alone, with this one as its first keeper."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from kakeya_fleet.node.cli.asking.options import json_option
+from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
+
+EXAMPLE = """\b
+Example, on the first machine:
+  fleet init home
+  fleet join --serve verifier=tiny
+  fleet invite
+"""
+
+
+@click.command("init", epilog=EXAMPLE)
+@click.argument("fleet_name", metavar="NAME")
+@click.option("--name", help="The node's name for people. Default: the host's name.")
+@click.option("--state", metavar="DIR", help="Its state directory. Default: one directory a name.")
+@json_option
+def command(fleet_name: str, name: str | None, state: str | None, *, as_json: bool) -> int:
+    """Make the fleet NAME, whose members prove who they are and talk encrypted.
+
+    This machine's node becomes its first keeper: who is invited there can join, everybody else
+    is refused. The key of the fleet's authority lies in the node's state directory and nowhere
+    else: make a second keeper with `fleet keeper add` once another node has joined.
+    """
+    from kakeya_fleet.fleet.errors import FleetError
+    from kakeya_fleet.node.cli.shell.remedies import sentence
+    from kakeya_fleet.node.errors import NodeError
+
+    try:
+        facts = _made(fleet_name, {"name": name, "state": state})
+    except (NodeError, FleetError) as error:
+        message = sentence(str(error))
+        raise CommandFailed(error.reason, message, metadata=error.metadata) from error
+    from kakeya_fleet.node.cli.terminal.output import say, write_json
+
+    if as_json:
+        write_json({"event": "fleet_made", **facts})
+    else:
+        say(f"{fleet_name} is made, and {facts['name']} is its first keeper ({facts['state']})")
+        say(f"fleet join --name {facts['name']} --serve ROLE=MODEL    starts its node")
+        say("fleet invite                               then lets in another machine")
+    return ExitCode.OK
+
+
+def _made(fleet_name: str, given: dict[str, str | None]) -> dict[str, str]:
+    import os
+    from contextlib import closing
+
+    from kakeya_fleet.node.config.config import build
+    from kakeya_fleet.node.config.state_directory import StateDirectory
+    from kakeya_fleet.node.membership.identity import load_or_create
+    from kakeya_fleet.node.trust.membership_files import MembershipFiles
+    from kakeya_fleet.node.trust.trust import found_fleet
+
+    flags: dict[str, object] = {key: value for key, value in given.items() if value is not None}
+    config = build({**flags, "fleet_name": fleet_name}, os.environ)
+    with closing(StateDirectory(config.state_path)) as state:
+        files = MembershipFiles(state.path)
+        present = files.fleet()
+        if present is not None:
+            raise CommandFailed(
+                "ALREADY_A_MEMBER",
+                f"{config.name} is a member of the fleet {present.name} already: give another "
+                f"--name, or rm -r {files.path} for it to leave that fleet for good.",
+                metadata={"fleet_name": present.name, "state": str(state.path)},
+            )
+        identity = load_or_create(state.identity_file)
+        trust = found_fleet(files, fleet_name, identity.node_id, time.time)
+        return {
+            "fleet_name": fleet_name,
+            "fleet_id": trust.fleet.fleet_id,
+            "name": config.name,
+            "node_id": identity.node_id,
+            "state": str(state.path),
+        }

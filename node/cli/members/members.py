@@ -1,0 +1,95 @@
+"""`fleet members`: who is in the fleet, who keeps it, and who was put out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from kakeya_fleet.node.cli.asking.options import json_option, node_option
+from kakeya_fleet.node.cli.shell.failure import ExitCode
+
+if TYPE_CHECKING:
+    from kakeya import NodeStatus
+    from kakeya.v1 import trust_pb2
+    from kakeya.v1.trust_pb2_grpc import TrustServiceAsyncStub
+
+EXAMPLE = """\b
+Example:
+  fleet members
+  fleet members --json | jq '.members[] | select(.is_keeper)'
+"""
+
+
+@click.command("members", epilog=EXAMPLE)
+@node_option
+@json_option
+def command(node: str | None, *, as_json: bool) -> int:
+    """Show the members of the fleet of this machine's node, and its keepers.
+
+    Keepers let machines in, put them out, and renew certificates, which are good for a week.
+    """
+    from kakeya import AsyncClient
+    from kakeya.v1 import trust_pb2
+    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
+    from kakeya_fleet.node.cli.terminal.output import say, write_json
+
+    asked = owned(node)
+
+    async def look(
+        stub: TrustServiceAsyncStub,
+    ) -> tuple[trust_pb2.GetTrustResponse, tuple[NodeStatus, ...]]:
+        found = await stub.GetTrust(trust_pb2.GetTrustRequest(), timeout=SECONDS)
+        async with AsyncClient(asked.address) as client:
+            return found, await client.fleet.nodes()
+
+    trust, nodes = ask_trust(asked, look)
+    keepers = {keeper.node_id for keeper in trust.keepers}
+    if as_json:
+        write_json(
+            {
+                "fleet_name": trust.fleet_name,
+                "fleet_id": trust.fleet_id,
+                "certificate_ends_unix": trust.certificate_ends_unix,
+                "members": [
+                    {
+                        "name": each.name,
+                        "node_id": each.node_id,
+                        "liveness": each.liveness.value,
+                        "is_keeper": each.node_id in keepers,
+                        "address": each.address,
+                    }
+                    for each in nodes
+                ],
+                "revoked_node_ids": list(trust.revoked_node_ids),
+            }
+        )
+        return ExitCode.OK
+    _table(trust.fleet_name, nodes, keepers)
+    days = (trust.certificate_ends_unix - time.time()) / 86_400
+    say(f"{asked.agent.name}'s certificate is good for {days:.1f} days; a keeper renews it")
+    if len(keepers) < 2:
+        say("one keeper alone: `fleet keeper add NODE` makes another, should it be lost")
+    for node_id in trust.revoked_node_ids:
+        say(f"put out: {node_id[:12]}")
+    return ExitCode.OK
+
+
+def _table(fleet_name: str, nodes: tuple[NodeStatus, ...], keepers: set[str]) -> None:
+    from kakeya_fleet.node.cli.terminal.output import print_table
+    from kakeya_fleet.node.cli.terminal.tables import Cell, Column, Row
+
+    rows: list[Row] = [
+        [
+            Cell(each.name, "bold"),
+            Cell(each.node_id[:12], "dim"),
+            Cell(each.liveness.value),
+            Cell("keeper" if each.node_id in keepers else "member"),
+            Cell(each.address),
+        ]
+        for each in nodes
+    ]
+    columns = [Column(name) for name in ("node", "id", "liveness", "is", "address")]
+    print_table(columns, rows, stream=sys.stdout, title=f"members of {fleet_name}")
