@@ -16,8 +16,8 @@ from kakeya_fleet.node.trust.certificates import name_of_node
 from kakeya_fleet.node.trust.tls import server_credentials
 from kakeya_fleet.node.trust.trust import Trust
 from tests.support import scripted_node as scripted
-from tests.support.members import keeper, member, renewal, tls_of
 from tests.support.scripted_answers import next_token
+from tests.support.trusted_nodes import fleet_of, member_of, tls_of
 
 WEEK = 7 * 86400.0
 
@@ -26,10 +26,16 @@ WEEK = 7 * 86400.0
 class Home:
     """A fleet of two nodes that members alone can call."""
 
+    folder: Path
     keeper: Trust
     other: Trust
     node: scripted.ScriptedNode
     other_node: scripted.ScriptedNode
+
+    def tls_from(self, began_unix: float) -> Tls:
+        """Of a member that was let in then."""
+        late = member_of(self.keeper, self.folder, "late", lambda: began_unix)
+        return tls_of(self.keeper, late.member)
 
     @property
     def owner(self) -> Owner:
@@ -38,8 +44,7 @@ class Home:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Home]:
-    own = keeper(tmp_path / "one")
-    other = member(tmp_path / "two", own)
+    own, other = fleet_of(tmp_path / "home", 2)
     nodes = [
         scripted.ScriptedNode("mini-1", own.node_id),
         scripted.ScriptedNode("mini-2", other.node_id),
@@ -47,7 +52,7 @@ async def home(tmp_path: Path) -> AsyncIterator[Home]:
     for node, trust in zip(nodes, (own, other), strict=True):
         await node.start(server_credentials(trust))
     scripted.join(*nodes)
-    yield Home(own, other, *nodes)
+    yield Home(tmp_path / "home", own, other, *nodes)
     for node in nodes:
         await node.stop()
 
@@ -93,8 +98,7 @@ async def test_an_owner_s_key_goes_to_no_node_but_the_owner_s(home: Home) -> Non
 
 async def test_an_ended_certificate_is_named_with_its_end(home: Home) -> None:
     began = time.time() - 8 * 86400
-    old = renewal(home.keeper, "mini-2", lambda: began)
-    async with AsyncClient(home.node.address, tls=tls_of(home.keeper, old)) as client:
+    async with AsyncClient(home.node.address, tls=home.tls_from(began)) as client:
         with pytest.raises(kakeya.NodeUnreachable, match="set the clock") as caught:
             await client.fleet.node()
     ended = time.strftime("%F %T", time.gmtime(int(began + WEEK)))
@@ -102,14 +106,13 @@ async def test_an_ended_certificate_is_named_with_its_end(home: Home) -> None:
 
 
 async def test_a_certificate_of_tomorrow_is_named_with_its_beginning(home: Home) -> None:
-    new = renewal(home.keeper, "mini-2", lambda: time.time() + 86400)
-    async with AsyncClient(home.node.address, tls=tls_of(home.keeper, new)) as client:
+    async with AsyncClient(home.node.address, tls=home.tls_from(time.time() + 86400)) as client:
         with pytest.raises(kakeya.NodeUnreachable, match=r"is good from .*: set the clock"):
             await client.fleet.node()
 
 
 async def test_a_refused_certificate_is_one_of_the_causes(home: Home, tmp_path: Path) -> None:
-    stranger = keeper(tmp_path / "stranger", "mini-1", "elsewhere")
+    stranger = fleet_of(tmp_path / "elsewhere", 1)[0]
     tls = replace(tls_of(stranger), ca_certificates=tls_of(home.keeper).ca_certificates)
     async with AsyncClient(home.node.address, tls=tls) as client:
         with pytest.raises(kakeya.NodeUnreachable, match="takes the other's certificate") as caught:
@@ -120,9 +123,10 @@ async def test_a_refused_certificate_is_one_of_the_causes(home: Home, tmp_path: 
 async def test_a_renewed_certificate_counts_from_the_next_connection_on(home: Home) -> None:
     member_file = home.other.files.member_file
     fresh = member_file.read_bytes()
-    old = renewal(home.keeper, "mini-2", lambda: time.time() - 8 * 86400)
-    member_file.write_bytes(old.key_pem + old.certificate_pem)
-    authorities = tls_of(home.other).ca_certificates
+    old, authorities = home.tls_from(time.time() - 8 * 86400), tls_of(home.other).ca_certificates
+    assert isinstance(old.client_key, bytes)
+    assert isinstance(old.client_certificate, bytes)
+    member_file.write_bytes(old.client_key + old.client_certificate)
     assert isinstance(authorities, bytes)
     tls = Tls(lambda: authorities, member_file, member_file, "member.kakeya")
     async with AsyncClient(home.node.address, tls=tls) as client:
@@ -130,4 +134,3 @@ async def test_a_renewed_certificate_counts_from_the_next_connection_on(home: Ho
             await client.fleet.node()
         member_file.write_bytes(fresh)
         assert (await client.fleet.node()).card.name == "mini-1"
-

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kakeya_fleet.node.trust.certificates import new_key, new_request
+from kakeya import Tls
+from kakeya_fleet.node.trust.certificates import MEMBER_NAME, new_key, new_request
 from kakeya_fleet.node.trust.membership_files import KeyPair, MembershipFiles
+from kakeya_fleet.node.trust.tls import authorities_pem
 from kakeya_fleet.node.trust.trust import Trust, enter_fleet, found_fleet
 
 
@@ -45,6 +47,12 @@ def put_out(keeper: Trust, node_id: str, *hear: Trust) -> None:
     keeper.revoke(node_id)
     for member in hear:
         member.merge(keeper.ledger.statements)
+
+
+def tls_of(trust: Trust, pair: KeyPair | None = None) -> Tls:
+    """How a client shows a certificate of the fleet, the member's own unless given."""
+    pair = pair or trust.member
+    return Tls(authorities_pem(trust), pair.certificate_pem, pair.key_pem, MEMBER_NAME)
 
 
 def _files(folder: Path, name: str) -> MembershipFiles:

@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kakeya import AsyncClient, Client, Timeouts
+from kakeya import AsyncClient, Client, Owner, Timeouts, Tls
+from kakeya.connection import Connection
+from kakeya.credentials import Credentials
+from kakeya.retries import RetryBudget
 from kakeya_fleet.node.cli.asking.memberships import Place, place_for, places_here
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 from kakeya_fleet.node.cli.shell.remedies import sentence
-
-if TYPE_CHECKING:
-    from kakeya import Owner, Tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,18 @@ class Callers:
         place = place_for(address, self._places, self._via)
         if place is None:
             return Access()
-        return access_of(place, is_own=place.address == address)
+        return access_of(place, address)
 
     def client(self, address: str, timeouts: Timeouts | None = None) -> AsyncClient:
         """A client of the node at host:port. Raises `CommandFailed`."""
         access = self.access(address)
         return AsyncClient(address, timeouts=timeouts, tls=access.tls, owner=access.owner)
+
+    def connection(self, address: str, timeouts: Timeouts) -> Connection:
+        """One connection to the node at host:port, without a fleet. Raises `CommandFailed`."""
+        access = self.access(address)
+        credentials = Credentials.of(None, access.tls, access.owner)
+        return Connection(address, timeouts, RetryBudget(), credentials)
 
 
 def client_of(address: str) -> AsyncClient:
@@ -64,9 +69,8 @@ def blocking_client_of(address: str) -> Client:
     return Client(address, tls=access.tls, owner=access.owner)
 
 
-def access_of(place: Place, *, is_own: bool) -> Access:
-    """How nodes are called by a member, and how its own node is. Raises `CommandFailed`."""
-    from kakeya import Owner, Tls
+def access_of(place: Place, address: str) -> Access:
+    """How a member calls the node at host:port, which may be itself. Raises `CommandFailed`."""
     from kakeya_fleet.node.errors import NodeError
     from kakeya_fleet.node.trust.certificates import MEMBER_NAME, name_of_node, named_node
     from kakeya_fleet.node.trust.membership_files import MembershipFiles
@@ -76,13 +80,14 @@ def access_of(place: Place, *, is_own: bool) -> Access:
         node_id = named_node(files.member().certificate)
         member = files.member_file
         tls = Tls(lambda: _authorities(place.folder, node_id), member, member, MEMBER_NAME)
-        if not is_own:
+        if address == place.local_address:
+            # It stays on this machine, in plain text.
+            return Access(None, Owner(files.owner_key()))
+        if address != place.address:
             return Access(tls)
         return Access(tls, Owner(files.owner_key(), name_of_node(node_id)))
     except NodeError as error:
-        raise CommandFailed(
-            error.reason, sentence(str(error)), metadata=error.metadata
-        ) from error
+        raise CommandFailed(error.reason, sentence(str(error)), metadata=error.metadata) from error
 
 
 def _authorities(folder: Path, node_id: str) -> bytes:

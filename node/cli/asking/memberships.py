@@ -40,7 +40,9 @@ class Place:
     fleet_id: str = ""
     fleet_name: str = ""
     address: str = ""
-    """host:port of its agent; empty where none answers."""
+    """host:port of its agent, for members; empty where none answers."""
+    local_address: str = ""
+    """The same for programs of this machine."""
     peers: tuple[str, ...] = ()
     """host:port of nodes that it knew last."""
 
@@ -49,7 +51,7 @@ def places_here() -> list[Place]:
     """Those that an agent answers in, and those of members. Raises `CommandFailed`."""
     named = os.environ.get("KAKEYA_STATE")
     named_folder = Path(named).resolve() if named else None
-    answering = {agent.folder: agent.address for agent in agents_here()}
+    answering = {agent.folder: agent for agent in agents_here()}
     found = []
     for folder in folders_here():
         is_member = (folder / FLEET_FILE).is_file()
@@ -59,8 +61,10 @@ def places_here() -> list[Place]:
         if folder == named_folder:
             standing = Standing.NAMED
         fleet_id, fleet_name = _fleet_of(folder) if is_member else ("", "")
-        address = answering.get(folder, "")
-        found.append(Place(folder, standing, fleet_id, fleet_name, address, _peers_of(folder)))
+        agent = answering.get(folder)
+        addresses = (agent.address, agent.local_address) if agent is not None else ("", "")
+        peers = _peers_of(folder)
+        found.append(Place(folder, standing, fleet_id, fleet_name, *addresses, peers))
     return found
 
 
@@ -71,7 +75,7 @@ def place_for(address: str, places: Sequence[Place], via: str = "") -> Place | N
     `CommandFailed` where several fleets could be meant.
     """
     for place in places:
-        if place.address == address:
+        if address in (place.address, place.local_address):
             return place if place.fleet_id else None
     if via and via != address:
         return place_for(via, places)

@@ -67,9 +67,7 @@ class Client:
         owner: Owner | None = None,
     ) -> None:
         """See `AsyncClient`."""
-        self._inner = AsyncClient(
-            address, timeouts=timeouts, api_key=api_key, tls=tls, owner=owner
-        )
+        self._inner = AsyncClient(address, timeouts=timeouts, api_key=api_key, tls=tls, owner=owner)
         self._portal = Portal(self._inner.close)
 
     @property

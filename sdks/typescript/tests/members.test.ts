@@ -24,21 +24,20 @@ const MEMBERS = `
 import json, pathlib, tempfile, time
 from kakeya_fleet.node.trust.certificates import name_of_node
 from kakeya_fleet.node.trust.tls import authorities_pem
-from tests.support.members import keeper, member, renewal
+from tests.support.trusted_nodes import fleet_of, member_of
 
 def told(pair):
     return {"certificate": pair.certificate_pem.decode(), "key": pair.key_pem.decode()}
 
 with tempfile.TemporaryDirectory() as folder:
-    one = keeper(pathlib.Path(folder, "one"))
-    two = member(pathlib.Path(folder, "two"), one)
-    ended = renewal(one, "mini-2", lambda: time.time() - 8 * 86400)
+    one, two = fleet_of(pathlib.Path(folder, "home"), 2)
+    ended = member_of(one, pathlib.Path(folder, "home"), "2", lambda: time.time() - 8 * 86400)
     print(json.dumps({
         "authority": authorities_pem(one).decode(),
         "name": name_of_node(one.node_id),
         "one": told(one.member),
         "two": told(two.member),
-        "ended": told(ended),
+        "ended": told(ended.member),
     }))
 `;
 
