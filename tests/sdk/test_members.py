@@ -17,7 +17,7 @@ from kakeya_fleet.node.trust.tls import server_credentials
 from kakeya_fleet.node.trust.trust import Trust
 from tests.support import scripted_node as scripted
 from tests.support.scripted_answers import next_token
-from tests.support.trusted_nodes import fleet_of, member_of, tls_of
+from tests.support.trusted_nodes import fleet_of, member_of, old_fleet_of, tls_of
 
 WEEK = 7 * 86400.0
 
@@ -44,7 +44,7 @@ class Home:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Home]:
-    own, other = fleet_of(tmp_path / "home", 2)
+    own, other = old_fleet_of(tmp_path / "home", 2)
     nodes = [
         scripted.ScriptedNode("mini-1", own.node_id),
         scripted.ScriptedNode("mini-2", other.node_id),

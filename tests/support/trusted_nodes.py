@@ -25,6 +25,14 @@ def fleet_of(folder: Path, count: int, unix_clock: Callable[[], float] = time.ti
     return [keeper, *(member_of(keeper, folder, str(n)) for n in range(1, count))]
 
 
+def old_fleet_of(folder: Path, count: int) -> list[Trust]:
+    """The same, founded nine days ago: certificates of its first days have ended."""
+    (then,) = fleet_of(folder, 1, lambda: time.time() - 9 * 86400)
+    keeper = Trust(then.files, then.fleet, then.node_id, time.time)
+    renew(keeper, keeper)
+    return [keeper, *(member_of(keeper, folder, str(n)) for n in range(1, count))]
+
+
 def member_of(
     keeper: Trust, folder: Path, name: str, unix_clock: Callable[[], float] = time.time
 ) -> Trust:

@@ -24,13 +24,13 @@ const MEMBERS = `
 import json, pathlib, tempfile, time
 from kakeya_fleet.node.trust.certificates import name_of_node
 from kakeya_fleet.node.trust.tls import authorities_pem
-from tests.support.trusted_nodes import fleet_of, member_of
+from tests.support.trusted_nodes import member_of, old_fleet_of
 
 def told(pair):
     return {"certificate": pair.certificate_pem.decode(), "key": pair.key_pem.decode()}
 
 with tempfile.TemporaryDirectory() as folder:
-    one, two = fleet_of(pathlib.Path(folder, "home"), 2)
+    one, two = old_fleet_of(pathlib.Path(folder, "home"), 2)
     ended = member_of(one, pathlib.Path(folder, "home"), "2", lambda: time.time() - 8 * 86400)
     print(json.dumps({
         "authority": authorities_pem(one).decode(),
