@@ -7,7 +7,13 @@ FleetError
 ├── NodeNotFound        no node of that id is known
 ├── FleetMismatch       the other side belongs to another fleet
 ├── ProtocolSkew        the two sides share no protocol version
-└── StatementRejected   what is said of whom the fleet trusts cannot be taken
+├── StatementRejected   what is said of whom the fleet trusts cannot be taken
+├── JoinCodeMalformed   a text is no code of a join, or mistyped
+├── JoinCodeWrong       the two sides of a join do not have the same code
+├── InvitationClosed    expired, locked, used or withdrawn; `cause` says which
+├── NoInvitationFound   no node has such an invitation open
+├── TooManyInvitations  a node has as many open as it may
+└── JoinRefused         the code was right, and the node refuses all the same
 
 Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
 wire, and `metadata` for programs.
@@ -72,3 +78,39 @@ class StatementRejected(FleetError):
     """What is said of whom the fleet trusts cannot be taken."""
 
     reason = "STATEMENT_REJECTED"
+
+
+class JoinCodeMalformed(FleetError):
+    """A text is no code of a join, or a character of it was mistyped; nothing was sent."""
+
+    reason = "JOIN_CODE_MALFORMED"
+
+
+class JoinCodeWrong(FleetError):
+    """The two sides of a join do not have the same code; metadata may have `tries_left`."""
+
+    reason = "JOIN_CODE_WRONG"
+
+
+class InvitationClosed(FleetError):
+    """The invitation is over; metadata `cause` is EXPIRED, LOCKED, USED or WITHDRAWN."""
+
+    reason = "INVITATION_CLOSED"
+
+
+class NoInvitationFound(FleetError):
+    """No node was found that has such an invitation open."""
+
+    reason = "NO_INVITATION_FOUND"
+
+
+class TooManyInvitations(FleetError):
+    """A node has as many invitations open as it may."""
+
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class JoinRefused(FleetError):
+    """The code was right, and the node refuses all the same; the message has its words."""
+
+    reason = "JOIN_REFUSED"

@@ -1,1 +1,1 @@
-"""Whom a fleet trusts: its keepers, who was let in and who was put out, as signed statements."""
+"""Whom a fleet trusts: keepers, codes by which machines join, and who was put out."""

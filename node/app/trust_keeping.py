@@ -23,6 +23,8 @@ from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 LOOK_SECONDS = 60.0
+FIRST_SECONDS = 0.5
+"""Until the next try to renew, when no keeper was known yet; doubled up to `LOOK_SECONDS`."""
 RENEW_SECONDS = 10.0
 WARNED_SECONDS = 86_400.0
 """Before the certificate ends people are told that nobody renews it."""
@@ -60,13 +62,17 @@ class TrustKeeping:
 
     async def run(self) -> None:
         """Renews the certificate at half of its life, until cancelled."""
+        pause = FIRST_SECONDS
         while True:
-            if self._is_due():
-                await self.renew()
+            if self._is_due() and not await self.renew():
                 self._warn()
+                pause = min(2 * pause, LOOK_SECONDS)
+            else:
+                pause = LOOK_SECONDS if not self._is_due() else FIRST_SECONDS
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._look.wait()
+                pause = FIRST_SECONDS
             self._look.clear()
 
     async def spread(self) -> int:

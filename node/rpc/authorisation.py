@@ -6,8 +6,8 @@ import asyncio
 import hmac
 import inspect
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ class Authorisation(grpc.aio.ServerInterceptor):
     def __init__(self, trust: Trust) -> None:
         self._trust = trust
         self._owner = f"Bearer {trust.files.owner_key()}".encode("ascii")
-        self._running: defaultdict[str, set[asyncio.Task[object]]] = defaultdict(set)
+        self._ends: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
         trust.on_change.append(self._end_calls)
 
     async def intercept_service(
@@ -56,11 +56,11 @@ class Authorisation(grpc.aio.ServerInterceptor):
         behaviour, make = behaviour_of(handler)
 
         async def awaiting(request: object, context: Context) -> object:
-            with self._admitted(method, key, context):
+            async with self._admitted(method, key, context):
                 return await behaviour(request, context)
 
         async def iterating(request: object, context: Context) -> AsyncIterator[object]:
-            with self._admitted(method, key, context):
+            async with self._admitted(method, key, context):
                 async for response in behaviour(request, context):
                     yield response
 
@@ -70,27 +70,34 @@ class Authorisation(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    @contextmanager
-    def _admitted(self, method: str, key: bytes, context: Context) -> Iterator[None]:
-        """Keeps the call known as its member's as long as it runs; see `_check` for errors."""
+    @asynccontextmanager
+    async def _admitted(self, method: str, key: bytes, context: Context) -> AsyncIterator[None]:
+        """Lets the call run until its member is put out; see `_check` for errors."""
         member = self._check(method, key, context)
-        task = asyncio.current_task()
-        if not member or task is None:
+        if not member:
             yield
             return
-        self._running[member].add(task)
+        end = asyncio.timeout(None)
+        self._ends[member].add(end)
         try:
-            yield
+            async with end:
+                yield
+        except TimeoutError:
+            if end.expired():
+                # Says why, as the next call will be told.
+                self._check(method, key, context)
+            raise
         finally:
-            self._running[member].discard(task)
-            if not self._running[member]:
-                del self._running[member]
+            self._ends[member].discard(end)
+            if not self._ends[member]:
+                del self._ends[member]
 
     def _end_calls(self) -> None:
         """Ends the calls of those who were put out while they ran."""
-        for member in self._running.keys() & self._trust.ledger.revoked:
-            for task in self._running[member]:
-                task.cancel()
+        now = asyncio.get_running_loop().time()
+        for member in self._ends.keys() & self._trust.ledger.revoked:
+            for end in self._ends[member]:
+                end.reschedule(now)
 
     def _check(self, method: str, key: bytes, context: Context) -> str:
         """The calling member's id, empty without a certificate.

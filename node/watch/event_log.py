@@ -52,6 +52,10 @@ class EventKind(StrEnum):
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
     CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
     LOOP_STALLED = "LOOP_STALLED"
+    JOINED_BY_CODE = "JOINED_BY_CODE"
+    JOIN_REFUSED = "JOIN_REFUSED"
+    JOIN_CODE_WRONG = "JOIN_CODE_WRONG"
+    INVITATION_LOCKED = "INVITATION_LOCKED"
 
 
 _INFO, _WARNING, _ERROR = Severity.INFO, Severity.WARNING, Severity.ERROR
@@ -132,6 +136,20 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _WARNING,
         "The node goes on. If it is told often, peers may take it for dead: see what the step that"
         " it names was asked for, or whose disk is slow; report it with this node's log.",
+    ),
+    EventKind.JOINED_BY_CODE: (_INFO, ""),
+    EventKind.JOIN_REFUSED: (
+        _WARNING,
+        "Mend what the sentence names, then join again: the code is good for the tries left.",
+    ),
+    EventKind.JOIN_CODE_WRONG: (
+        _WARNING,
+        "If nobody mistyped the code, somebody on this network guesses: they get three tries.",
+    ),
+    EventKind.INVITATION_LOCKED: (
+        _ERROR,
+        "Make another with fleet invite. If nobody mistyped, paste the long code, and find out who"
+        " else is on this network.",
     ),
 }
 

@@ -75,4 +75,18 @@ MUTANTS = (
         "return liveness",
         ("tests/fleet/test_registry.py",),
     ),
+    Mutant(
+        "a try at an invitation that is not counted while it lasts",
+        "fleet/trust/invitation.py",
+        "        record.tries += 1\n",
+        "        record.tries += not record.pending\n",
+        ("tests/fleet/trust/test_invitation.py",),
+    ),
+    Mutant(
+        "an invitation that is good for two",
+        "fleet/trust/invitation.py",
+        "        if record is not None and not record.is_used:\n            return record",
+        "        if record is not None:\n            return record",
+        ("tests/fleet/trust/test_invitation.py",),
+    ),
 )

@@ -170,4 +170,40 @@ MUTANTS = (
         "if not archive.expired",
         ("tests/node/roles/archive/test_archives.py",),
     ),
+    # ---- Who joins has the code
+    Mutant(
+        "an issuer believed unconfirmed",
+        "node/joining/join_exchange.py",
+        "if not is_confirmed(keys.issuer_confirms,",
+        "if answer.confirmation and not is_confirmed(keys.issuer_confirms,",
+        ("tests/node/joining/test_join_exchange.py",),
+    ),
+    Mutant(
+        "both directions sealed with one key",
+        "node/joining/join_exchange.py",
+        "SealedDirection(self._keys.issuer_seals, self.transcript_hash)",
+        "SealedDirection(self._keys.joiner_seals, self.transcript_hash)",
+        ("tests/node/joining/test_join_exchange.py",),
+    ),
+    Mutant(
+        "an exchange not bound to its invitation",
+        "node/joining/join_keys.py",
+        '        joiner.nameplate.encode("utf-8"),\n',
+        "",
+        ("tests/node/joining/test_join_exchange.py",),
+    ),
+    Mutant(
+        "a signature good for any exchange",
+        "node/joining/application.py",
+        "return LABEL + transcript_hash + certificate_request",
+        "return LABEL + certificate_request",
+        ("tests/node/joining/test_application.py",),
+    ),
+    Mutant(
+        "guesses for whoever announces",
+        "node/joining/join_client.py",
+        "while len(faults) < MOST_ISSUERS:",
+        "while True:",
+        ("tests/node/joining/test_join.py",),
+    ),
 )

@@ -38,6 +38,7 @@ from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.rpc.listening import listen, make_server
+from kakeya_fleet.node.trust.membership_files import fleet_name_of
 from scripts.support import agent_process
 from tests.warm.settled import SettledOnce
 from tests.warm.starting import FLEET, WarmProcess
@@ -279,7 +280,7 @@ async def start_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[StartAge
         opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
-            configured = build(configuration, {})
+            configured = build(configuration, {}, fleet_of=fleet_name_of)
             async with open_node(configured, on_event, settings=settings) as node:
                 opened.set_result(node)
                 await node.serve()

@@ -224,24 +224,49 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_NO_AUTHORITY: _ErrorReason.ValueType  # 152
     """The fleet has no authority. Whoever is on its network is in it, and nobody is invited or put
-    out. Remedy: `fleet init` on the first machine, then `fleet invite` there and `fleet join CODE`
-    on each other one.
+    out. Remedy: Then `fleet invite` there, and `fleet join CODE` on each other one.
     """
     ERROR_REASON_NOT_A_KEEPER: _ErrorReason.ValueType  # 153
     """Only a keeper has the key of an authority, with which machines are let in and put out. Remedy:
-    Ask on a keeper: `fleet members` says who is one.
+    A keeper that is lost is replaced by another one, if there are two.
     """
     ERROR_REASON_LAST_KEEPER: _ErrorReason.ValueType  # 154
     """The fleet would have no keeper left. Nobody could be let in, nor stay for longer than a week.
-    Remedy: `fleet keeper add NODE` first.
+    Remedy: A fleet of two keepers outlives one of them.
     """
     ERROR_REASON_STATEMENT_REJECTED: _ErrorReason.ValueType  # 155
-    """What was said of whom the fleet trusts is too much, or has no first keeper. Remedy: Join again
-    with a code of `fleet invite`.
+    """What was said of whom the fleet trusts is too much, or has no first keeper. Remedy: A keeper
+    gives one with `fleet invite`.
     """
     ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 156
     """The caller may not do this. It is for members of the fleet, for keepers, or for whoever owns the
-    node. Remedy: Run the command on the node's own machine, as the user who started the node.
+    node. Remedy: Who may call what is one table, `fleet/trust/permissions.py`.
+    """
+    ERROR_REASON_JOIN_CODE_MALFORMED: _ErrorReason.ValueType  # 126
+    """# Joining a fleet by a code
+
+    What was given is no code of a join, or a character of it was mistyped: long codes carry a
+    check of their own. Nothing was sent. Remedy: Type the nine digits that `fleet invite` shows,
+    such as `123-456-789`, or paste the whole long code `HOST:PORT#SECRET`.
+    """
+    ERROR_REASON_JOIN_CODE_WRONG: _ErrorReason.ValueType  # 127
+    """The two sides of a join do not have the same code. One of three tries is spent. If nobody
+    mistyped, somebody else on the network is guessing, or stands between the two. Remedy: Look at
+    the code again. For a new one run `fleet invite`.
+    """
+    ERROR_REASON_INVITATION_CLOSED: _ErrorReason.ValueType  # 128
+    """The invitation is over: `metadata["cause"]` is "EXPIRED" after 10 minutes, "LOCKED" after 3
+    tries, "USED" once a machine has joined by it, or "WITHDRAWN". Remedy: Run `fleet invite` again, and take the
+    new code.
+    """
+    ERROR_REASON_NO_INVITATION_FOUND: _ErrorReason.ValueType  # 129
+    """No node was found that has such an invitation open: by multicast DNS within 10 seconds, or at
+    the address of a long code. Remedy: See that the invitation is open still, and that both
+    machines are on one network; where multicast is blocked, take the long code.
+    """
+    ERROR_REASON_JOIN_REFUSED: _ErrorReason.ValueType  # 131
+    """The code was right, and the node refused all the same; the message has its words. The invitation
+    stays open for the tries that are left. Remedy: Mend what the message names, then join again.
     """
     ERROR_REASON_BAD_CONFIG: _ErrorReason.ValueType  # 44
     """# Starting a node
@@ -790,24 +815,49 @@ the clock, or join again with a code of `fleet invite`.
 """
 ERROR_REASON_NO_AUTHORITY: ErrorReason.ValueType  # 152
 """The fleet has no authority. Whoever is on its network is in it, and nobody is invited or put
-out. Remedy: `fleet init` on the first machine, then `fleet invite` there and `fleet join CODE`
-on each other one.
+out. Remedy: Then `fleet invite` there, and `fleet join CODE` on each other one.
 """
 ERROR_REASON_NOT_A_KEEPER: ErrorReason.ValueType  # 153
 """Only a keeper has the key of an authority, with which machines are let in and put out. Remedy:
-Ask on a keeper: `fleet members` says who is one.
+A keeper that is lost is replaced by another one, if there are two.
 """
 ERROR_REASON_LAST_KEEPER: ErrorReason.ValueType  # 154
 """The fleet would have no keeper left. Nobody could be let in, nor stay for longer than a week.
-Remedy: `fleet keeper add NODE` first.
+Remedy: A fleet of two keepers outlives one of them.
 """
 ERROR_REASON_STATEMENT_REJECTED: ErrorReason.ValueType  # 155
-"""What was said of whom the fleet trusts is too much, or has no first keeper. Remedy: Join again
-with a code of `fleet invite`.
+"""What was said of whom the fleet trusts is too much, or has no first keeper. Remedy: A keeper
+gives one with `fleet invite`.
 """
 ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 156
 """The caller may not do this. It is for members of the fleet, for keepers, or for whoever owns the
-node. Remedy: Run the command on the node's own machine, as the user who started the node.
+node. Remedy: Who may call what is one table, `fleet/trust/permissions.py`.
+"""
+ERROR_REASON_JOIN_CODE_MALFORMED: ErrorReason.ValueType  # 126
+"""# Joining a fleet by a code
+
+What was given is no code of a join, or a character of it was mistyped: long codes carry a
+check of their own. Nothing was sent. Remedy: Type the nine digits that `fleet invite` shows,
+such as `123-456-789`, or paste the whole long code `HOST:PORT#SECRET`.
+"""
+ERROR_REASON_JOIN_CODE_WRONG: ErrorReason.ValueType  # 127
+"""The two sides of a join do not have the same code. One of three tries is spent. If nobody
+mistyped, somebody else on the network is guessing, or stands between the two. Remedy: Look at
+the code again. For a new one run `fleet invite`.
+"""
+ERROR_REASON_INVITATION_CLOSED: ErrorReason.ValueType  # 128
+"""The invitation is over: `metadata["cause"]` is "EXPIRED" after 10 minutes, "LOCKED" after 3
+tries, "USED" once a machine has joined by it, or "WITHDRAWN". Remedy: Run `fleet invite` again, and take the
+new code.
+"""
+ERROR_REASON_NO_INVITATION_FOUND: ErrorReason.ValueType  # 129
+"""No node was found that has such an invitation open: by multicast DNS within 10 seconds, or at
+the address of a long code. Remedy: See that the invitation is open still, and that both
+machines are on one network; where multicast is blocked, take the long code.
+"""
+ERROR_REASON_JOIN_REFUSED: ErrorReason.ValueType  # 131
+"""The code was right, and the node refused all the same; the message has its words. The invitation
+stays open for the tries that are left. Remedy: Mend what the message names, then join again.
 """
 ERROR_REASON_BAD_CONFIG: ErrorReason.ValueType  # 44
 """# Starting a node

@@ -1,0 +1,321 @@
+"""Real nodes of a fleet with an authority: who is in, who is out, and who may call what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+
+from kakeya import AsyncClient, Liveness, Speculation
+from kakeya.rpc_status import kakeya_error
+from kakeya.v1 import (
+    archive_pb2,
+    capability_pb2,
+    capability_pb2_grpc,
+    placement_pb2,
+    proposer_pb2,
+    runtime_pb2,
+    tensor_pb2,
+    trust_pb2,
+    trust_pb2_grpc,
+)
+from kakeya_fleet.fleet.trust.permissions import Caller, permitted
+from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.membership.card_wire import sign_card
+from kakeya_fleet.node.membership.identity import load_or_create
+from kakeya_fleet.node.trust.certificates import MEMBER_LIFE
+from kakeya_fleet.node.trust.trust import Trust
+from tests.node.conftest import Eventually, RunningAgent, StartAgent
+from tests.support.members import channel_to, first_keeper, member
+
+WEEK = MEMBER_LIFE.total_seconds()
+HERE = "127.0.0.1:0"
+
+
+@dataclass
+class Home:
+    """A keeper's node `a` that runs, and what is needed for others."""
+
+    a: RunningAgent
+    keeper: Trust
+    folder: Path
+    start_agent: StartAgent
+
+    def let_in(self, name: str, *, age: float = 0.0) -> Trust:
+        return member(self.folder / name, self.keeper, age=age)
+
+    async def start(self, name: str, **flags: object) -> RunningAgent:
+        return await self.start_agent(name, bind=HERE, peers=[self.a.address], **flags)
+
+    def own(self, name: str = "a") -> tuple[tuple[str, str], ...]:
+        """What the owner of a node shows."""
+        key = (self.folder / name / "trust" / "owner.key").read_text().strip()
+        return (("authorization", f"Bearer {key}"),)
+
+
+@pytest.fixture
+async def home(tmp_path: Path, fleet_name: str, start_agent: StartAgent) -> Home:
+    keeper = first_keeper(tmp_path / "a", fleet_name)
+    a = await start_agent("a", bind=HERE)
+    return Home(a, keeper, tmp_path, start_agent)
+
+
+def local(agent: RunningAgent) -> AsyncClient:
+    return AsyncClient(str(agent.ready["local_address"]))
+
+
+async def known(agent: RunningAgent) -> set[str]:
+    async with local(agent) as client:
+        nodes = await client.fleet.nodes()
+    return {each.node_id for each in nodes if each.liveness is Liveness.ALIVE}
+
+
+async def refusal(call: Awaitable[object]) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return kakeya_error(caught.value, "").reason
+
+
+async def test_members_find_each_other_and_draft_over_encrypted_connections(
+    home: Home, eventually: Eventually
+) -> None:
+    home.let_in("b")
+    home.let_in("c")
+    b = await home.start("b", serve=["proposer=ngram"])
+    c = await home.start("c", serve=["verifier=tiny"])
+    everyone = {each.node_id for each in (home.a, b, c)}
+
+    async def met() -> bool:
+        return all([await known(each) == everyone for each in (home.a, b, c)])
+
+    await eventually(met)
+    async with local(c) as client:
+        prompt = tuple(range(300, 340)) * 2
+        answers = []
+        for speculation in ("off", Speculation("ngram", node_id=b.node_id, block_size=4)):
+            async with await client.create_session("tiny", speculation=speculation) as session:
+                await session.append(prompt)
+                answers.append(await session.generate(40).collect())
+    alone, drafted = answers
+    assert drafted.done.speculation.drafted_count > 0
+    assert drafted.token_ids == alone.token_ids
+
+
+async def test_strangers_foreigners_and_those_who_are_out_are_refused(
+    home: Home, fleet_name: str
+) -> None:
+    foreign = first_keeper(home.folder / "foreign", fleet_name)
+    expired = home.let_in("expired", age=2 * WEEK)
+    b = home.let_in("b")
+    request = capability_pb2.GetNodeRequest()
+
+    async def asked(channel: grpc.aio.Channel) -> None:
+        async with channel:
+            stub = capability_pb2_grpc.CapabilityServiceStub(channel)
+            await stub.GetNode(request, timeout=5)
+
+    await asked(channel_to(home.a.address, b))
+    await asked(channel_to(home.a.address, b, home.a.node_id))
+    strangers: list[grpc.aio.Channel] = [
+        grpc.aio.insecure_channel(home.a.address),
+        channel_to(home.a.address, foreign),
+        channel_to(home.a.address, expired),
+        # Who answers is not who was meant.
+        channel_to(home.a.address, b, b.node_id),
+        grpc.aio.secure_channel(home.a.address, grpc.ssl_channel_credentials()),
+    ]
+    for channel in strangers:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asked(channel)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_member_that_is_put_out_is_cut_off_in_mid_stream_and_stays_out(
+    home: Home, eventually: Eventually
+) -> None:
+    b_trust = home.let_in("b")
+    home.let_in("c")
+    b, c = await home.start("b"), await home.start("c")
+
+    async def met() -> bool:
+        return all([len(await known(each)) == 3 for each in (home.a, b, c)])
+
+    await eventually(met)
+    async with channel_to(c.address, b_trust) as channel:
+        stub = capability_pb2_grpc.CapabilityServiceStub(channel)
+        watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+        assert (await anext(aiter(watch))).HasField("snapshot")
+        async with grpc.aio.insecure_channel(str(home.a.ready["local_address"])) as owners:
+            trust = trust_pb2_grpc.TrustServiceStub(owners)
+            revoking = trust_pb2.RevokeRequest(node_id=b.node_id)
+            assert await refusal(trust.Revoke(revoking, timeout=5)) == "NOT_PERMITTED"
+            answer = await trust.Revoke(revoking, metadata=home.own(), timeout=5)
+        assert answer.told_count >= 1
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with asyncio.timeout(10):
+                while True:
+                    await anext(aiter(watch))
+        assert kakeya_error(caught.value, "").reason == "BAD_CERTIFICATE"
+        # On the connection that is open, too.
+        found = await refusal(stub.GetNode(capability_pb2.GetNodeRequest(), timeout=5))
+        assert found == "BAD_CERTIFICATE"
+    assert await known(home.a) == await known(c) == {home.a.node_id, c.node_id}
+    # Nor does its card come back, by whatever way.
+    for _ in range(3):
+        await asyncio.sleep(0.3)
+        assert b.node_id not in await known(c)
+
+
+async def test_a_card_without_its_owners_certificate_is_nobodys(home: Home, tmp_path: Path) -> None:
+    b_trust = home.let_in("b")
+    b = await home.start("b")
+    signed = b.node.control.card_maker.current
+    await b.stop()
+    identity = load_or_create(tmp_path / "stranger.key")
+    stranger = replace(
+        signed.card,
+        node_id=identity.node_id,
+        public_key=identity.public_key,
+        certificate=b"",
+    )
+    # With another's certificate, which anybody has from its card, too.
+    poser = replace(stranger, certificate=signed.card.certificate)
+    async with channel_to(home.a.address, b_trust) as channel:
+        stub = capability_pb2_grpc.CapabilityServiceStub(channel)
+        request = capability_pb2.ExchangeCapabilitiesRequest(
+            sender_node_id=b.node_id,
+            fleet_name=home.keeper.fleet.name,
+            protocol_min=1,
+            protocol_max=1,
+            root_hash=bytes(32),
+            cards=[
+                capability_pb2.SignedCard(card=each.card_bytes, signature=each.signature)
+                for each in (signed, sign_card(stranger, identity), sign_card(poser, identity))
+            ],
+        )
+        answer = await stub.ExchangeCapabilities(request, timeout=5)
+        assert [(each.index, each.reason) for each in answer.skipped] == [
+            (1, "NOT_A_MEMBER"),
+            (2, "NOT_A_MEMBER"),
+        ]
+        # Nobody speaks for another member.
+        request.sender_node_id = home.a.node_id
+        assert await refusal(stub.ExchangeCapabilities(request, timeout=5)) == "BAD_CERTIFICATE"
+
+
+async def test_a_certificate_is_renewed_at_half_of_its_life_while_the_node_serves(
+    home: Home, eventually: Eventually
+) -> None:
+    old = home.let_in("b", age=WEEK * 0.6)
+    b = await home.start("b")
+
+    async def renewed() -> bool:
+        async with grpc.aio.insecure_channel(str(b.ready["local_address"])) as channel:
+            stub = trust_pb2_grpc.TrustServiceStub(channel)
+            told = await stub.GetTrust(trust_pb2.GetTrustRequest(), timeout=5)
+        return told.certificate_ends_unix > old.ends_unix + WEEK / 4
+
+    await eventually(renewed)
+    found = b.node.control.card_maker.current.card.certificate
+    assert home.keeper.member_of(found) == b.node_id
+
+    async def told() -> bool:
+        nodes = home.a.node.control.known.nodes()
+        return any(each.card.certificate == found for each in nodes)
+
+    await eventually(told)
+    assert b.node_id in await known(home.a)
+
+
+@pytest.mark.parametrize(("age", "fault"), [(2 * WEEK, "expired"), (-2 * WEEK, "clock")])
+async def test_a_node_without_a_good_certificate_does_not_start_and_says_why(
+    home: Home, age: float, fault: str
+) -> None:
+    home.let_in("b", age=age)
+    with pytest.raises(BadCertificate) as caught:
+        await home.start("b")
+    assert caught.value.metadata["fault"] == fault
+
+
+METHODS: list[MethodDescriptor] = [
+    method
+    for file in (
+        archive_pb2,
+        capability_pb2,
+        placement_pb2,
+        proposer_pb2,
+        runtime_pb2,
+        tensor_pb2,
+        trust_pb2,
+    )
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+
+
+def path_of(method: MethodDescriptor) -> str:
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
+def test_every_method_is_somebodys() -> None:
+    for method in METHODS:
+        assert permitted(path_of(method)), path_of(method)
+    assert permitted("/kakeya.v1.NewService/Anything") == frozenset()
+
+
+async def test_every_method_answers_those_whom_the_table_names_and_nobody_else(home: Home) -> None:
+    b = home.let_in("b")
+    callers: dict[Caller, tuple[grpc.aio.Channel, tuple[tuple[str, str], ...]]] = {
+        Caller.LOCAL: (grpc.aio.insecure_channel(str(home.a.ready["local_address"])), ()),
+        Caller.MEMBER: (channel_to(home.a.address, b), ()),
+        Caller.KEEPER: (channel_to(home.a.address, home.keeper), ()),
+        Caller.OWNER: (
+            grpc.aio.insecure_channel(str(home.a.ready["local_address"])),
+            home.own(),
+        ),
+    }
+    proves = {caller: {caller} for caller in callers}
+    proves[Caller.KEEPER].add(Caller.MEMBER)
+    proves[Caller.OWNER].add(Caller.LOCAL)
+    # Archives have a port of their own.
+    here = [each for each in METHODS if each.containing_service.name != "ArchiveService"]
+    for method in here:
+        path = path_of(method)
+        for caller, (channel, metadata) in callers.items():
+            may = bool(permitted(path) & proves[caller])
+            if path.endswith("/Leave") and may:
+                continue
+            reason = await reason_of(channel, path, metadata)
+            assert (reason == "NOT_PERMITTED") == (not may), (path, caller, reason)
+    wrong = (("authorization", "Bearer nonsense"),)
+    channel = callers[Caller.LOCAL][0]
+    leave = "/kakeya.v1.CapabilityService/Leave"
+    assert await reason_of(channel, leave, wrong) == "NOT_PERMITTED"
+    for channel, _ in callers.values():
+        await channel.close()
+
+
+async def reason_of(
+    channel: grpc.aio.Channel, path: str, metadata: tuple[tuple[str, str], ...]
+) -> str:
+    """Why a call with an empty request was refused; empty when it was not."""
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield b""
+
+    method: Any = channel.stream_stream(path)
+    call = method(requests(), metadata=metadata, timeout=5)
+    try:
+        async with asyncio.timeout(5):
+            await call.read()
+            call.cancel()
+    except grpc.aio.AioRpcError as error:
+        return kakeya_error(error, "").reason
+    return ""
