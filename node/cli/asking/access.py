@@ -42,9 +42,7 @@ class Callers:
     def access(self, address: str) -> Access:
         """How the node at host:port is called. Raises `CommandFailed`."""
         place = place_for(address, self._places, self._via)
-        if place is None:
-            return Access()
-        return access_of(place, address)
+        return access_of(place, address) if place is not None else Access()
 
     def client(self, address: str, timeouts: Timeouts | None = None) -> AsyncClient:
         """A client of the node at host:port. Raises `CommandFailed`."""
@@ -70,7 +68,9 @@ def blocking_client_of(address: str) -> Client:
 
 
 def access_of(place: Place, address: str) -> Access:
-    """How a member calls the node at host:port, which may be itself. Raises `CommandFailed`."""
+    """How a node of here calls the one at host:port, maybe itself. Raises `CommandFailed`."""
+    if not place.fleet_id:
+        return Access()
     from kakeya_fleet.node.errors import NodeError
     from kakeya_fleet.node.trust.certificates import MEMBER_NAME, name_of_node, named_node
     from kakeya_fleet.node.trust.membership_files import MembershipFiles
