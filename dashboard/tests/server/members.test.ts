@@ -126,7 +126,12 @@ test("a certificate that ended is named, and a renewed one is taken without a re
   const { child, follower } = await board(node.address);
   child.tell({ access: access(node.address, made.ended, false) });
   expect((await child.line("waiting"))["for"]).toBe(`a node at ${node.address}`);
-  await until(() => follower.fleet?.gateway.fault.includes("certificate ended at"), "the fault");
+  const isNamed = () =>
+    follower.messages.some(
+      (message) =>
+        message.type === "gateway" && message.gateway.fault.includes("certificate ended at"),
+    );
+  await until(isNamed, "the fault");
   child.tell({ access: access(node.address, made.two, false) });
   expect((await child.line("watching"))["node"]).toBe(node.address);
   follower.close();
