@@ -15,7 +15,8 @@ NodeError
 ├── TrustCorrupt       what is kept of the fleet's authority cannot be read
 ├── NoAuthority        the fleet has no authority: who is in it is not checked
 ├── NotAKeeper         only a keeper can do that
-└── LastKeeper         nobody could let machines in any more
+├── LastKeeper         nobody could let machines in any more
+└── AlreadyMember      the node belongs to a fleet with an authority
 
 Each has a `reason` in UPPER_SNAKE_CASE and `metadata` for programs.
 """
@@ -140,3 +141,9 @@ class LastKeeper(NodeError):
     """Nobody could let machines in, or renew certificates, any more."""
 
     reason = "LAST_KEEPER"
+
+
+class AlreadyMember(NodeError):
+    """The node belongs to a fleet with an authority, and is to join another."""
+
+    reason = "ALREADY_A_MEMBER"

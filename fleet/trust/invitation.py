@@ -163,7 +163,8 @@ class Invitations:
 
     def _expire(self, now: float) -> None:
         for record in list(self._open.values()):
-            if now >= record.invitation.expires_at:
+            # One that is being granted is in time.
+            if not record.is_used and now >= record.invitation.expires_at:
                 self._end(record, Ended.EXPIRED)
 
     def _record(self, nameplate: str, now: float) -> _Record:

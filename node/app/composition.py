@@ -110,7 +110,7 @@ def _composed(
         departure.ask,
     )
     trust_pb2_grpc.add_TrustServiceServicer_to_server(
-        TrustServicer(control.keeping, control.known), ground.server
+        TrustServicer(control.keeping, control.known, control.issuer), ground.server
     )
     is_local = all(map(is_loopback, control.hosts))
     health = _registered(ground.server, capability, roles, is_local=is_local)

@@ -16,6 +16,7 @@ from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.node.app.ground import Ground
+from kakeya_fleet.node.app.letting_in import grant_of
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.config.config import (
     answerable,
@@ -25,6 +26,7 @@ from kakeya_fleet.node.config.config import (
     split_address,
 )
 from kakeya_fleet.node.config.machine import machine
+from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
 from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
@@ -50,8 +52,8 @@ from kakeya_fleet.node.watch.event_log import EventLog
 class ControlPlane:
     """`addresses` are host:port of `hosts`, at which this node answers, the best first.
 
-    `keeping` is None in a fleet without an authority. `tasks` are all that runs as long as the
-    node does, and the gossip's calls.
+    `keeping` and `issuer` are None in a fleet without an authority. `tasks` are all that runs
+    as long as the node does, and the gossip's calls.
     """
 
     ground: Ground
@@ -68,6 +70,7 @@ class ControlPlane:
     memory: PeerMemory
     gossip: Gossip
     keeping: TrustKeeping | None
+    issuer: JoinIssuer | None
 
     def begin(self) -> Iterator[asyncio.Task[None]]:
         """Begins what runs as long as the node does."""
@@ -144,6 +147,17 @@ async def open_control_plane(
     keeping = None
     if trust is not None and statements is not None:
         keeping = TrustKeeping(trust, statements, gossip, known, peers, card_maker, tasks, events)
+    issuer = None
+    if trust is not None:
+        issuer = JoinIssuer(
+            node_id=identity.node_id,
+            hosts=(config.bind_address[0],),
+            grant=grant_of(trust, known, addresses),
+            events=events,
+            metrics=ground.metrics,
+            mdns=config.mdns,
+        )
+        stack.push_async_callback(issuer.close)
     return ControlPlane(
         ground=ground,
         tasks=tasks,
@@ -159,6 +173,7 @@ async def open_control_plane(
         memory=PeerMemory(ground.state),
         gossip=gossip,
         keeping=keeping,
+        issuer=issuer,
     )
 
 

@@ -12,7 +12,7 @@ import structlog
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.cards.liveness import Liveness
-from kakeya_fleet.node.errors import BadCertificate
+from kakeya_fleet.node.errors import BadCertificate, NotAKeeper
 from kakeya_fleet.node.membership.card_maker import CardMaker
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
@@ -74,6 +74,13 @@ class TrustKeeping:
                     await self._look.wait()
                 pause = FIRST_SECONDS
             self._look.clear()
+
+    def require_keeper(self) -> None:
+        """Raises `NotAKeeper`."""
+        if not self.trust.is_keeper:
+            raise NotAKeeper(
+                f"this node is no keeper of the fleet {self.trust.fleet.name}", "ask on a keeper"
+            )
 
     async def spread(self) -> int:
         """Tells every member that answers, at once; how many were told."""

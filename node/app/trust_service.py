@@ -9,8 +9,10 @@ import grpc.aio
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.errors import NodeNotFound
+from kakeya_fleet.fleet.trust.invitation import LIFETIME_SECONDS, TRIES
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
-from kakeya_fleet.node.errors import BadCertificate, NoAuthority, NotAKeeper
+from kakeya_fleet.node.errors import BadCertificate, NoAuthority
+from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.rpc.authorisation import calling_member
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
@@ -28,8 +30,11 @@ CALL_SECONDS = 10.0
 class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
     """`keeping` is None in a fleet without an authority, where all is refused."""
 
-    def __init__(self, keeping: TrustKeeping | None, known: KnownFleet) -> None:
+    def __init__(
+        self, keeping: TrustKeeping | None, known: KnownFleet, issuer: JoinIssuer | None
+    ) -> None:
         self._kept = keeping
+        self._issuer = issuer
         self._known = known
 
     async def ExchangeStatements(  # noqa: N802
@@ -84,10 +89,20 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
 
     async def Invite(  # noqa: N802
         self,
-        request: trust_pb2.InviteRequest,
-        context: Context,
+        request: trust_pb2.InviteRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
     ) -> trust_pb2.InviteResponse:
-        raise NotImplementedError
+        """Raises `NoAuthority`, `NotAKeeper`, `TooManyInvitations`, `PortInUse`."""
+        self._keeping().require_keeper()
+        assert self._issuer is not None
+        opened = await self._issuer.invite()
+        return trust_pb2.InviteResponse(
+            short_code=opened.short_code,
+            long_codes=opened.long_codes,
+            valid_seconds=LIFETIME_SECONDS,
+            tries=TRIES,
+            multicast_fault=opened.multicast_fault,
+        )
 
     async def Revoke(  # noqa: N802
         self,
@@ -108,8 +123,7 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
     ) -> trust_pb2.AddKeeperResponse:
         """Raises `NoAuthority`, `NotAKeeper`, `NodeNotFound`, and why the node did not answer."""
         keeping = self._keeping()
-        if not keeping.trust.is_keeper:
-            raise NotAKeeper("this node is no keeper", "ask on a keeper")
+        keeping.require_keeper()
         if request.node_id == self._known.self_id:
             raise NodeNotFound("this node is a keeper already", node_id=request.node_id)
         stub = trust_pb2_grpc.TrustServiceStub(self._known.channel(request.node_id))

@@ -40,7 +40,7 @@ class VerifiedApplication:
 
     `node_id` is the digest of `public_key` (Ed25519, 32 bytes). `certificate_request` is PKCS #10
     in DER, signed by its own key; which kind of key and which names it asks for is not checked
-    here. `caller` is gRPC's name of where it came from, such as "ipv4:192.168.1.7:50123".
+    here. `caller` is where it came from, such as "192.168.1.7"; of IPv6, its network.
     """
 
     node_id: str

@@ -16,6 +16,7 @@ from kakeya.v1 import join_pb2_grpc
 from kakeya_fleet.fleet.errors import FleetError, InvitationClosed, JoinCodeWrong, JoinRefused
 from kakeya_fleet.fleet.trust.invitation import TRIES, Invitations, Try
 from kakeya_fleet.fleet.trust.join_code import JoinCodeKind
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.joining.application import (
     Grant,
@@ -103,15 +104,16 @@ class JoinServicer(join_pb2_grpc.JoinServiceServicer):
 
     async def _join(self, hello: JoinerHello, requests: _Requests, context: _Context) -> None:
         attempt = self._invitations.answer(hello.nameplate, self._clock())
+        caller = caller_of_peer(context.peer())
         application = None
         try:
             secret = _secret(attempt, hello)
             exchange = IssuerExchange(hello, secret, self._node_id)
             await context.write(issuer_hello_to_wire(exchange.hello))
-            application = await self._application(requests, exchange, hello, context.peer())
+            application = await self._application(requests, exchange, hello, caller)
         finally:
             if application is None:
-                self._failed(attempt, context.peer())
+                self._failed(attempt, caller)
         grant = self._granted(attempt, application)
         await context.write(sealed_grant_to_wire(exchange.seal_grant(grant_to_bytes(grant))))
 

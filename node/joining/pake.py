@@ -9,7 +9,7 @@ exchange. Its limits:
 - It is Python integers, not constant in time. Who can measure the processor of a machine that
   joins or invites, to the microsecond, might learn bits of a password that lives for ten minutes
   and three tries. What is measured over a network is one exchange a try.
-- One exchange takes some 8 ms of a core on either side, on the event loop.
+- One exchange takes 5 to 10 ms of a core on either side, on the event loop.
 """
 
 from __future__ import annotations

@@ -63,11 +63,15 @@ async def look(address: str) -> Presence:
     host, port = split_address("peers", address)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
+            await asyncio.get_running_loop().getaddrinfo(host, port)
+    except (socket.gaierror, TimeoutError):
+        # A server of names that answers nobody in time knows this name as little.
+        return Presence.NO_NAME
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
         return Presence.NOTHING
-    except socket.gaierror:
-        return Presence.NO_NAME
     except OSError:
         # TimeoutError is one.
         return Presence.NO_ROAD

@@ -204,6 +204,6 @@ MUTANTS = (
         "node/joining/join_client.py",
         "while len(faults) < MOST_ISSUERS:",
         "while True:",
-        ("tests/node/joining/test_join.py",),
+        ("tests/node/joining/test_short_codes.py",),
     ),
 )

@@ -23,6 +23,7 @@ EXAMPLE = """\b
 Example:
   fleet join --name mini-1 --serve verifier=tiny
   fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600
+  fleet join 482-190-337 --serve proposer=ngram
   fleet join --serve verifier=Qwen/Qwen3-14B --group hosts.json
   fleet join --serve verifier=Qwen/Qwen3-0.6B --bind 192.168.1.20:7600 --insecure
 
@@ -33,10 +34,14 @@ KAKEYA_* variable; flags win. docs/configuration.md lists all keys.
 
 
 @click.command("join", epilog=EXAMPLE)
+@click.argument("code", required=False, metavar="[CODE]")
 @node_options
 @json_option
-def command(config_file: Path | None, *, as_json: bool, **given: object) -> int:
+def command(code: str | None, config_file: Path | None, *, as_json: bool, **given: object) -> int:
     """Start a node on this machine and join the fleet.
+
+    CODE is one of `fleet invite`: with it the machine becomes a member of that fleet first, once
+    and for all; later starts need none.
 
     Runs until Ctrl-C, SIGTERM or `fleet leave`: then it drains and leaves,
     with exit code 0; a second Ctrl-C ends it at once. A configuration that no
@@ -50,10 +55,40 @@ def command(config_file: Path | None, *, as_json: bool, **given: object) -> int:
     supervisor = Supervisor.of(os.environ)
     try:
         with told_as_failures():
-            return _run(flags_of(given), config_file, supervisor, as_json=as_json)
+            flags = flags_of(given)
+            if code is not None:
+                _enter(code, flags, config_file, as_json=as_json)
+            return _run(flags, config_file, supervisor, as_json=as_json)
     except CommandFailed as failure:
         supervisor.failed(failure.message)
         raise
+
+
+def _enter(code: str, flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> None:
+    """Becomes a member of the fleet that the code is of, and says so."""
+    import asyncio
+
+    from kakeya_fleet.node.cli.terminal.output import say, write_json
+    from kakeya_fleet.node.config.config import build
+    from kakeya_fleet.node.config.state_directory import StateDirectory
+    from kakeya_fleet.node.joining.entering import enter_by_code
+
+    given = {key: value for key, value in flags.items() if key in ("name", "state")}
+    config = build(given, os.environ, config_file)
+    with closing(StateDirectory(config.state_path)) as state:
+        trust = asyncio.run(enter_by_code(code, config.name, state))
+    if as_json:
+        write_json(
+            {
+                "event": "let_in",
+                "fleet_name": trust.fleet.name,
+                "fleet_id": trust.fleet.fleet_id,
+                "node_id": trust.node_id,
+                "name": config.name,
+            }
+        )
+    else:
+        say(f"{config.name} is a member of the fleet {trust.fleet.name} now")
 
 
 def _run(

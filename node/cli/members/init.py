@@ -55,6 +55,7 @@ def _made(fleet_name: str, given: dict[str, str | None]) -> dict[str, str]:
 
     from kakeya_fleet.node.config.config import build
     from kakeya_fleet.node.config.state_directory import StateDirectory
+    from kakeya_fleet.node.errors import AlreadyMember
     from kakeya_fleet.node.membership.identity import load_or_create
     from kakeya_fleet.node.trust.membership_files import MembershipFiles
     from kakeya_fleet.node.trust.trust import found_fleet
@@ -65,11 +66,10 @@ def _made(fleet_name: str, given: dict[str, str | None]) -> dict[str, str]:
         files = MembershipFiles(state.path)
         present = files.fleet()
         if present is not None:
-            raise CommandFailed(
-                "ALREADY_A_MEMBER",
-                f"{config.name} is a member of the fleet {present.name} already: give another "
-                f"--name, or rm -r {files.path} for it to leave that fleet for good.",
-                metadata={"fleet_name": present.name, "state": str(state.path)},
+            raise AlreadyMember(
+                f"{config.name} is a member of the fleet {present.name} already",
+                f"give another --name, or rm -r {files.path} for it to leave that fleet for good",
+                fleet_name=present.name,
             )
         identity = load_or_create(state.identity_file)
         trust = found_fleet(files, fleet_name, identity.node_id, time.time)

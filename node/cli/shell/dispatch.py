@@ -17,6 +17,9 @@ COMMANDS = {
     "init": LazyCommand(
         "kakeya_fleet.node.cli.members.init", "Make a fleet that lets in invited machines alone."
     ),
+    "invite": LazyCommand(
+        "kakeya_fleet.node.cli.members.invite", "Let one more machine into the fleet, by a code."
+    ),
     "members": LazyCommand(
         "kakeya_fleet.node.cli.members.members", "Show who is in the fleet, and who keeps it."
     ),

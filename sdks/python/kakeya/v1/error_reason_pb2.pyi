@@ -268,6 +268,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The code was right, and the node refused all the same; the message has its words. The invitation
     stays open for the tries that are left. Remedy: Mend what the message names, then join again.
     """
+    ERROR_REASON_ALREADY_A_MEMBER: _ErrorReason.ValueType  # 157
+    """The node belongs to a fleet with an authority already. Remedy: Leave the code out; give another
+    `--name`, or remove the folder that the message names for it to leave that fleet for good.
+    """
     ERROR_REASON_BAD_CONFIG: _ErrorReason.ValueType  # 44
     """# Starting a node
 
@@ -858,6 +862,10 @@ machines are on one network; where multicast is blocked, take the long code.
 ERROR_REASON_JOIN_REFUSED: ErrorReason.ValueType  # 131
 """The code was right, and the node refused all the same; the message has its words. The invitation
 stays open for the tries that are left. Remedy: Mend what the message names, then join again.
+"""
+ERROR_REASON_ALREADY_A_MEMBER: ErrorReason.ValueType  # 157
+"""The node belongs to a fleet with an authority already. Remedy: Leave the code out; give another
+`--name`, or remove the folder that the message names for it to leave that fleet for good.
 """
 ERROR_REASON_BAD_CONFIG: ErrorReason.ValueType  # 44
 """# Starting a node

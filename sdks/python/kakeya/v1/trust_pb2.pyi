@@ -390,28 +390,34 @@ class InviteResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SHORT_CODE_FIELD_NUMBER: _builtins.int
-    LONG_CODE_FIELD_NUMBER: _builtins.int
+    LONG_CODES_FIELD_NUMBER: _builtins.int
     VALID_SECONDS_FIELD_NUMBER: _builtins.int
     TRIES_FIELD_NUMBER: _builtins.int
+    MULTICAST_FAULT_FIELD_NUMBER: _builtins.int
     short_code: _builtins.str
     """To be typed; found on the network by itself."""
-    long_code: _builtins.str
-    """To be pasted; says where."""
     valid_seconds: _builtins.float
     """How long both are good, in seconds."""
     tries: _builtins.int
     """How many wrong codes the invitation stands."""
+    multicast_fault: _builtins.str
+    """Why the short code will not be found on the network; empty when it will."""
+    @_builtins.property
+    def long_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """To be pasted, each says where: one for each address of the node."""
+
     def __init__(
         self,
         *,
         short_code: _builtins.str = ...,
-        long_code: _builtins.str = ...,
+        long_codes: _abc.Iterable[_builtins.str] | None = ...,
         valid_seconds: _builtins.float = ...,
         tries: _builtins.int = ...,
+        multicast_fault: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["long_code", b"long_code", "short_code", b"short_code", "tries", b"tries", "valid_seconds", b"valid_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["long_codes", b"long_codes", "multicast_fault", b"multicast_fault", "short_code", b"short_code", "tries", b"tries", "valid_seconds", b"valid_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
