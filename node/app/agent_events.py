@@ -49,6 +49,7 @@ class AgentEvents:
             "verifier": advice.verifier,
             "free_name": advice.name,
             "address": self.address,
+            "local_address": self.local_address,
             "fleet_name": self.fleet_name,
         }
 

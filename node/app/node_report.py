@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.app.roles import Roles
@@ -30,6 +32,7 @@ class NodeReport:
         self._seeds = seeds
         self._http_address = http_address
         self._started_at_unix = started_at_unix
+        self._memory_read = system_memory.available_bytes()
 
     def now(self) -> capability_pb2.GetNodeResponse:
         """The node as it is now."""
@@ -59,7 +62,7 @@ class NodeReport:
             generating_count=load.generating_count,
             draft_stream_count=load.draft_stream_count,
             kv_bytes=load.kv_bytes,
-            memory_free_bytes=system_memory.available_bytes(),
+            memory_free_bytes=self._memory_free(),
             archive_bytes=load.archive_bytes,
         )
 
@@ -85,11 +88,20 @@ class NodeReport:
             draft_stream_count=load.draft_stream_count,
             kv_bytes=load.kv_bytes,
             kv_budget_bytes=load.kv_budget_bytes,
-            memory_free_bytes=system_memory.available_bytes(),
+            memory_free_bytes=self._memory_free(),
             archive_count=load.archive_count,
             archive_bytes=load.archive_bytes,
             archive_budget_bytes=load.archive_budget_bytes,
         )
+
+    def _memory_free(self) -> int:
+        """Bytes; those of the last reading while connections take all files that may be open."""
+        try:
+            self._memory_read = system_memory.available_bytes()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        return self._memory_read
 
     def _acceptances(self) -> list[capability_pb2.MeasuredAcceptance]:
         return [

@@ -125,6 +125,11 @@ class TrustKeeping:
         out, self._out = self._out, self.trust.ledger.revoked
         if self._out - out:
             self._gossip.put_out(self._out - out)
+        if self.trust.is_out(self.trust.node_id) and self.trust.node_id not in out:
+            _log.error("put_out", fleet_name=self.trust.fleet.name)
+            self._events.add(
+                EventKind.PUT_OUT, f"This node was put out of the fleet {self.trust.fleet.name}."
+            )
         if self.trust.member.certificate != self._certificate:
             self._certificate = self.trust.member.certificate
             self._gossip.announce(self._card_maker.certify(self._certificate))

@@ -51,6 +51,7 @@ class EventKind(StrEnum):
     DRAINING = "DRAINING"
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
     CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
+    PUT_OUT = "PUT_OUT"
     LOOP_STALLED = "LOOP_STALLED"
     JOINED_BY_CODE = "JOINED_BY_CODE"
     JOIN_REFUSED = "JOIN_REFUSED"
@@ -132,6 +133,10 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         " open files; report it with this node's log.",
     ),
     EventKind.CERTIFICATE_ENDS: (_WARNING, "Start a keeper: `fleet members` says who is one."),
+    EventKind.PUT_OUT: (
+        _ERROR,
+        "End it; to come back, remove its state directory and join with a code of fleet invite.",
+    ),
     EventKind.LOOP_STALLED: (
         _WARNING,
         "The node goes on. If it is told often, peers may take it for dead: see what the step that"

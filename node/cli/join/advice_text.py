@@ -20,13 +20,24 @@ _SERVED_NEXT = {
 def advice_lines(event: Event) -> list[str]:
     """What to type next: a node for what the fleet lacks, and a first answer."""
     address, verifier = _text(event, "address"), shlex.quote(_text(event, "verifier"))
+    local = _text(event, "local_address")
     lines = []
-    if event["lacks"]:
+    if event["lacks"] and local:
+        lacks, serve = _SERVED_NEXT[_text(event, "lacks")]
+        lines += [
+            "",
+            f"next, {lacks}; on a keeper of the fleet, for a code:",
+            "  fleet invite",
+            "and with it on the other machine:",
+            f"  fleet join CODE --serve {serve}",
+        ]
+    elif event["lacks"]:
         lacks, serve = _SERVED_NEXT[_text(event, "lacks")]
         where = "in another terminal" if _is_loopback(address) else "on the other machine"
         lines += ["", f"next, {where}, {lacks}:", f"  {_join_command(event, serve)}"]
     if event["verifier"]:
         prompt = "def parse_header(line):"
+        address = local or address
         lines += [
             "",
             f"ask {_text(event, 'verifier')}, or talk with it:",
