@@ -163,7 +163,7 @@ def member_of(certificate: bytes, authorities: Sequence[bytes], now: datetime) -
 
 
 def named_node(certificate: bytes) -> str:
-    """The node that a certificate, DER, names; nobody has verified that. Raises `BadCertificate`."""
+    """The node that a certificate, DER, names, unverified. Raises `BadCertificate`."""
     try:
         extensions = load_certificate(certificate).extensions
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
