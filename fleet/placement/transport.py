@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kakeya_fleet.fleet.cards.address import parse_address
 from kakeya_fleet.fleet.cards.card import Card
+from kakeya_fleet.fleet.cards.ways import ip_of
 from kakeya_fleet.fleet.placement.plan import Transport
 from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair
 
@@ -23,7 +24,10 @@ def transport_of(pair: PredictedPair) -> Transport | None:
         return Transport.LOCAL
     if not pair.proposer.offer.feature_width or not _offers_roads(verifier, proposer):
         return Transport.GRPC
-    return Transport.LOCAL if _is_one_host(verifier, proposer) else Transport.RING
+    if _is_one_host(verifier, proposer):
+        return Transport.LOCAL
+    stays = _keeps_its_ring(verifier) or _keeps_its_ring(proposer)
+    return Transport.GRPC if stays else Transport.RING
 
 
 def transport_reasons(pair: PredictedPair) -> tuple[str, ...]:
@@ -39,6 +43,8 @@ def transport_reasons(pair: PredictedPair) -> tuple[str, ...]:
         without = [
             server.card.name for server in (verifier, proposer) if not server.card.ring_address
         ]
+        if not without:
+            return (f"{way}gRPC: rings stay within their hosts in this fleet.",)
         offer = "offer" if len(without) > 1 else "offers"
         return (f"{way}gRPC: {' and '.join(without)} {offer} no ring.",)
     first = "shared memory" if _is_one_host(verifier.card, proposer.card) else "the ring"
@@ -50,6 +56,12 @@ def transport_reasons(pair: PredictedPair) -> tuple[str, ...]:
 
 def _offers_roads(one: Card, other: Card) -> bool:
     return bool(one.ring_address and other.ring_address)
+
+
+def _keeps_its_ring(card: Card) -> bool:
+    """Whether its ring listens where its own host alone comes: tensors are not to leave it."""
+    ip = ip_of(card.ring_address.rpartition(":")[0] or card.ring_address)
+    return ip is not None and ip.is_loopback
 
 
 def _is_one_host(one: Card, other: Card) -> bool:

@@ -81,6 +81,11 @@ class Config:
     """A rank silent for longer, 0.5 to 3600 s, is lost, and its group is started again."""
     links: str = "auto"
     """What carries tensors between nodes: grpc, local, ring, or auto: the fastest measured."""
+    trusted_network: bool = False
+    """Lets rings and groups carry tensors in the clear between hosts of a fleet with an authority.
+
+    Without it such a fleet keeps them within their hosts; links go by gRPC, which is encrypted.
+    """
     drain_seconds: float = 5.0
     """What running generations get when the node leaves, up to 3600 s."""
     log_level: str = "info"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
+from kakeya_fleet.node.rpc.channels import Channels
+from kakeya_fleet.node.trust.trust import Trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,14 @@ class RoleSettings:
     """Limits of what restores the sessions' evicted positions."""
     watch: SessionWatchSettings = field(default_factory=SessionWatchSettings)
     """How often watchers of the sessions are told of them."""
+    trust: Trust | None = None
+    """Who is a member, where the fleet has an authority: others are not served."""
+    channels: Channels = field(default_factory=Channels)
+    """Opens the channels to other nodes, of the same trust."""
+    trusted_network: bool = False
+    """Whether tensors may go between hosts in the clear though the fleet has an authority."""
+
+    @property
+    def keeps_tensors_here(self) -> bool:
+        """Whether what carries tensors in the clear may do so within this host alone."""
+        return self.trust is not None and not self.trusted_network

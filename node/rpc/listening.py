@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+import grpc
 import grpc.aio
 
 from kakeya_fleet.node.admission.limits import CallLimits
@@ -47,13 +48,17 @@ def _listen(server: grpc.aio.Server, host: str, port: int, trust: Trust | None) 
     fault = _fault(host, port)
     if fault is not None:
         raise _port_in_use(host, port, fault)
-    address = join_address(host, port)
     try:
-        if trust is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, server_credentials(trust))
+        return bind(server, join_address(host, port), trust)
     except RuntimeError as error:
         raise _port_in_use(host, port, "gRPC could not bind it") from error
+
+
+def bind(server: grpc.Server | grpc.aio.Server, address: str, trust: Trust | None) -> int:
+    """Binds either kind of server to host:port, and returns its port; raises `RuntimeError`."""
+    if trust is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, server_credentials(trust))
 
 
 def _fault(host: str, port: int) -> str | None:

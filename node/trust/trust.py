@@ -214,7 +214,8 @@ class Trust:
         return datetime.fromtimestamp(self._clock(), UTC)
 
     def _changed(self) -> None:
-        for tell in self.on_change:
+        # Who hears of it may stop listening meanwhile, in another thread.
+        for tell in tuple(self.on_change):
             tell()
 
 

@@ -15,11 +15,37 @@ MUTANTS = (
     Mutant(
         "an archive for whoever asks",
         "node/roles/archive/archives.py",
-        "if archive is None or archive.attached:\n                raise _not_found(archive_id)\n"
-        "            archive.attached",
-        "if archive is None:\n                raise _not_found(archive_id)\n"
-        "            archive.attached",
+        "if archive is None or archive.attached or archive.owner != owner:",
+        "if archive is None or archive.owner != owner:",
         ("tests/node/roles/archive/test_archives.py",),
+    ),
+    Mutant(
+        "an archive for another member",
+        "node/roles/archive/archives.py",
+        "if archive is None or archive.attached or archive.owner != owner:",
+        "if archive is None or archive.attached:",
+        ("tests/node/roles/archive/test_sealed_archive.py",),
+    ),
+    Mutant(
+        "an archive told to another node than was meant",
+        "node/trust/sealed_stream.py",
+        "if found != node_id:",
+        "if not found:",
+        ("tests/node/roles/archive/test_sealed_losses.py",),
+    ),
+    Mutant(
+        "an archive kept by one who was put out",
+        "node/roles/archive/member_connections.py",
+        "shut(connection, socket.SHUT_RDWR)",
+        "pass",
+        ("tests/node/roles/archive/test_sealed_losses.py",),
+    ),
+    Mutant(
+        "a ring in the clear to another host",
+        "node/links/roads/ring_road.py",
+        'if other.get("host") != host_digest() or not is_loopback(parse_address(address)[0]):',
+        'if other.get("host") != host_digest():',
+        ("tests/node/links/test_road_places.py",),
     ),
     # ---- Nothing is lost
     Mutant(

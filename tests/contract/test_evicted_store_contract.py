@@ -7,10 +7,10 @@ import importlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,12 +35,14 @@ from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
-from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.data_connection import MeantNode, OpenConnections
 from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
-from tests.support import evicted_stores
+from kakeya_fleet.node.rpc.channels import Channels
+from kakeya_fleet.node.trust.trust import Trust
+from tests.support import evicted_stores, trusted_nodes
 from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
@@ -99,15 +101,17 @@ class SharedStores:
         return SharedEvictedStore(sharing, (part(),))
 
 
-@pytest.fixture(scope="module")
-def far() -> Iterator[MakeStore]:
-    """Stores of a server of this process."""
+@contextmanager
+def far_stores(here: Trust | None = None, there: Trust | None = None) -> Iterator[MakeStore]:
+    """Stores of a server of this process, which serves as the member `here`, if it is one."""
+    meant = MeantNode(here.node_id, there) if here is not None and there is not None else None
     numbers = map(str, itertools.count())
     archives = Archives(
         TorchStores(), allowances_of(), clock=time.monotonic, ids=lambda: next(numbers)
     )
-    server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+    server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1", here)
+    node_id = here.node_id if here is not None else ""
+    with Channels(there).open_blocking(f"127.0.0.1:{server.port}", node_id) as channel:
         stub = ArchiveServiceStub(channel)
 
         def make(shape: EvictedShape) -> EvictedStore:
@@ -119,6 +123,7 @@ def far() -> Iterator[MakeStore]:
                 connections=OpenConnections(),
                 on_fault=lambda _fault: None,
                 on_round_trip=lambda _seconds: None,
+                meant=meant,
             )
             return RemoteEvictedStore(way, opened.archive_id, shape, ARCHIVE)
 
@@ -127,13 +132,29 @@ def far() -> Iterator[MakeStore]:
     assert not len(archives)
 
 
-@pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "shared"])
+@pytest.fixture(scope="module")
+def far() -> Iterator[MakeStore]:
+    """In plain text."""
+    with far_stores() as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeStore]:
+    """Between two members of a fleet with an authority."""
+    with far_stores(*trusted_nodes.fleet_of(tmp_path_factory.mktemp("fleet"), 2)) as make:
+        yield make
+
+
+@pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "sealed", "shared"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
         return evicted_stores.NaiveEvictedStore
-    if request.param == "remote":
-        far_stores: MakeStore = request.getfixturevalue("far")
-        return far_stores
+    if request.param in ("remote", "sealed"):
+        far_away: MakeStore = request.getfixturevalue(
+            "far" if request.param == "remote" else "sealed"
+        )
+        return far_away
     if request.param == "shared":
         return SharedStores().make
     if request.param == "mlx":

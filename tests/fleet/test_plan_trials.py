@@ -84,6 +84,23 @@ def test_one_machine_is_told_by_its_id_first(
         assert planned(cards).transport is transport
 
 
+def test_a_ring_that_stays_on_loopback_is_planned_between_no_hosts(
+    make_card: MakeCard, verifier_offer: ModelOffer, dflash: ModelOffer
+) -> None:
+    """As nodes of a fleet with an authority say of it; on one host shared memory is first."""
+    for hosts, transport, words in (
+        (("h", "other"), Transport.GRPC, "rings stay within their hosts"),
+        (("h", "h"), Transport.LOCAL, "shared memory will be tried"),
+    ):
+        cards = [
+            replace(make_card(name, offer), ring_address="127.0.0.1:7000", host_id=host)
+            for name, offer, host in zip("ab", (verifier_offer, dflash), hosts, strict=True)
+        ]
+        made = planned(cards)
+        assert made.transport is transport
+        assert [reason for reason in made.reasons if words in reason]
+
+
 def test_drafts_are_ids_and_take_no_ring(
     make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
 ) -> None:

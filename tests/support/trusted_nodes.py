@@ -22,7 +22,7 @@ def id_of(name: str) -> str:
 def fleet_of(folder: Path, count: int, unix_clock: Callable[[], float] = time.time) -> list[Trust]:
     """A fleet of so many members, the first of which is its keeper."""
     keeper = found_fleet(_files(folder, "0"), folder.name, id_of(f"{folder} 0"), unix_clock)
-    return [keeper, *(member_of(keeper, folder, str(n)) for n in range(1, count))]
+    return [keeper, *(member_of(keeper, folder, str(n), unix_clock) for n in range(1, count))]
 
 
 def old_fleet_of(folder: Path, count: int) -> list[Trust]:

@@ -80,6 +80,13 @@ _OPTIONS = (
         help="What carries tensors between nodes. Default: auto, the fastest that was measured.",
     ),
     click.option(
+        "--trusted-network",
+        is_flag=True,
+        default=None,
+        help="Nobody listens on this network: rings and groups may carry tensors between hosts in "
+        "the clear, in a fleet with an authority too.",
+    ),
+    click.option(
         "--group",
         type=click.Path(dir_okay=False),
         metavar="FILE",

@@ -23,16 +23,19 @@ def wants_ring(links: str) -> bool:
     return links in (LinkMode.AUTO, LinkMode.RING)
 
 
-def road_builders(links: str, host: str, probe: RingProbe) -> tuple[RoadBuilder, ...]:
+def road_builders(
+    links: str, host: str, probe: RingProbe, *, within_host: bool = False
+) -> tuple[RoadBuilder, ...]:
     """The builders for `links`, a `LinkMode`; those to be tried first in front.
 
-    `host` is the card's: the IPv4 address at which other nodes reach this one.
+    `host` is the card's: the IPv4 address at which other nodes reach this one. With
+    `within_host` no tensor leaves this host in the clear.
     """
     builders: list[RoadBuilder] = []
     if links in (LinkMode.AUTO, LinkMode.LOCAL):
         builders.append(SharedMemoryRoads())
     if wants_ring(links):
-        builders.append(RingRoads(host, probe))
+        builders.append(RingRoads(host, probe, within_host))
     return tuple(builders)
 
 

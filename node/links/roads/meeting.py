@@ -1,8 +1,9 @@
 """Where two agents of one host meet: a Unix socket over which a segment is handed over.
 
 On Linux the socket has an abstract name, which ends with its process and is seen in one
-network namespace only. Elsewhere it is a file; what a killed agent left behind is
-swept at the next start.
+network namespace only; there the kernel says whose process is at the other end, and other users'
+are not met. Elsewhere it is a file of this user alone; what a killed agent left behind is swept
+at the next start.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import secrets
 import socket
+import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +24,8 @@ import psutil
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 _PREFIX = "kakeya-road"
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group."""
 _MEETING = re.compile(rf"{_PREFIX}-([0-9a-f]{{32}}|\d+-\d+-[0-9a-f]{{8}})")
 
 
@@ -51,6 +55,8 @@ class Meeting:
                 self._path = folder / f"{_own_prefix()}-{secrets.token_hex(4)}"
                 self.address = str(self._path)
             self._listener.bind(_name(self.address))
+            if self._path is not None:
+                self._path.chmod(0o600)
             self._listener.listen(4)
             self._listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
         except OSError:
@@ -58,9 +64,12 @@ class Meeting:
             raise
 
     async def next_comer(self) -> socket.socket:
-        """Somebody who has connected, perhaps a stranger."""
-        comer, _ = await asyncio.get_running_loop().sock_accept(self._listener)
-        return comer
+        """A process of this user that has connected, perhaps a stranger."""
+        while True:
+            comer, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+            if _is_of_this_user(comer):
+                return comer
+            comer.close()
 
     def close(self) -> None:
         """Nothing of it is left."""
@@ -86,6 +95,9 @@ async def connected(address: str) -> socket.socket:
     except asyncio.CancelledError:
         own.close()
         raise
+    if not _is_of_this_user(own):
+        own.close()
+        raise RoadFailed(f"another user's process listens at {address}")
     return own
 
 
@@ -139,6 +151,15 @@ def sweep(folder: Path) -> None:
         pid, start = path.name.removeprefix(f"{_PREFIX}-").split("-")[:2]
         if pid.isdecimal() and _start_of(int(pid)) != start:
             path.unlink(missing_ok=True)
+
+
+def _is_of_this_user(own: socket.socket) -> bool:
+    """Whether a process of this user is at the other end (SO_PEERCRED, unix(7))."""
+    if sys.platform != "linux":
+        return True
+    found = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(found)
+    return bool(user == os.geteuid())
 
 
 def _own_prefix() -> str:

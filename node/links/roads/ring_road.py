@@ -3,6 +3,9 @@
 The other end is rank 0, because it starts first and listens first; the caller is
 rank 1. The agent never touches MLX. It bounds READY and every transfer; whatever goes
 wrong, it kills its child, and the road is over.
+
+The ring's bytes are not encrypted. One that must stay within its host listens on loopback and
+goes to loopback alone, whatever the other end says of where it is.
 """
 
 from __future__ import annotations
@@ -14,15 +17,23 @@ from typing import Protocol
 
 from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, FrameKind, Pieces
 from kakeya_fleet.fleet.cards.address import parse_address
+from kakeya_fleet.node.config.config import is_loopback
 from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms, check_nonce
 from kakeya_fleet.node.links.roads.frame_channel import FrameChannel
+from kakeya_fleet.node.links.roads.meeting import host_digest
 from kakeya_fleet.node.links.roads.piece_directions import AskingReceiver, PieceSender, Surface
 from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
 from kakeya_fleet.node.links.roads.ring_port import RingPort
 from kakeya_fleet.node.links.roads.ring_process import RingProcess, RingSeat, start_message
 from kakeya_fleet.node.links.roads.road_fault import RoadFault
 from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
+
+LOOPBACK = "127.0.0.1"
+ELSEWHERE = (
+    "the other end lies on another host, and a ring carries tensors in the clear: start both nodes"
+    " with --trusted-network if nobody listens on the network between them"
+)
 
 
 class HostProbe(Protocol):
@@ -44,6 +55,9 @@ class RingRoads:
 
     host: str
     probe: HostProbe | None = None
+
+    within_host: bool = False
+    """Nothing of it may leave this host: `host` is not used then."""
 
     ready_seconds: float = 10.0
     """From a child's start to its READY: MLX takes one to several seconds."""
@@ -87,8 +101,17 @@ class RingRoads:
 
     async def answer(self, nonce: bytes, proposed: Terms) -> RingPlan:
         """Reserves a port and the segment. Raises `RoadFailed`."""
-        _address(proposed)
+        self.check_place(proposed)
         return await self._plan(nonce, rank=0)
+
+    def check_place(self, other: Terms) -> str:
+        """Where the other end's rank listens. Raises `RoadFailed` where a ring may not go."""
+        address = _address(other)
+        if not self.within_host:
+            return address
+        if other.get("host") != host_digest() or not is_loopback(parse_address(address)[0]):
+            raise RoadFailed(ELSEWHERE)
+        return address
 
     async def _plan(self, nonce: bytes, *, rank: int) -> RingPlan:
         check_nonce(nonce)
@@ -97,7 +120,7 @@ class RingRoads:
         pieces = Pieces(self.piece_bytes, self.slot_count)
         segment = await make_segment(pieces.segment_bytes, self._budget, self.directory)
         try:
-            port = RingPort(self.host)
+            port = RingPort(LOOPBACK if self.within_host else self.host)
         except RoadFailed:
             segment.close()
             raise
@@ -126,12 +149,13 @@ class RingPlan:
     @property
     def terms(self) -> Terms:
         """Where this end's rank will listen."""
-        return {"address": self._port.address}
+        place = {"host": host_digest()} if self._settings.within_host else {}
+        return {"address": self._port.address, **place}
 
     async def build(self, other: Terms) -> Road:
         """Starts the child and waits until it is READY. Raises `RoadFailed`; nothing is left."""
         try:
-            peer, own = _address(other), self._port.address
+            peer, own = self._settings.check_place(other), self._port.address
             seat = RingSeat(self._rank, (own, peer) if self._rank == 0 else (peer, own))
             end = _RingEnd(RingProcess(seat, self._segment), self._segment, self._pieces)
             seconds = self._settings.ready_seconds

@@ -95,7 +95,9 @@ class ArchiveOpening:
         )
         for where in sorted(choice.candidates, key=lambda one: one.node_id in request.ask_last):
             try:
-                opened = await self.ways.open(where.address, opening, restorer.encoder)
+                opened = await self.ways.open(
+                    where.address, opening, restorer.encoder, where.node_id
+                )
             except ArchiveRefused as refusal:
                 refusals.append(refusal)
                 objections.append(f"{where.node_name} refused: {refusal}")

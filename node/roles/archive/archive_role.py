@@ -56,6 +56,7 @@ class ArchiveRole:
             context.clock,
             host=context.settings.host,
             allowances=context.allowances,
+            trust=context.settings.trust,
         )
         self._served.append(archive)
         return ""

@@ -18,6 +18,8 @@ from kakeya_fleet.node.roles.archive.archive_service import ArchiveServicer, Len
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_server import DataServer
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS, server_options
+from kakeya_fleet.node.rpc.listening import bind
+from kakeya_fleet.node.trust.trust import Trust
 
 # For calls that open and close archives; a data connection has a thread of its own.
 CALL_THREADS = 4
@@ -26,12 +28,17 @@ CALL_THREADS = 4
 class ArchiveServer:
     """A running server of archives; `port` is where it answers."""
 
-    def __init__(self, archives: Archives, metrics: NodeMetrics, host: str) -> None:
-        """Binds two free ports of `host` and serves. Raises `PortInUse`."""
+    def __init__(
+        self, archives: Archives, metrics: NodeMetrics, host: str, trust: Trust | None = None
+    ) -> None:
+        """Binds two free ports of `host` and serves: with `trust`, members alone.
+
+        Raises `PortInUse`.
+        """
         self.archives = archives
         self._metrics = metrics
         _count(archives, metrics)
-        self._data = DataServer(archives, metrics, host)
+        self._data = DataServer(archives, metrics, host, trust)
         self._executor = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="archive")
         self._server = grpc.server(
             self._executor,
@@ -39,10 +46,10 @@ class ArchiveServer:
             interceptors=[LenientParsing()],
             maximum_concurrent_rpcs=archives.settings.at_once,
         )
-        servicer = ArchiveServicer(archives, metrics, self._data.port)
+        servicer = ArchiveServicer(archives, metrics, self._data.port, trust)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(servicer, self._server)
         try:
-            self.port = self._server.add_insecure_port(join_address(host, 0))
+            self.port = bind(self._server, join_address(host, 0), trust)
         except RuntimeError as error:
             self._executor.shutdown()
             self._data.close()

@@ -12,6 +12,7 @@ import structlog
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1 import archive_pb2_grpc
 from kakeya_fleet.node.admission.caller import caller_of_peer
+from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_frames import VERSION
@@ -25,6 +26,8 @@ from kakeya_fleet.node.rpc.error_status import (
     status_code,
 )
 from kakeya_fleet.node.rpc.lenient_parsing import check_parsed, lenient
+from kakeya_fleet.node.trust.tls import member_calling
+from kakeya_fleet.node.trust.trust import Trust
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -57,20 +60,31 @@ class LenientParsing(grpc.ServerInterceptor):
 class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
     """Opens archives, in threads: what is loaded for one never holds up the event loop."""
 
-    def __init__(self, archives: Archives, metrics: NodeMetrics, data_port: int) -> None:
-        """`data_port` is where the data connections are served."""
+    def __init__(
+        self,
+        archives: Archives,
+        metrics: NodeMetrics,
+        data_port: int,
+        trust: Trust | None = None,
+    ) -> None:
+        """`data_port` is where the data connections are served.
+
+        With `trust`, an archive belongs to the member that opens it.
+        """
         self._archives = archives
         self._metrics = metrics
         self._data_port = data_port
+        self._trust = trust
 
     def OpenArchive(  # noqa: N802
         self, request: wire.OpenArchiveRequest, context: grpc.ServicerContext
     ) -> wire.OpenArchiveResponse:
         """Admits one session."""
         with self._answering(context):
+            owner = self._member(context)
             check_parsed(request)
             archive = self._archives.open(
-                opening_from_wire(request), caller_of_peer(context.peer())
+                opening_from_wire(request), caller_of_peer(context.peer()), owner
             )
             return wire.OpenArchiveResponse(
                 archive_id=archive.archive_id,
@@ -86,9 +100,20 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
     ) -> wire.CloseArchiveResponse:
         """Releases an archive that was never attached."""
         with self._answering(context):
+            owner = self._member(context)
             check_parsed(request)
-            self._archives.close(request.archive_id)
+            self._archives.close(request.archive_id, owner)
             return wire.CloseArchiveResponse()
+
+    def _member(self, context: grpc.ServicerContext) -> str:
+        """Who calls, empty without an authority. Raises `BadCertificate`."""
+        if self._trust is None:
+            return ""
+        member = member_calling(context.auth_context(), self._trust)
+        if member is None:
+            # The port asks for certificates; a call without one is a fault of this program.
+            raise BadCertificate("the call shows no certificate", "join it with a code")
+        return member
 
     @contextmanager
     def _answering(self, context: grpc.ServicerContext) -> Iterator[None]:

@@ -15,12 +15,14 @@ from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
 from kakeya_fleet.node.config.config import split_address
+from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.answer_audit import Auditing, AuditOutcome
 from kakeya_fleet.node.roles.archive.answer_waits import AnswerWaits
+from kakeya_fleet.node.roles.archive.archive_channels import ArchiveChannels
 from kakeya_fleet.node.roles.archive.audit_stores import AuditStores
-from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.data_connection import MeantNode, OpenConnections
 from kakeya_fleet.node.roles.archive.data_frames import VERSION
 from kakeya_fleet.node.roles.archive.distrusted_archives import DistrustedArchives
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
@@ -28,7 +30,8 @@ from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvict
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
 from kakeya_fleet.node.roles.archive.store_audits import AuditWay
 from kakeya_fleet.node.roles.settings import RestorerSettings
-from kakeya_fleet.node.rpc.grpc_settings import client_options
+from kakeya_fleet.node.rpc.channels import Channels
+from kakeya_fleet.node.trust.trust import Trust
 
 _log = structlog.get_logger(__name__)
 
@@ -53,27 +56,40 @@ class ArchiveWays:
     """Opens archives on other nodes. Belongs to the event loop's thread."""
 
     def __init__(
-        self, metrics: NodeMetrics, settings: RestorerSettings, clock: Callable[[], float]
+        self,
+        metrics: NodeMetrics,
+        settings: RestorerSettings,
+        clock: Callable[[], float],
+        channels: Channels | None = None,
+        trust: Trust | None = None,
     ) -> None:
-        """`clock` gives monotonic seconds."""
+        """`clock` gives monotonic seconds. `channels` are of the same trust, plain by default."""
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
         self._audit_stores = AuditStores(settings.audit_bytes)
         self._distrusted = DistrustedArchives(settings.distrust)
         self._connections = OpenConnections()
-        self._channels: dict[str, grpc.Channel] = {}
+        self._channels = ArchiveChannels(channels or Channels(trust), trust)
+        self._trust = trust
+        if trust is not None:
+            trust.on_change.append(self._connections.end_strangers)
         self.waits = AnswerWaits()
         """What sessions wait for each archive, by its address."""
 
     async def open(
-        self, address: str, opening: Opening, encoder: FeatureEncoder | None
+        self,
+        address: str,
+        opening: Opening,
+        encoder: FeatureEncoder | None,
+        node_id: str = "",
     ) -> OpenedArchive:
-        """An empty archive at host:port. Raises `ArchiveRefused`.
+        """An empty archive at host:port, of that node. Raises `ArchiveRefused`.
 
-        The memory for all of its expected positions is kept when its range begins
-        behind others.
+        Who answers there proves to be that node in a fleet with an authority. The memory for
+        all of its expected positions is kept when its range begins behind others.
         """
+        self._check_members(node_id)
         host, _ = split_address("address", address)
         way = partial(
             ArchiveWay,
@@ -82,11 +98,13 @@ class ArchiveWays:
             connections=self._connections,
             on_fault=partial(self._lost, address),
             on_round_trip=partial(self._waited, address),
+            meant=MeantNode(node_id, self._trust) if self._trust is not None else None,
         )
         # A map that is loaded there takes its time; a node that is frozen is not waited for.
         has_map = bool(opening.restorer.width)
         seconds = self._settings.map_loading if has_map else self._settings.deadline
-        work = partial(_open, self._stub(address), way, self._audits, opening, encoder, seconds)
+        stub = ArchiveServiceStub(self._channels.to(address, node_id))
+        work = partial(_open, stub, way, self._audits, opening, encoder, seconds)
         opening_it = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(opening_it)
@@ -100,17 +118,21 @@ class ArchiveWays:
 
     async def close(self) -> None:
         """Ends the channels, and the archives that are still in use."""
+        if self._trust is not None:
+            self._trust.on_change.remove(self._connections.end_strangers)
         self._connections.end()
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await asyncio.to_thread(channel.close)
+        await asyncio.to_thread(self._channels.close)
 
-    def _stub(self, address: str) -> ArchiveServiceStub:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = grpc.insecure_channel(address, options=client_options())
-            self._channels[address] = channel
-        return ArchiveServiceStub(channel)
+    def _check_members(self, node_id: str) -> None:
+        """Says what gRPC would only call unavailable. Raises `ArchiveRefused`."""
+        if self._trust is None:
+            return
+        if self._trust.is_out(node_id):
+            raise ArchiveRefused(BadCertificate.reason, f"node {node_id[:12]} was put out")
+        try:
+            self._trust.member_of(self._trust.member.certificate)
+        except BadCertificate as error:
+            raise ArchiveRefused(error.reason, f"of this node itself {error}") from error
 
     def _waited(self, address: str, seconds: float) -> None:
         """In the verifier's thread."""

@@ -54,7 +54,8 @@ class StoreMaker(Protocol):
 class Archive:
     """One session's archive. `store` belongs to the thread of its stream once attached.
 
-    `lease_seconds` without use end it, `attach_seconds` if nobody has come for it.
+    `owner` is the node that opened it, empty in a fleet without an authority. `lease_seconds`
+    without use end it, `attach_seconds` if nobody has come for it.
     """
 
     archive_id: str
@@ -65,6 +66,7 @@ class Archive:
     lease_seconds: float
     attach_seconds: float
     used_at: float
+    owner: str = ""
     attached: bool = False
     expired: bool = False
     on_expiry: list[Callable[[], object]] = field(default_factory=list)
@@ -141,8 +143,8 @@ class Archives:
             archives = list(self._archives.values())
         return sum(_kept(archive) for archive in archives)
 
-    def open(self, opening: Opening, caller: Caller = NOBODY) -> Archive:
-        """Admits a session of `caller`; its archive waits to be attached.
+    def open(self, opening: Opening, caller: Caller = NOBODY, owner: str = "") -> Archive:
+        """Admits a session of `caller`; its archive waits to be attached by `owner`.
 
         Raises `Draining`, `ArchiveFull`, `RestorerMismatch`, `ModelUnusable`.
         """
@@ -161,14 +163,15 @@ class Archives:
             with self._shortage_told():
                 store = self._maker.make(opening)
             undo.pop_all()
-        return self._entered(opening, store, KeptTags(*_tagged(opening)), caller)
+        return self._entered(opening, store, KeptTags(*_tagged(opening)), caller, owner)
 
-    def attach(self, archive_id: str) -> Archive:
-        """The archive, from now on the caller's alone. Raises `ArchiveNotFound`."""
+    def attach(self, archive_id: str, owner: str = "") -> Archive:
+        """The archive, from now on the caller's alone. Raises `ArchiveNotFound`.
+
+        Another node's archive does not exist.
+        """
         with self._lock:
-            archive = self._archives.get(archive_id)
-            if archive is None or archive.attached:
-                raise _not_found(archive_id)
+            archive = self._waiting(archive_id, owner)
             archive.attached = True
             archive.used_at = self._clock()
             return archive
@@ -199,7 +202,8 @@ class Archives:
             with self._shortage_told():
                 store = archive.store.fork(length)
             undo.pop_all()
-        return self._entered(archive.opening, store, archive.tags.fork(length), archive.caller)
+        tags = archive.tags.fork(length)
+        return self._entered(archive.opening, store, tags, archive.caller, archive.owner)
 
     def release(self, archive: Archive) -> None:
         """Ends an attached archive and gives its memory back; by the thread that has it."""
@@ -207,12 +211,10 @@ class Archives:
             self._forget(archive)
         archive.store.release()
 
-    def close(self, archive_id: str) -> None:
+    def close(self, archive_id: str, owner: str = "") -> None:
         """Ends an archive that was never attached. Raises `ArchiveNotFound`."""
         with self._lock:
-            archive = self._archives.get(archive_id)
-            if archive is None or archive.attached:
-                raise _not_found(archive_id)
+            archive = self._waiting(archive_id, owner)
             self._forget(archive)
         archive.store.release()
 
@@ -243,6 +245,13 @@ class Archives:
                 _expire(archive)
             else:
                 self.release(archive)
+
+    def _waiting(self, archive_id: str, owner: str) -> Archive:
+        """One that its owner has not attached yet. Raises `ArchiveNotFound`."""
+        archive = self._archives.get(archive_id)
+        if archive is None or archive.attached or archive.owner != owner:
+            raise _not_found(archive_id)
+        return archive
 
     def _refuse_when_draining(self) -> None:
         if self._draining:
@@ -308,7 +317,7 @@ class Archives:
             self._places.give_back(archive.caller)
 
     def _entered(
-        self, opening: Opening, store: KeepingStore, tags: KeptTags, caller: Caller
+        self, opening: Opening, store: KeepingStore, tags: KeptTags, caller: Caller, owner: str
     ) -> Archive:
         settings = self.settings
         asked = opening.lease_seconds or settings.default_lease_seconds
@@ -322,6 +331,7 @@ class Archives:
             lease_seconds=lease,
             attach_seconds=min(lease, settings.attach_seconds),
             used_at=self._clock(),
+            owner=owner,
         )
         with self._lock:
             self._archives[archive.archive_id] = archive

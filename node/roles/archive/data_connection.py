@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
+from kakeya_fleet.node.errors import BadCertificate, TrustCorrupt
 from kakeya_fleet.node.roles.archive.data_frames import (
     Closed,
     Frame,
@@ -22,8 +26,20 @@ from kakeya_fleet.node.roles.archive.data_frames import (
 )
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, fault_of
 from kakeya_fleet.node.rpc.refusals import CorruptFrame, MalformedMessage
+from kakeya_fleet.node.trust.sealed_stream import ByteStream, is_member_still, sealed_to
+from kakeya_fleet.node.trust.trust import Trust
 
 CLOSE_ENOUGH = 0.75
+_OF_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")
+"""In the names of TLS's alerts that are about who this node is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeantNode:
+    """The node that must answer, in a fleet with an authority."""
+
+    node_id: str
+    trust: Trust
 
 
 class ConnectionLost(Exception):
@@ -37,11 +53,16 @@ class ConnectionLost(Exception):
 class DataConnection:
     """One connection. The verifier's thread sends and receives; any thread may `end` it."""
 
-    def __init__(self, host: str, port: int, deadline_seconds: float) -> None:
-        """Connects. No call waits longer than the deadline, or twice of it in small pieces.
+    def __init__(
+        self, host: str, port: int, deadline_seconds: float, meant: MeantNode | None = None
+    ) -> None:
+        """Connects: by TLS to the node that is `meant`, in plain text when there is none.
 
-        Raises `ConnectionLost`.
+        No call waits longer than the deadline, or twice of it in small pieces. Raises
+        `ConnectionLost`.
         """
+        self._meant = meant
+        self._certificate = b""
         self._seconds = deadline_seconds
         self._reading = deadline_seconds
         """What the kernel holds one read to."""
@@ -50,7 +71,15 @@ class DataConnection:
         except OSError as error:
             raise self._failed(error) from error
         prepare(self._socket, deadline_seconds)
-        self._reader = FrameReader(self._socket)
+        self._stream: ByteStream = self._socket
+        if meant is not None:
+            self._seal(meant)
+        self._reader = FrameReader(self._stream)
+
+    @property
+    def is_to_member(self) -> bool:
+        """Whether it goes to a member still, or the fleet has no authority. Any thread may ask."""
+        return self._meant is None or is_member_still(self._certificate, self._meant.trust)
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Sends a header and its body's parts.
@@ -58,7 +87,7 @@ class DataConnection:
         Raises `ConnectionLost`, with what the archive said last.
         """
         try:
-            send_parts(self._socket, *parts)
+            send_parts(self._stream, *parts)
         except OSError as error:
             raise self._last_words() or self._failed(error) from error
 
@@ -91,6 +120,18 @@ class DataConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def _seal(self, meant: MeantNode) -> None:
+        """Raises `ConnectionLost`, with the connection closed and nothing said."""
+        try:
+            sealed = sealed_to(
+                self._socket, meant.node_id, meant.trust, time.monotonic() + self._seconds
+            )
+        except (OSError, BadCertificate, TrustCorrupt) as error:
+            self._socket.close()
+            raise self._failed(error) from error
+        self._stream = sealed
+        self._certificate = sealed.tls.getpeercert(binary_form=True) or b""
+
     def _last_words(self) -> ConnectionLost | None:
         """The ERROR that may lie unread when nothing can be sent any more."""
         deadline = time.monotonic() + self._seconds
@@ -110,7 +151,13 @@ class DataConnection:
             limit_waits(self._socket, reading=seconds, writing=self._seconds)
             self._reading = seconds
 
-    def _failed(self, error: OSError, seconds: float | None = None) -> ConnectionLost:
+    def _failed(
+        self, error: OSError | BadCertificate | TrustCorrupt, seconds: float | None = None
+    ) -> ConnectionLost:
+        if isinstance(error, BadCertificate | TrustCorrupt):
+            return ConnectionLost(RestorerFault.UNTRUSTED, str(error))
+        if isinstance(error, ssl.SSLError):
+            return _broken(error)
         if isinstance(error, (TimeoutError, BlockingIOError)):
             words = f"it did not answer within {seconds or self._seconds:.2g} s"
             return ConnectionLost(RestorerFault.DEADLINE, words)
@@ -131,11 +178,30 @@ class OpenConnections:
 
     def end(self) -> None:
         """Ends those that are still used."""
+        self._end(lambda _connection: True)
+
+    def end_strangers(self) -> None:
+        """Ends those to nodes that are members no longer."""
+        self._end(lambda connection: not connection.is_to_member)
+
+    def _end(self, is_over: Callable[[DataConnection], bool]) -> None:
         with self._lock:
-            connections = list(self._open)
-            self._open.clear()
-        for connection in connections:
+            ended = [each for each in self._open if is_over(each)]
+            self._open.difference_update(ended)
+        for connection in ended:
             connection.end()
+
+
+def _broken(error: ssl.SSLError) -> ConnectionLost:
+    """What TLS says: of who either end is, or of bytes that were changed on their way."""
+    words = (error.reason or str(error)).replace("_", " ").lower()
+    if any(name in (error.reason or "") for name in _OF_CERTIFICATES):
+        return ConnectionLost(
+            RestorerFault.UNTRUSTED,
+            f"one end does not take the other for a member ({words}): see the certificates and"
+            " clocks of both nodes",
+        )
+    return ConnectionLost(RestorerFault.CORRUPT, f"what came is not what a member sends ({words})")
 
 
 def _told(frame: Frame) -> ConnectionLost:

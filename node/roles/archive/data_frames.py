@@ -1,7 +1,8 @@
 """The frames of a data connection to an archive, version 2.
 
-A data connection is one TCP connection to the port that OpenArchive named. Both
-ends send frames: a header of 48 bytes and a body, all numbers little-endian:
+A data connection is one TCP connection to the port that OpenArchive named; in a fleet with an
+authority its bytes go by TLS 1.3, see `node.trust.sealed_stream`. Both ends send frames: a header
+of 48 bytes and a body, all numbers little-endian:
 
     offset  type     field
     0       uint32   bytes of the body, at most `MOST_BODY_BYTES`
@@ -52,6 +53,7 @@ that follows; nothing comes between them.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -64,6 +66,7 @@ from numpy.typing import NDArray
 
 from kakeya_fleet.node.roles.archive.adaptive_spin import AWAKE_SECONDS, AdaptiveSpin
 from kakeya_fleet.node.rpc.refusals import CorruptFrame, MalformedMessage
+from kakeya_fleet.node.trust.sealed_stream import ByteStream
 
 VERSION = 2
 MOST_BODY_BYTES = 4 << 20
@@ -155,7 +158,7 @@ def parts_of(head: Frame, *body: bytes | memoryview) -> tuple[bytes | memoryview
     return (packed + _CRC.pack(crc), *body)
 
 
-def send_parts(connection: socket.socket, *parts: bytes | memoryview) -> None:
+def send_parts(connection: ByteStream, *parts: bytes | memoryview) -> None:
     """Sends a header and what its body consists of, each contiguous. Raises `OSError`."""
     sent = connection.sendmsg(parts)
     if sent < sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts):
@@ -166,7 +169,7 @@ def send_parts(connection: socket.socket, *parts: bytes | memoryview) -> None:
 class FrameReader:
     """Reads the frames of one connection; most come whole with one system call."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: ByteStream) -> None:
         self._connection = connection
         self._spin = AdaptiveSpin(AWAKE_SECONDS)
         self._ahead = memoryview(bytearray(READ_BYTES))
@@ -245,27 +248,31 @@ def limit_waits(connection: socket.socket, *, reading: float, writing: float) ->
         connection.setsockopt(socket.SOL_SOCKET, option, value)
 
 
-def _received(connection: socket.socket, into: memoryview, deadline: float | None) -> int:
+def _received(connection: ByteStream, into: memoryview, deadline: float | None) -> int:
     """Reads some bytes. Raises `TimeoutError`, `Closed`, another `OSError`."""
-    # One that sends byte by byte is not waited for longer than one that is silent.
-    if deadline is not None and time.monotonic() >= deadline:
-        raise TimeoutError("too little came in time")
-    try:
-        count = connection.recv_into(into)
-    except BlockingIOError as error:
-        raise TimeoutError("nothing came in time") from error
-    if not count:
-        raise Closed
-    return count
+    while True:
+        # One that sends byte by byte is not waited for longer than one that is silent.
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError("too little came in time")
+        try:
+            count = connection.recv_into(into)
+        except BlockingIOError as error:
+            raise TimeoutError("nothing came in time") from error
+        except ssl.SSLWantReadError:
+            # A record has begun to come.
+            continue
+        if not count:
+            raise Closed
+        return count
 
 
-def _polled(connection: socket.socket, into: memoryview, seconds: float) -> int:
+def _polled(connection: ByteStream, into: memoryview, seconds: float) -> int:
     """Bytes that came within `seconds`; 0 when none did. Raises `Closed`, `OSError`."""
     until = time.perf_counter() + seconds
     while True:
         try:
             count = connection.recv_into(into, 0, socket.MSG_DONTWAIT)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             if time.perf_counter() >= until:
                 return 0
             continue

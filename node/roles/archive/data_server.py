@@ -8,30 +8,29 @@ from __future__ import annotations
 
 import selectors
 import socket
+import ssl
 import threading
 import time
 from dataclasses import dataclass
 
 import structlog
-from google.rpc import status_pb2
 
 from kakeya_fleet.node.admission.caller import Caller, caller_of
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
-from kakeya_fleet.node.errors import PortInUse
+from kakeya_fleet.node.errors import BadCertificate, PortInUse, TrustCorrupt
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_use import ArchiveUse
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_frames import (
     MOST_ID_BYTES,
     Closed,
-    Frame,
     FrameReader,
     Kind,
     limit_waits,
-    parts_of,
     prepare,
-    send_parts,
 )
+from kakeya_fleet.node.roles.archive.farewells import hear_out, shut, tell
+from kakeya_fleet.node.roles.archive.member_connections import MemberConnections
 from kakeya_fleet.node.roles.archive.served_connection import ServedConnection
 from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
@@ -40,6 +39,8 @@ from kakeya_fleet.node.rpc.error_status import (
     internal_status,
 )
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, CorruptFrame, MalformedMessage
+from kakeya_fleet.node.trust.sealed_stream import ByteStream
+from kakeya_fleet.node.trust.trust import Trust
 
 _log = structlog.get_logger(__name__)
 
@@ -61,9 +62,15 @@ class _Waiting:
 class DataServer:
     """Serves the data connections at `port`, in threads of its own."""
 
-    def __init__(self, archives: Archives, metrics: NodeMetrics, host: str) -> None:
-        """Binds a free port of `host` and serves. Raises `PortInUse`."""
+    def __init__(
+        self, archives: Archives, metrics: NodeMetrics, host: str, trust: Trust | None = None
+    ) -> None:
+        """Binds a free port of `host` and serves: with `trust`, members alone, by TLS.
+
+        Raises `PortInUse`.
+        """
         self._archives = archives
+        self._members = MemberConnections(trust)
         self._settings = archives.settings
         self._metrics = metrics
         self._listener = _listener(host, self._settings.greetings)
@@ -78,6 +85,7 @@ class DataServer:
 
     def close(self) -> None:
         """Ends every connection, and waits for the threads; the archives were cut off before."""
+        self._members.close()
         self._wake.close()
         self._thread.join()
         self._listener.close()
@@ -88,7 +96,7 @@ class DataServer:
         for connection, thread in connections.items():
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                _shut(connection, socket.SHUT_RDWR)
+                shut(connection, socket.SHUT_RDWR)
                 thread.join()
 
     def _accept(self) -> None:
@@ -129,7 +137,7 @@ class DataServer:
                 del self._waiting[each.connection]
                 self._greetings.take_back(each.caller)
                 # Its thread reads the end, and closes it.
-                _shut(each.connection, socket.SHUT_RDWR)
+                shut(each.connection, socket.SHUT_RDWR)
 
     def _greeted(self, connection: socket.socket) -> None:
         """It attached, or will not: its place is another's, if that was not taken back."""
@@ -144,38 +152,66 @@ class DataServer:
         finally:
             with self._lock:
                 del self._connections[connection]
+            self._members.left(connection)
             connection.close()
 
     def _answering(self, connection: socket.socket) -> None:
-        """Answers until the connection ends; a domain error is told, anything else is INTERNAL."""
+        """Answers until the connection ends, one that is proven where that is wanted."""
+        until = time.monotonic() + self._settings.greeting_seconds
         try:
-            self._session(connection)
+            prepare(connection, self._settings.greeting_seconds)
+            stream = self._members.stream(connection, until)
+        except ssl.SSLError:
+            # A stranger's; TLS has told it why.
+            self._count(BadCertificate.reason)
+            hear_out(connection, self._settings.farewell_seconds)
+        except TrustCorrupt as error:
+            self._count(error.reason)
+            _log.error("archive_cannot_be_proven", detail=str(error))
+        except OSError:
+            # It has gone, or took too long.
+            return
+        else:
+            self._told(connection, stream, until)
+        finally:
+            self._greeted(connection)
+
+    def _told(self, connection: socket.socket, stream: ByteStream, until: float) -> None:
+        """Answers; a domain error is told, anything else is INTERNAL."""
+        seconds = self._settings.farewell_seconds
+        try:
+            self._session(connection, stream, until)
         except DOMAIN_ERRORS as error:
-            self._metrics.rpc_errors.labels(reason=error.reason).inc()
-            _tell(connection, error_status(error), self._settings.farewell_seconds)
+            self._count(error.reason)
+            tell(connection, stream, error_status(error), seconds)
         except (Closed, OSError):
             # The session, or its node, has gone; what it kept has been released.
             return
         except Exception as error:  # noqa: BLE001 - the last resort of a thread
-            self._metrics.rpc_errors.labels(reason=INTERNAL_REASON).inc()
+            self._count(INTERNAL_REASON)
             _log.error("archive_failed", exc_info=error)
-            _tell(connection, internal_status(), self._settings.farewell_seconds)
+            tell(connection, stream, internal_status(), seconds)
 
-    def _session(self, connection: socket.socket) -> None:
-        reader = FrameReader(connection)
-        use = self._attached(connection, reader)
+    def _count(self, reason: str) -> None:
+        self._metrics.rpc_errors.labels(reason=reason).inc()
+
+    def _session(self, connection: socket.socket, stream: ByteStream, until: float) -> None:
+        reader = FrameReader(stream)
+        use = self._attached(connection, stream, reader, until)
         try:
-            served = ServedConnection(connection, reader, use)
+            served = ServedConnection(stream, reader, use)
             served.greet()
             while True:
                 served.answer_next()
         finally:
             use.end()
 
-    def _attached(self, connection: socket.socket, reader: FrameReader) -> ArchiveUse:
+    def _attached(
+        self, connection: socket.socket, stream: ByteStream, reader: FrameReader, until: float
+    ) -> ArchiveUse:
         try:
-            prepare(connection, self._settings.greeting_seconds)
-            frame = reader.receive(MOST_ID_BYTES, within=self._settings.greeting_seconds)
+            member = self._members.member(connection, stream)
+            frame = reader.receive(MOST_ID_BYTES, within=until - time.monotonic())
         finally:
             self._greeted(connection)
         if frame.kind != Kind.ATTACH:
@@ -183,33 +219,10 @@ class DataServer:
         if frame.serial != 1:
             raise CorruptFrame(f"the first frame of a data connection is not its {frame.serial}.")
         archive_id = frame.body.tobytes().decode("ascii", "replace")
-        archive = self._archives.attach(archive_id)
-        archive.on_expiry.append(lambda: _shut(connection, socket.SHUT_RD))
+        archive = self._archives.attach(archive_id, member)
+        archive.on_expiry.append(lambda: shut(connection, socket.SHUT_RD))
         limit_waits(connection, reading=0.0, writing=self._settings.answer_seconds)
         return ArchiveUse(self._archives, archive, self._metrics)
-
-
-def _tell(connection: socket.socket, status: status_pb2.Status, seconds: float) -> None:
-    """Sends an error, then reads what was under way until the other end has closed."""
-    deadline = time.monotonic() + seconds
-    try:
-        limit_waits(connection, reading=seconds, writing=seconds)
-        body = status.SerializeToString()
-        send_parts(connection, *parts_of(Frame(Kind.ERROR), body))
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1 << 16) and time.monotonic() < deadline:
-            pass
-    except OSError:
-        # It is gone, or does not listen.
-        return
-
-
-def _shut(connection: socket.socket, how: int) -> None:
-    try:
-        connection.shutdown(how)
-    except OSError:
-        # It has ended already.
-        return
 
 
 def _listener(host: str, most_waiting: int) -> socket.socket:

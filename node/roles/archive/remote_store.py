@@ -27,6 +27,7 @@ from kakeya_fleet.node.roles.archive.archive_conversation import ArchiveConversa
 from kakeya_fleet.node.roles.archive.data_connection import (
     ConnectionLost,
     DataConnection,
+    MeantNode,
     OpenConnections,
 )
 from kakeya_fleet.node.roles.archive.data_frames import (
@@ -54,7 +55,7 @@ class ArchiveWay:
     No answer is waited for longer than the deadline. `on_fault` hears of every
     archive that is lost, `on_round_trip` of the seconds that each answer was
     waited for; both from the verifier's thread. `audits` is None where answers
-    are not spot-checked.
+    are not spot-checked, `meant` where the fleet has no authority.
     """
 
     host: str
@@ -64,6 +65,7 @@ class ArchiveWay:
     on_fault: Callable[[RestorerFault], None]
     on_round_trip: Callable[[float], None]
     audits: AuditWay | None = None
+    meant: MeantNode | None = None
 
 
 class RemoteEvictedStore:
@@ -115,7 +117,7 @@ class RemoteEvictedStore:
         self._answers: deque[PartialAttention] = deque()
         self._conversation: ArchiveConversation | None = None
         try:
-            connection = DataConnection(way.host, way.port, way.deadline_seconds)
+            connection = DataConnection(way.host, way.port, way.deadline_seconds, way.meant)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
         way.connections.add(connection)

@@ -21,6 +21,8 @@ class RestorerFault(StrEnum):
     GONE = "gone"
     """The archive does not know the session: expired, released, or it was started anew."""
     REFUSED = "refused"
+    UNTRUSTED = "untrusted"
+    """One end has not proven to the other that it is the member who is meant."""
     NOT_FINITE = "not_finite"
     IMPOSSIBLE = "impossible"
     """Numbers that no keys and values give."""
@@ -55,6 +57,7 @@ _BY_REASON = {
     "ARCHIVE_NOT_FOUND": RestorerFault.GONE,
     "RESTORER_REFUSED": RestorerFault.REFUSED,
     "DRAINING": RestorerFault.GONE,
+    "BAD_CERTIFICATE": RestorerFault.UNTRUSTED,
     "FRAME_CORRUPT": RestorerFault.CORRUPT,
 }
 

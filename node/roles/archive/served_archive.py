@@ -15,6 +15,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.node_stores import NodeStores
+from kakeya_fleet.node.trust.trust import Trust
 
 ARCHIVE_ID_BYTES = 16
 
@@ -36,8 +37,9 @@ class ServedArchive:
         *,
         host: str,
         allowances: Allowances,
+        trust: Trust | None = None,
     ) -> ServedArchive:
-        """Serves so much memory at a free port of `host`.
+        """Serves so much memory at a free port of `host`: with `trust`, to members alone.
 
         `drafters` are folders whose learned maps sessions may name, besides the
         shipped ones. Raises `ModelUnusable`, `PortInUse`.
@@ -49,7 +51,7 @@ class ServedArchive:
             clock=clock,
             ids=partial(secrets.token_hex, ARCHIVE_ID_BYTES),
         )
-        return cls(ArchiveServer(archives, metrics, host), clock)
+        return cls(ArchiveServer(archives, metrics, host, trust), clock)
 
     @property
     def offer(self) -> ArchiveOffer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +22,7 @@ from kakeya_fleet.node.roles.archive.data_frames import (
 )
 from kakeya_fleet.node.roles.archive.tensor_bytes import deposit_of, partial_of, queries_of
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, CorruptFrame, MalformedMessage
+from kakeya_fleet.node.trust.sealed_stream import ByteStream
 
 
 class ServedConnection:
@@ -31,7 +31,7 @@ class ServedConnection:
     Each method raises domain errors, and `Closed` or another `OSError` when the session is gone.
     """
 
-    def __init__(self, connection: socket.socket, reader: FrameReader, use: ArchiveUse) -> None:
+    def __init__(self, connection: ByteStream, reader: FrameReader, use: ArchiveUse) -> None:
         """Goes on behind ATTACH, whose serial is 1."""
         self._connection = connection
         self._reader = reader

@@ -116,9 +116,12 @@ class GroupSource:
     host: str = "127.0.0.1"
     limits: GroupLimits = field(default_factory=GroupLimits)
 
-    def settings(self, model: str, *, dtype: str, backend: str) -> GroupSettings:
+    def settings(
+        self, model: str, *, dtype: str, backend: str, within_host: bool = False
+    ) -> GroupSettings:
         """The group that serves `model`. `backend` is "auto" or what must compute it.
 
+        With `within_host` its tensors, which are not encrypted, may not leave this host.
         Raises `BadGroup`, and `HostfileError` with the place of a mistake.
         """
         settings = GroupSettings(
@@ -133,6 +136,13 @@ class GroupSource:
                 f"{self.path} is for {settings.backend} ({settings.carrier.value}), and the back"
                 f" end is {backend}",
                 f"leave out --backend, or give --backend {settings.backend}",
+                path=str(self.path),
+            )
+        if within_host and not settings.is_local:
+            raise BadGroup(
+                f"{self.path} has ranks on other hosts, and tensors of a group travel in the clear",
+                "start with --trusted-network if nobody listens on the network between them, or"
+                " give a hostfile of this host alone",
                 path=str(self.path),
             )
         if not settings.is_local and is_loopback(self.host):

@@ -108,7 +108,9 @@ class VerifierRole:
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
         )
         self._encoders = EncoderShelf(context.links)
-        self._ways = ArchiveWays(metrics, settings.restorers, clock)
+        self._ways = ArchiveWays(
+            metrics, settings.restorers, clock, settings.channels, settings.trust
+        )
         self._restorers = Restorers(
             fleet=context.fleet,
             ways=self._ways,
@@ -270,7 +272,12 @@ class VerifierRole:
     ) -> str:
         settings = self._context.settings
         group = ServedGroup(
-            source.settings(spec.model, dtype=settings.dtype, backend=settings.backend),
+            source.settings(
+                spec.model,
+                dtype=settings.dtype,
+                backend=settings.backend,
+                within_host=settings.keeps_tensors_here,
+            ),
             self._admission(),
             verifiers=self._verifiers.by_model,
             on_change=self._context.changed.set,

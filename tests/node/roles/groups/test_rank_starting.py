@@ -15,7 +15,7 @@ import pytest
 
 from kakeya_fleet.fleet.hostfiles.hostfile import parse_hostfile
 from kakeya_fleet.node.errors import BadGroup
-from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
+from kakeya_fleet.node.roles.groups.group_settings import GroupSettings, GroupSource
 from kakeya_fleet.node.roles.groups.launching import Launch
 from kakeya_fleet.node.roles.groups.rank_starting import joining, launches
 
@@ -123,3 +123,15 @@ def test_an_address_of_ipv6_is_one_variable() -> None:
     found = replace(settings("gloo", {"ssh": "a", "ips": ["fd00::2"]}, THERE), host="fd00::1")
     first, _ = started(found)
     assert "KAKEYA_GROUP_LEADER=fd00::1:7000" in first.command[-1]
+
+
+def test_in_a_fleet_with_an_authority_ranks_stay_on_this_host(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.json"
+    source = GroupSource(path, host="10.1.1.1")
+    path.write_text(json.dumps({"backend": "gloo", "hosts": [HERE, THERE]}), "utf-8")
+    with pytest.raises(BadGroup, match="travel in the clear: start with"):
+        source.settings("org/model", dtype="float32", backend="auto", within_host=True)
+    assert not source.settings("org/model", dtype="float32", backend="auto").is_local
+    path.write_text(json.dumps({"backend": "gloo", "hosts": [HERE, HERE]}), "utf-8")
+    found = source.settings("org/model", dtype="float32", backend="auto", within_host=True)
+    assert found.is_local
