@@ -6,18 +6,20 @@
  * or {"event": "failed", "reason", "message"}, and ends with 2 for a command line that
  * it does not understand, 1 otherwise. SIGINT and SIGTERM end it with 0. With
  * --end-with-input it heeds its standard input: see `heed`. Without --node it takes
- * the nodes that are named there.
+ * the nodes that are named there; with --wait-for-access it asks none before it was told there
+ * as whom.
  */
 
 import { fileURLToPath } from "node:url";
 
 import type { GatewayView } from "../shared/messages";
+import { Access } from "./access";
 import { HttpServer } from "./http/server";
 import { Fields } from "./http/fields";
 import { Files } from "./http/files";
 import { Pages } from "./http/pages";
 import { optionsOf, UsageProblem, type Options } from "./options";
-import { heed } from "./parent";
+import { heed, type Listener } from "./parent";
 import { planFor } from "./plan_route";
 import { problemOf, Refused } from "./problem";
 import { Playground } from "./playground/playground";
@@ -44,41 +46,43 @@ async function serve(options: Options): Promise<void> {
     () => state.message(),
     () => outbox.flush(),
   );
-  const watch = new FleetWatch(options.node, state);
+  const access = new Access();
+  const watch = new FleetWatch(options.node, state, access);
   const gateway = (): string => {
     if (watch.gateway !== "") return watch.gateway;
     const words = "The dashboard waits for a node of this machine.";
     throw new Refused(503, "NO_NODE", words);
   };
   const playground = new Playground({
-    gateway,
+    client: () => access.client(gateway()),
     nodeAt: (address) => state.nodeAt(address),
   });
   const server = new HttpServer({
     files,
     pages,
-    plan: (body, signal) => planFor(body, gateway(), signal),
+    plan: (body, signal) => planFor(body, access.client(gateway()), signal),
     generate: (body, signal) => playground.generate(body, signal),
     close: (body) => playground.close(new Fields(body).text("sessionKey", 64)),
   });
   const url = await server.listen(options.host, options.port);
   say({ event: "ready", url });
-  const told = toldToEnd(options.endWithInput, (nodes) => (watch.localNodes = nodes));
+  const told = toldToEnd(options.endWithInput, {
+    nodes: (addresses) => (watch.localNodes = addresses),
+    access: (line) => access.tell(line),
+  });
 
-  await Promise.race([told, watch.run()]);
+  const begun = options.waitForAccess ? access.known : Promise.resolve();
+  await Promise.race([told, begun.then(() => watch.run())]);
   await playground.end();
   await Promise.all([watch.end(), server.end()]);
 }
 
-/** Settles when the process is told to end; `nodes` hears of those of this machine before. */
-function toldToEnd(
-  endWithInput: boolean,
-  nodes: (addresses: readonly string[]) => void,
-): Promise<void> {
+/** Settles when the process is told to end; `hearing` is told of all else before. */
+function toldToEnd(endWithInput: boolean, hearing: Omit<Listener, "ended">): Promise<void> {
   return new Promise((resolve) => {
     process.once("SIGINT", () => resolve());
     process.once("SIGTERM", () => resolve());
-    if (endWithInput) heed(process.stdin, nodes, resolve);
+    if (endWithInput) heed(process.stdin, { ...hearing, ended: resolve });
   });
 }
 

@@ -13,6 +13,8 @@ export interface Options {
   page: string;
   /** Whether the process ends when its standard input does, as with its parent. */
   endWithInput: boolean;
+  /** Whether nodes are asked only once the input has said as whom. */
+  waitForAccess: boolean;
 }
 
 /** Options as the command line has them. Throws UsageProblem. */
@@ -34,6 +36,7 @@ export function optionsOf(argv: readonly string[], pageFolder: string): Options 
     port,
     page: values.page,
     endWithInput: values["end-with-input"],
+    waitForAccess: values["wait-for-access"],
   };
 
   function parse(argv: readonly string[]) {
@@ -46,6 +49,7 @@ export function optionsOf(argv: readonly string[], pageFolder: string): Options 
           port: { type: "string", default: "0" },
           page: { type: "string", default: pageFolder },
           "end-with-input": { type: "boolean", default: false },
+          "wait-for-access": { type: "boolean", default: false },
         },
       });
     } catch (error) {

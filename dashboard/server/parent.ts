@@ -1,18 +1,35 @@
 /**
  * What the program that started this one says on the standard input, one JSON line
- * each: {"nodes": ["host:port", ...]} are all nodes that run on this machine now.
+ * each: {"nodes": ["host:port", ...]} are all nodes that run on this machine now, and
+ * {"access": ...}, a `ToldAccess`, says as whom nodes are called. Keys travel here because
+ * others can read a command line, and programs that this one starts its environment.
  */
 
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 
-/** Calls `nodes` with each such line, and `ended` when the input ends. */
-export function heed(
-  input: Readable,
-  nodes: (addresses: readonly string[]) => void,
-  ended: () => void,
-): void {
+import type { ToldAccess } from "./access";
+
+/** What hears of the lines. */
+export interface Listener {
+  nodes(addresses: readonly string[]): void;
+  access(told: ToldAccess): void;
+  /** The input ended. */
+  ended(): void;
+}
+
+interface Line {
+  nodes?: string[];
+  access?: ToldAccess;
+}
+
+/** Tells `listener` of each such line, and of the end of the input. */
+export function heed(input: Readable, listener: Listener): void {
   const lines = createInterface({ input });
-  lines.on("line", (text) => nodes((JSON.parse(text) as { nodes: string[] }).nodes));
-  lines.once("close", ended);
+  lines.on("line", (text) => {
+    const line = JSON.parse(text) as Line;
+    if (line.access !== undefined) listener.access(line.access);
+    if (line.nodes !== undefined) listener.nodes(line.nodes);
+  });
+  lines.once("close", () => listener.ended());
 }

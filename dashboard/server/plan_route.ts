@@ -1,18 +1,17 @@
-import { Client } from "@kakeya/runtime";
+import type { Client } from "@kakeya/runtime";
 
 import type { PlanView } from "../shared/messages";
 import { Fields } from "./http/fields";
 import { askedStrategy, STRATEGIES } from "./http/strategy";
 import { planView } from "./views/plan_view";
 
-/** Answers a `PlanQuestion`. Throws Refused and what the SDK throws. */
+/** Answers a `PlanQuestion` by asking the node of `client`, which it closes. Throws Refused and what the SDK throws. */
 export async function planFor(
   body: Record<string, unknown>,
-  gateway: string,
+  client: Client,
   signal: AbortSignal,
 ): Promise<PlanView> {
   const fields = new Fields(body);
-  const client = new Client(gateway);
   try {
     const plan = await client.fleet.plan({
       verifierModel: fields.text("verifierModel", 512),

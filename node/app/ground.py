@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc.aio
@@ -27,6 +27,7 @@ from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
 from kakeya_fleet.node.rpc.authorisation import Authorisation
 from kakeya_fleet.node.rpc.call_admission import CallAdmission
+from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
@@ -100,7 +101,7 @@ async def break_ground(
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
-    settings = role_settings(config)
+    settings = replace(role_settings(config), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
     server = make_server(

@@ -28,6 +28,7 @@ from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS
 from kakeya_fleet.node.rpc.health import Health
+from kakeya_fleet.node.trust.tls import client_tls
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.background import Work
 from kakeya_fleet.node.watch.event_log import EventKind
@@ -206,6 +207,7 @@ class Node:
 
     def _open_http(self) -> None:
         """Opens HTTP, which was bound before the models were loaded, to all that it serves."""
+        trust = self.ground.trust
         if self.ground.http is not None:
             self.ground.http.open(
                 ServingNode(
@@ -213,6 +215,7 @@ class Node:
                     address=self.events.address,
                     roles=self.roles,
                     views=self.control.known.nodes,
+                    tls=client_tls(trust) if trust is not None else None,
                 )
             )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from kakeya import AsyncClient
+from kakeya import AsyncClient, Tls
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
@@ -44,12 +44,16 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServingNode:
-    """The node that HTTP serves; `address` is its gRPC."""
+    """The node that HTTP serves; `address` is its gRPC.
+
+    With `tls` that is encrypted, and so are the nodes that the node names in its place.
+    """
 
     name: str
     address: str
     roles: HealthyRoles
     views: Callable[[], Iterable[NodeView]]
+    tls: Tls | None = None
 
 
 class HttpServer:
@@ -106,7 +110,7 @@ class HttpServer:
 
     def open(self, node: ServingNode) -> None:
         """The node serves."""
-        self._client = AsyncClient(node.address)
+        self._client = AsyncClient(node.address, tls=node.tls)
         self._endpoints = Endpoints(
             self._client, self._allowances, self._metrics, lambda: bool(node.roles.awaited())
         )

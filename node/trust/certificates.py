@@ -159,6 +159,20 @@ def member_of(certificate: bytes, authorities: Sequence[bytes], now: datetime) -
     except VerificationError as error:
         raise _bad("no keeper of this fleet has signed the certificate") from error
     names = [each.value for each in verified.subjects or () if isinstance(each, x509.DNSName)]
+    return _only_node(names)
+
+
+def named_node(certificate: bytes) -> str:
+    """The node that a certificate, DER, names, unverified. Raises `BadCertificate`."""
+    try:
+        extensions = load_certificate(certificate).extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound) as error:
+        raise _bad("the certificate has no names") from error
+    return _only_node(names.get_values_for_type(x509.DNSName))
+
+
+def _only_node(names: Sequence[str]) -> str:
     found = [node for name in names if (node := node_of_name(name)) is not None]
     if len(found) != 1:
         raise _bad("the certificate does not name one node")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import grpc
 
+from kakeya import Tls
 from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.trust.certificates import MEMBER_NAME, load_certificate, name_of_node
 from kakeya_fleet.node.trust.membership_files import pem_of
@@ -50,6 +51,16 @@ def channel_credentials(trust: Trust) -> grpc.ChannelCredentials:
     """For one channel, with this node's certificate of now: a renewed one needs a new channel."""
     own = trust.member
     return grpc.ssl_channel_credentials(authorities_pem(trust), own.key_pem, own.certificate_pem)
+
+
+def client_tls(trust: Trust) -> Tls:
+    """For clients of the Python SDK that act as this node, with the certificates of each moment."""
+    return Tls(
+        ca_certificates=lambda: authorities_pem(trust),
+        client_certificate=lambda: trust.member.certificate_pem,
+        client_key=lambda: trust.member.key_pem,
+        server_name=MEMBER_NAME,
+    )
 
 
 def channel_options(node_id: str) -> tuple[tuple[str, str], ...]:

@@ -18,7 +18,7 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -44,6 +44,9 @@ OPENERS = 32
 FIRST_TOKENS = PROMPT[:4]
 """Few: it is not how long a prompt takes that is tried here."""
 GENERATED = 16
+RESTORED_TOKENS = 128
+"""Of a restored session before it is closed and another one opened, so that as much is evicted at
+the end as at the beginning: memory for what is evicted grows with it, by doubling."""
 WATCHES_A_CONNECTION = 100
 """As HTTP/2 servers commonly allow."""
 
@@ -71,7 +74,7 @@ class Load:
                 channel = self._channel()
                 self._stack.push_async_callback(channel.close)
             watches.append(self._watches(channel))
-        archives = [self._restores() for _ in range(asked.archives)]
+        archives = [self._restores(number) for number in range(asked.archives)]
         return [*generating, *watches, *archives]
 
     def _channel(self) -> grpc.aio.Channel:
@@ -108,14 +111,20 @@ class Load:
                 self.opened += 1
 
     async def _generates(self, number: int) -> None:
-        await self._answers(number, "generate", kv_strategy="sink_window")
+        await self._answers(number, "generate", itertools.repeat(None), kv_strategy="sink_window")
 
-    async def _restores(self) -> None:
-        await self._answers(-1, "restore", kv_strategy="restored")
+    async def _restores(self, number: int) -> None:
+        # The first ones are shorter by turns, so that they do not end all at once.
+        first = RESTORED_TOKENS * (number + 1) // self._arguments.archives
+        lengths = itertools.chain([first], itertools.repeat(RESTORED_TOKENS))
+        await self._answers(-1, "restore", lengths, kv_strategy="restored")
 
-    async def _answers(self, number: int, kind: str, *, kv_strategy: str) -> None:
+    async def _answers(
+        self, number: int, kind: str, lengths: Iterable[int | None], *, kv_strategy: str
+    ) -> None:
+        """Sessions one after the other, each of so many tokens; None for its model's context."""
         async with AsyncClient(self._subject.address) as client:
-            while True:
+            for length in lengths:
                 try:
                     session = await client.create_session(
                         MODEL,
@@ -127,7 +136,7 @@ class Load:
                     )
                     async with session:
                         room = session.model.context_length - len(FIRST_TOKENS)
-                        for _ in range(room // GENERATED):
+                        for _ in range(max(1, min(room, length or room) // GENERATED)):
                             answer = await session.generate(GENERATED).collect()
                             self.tokens[number] += len(answer.token_ids)
                 except KakeyaError as error:

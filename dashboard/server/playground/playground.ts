@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 
-import { Client, KakeyaError, type Session } from "@kakeya/runtime";
+import { KakeyaError, type Client, type Session } from "@kakeya/runtime";
 import type { TextCodec } from "@kakeya/runtime/text";
 
 import type { PlaygroundMessage, PlaygroundRequest } from "../../shared/messages";
@@ -28,8 +28,8 @@ interface Held {
 
 /** What generation needs of the process. */
 export interface Surroundings {
-  /** The node to ask first, host:port. */
-  gateway(): string;
+  /** A client of the node to ask first. */
+  client(): Client;
   /** Id of the node at an address; empty when it is not known. */
   nodeAt(address: string): string;
 }
@@ -100,7 +100,7 @@ export class Playground {
       return held;
     }
     await this.#makeRoom();
-    const client = new Client(this.#surroundings.gateway());
+    const client = this.#surroundings.client();
     try {
       // Tokenizers are large: they are read when the first answer is asked for.
       const { textCodec } = await import("@kakeya/runtime/text");

@@ -1,5 +1,6 @@
-import { Client, KakeyaError, type FleetEvent, type NodeStatus } from "@kakeya/runtime";
+import { KakeyaError, type FleetEvent, type NodeStatus } from "@kakeya/runtime";
 
+import type { Access } from "../access";
 import type { FleetState } from "../state/fleet_state";
 import { Backoff } from "./backoff";
 import { Gateways } from "./gateways";
@@ -17,6 +18,7 @@ const STEADY_MS = 1000;
 export class FleetWatch {
   readonly #gateways: Gateways;
   readonly #state: FleetState;
+  readonly #access: Access;
   readonly #ended = new AbortController();
   readonly #statuses = new Map<string, NodeStatus>();
   readonly #watches = new Map<string, NodeWatch>();
@@ -25,7 +27,8 @@ export class FleetWatch {
   #stream: AbortController | undefined;
 
   /** `named`: the node that is asked first, host:port; empty for any of this machine. */
-  constructor(named: string, state: FleetState) {
+  constructor(named: string, state: FleetState, access: Access) {
+    this.#access = access;
     this.#gateways = new Gateways(named);
     this.#state = state;
   }
@@ -85,7 +88,7 @@ export class FleetWatch {
 
   /** Follows the fleet at `address` until that is lost; empty if it answered, else why not. */
   async #follow(address: string): Promise<string> {
-    const client = new Client(address, { timeouts: { connect: 2 } });
+    const client = this.#access.client(address, { timeouts: { connect: 2 } });
     const stream = new AbortController();
     const signal = AbortSignal.any([this.#ended.signal, stream.signal]);
     let answered = false;
@@ -99,6 +102,7 @@ export class FleetWatch {
           answered = true;
           this.#stream = stream;
           this.#gateways.answered(address, fleetName);
+          this.#access.through(address);
           this.#state.watched(address);
         }
         this.#heed(told);
@@ -152,7 +156,7 @@ export class FleetWatch {
       known.addresses = addresses;
       return;
     }
-    const watch = new NodeWatch(status.nodeId, addresses, this.#state, () => {
+    const watch = new NodeWatch(status.nodeId, addresses, this.#state, this.#access, () => {
       // A gateway that tells nothing of itself tells nothing of the fleet.
       if (this.#statuses.get(status.nodeId)?.isSelf) this.#stream?.abort();
     });

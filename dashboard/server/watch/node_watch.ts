@@ -1,5 +1,6 @@
-import { Client, KakeyaError } from "@kakeya/runtime";
+import { KakeyaError, type Client } from "@kakeya/runtime";
 
+import type { Access } from "../access";
 import type { FleetState } from "../state/fleet_state";
 import { Backoff } from "./backoff";
 import { IdleTimeout } from "./idle_timeout";
@@ -18,6 +19,7 @@ const RETRY_MS = { first: 250, most: 5000 };
 export class NodeWatch {
   readonly #nodeId: string;
   readonly #state: FleetState;
+  readonly #access: Access;
   readonly #ended = new AbortController();
   readonly #unreached: () => void;
   readonly #backoff = new Backoff(RETRY_MS.first, RETRY_MS.most);
@@ -28,8 +30,10 @@ export class NodeWatch {
     nodeId: string,
     addresses: readonly string[],
     state: FleetState,
+    access: Access,
     unreached: () => void,
   ) {
+    this.#access = access;
     this.#unreached = unreached;
     this.#nodeId = nodeId;
     this.#addresses = addresses;
@@ -68,7 +72,7 @@ export class NodeWatch {
 
   /** Follows both streams at `address` until one breaks; answers why. */
   async #follow(address: string, answered: () => void): Promise<string> {
-    const client = new Client(address, { timeouts: { connect: 2 } });
+    const client = this.#access.client(address, { timeouts: { connect: 2 } });
     const silence = new IdleTimeout(SILENCE_MS);
     const broken = new AbortController();
     const signal = AbortSignal.any([this.#ended.signal, silence.signal, broken.signal]);

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from kakeya import AsyncClient, KakeyaError, Liveness, NodeStatus
+from kakeya import KakeyaError, Liveness, NodeStatus
+from kakeya_fleet.node.cli.asking.access import client_of
 from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.interruption import run_interruptible
 from kakeya_fleet.node.cli.asking.local_agents import LocalAgent, agents_here, starting_here
@@ -93,7 +94,7 @@ def address_in(nodes: Sequence[NodeStatus], name: str) -> str:
 
 def _fleet_of(address: str) -> tuple[NodeStatus, ...]:
     async def ask() -> tuple[NodeStatus, ...]:
-        async with AsyncClient(address) as client:
+        async with client_of(address) as client:
             return await client.fleet.nodes()
 
     try:

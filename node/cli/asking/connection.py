@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from kakeya import AsyncClient
+from kakeya_fleet.node.cli.asking.access import client_of
 from kakeya_fleet.node.cli.asking.asked_node import asked_address
 from kakeya_fleet.node.cli.asking.failures import told_as_failures
 from kakeya_fleet.node.cli.asking.interruption import run_interruptible
@@ -28,7 +29,7 @@ def ask(
     address = asked_address(node)
 
     async def session() -> Result:
-        async with AsyncClient(address) as client:
+        async with client_of(address) as client:
             return await work(client)
 
     with told_as_failures():

@@ -105,15 +105,17 @@ def _ask(context: click.Context, question: Callable[[AsyncClient], Awaitable[Nam
         return {}
     import asyncio
 
-    from kakeya import AsyncClient, KakeyaError
+    from kakeya import KakeyaError
+    from kakeya_fleet.node.cli.asking.access import client_of
+    from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
     async def ask() -> Names:
-        async with AsyncClient(address) as client, asyncio.timeout(ASKING_SECONDS):
+        async with client_of(address) as client, asyncio.timeout(ASKING_SECONDS):
             return await question(client)
 
     try:
         return asyncio.run(ask())
-    except (KakeyaError, TimeoutError):
+    except (KakeyaError, TimeoutError, CommandFailed):
         return {}
 
 

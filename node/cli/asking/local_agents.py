@@ -54,6 +54,17 @@ def starting_here() -> list[LocalAgent]:
     return [agent for agent in _all_here() if agent.is_starting]
 
 
+def folders_here() -> list[Path]:
+    """State directories of this machine, in which an agent runs or may run again."""
+    from kakeya_fleet.node.config.state_directory import default_state
+
+    state = os.environ.get("KAKEYA_STATE")
+    found = {folder.resolve() for folder in default_state("any").parent.glob("*/")}
+    if state:
+        found.add(Path(state).resolve())
+    return sorted(found)
+
+
 def _all_here() -> list[LocalAgent]:
     from kakeya_fleet.node.config.state_directory import default_state
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from kakeya import AsyncClient, KakeyaError, Liveness, Node, NodeStatus, Timeouts
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.asking.told_values import sanitized
 
 # A node that does not answer in this time is left out.
@@ -33,8 +34,10 @@ def _distance(node: NodeStatus) -> float:
 class Loads:
     """Each node is connected to once, for as long as the stack lives."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, via: str) -> None:
+        """`via` is the node, host:port, that told of the others."""
         self._stack = stack
+        self._callers = Callers(via)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._clients: dict[str, AsyncClient] = {}
 
@@ -52,7 +55,7 @@ class Loads:
     async def _ask(self, address: str) -> Node | None:
         async with self._at_once:
             if address not in self._clients:
-                client = AsyncClient(address, timeouts=Timeouts(unary=ANSWER_SECONDS))
+                client = self._callers.client(address, Timeouts(unary=ANSWER_SECONDS))
                 self._clients[address] = await self._stack.enter_async_context(client)
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kakeya import Client, KakeyaError, Session, StopReason, Tokens
 from kakeya.text import TextCodec
+from kakeya_fleet.node.cli.asking.access import blocking_client_of
 from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node_of, verifier_of
@@ -43,7 +44,7 @@ class ChatOptions:
 def chat(address: str, options: ChatOptions, screen: ChatScreen) -> int:
     """Talks until the input ends; the exit code. Raises `KakeyaError`, `CommandFailed`."""
     typist = Typist(default_state("any").parent / "chat_history", has_colours=screen.has_colours)
-    client = Client(address)
+    client = blocking_client_of(address)
     try:
         return _talk(client, options, screen, typist)
     except KeyboardInterrupt:

@@ -7,14 +7,18 @@ import ipaddress
 import socket
 from functools import partial
 
+from kakeya import KakeyaError, Timeouts
 from kakeya_fleet.fleet.diagnosis import addresses
 from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
 from kakeya_fleet.fleet.diagnosis.reach import Answer
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.doctor.in_threads import in_thread
-from kakeya_fleet.node.cli.doctor.site import Site
+from kakeya_fleet.node.cli.doctor.site import ANSWER_SECONDS, Site
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.membership.network import is_own_address
 from kakeya_fleet.node.membership.seed_diagnosis import Presence, look
+
+_TIMEOUTS = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
 
 
 async def check(site: Site) -> list[Finding]:
@@ -26,18 +30,23 @@ async def check(site: Site) -> list[Finding]:
         return [not_run(addresses.CHECK, cause)]
     card = site.node.card
     hosts = {split_address("address", each)[0] for each in card.addresses}
-    own = await asyncio.gather(*map(_of_card, card.addresses))
+    own = await asyncio.gather(*map(partial(_of_card, Callers(site.address)), card.addresses))
     routes = await asyncio.gather(
         *(in_thread(partial(_route, peer.name, peer.address, hosts)) for peer in site.peers)
     )
     return addresses.addresses(own, routes)
 
 
-async def _of_card(address: str) -> addresses.CardAddress:
+async def _of_card(callers: Callers, address: str) -> addresses.CardAddress:
     host, _ = split_address("address", address)
     if not is_own_address(host):
         return addresses.CardAddress(address, is_here=False)
-    presence = await look(address)
+    try:
+        async with callers.client(address, _TIMEOUTS) as client:
+            await client.fleet.node()
+        return addresses.CardAddress(address, is_here=True)
+    except KakeyaError:
+        presence = await look(address)
     fault = "" if presence is Presence.GRPC else presence.value
     return addresses.CardAddress(address, is_here=True, fault=fault)
 

@@ -8,9 +8,10 @@ import subprocess
 import time
 from functools import partial
 
-from kakeya import AsyncClient, KakeyaError, NodeSample, NodeStatus, Timeouts
+from kakeya import KakeyaError, NodeSample, NodeStatus, Timeouts
 from kakeya_fleet.fleet.diagnosis import clocks
 from kakeya_fleet.fleet.diagnosis.finding import Finding, counted, not_run
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.doctor.in_threads import in_thread
 from kakeya_fleet.node.cli.doctor.site import ANSWER_SECONDS, Site
 from kakeya_fleet.node.cli.terminal.printable import on_one_line
@@ -23,7 +24,10 @@ COMMAND_SECONDS = 2.0
 
 async def check(site: Site) -> list[Finding]:
     """Listens to each peer for two of its seconds, and asks the system."""
-    found, own = await asyncio.gather(asyncio.gather(*map(_offset, site.peers)), _synchronisation())
+    found, own = await asyncio.gather(
+        asyncio.gather(*map(partial(_offset, Callers(site.address)), site.peers)),
+        _synchronisation(),
+    )
     offsets = [each for each in found if each is not None]
     lines = clocks.offsets(offsets)
     if len(offsets) < len(found):
@@ -32,12 +36,12 @@ async def check(site: Site) -> list[Finding]:
     return [own, *lines]
 
 
-async def _offset(peer: NodeStatus) -> clocks.Offset | None:
+async def _offset(callers: Callers, peer: NodeStatus) -> clocks.Offset | None:
     """The peer's clock against this one; None when it does not tell."""
     timeouts = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
     told: list[tuple[float, float]] = []
     try:
-        async with AsyncClient(peer.address, timeouts=timeouts) as client:
+        async with callers.client(peer.address, timeouts) as client:
             async with asyncio.timeout(LISTENING_SECONDS):
                 asked = time.time()
                 async with client.fleet.watch_node() as activities:

@@ -13,10 +13,10 @@ import psutil
 
 from kakeya import DeadlineExceeded, KakeyaError, NodeStatus, NodeUnreachable, Timeouts
 from kakeya.connection import Connection
-from kakeya.retries import RetryBudget
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.fleet.diagnosis import path_mtu
 from kakeya_fleet.fleet.diagnosis.finding import Finding, counted, not_run, ok
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.doctor.in_threads import in_thread
 from kakeya_fleet.node.cli.doctor.site import ANSWER_SECONDS, Site
 from kakeya_fleet.node.config.config import split_address
@@ -33,7 +33,7 @@ async def check(site: Site) -> list[Finding]:
         return [not_run(path_mtu.CHECK, site.absence)]
     if not site.peers:
         return [ok(path_mtu.CHECK, f"{site.node.card.name} knows no other node")]
-    found = await asyncio.gather(*map(_path, site.peers))
+    found = await asyncio.gather(*map(partial(_path, Callers(site.address)), site.peers))
     paths = [each for each in found if each is not None]
     lines = path_mtu.path_mtu(paths)
     if len(paths) < len(found):
@@ -42,9 +42,9 @@ async def check(site: Site) -> list[Finding]:
     return lines
 
 
-async def _path(peer: NodeStatus) -> path_mtu.Path | None:
+async def _path(callers: Callers, peer: NodeStatus) -> path_mtu.Path | None:
     """The way to the peer; None when it does not answer small calls either."""
-    connection = _connection(peer)
+    connection = _connection(callers, peer)
     try:
         await _small_call(connection)
         sizes = await in_thread(partial(_sizes, peer))
@@ -53,17 +53,17 @@ async def _path(peer: NodeStatus) -> path_mtu.Path | None:
         return None
     finally:
         await connection.close()
-    if fault and not await _still_answers(peer):
+    if fault and not await _still_answers(callers, peer):
         return None
     return replace(sizes, large_fault=fault)
 
 
-async def _still_answers(peer: NodeStatus) -> bool:
+async def _still_answers(callers: Callers, peer: NodeStatus) -> bool:
     """Whether a small call passes now: a busy peer is no narrow way.
 
     Over another connection, since what is lost holds up all that follows on its own.
     """
-    connection = _connection(peer)
+    connection = _connection(callers, peer)
     try:
         await _small_call(connection)
     except KakeyaError:
@@ -73,9 +73,9 @@ async def _still_answers(peer: NodeStatus) -> bool:
     return True
 
 
-def _connection(peer: NodeStatus) -> Connection:
+def _connection(callers: Callers, peer: NodeStatus) -> Connection:
     timeouts = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
-    return Connection(peer.address, timeouts, RetryBudget())
+    return callers.connection(peer.address, timeouts)
 
 
 async def _small_call(connection: Connection) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from kakeya import AsyncClient, KakeyaError, NodeStatus, NodeUnreachable, Timeouts, Unimplemented
-from kakeya.connection import Connection
-from kakeya.retries import RetryBudget
+from kakeya import KakeyaError, NodeStatus, NodeUnreachable, Timeouts, Unimplemented
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.fleet.diagnosis import reach
 from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run, ok
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.doctor.answers import answer_at
 from kakeya_fleet.node.cli.doctor.site import ANSWER_SECONDS, Site
 
@@ -25,8 +24,9 @@ async def to_peers(site: Site) -> list[Finding]:
     missing = _alone(reach.TO_PEERS, site)
     if missing:
         return missing
+    callers = Callers(site.address)
     calls = [
-        _visit(peer, address)
+        _visit(callers, peer, address)
         for peer in site.peers
         for address in (peer.card.addresses if peer.card else ())
     ]
@@ -38,8 +38,8 @@ async def from_peers(site: Site) -> list[Finding]:
     missing = _alone(reach.FROM_PEERS, site)
     if missing or site.node is None:
         return missing
-    card = site.node.card
-    probes = await asyncio.gather(*(_probe(peer, card.node_id) for peer in site.peers))
+    card, callers = site.node.card, Callers(site.address)
+    probes = await asyncio.gather(*(_probe(callers, peer, card.node_id) for peer in site.peers))
     return reach.from_peers(probes, card.name, card.addresses)
 
 
@@ -52,11 +52,11 @@ def _alone(check: str, site: Site) -> list[Finding]:
     return []
 
 
-async def _visit(peer: NodeStatus, address: str) -> reach.Visit:
+async def _visit(callers: Callers, peer: NodeStatus, address: str) -> reach.Visit:
     began = time.monotonic()
     liveness = peer.liveness.value
     try:
-        async with AsyncClient(address, timeouts=_TIMEOUTS) as client:
+        async with callers.client(address, _TIMEOUTS) as client:
             node = await client.fleet.node()
     except Unimplemented:
         return reach.Visit(peer.name, address, reach.Answer.NOT_A_NODE, liveness=liveness)
@@ -68,8 +68,8 @@ async def _visit(peer: NodeStatus, address: str) -> reach.Visit:
     return reach.Visit(peer.name, address, answer, seconds, liveness)
 
 
-async def _probe(peer: NodeStatus, node_id: str) -> reach.Probe:
-    connection = Connection(peer.address, _TIMEOUTS, RetryBudget())
+async def _probe(callers: Callers, peer: NodeStatus, node_id: str) -> reach.Probe:
+    connection = callers.connection(peer.address, _TIMEOUTS)
     request = capability_pb2.ProbePeerRequest(node_id=node_id, timeout_seconds=PROBE_SECONDS)
     try:
         answer = await connection.unary(connection.capability.ProbePeer, request, 2 * PROBE_SECONDS)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import psutil
 
-from kakeya import AsyncClient, KakeyaError, Liveness, Node, NodeStatus, Timeouts
+from kakeya import KakeyaError, Liveness, Node, NodeStatus, Timeouts
 from kakeya_fleet.fleet.diagnosis.agents import no_agent, unreachable_agent
 from kakeya_fleet.fleet.diagnosis.finding import Finding
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.asking.asked_node import asked_address
 from kakeya_fleet.node.cli.asking.local_agents import LocalAgent, agents_here, starting_here
 from kakeya_fleet.node.cli.asking.node_loads import nearest_living
@@ -70,7 +71,7 @@ async def look_around(address: str) -> Site:
     agent = next((each for each in agents_here() if each.address == address), None)
     timeouts = Timeouts(connect=ANSWER_SECONDS, unary=ANSWER_SECONDS)
     try:
-        async with AsyncClient(address, timeouts=timeouts) as client:
+        async with Callers().client(address, timeouts) as client:
             async with asyncio.timeout(ASKING_SECONDS):
                 node, snapshot = await asyncio.gather(client.fleet.node(), client.fleet.snapshot())
             node, nodes = sanitized(node), sanitized(snapshot).nodes

@@ -34,15 +34,18 @@ def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int
     """
     from kakeya_fleet.node.cli.asking.asked_node import named_address
     from kakeya_fleet.node.cli.asking.local_agents import agents_here
+    from kakeya_fleet.node.cli.fleet.dashboard_access import told_access
     from kakeya_fleet.node.cli.fleet.dashboard_process import DashboardProcess, find_program
     from kakeya_fleet.node.cli.terminal.output import note, say, write_json
 
     def look() -> None:
+        process.give_access(told_access(address))
         process.name_nodes([agent.address for agent in agents_here()])
 
     program = find_program()
     address = named_address(node) if node else ""
     with DashboardProcess(program, address, port) as process:
+        process.give_access(told_access(address))
         url = process.ready()
         if as_json:
             write_json({"event": "ready", "url": url, "node": node})

@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,10 @@ def _built_script() -> Path:
     )
 
 
+Access = Mapping[str, object]
+"""See `dashboard_access.told_access`."""
+
+
 class DashboardProcess:
     """The running process. A context manager that ends it.
 
@@ -91,7 +95,7 @@ class DashboardProcess:
             [
                 program.node,
                 str(program.script),
-                "--end-with-input",
+                *("--end-with-input", "--wait-for-access"),
                 *("--node", node),
                 *("--port", str(port)),
             ],
@@ -103,6 +107,7 @@ class DashboardProcess:
         )
         self._told_to_end = False
         self._named: tuple[str, ...] = ()
+        self._access: Access = {}
         # What the process says; empty at its end.
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         Thread(target=self._read, daemon=True).start()
@@ -124,8 +129,22 @@ class DashboardProcess:
         if tuple(addresses) == self._named:
             return
         self._named = tuple(addresses)
+        self._tell({"nodes": list(addresses)})
+
+    def give_access(self, access: Access) -> None:
+        """Tells the process as whom nodes are called, if that is another way than before.
+
+        Private keys go through the pipe alone: others see command lines, and what a process
+        starts its environment.
+        """
+        if access == self._access:
+            return
+        self._access = access
+        self._tell({"access": access})
+
+    def _tell(self, words: Mapping[str, object]) -> None:
         assert self._child.stdin is not None
-        line = json.dumps({"nodes": list(addresses)}) + "\n"
+        line = json.dumps(words) + "\n"
         # A process that has ended says so by the end of its words.
         with suppress(BrokenPipeError):
             os.write(self._child.stdin.fileno(), line.encode())

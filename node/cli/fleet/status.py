@@ -103,7 +103,7 @@ async def _look(client: AsyncClient) -> Picture:
     picture.load({own.card.node_id: own})
     async with AsyncExitStack() as stack:
         others = (node for node in snapshot.nodes if not node.is_self)
-        picture.load(await Loads(stack).ask(others))
+        picture.load(await Loads(stack, client.address).ask(others))
     return picture
 
 

@@ -73,7 +73,7 @@ async def watch_on_screen(client: AsyncClient, picture: Picture, screen: LiveScr
 
     async def refresh() -> None:
         async with AsyncExitStack() as stack:
-            loads = Loads(stack)
+            loads = Loads(stack, client.address)
             while True:
                 # A node that does not answer shows what it said last.
                 picture.load(await loads.ask(picture.snapshot().nodes))

@@ -10,7 +10,7 @@ from kakeya_fleet.node.cli.asking.options import json_option
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 
 EXAMPLE = """\b
-Example, on the first machine:
+Example:
   fleet init home
   fleet join --serve verifier=tiny
   fleet invite

@@ -31,8 +31,8 @@ def command(node: str | None, *, as_json: bool) -> int:
 
     Keepers let machines in, put them out, and renew certificates, which are good for a week.
     """
-    from kakeya import AsyncClient
     from kakeya.v1 import trust_pb2
+    from kakeya_fleet.node.cli.asking.access import client_of
     from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
     from kakeya_fleet.node.cli.terminal.output import say, write_json
 
@@ -42,7 +42,7 @@ def command(node: str | None, *, as_json: bool) -> int:
         stub: TrustServiceAsyncStub,
     ) -> tuple[trust_pb2.GetTrustResponse, tuple[NodeStatus, ...]]:
         found = await stub.GetTrust(trust_pb2.GetTrustRequest(), timeout=SECONDS)
-        async with AsyncClient(asked.address) as client:
+        async with client_of(asked.address) as client:
             return found, await client.fleet.nodes()
 
     trust, nodes = ask_trust(asked, look)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kakeya import AsyncClient, NodeStatus
+from kakeya import NodeStatus
+from kakeya_fleet.node.cli.asking.access import client_of
 from kakeya_fleet.node.cli.asking.node_names import ambiguous
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
@@ -12,7 +13,7 @@ async def member_called(address: str, wanted: str) -> NodeStatus:
 
     One that does not answer can be meant too. Raises `CommandFailed`.
     """
-    async with AsyncClient(address) as client:
+    async with client_of(address) as client:
         nodes = await client.fleet.nodes()
     found = [each for each in nodes if each.name == wanted]
     if not found and len(wanted) >= 6:

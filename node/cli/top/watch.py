@@ -16,6 +16,7 @@ from kakeya import (
     NodeRemoved,
     Timeouts,
 )
+from kakeya_fleet.node.cli.asking.access import Callers
 from kakeya_fleet.node.cli.asking.node_loads import MOST_ASKED, nearest_living
 from kakeya_fleet.node.cli.asking.told_values import sanitized
 from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
@@ -41,6 +42,7 @@ class FleetWatcher:
         self, client: AsyncClient, fleet: WatchedFleet, changed: Callable[[], None]
     ) -> None:
         self._client = client
+        self._callers = Callers(client.address)
         self._fleet = fleet
         self._changed = changed
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -105,7 +107,7 @@ class FleetWatcher:
 
     async def _follow(self, node_id: str, address: str) -> None:
         timeouts = Timeouts(watch=WATCH_SECONDS, unary=ANSWER_SECONDS)
-        async with AsyncClient(address, timeouts=timeouts) as client:
+        async with self._callers.client(address, timeouts) as client:
             while True:
                 reason = await self._until_broken(
                     lambda: self._follow_node(client, node_id),

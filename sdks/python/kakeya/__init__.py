@@ -6,7 +6,7 @@
 
 from kakeya import errors
 from kakeya.client import AsyncClient
-from kakeya.credentials import Tls
+from kakeya.credentials import Owner, Tls
 from kakeya.errors import *  # noqa: F403 - each of its classes, by its __all__
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generated.values import (
@@ -119,6 +119,7 @@ __all__ = [
     "NodeRemoved",
     "NodeSample",
     "NodeStatus",
+    "Owner",
     "PeerLink",
     "Placement",
     "Plan",

@@ -9,7 +9,7 @@ from typing import Self, Unpack
 
 from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
-from kakeya.credentials import Credentials, Tls
+from kakeya.credentials import Credentials, Owner, Tls
 from kakeya.errors import ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generated import wire
@@ -44,15 +44,18 @@ class AsyncClient:
         timeouts: Timeouts | None = None,
         api_key: str | None = None,
         tls: Tls | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """`api_key` travels with every call; beyond this machine it needs `tls`.
 
-        Raises UsageError, KeyExposed.
+        `owner` travels to the node at `address` alone, in place of the key. Raises
+        UsageError, KeyExposed.
         """
         self._timeouts = timeouts or Timeouts()
         self._budget = RetryBudget()
-        self._credentials = Credentials.of(api_key, tls)
-        self._home = self._connect(address)
+        credentials = Credentials.of(api_key, tls, owner)
+        self._home = Connection(address, self._timeouts, self._budget, credentials)
+        self._credentials = credentials.for_others()
         self._roster = Roster(self._home, self._connect)
         self._codecs: dict[str, TextCodec] = {}
 

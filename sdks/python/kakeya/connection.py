@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import grpc
 from grpc import aio
 
-from kakeya.credentials import Credentials
+from kakeya.credentials import Credentials, Pems
 from kakeya.errors import ClientClosed, DeadlineExceeded, KakeyaError, NodeUnreachable, UsageError
 from kakeya.retries import MAX_ATTEMPTS, RetryBudget, pause_seconds
 from kakeya.rpc_status import kakeya_error, unreachable
@@ -65,6 +65,9 @@ class Connection:
         """What each call carries."""
         self._budget = budget
         self._channel: aio.Channel | None = None
+        # What the channel was opened with: gRPC reads it once.
+        self._pems: Pems | None = None
+        self._retired: list[aio.Channel] = []
         self._closed = False
         self._was_ready = False
 
@@ -91,14 +94,31 @@ class Connection:
     def _open_channel(self) -> aio.Channel:
         if self._closed:
             raise ClientClosed("the client is closed")
+        self._retire()
         if self._channel is None:
-            encrypted = self._credentials.channel
+            self._pems = self._credentials.pems()
             self._channel = (
-                aio.secure_channel(self.address, encrypted, options=CHANNEL_OPTIONS)
-                if encrypted is not None
+                aio.secure_channel(
+                    self.address,
+                    self._pems.channel_credentials(),
+                    options=(*CHANNEL_OPTIONS, *self._credentials.channel_options()),
+                )
+                if self._pems is not None
                 else aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
             )
         return self._channel
+
+    def _retire(self) -> None:
+        """Lets go of a channel that is not connected, where its certificates were renewed."""
+        channel = self._channel
+        if channel is None or self._pems is None:
+            return
+        if channel.get_state() is grpc.ChannelConnectivity.READY:
+            return
+        if self._credentials.pems() != self._pems:
+            # Calls that began with it end with it.
+            self._retired.append(channel)
+            self._channel = None
 
     async def connect(self) -> None:
         """Waits until the channel is connected, at most `timeouts.connect` seconds.
@@ -114,12 +134,12 @@ class Connection:
                     if self._closed:
                         raise ClientClosed("the client is closed")
                     if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise unreachable(self.address, "connection refused")
+                        raise self._unreachable("connection refused")
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             detail = f"no connection within {self.timeouts.connect:g} s"
-            raise unreachable(self.address, detail) from None
+            raise self._unreachable(detail) from None
         self._was_ready = True
 
     async def unary(
@@ -181,15 +201,24 @@ class Connection:
         only the caller's own cancellation stays a CancelledError.
         """
         if isinstance(error, aio.AioRpcError):
-            raise kakeya_error(error, self.address) from None
+            failure = kakeya_error(error, self.address)
+            if isinstance(failure, NodeUnreachable):
+                failure = self._unreachable(failure.metadata["detail"])
+            raise failure from None
         task = asyncio.current_task()
         if self._closed and not (task is not None and task.cancelling()):
             raise ClientClosed("the client was closed during the call") from None
         raise error
 
+    def _unreachable(self, detail: str) -> NodeUnreachable:
+        doubt = self._pems.doubt() if self._pems is not None else None
+        return unreachable(self.address, detail, doubt)
+
     async def close(self) -> None:
         """Cancels the calls and closes the channel; a second close does nothing."""
         self._closed = True
-        if self._channel is not None:
-            channel, self._channel = self._channel, None
+        channels = [*self._retired, *filter(None, [self._channel])]
+        self._channel = None
+        self._retired.clear()
+        for channel in channels:
             await channel.close()

@@ -68,10 +68,17 @@ def kakeya_error(error: aio.AioRpcError, address: str) -> errors.KakeyaError:
     )
 
 
-def unreachable(address: str, detail: str) -> errors.NodeUnreachable:
-    """No node answers at `address` (host:port); `detail` has the network's words."""
+def unreachable(
+    address: str, detail: str, doubt: tuple[str, str] | None = None
+) -> errors.NodeUnreachable:
+    """No node answers at `address` (host:port); `detail` has the network's words.
+
+    `doubt` is what else can be the cause, and its mend.
+    """
+    cause, mend = doubt or ("", "is `fleet join` running there?")
+    also = f" ({cause})" if cause else ""
     return errors.NodeUnreachable(
-        f"no node answers at {address}: is `fleet join` running there?",
+        f"no node answers at {address}{also}: {mend}",
         metadata={"address": address, "detail": detail},
     )
 

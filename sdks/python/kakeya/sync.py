@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
 from kakeya.client import AsyncClient
-from kakeya.credentials import Tls
+from kakeya.credentials import Owner, Tls
 from kakeya.errors import ClientClosed
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generated.values import (
@@ -64,9 +64,10 @@ class Client:
         timeouts: Timeouts | None = None,
         api_key: str | None = None,
         tls: Tls | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """See `AsyncClient`."""
-        self._inner = AsyncClient(address, timeouts=timeouts, api_key=api_key, tls=tls)
+        self._inner = AsyncClient(address, timeouts=timeouts, api_key=api_key, tls=tls, owner=owner)
         self._portal = Portal(self._inner.close)
 
     @property

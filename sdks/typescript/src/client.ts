@@ -3,7 +3,7 @@
 import { create } from "@bufbuild/protobuf";
 
 import { Connection } from "./connection.js";
-import type { Credentials, TlsOptions } from "./credentials.js";
+import type { Credentials, Owner, TlsSource } from "./credentials.js";
 import { BadRequest, ModelServedElsewhere } from "./errors.js";
 import { Fleet, type CallOptions } from "./fleet.js";
 import {
@@ -36,7 +36,9 @@ export interface ClientOptions {
   /** Sent with every call as `authorization: Bearer`; beyond loopback only with `tls`. */
   readonly apiKey?: string | undefined;
   /** TLS towards every node; plain HTTP/2 unless given. */
-  readonly tls?: TlsOptions | undefined;
+  readonly tls?: TlsSource | undefined;
+  /** For the node at the client's address alone, there in place of `apiKey`. */
+  readonly owner?: Owner | undefined;
 }
 
 /**
@@ -101,7 +103,8 @@ export class Client {
     const credentials: Credentials = { apiKey: options.apiKey, tls: options.tls };
     const budget = new RetryBudget();
     const connect = (each: string) => new Connection(each, timeouts, budget, credentials);
-    this.#roster = new Roster(connect(address), connect);
+    const own = { ...credentials, owner: options.owner };
+    this.#roster = new Roster(new Connection(address, timeouts, budget, own), connect);
   }
 
   /** The node that is asked first, host:port. */

@@ -6,7 +6,14 @@ import { ConnectError, createClient, type CallOptions, type Client } from "@conn
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { abortable, pause } from "./cancellation.js";
-import { checkCredentials, openSocket, type Credentials } from "./credentials.js";
+import {
+  bearerOf,
+  checkCredentials,
+  doubtOf,
+  openSocket,
+  tlsOf,
+  type Credentials,
+} from "./credentials.js";
 import { ClientClosed, KakeyaError, NodeUnreachable, UsageError } from "./errors.js";
 import { CapabilityService } from "./generated/kakeya/v1/capability_pb.js";
 import { PlacementService } from "./generated/kakeya/v1/placement_pb.js";
@@ -51,10 +58,10 @@ export class Connection {
   ) {
     const { host, url } = location(address, credentials.tls !== undefined);
     checkCredentials(host, credentials);
-    const { apiKey, tls } = credentials;
+    const apiKey = bearerOf(credentials);
     this.#session = new Http2SessionManager(url, PINGS, {
       settings: { initialWindowSize: MIB },
-      createConnection: () => this.#held(openSocket(new URL(url), tls)),
+      createConnection: () => this.#held(openSocket(new URL(url), tlsOf(credentials))),
     });
     const transport = createGrpcTransport({
       baseUrl: url,
@@ -96,12 +103,12 @@ export class Connection {
     this.#checkOpen();
     if (state === "late") {
       this.#session.abort();
-      throw unreachable(this.address, `no connection within ${this.timeouts.connect} s`);
+      throw this.#unreachable(`no connection within ${this.timeouts.connect} s`);
     }
     if (state === "error") {
       const cause = this.#session.error();
       const detail = cause instanceof ConnectError ? cause.rawMessage : "the connection was lost";
-      throw unreachable(this.address, detail, cause);
+      throw this.#unreachable(detail, cause);
     }
     this.#wasReady = true;
   }
@@ -186,7 +193,14 @@ export class Connection {
     }
     const state = this.#session.state();
     const connected = state === "open" || state === "idle" || state === "verifying";
-    return kakeyaError(error, this.address, connected);
+    const failure = kakeyaError(error, this.address, connected);
+    return failure instanceof NodeUnreachable && failure !== error
+      ? this.#unreachable(failure.metadata["detail"] ?? "", failure.cause)
+      : failure;
+  }
+
+  #unreachable(detail: string, cause?: unknown): NodeUnreachable {
+    return unreachable(this.address, detail, { cause, doubt: doubtOf(tlsOf(this.credentials)) });
   }
 
   /** Cancels the calls and closes the connection; a second close does nothing. */

@@ -1,5 +1,6 @@
 /** How a client proves who it is, and how it knows whom it talks to. */
 
+import { X509Certificate } from "node:crypto";
 import { connect as connectPlain, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 
@@ -20,10 +21,69 @@ export interface TlsOptions {
   readonly serverName?: string | undefined;
 }
 
+/** TLS, or what gives it: asked for every new connection, so that a renewed certificate counts. */
+export type TlsSource = TlsOptions | (() => TlsOptions);
+
+/** What shows the client's own node, the one at its address, that it is called by its owner. */
+export interface Owner {
+  /** Travels to no other node. */
+  readonly key: string;
+  /** The name that the certificate of this one node must have; that of `tls` unless given. */
+  readonly serverName?: string | undefined;
+}
+
 /** What a client presents to every node that it calls. */
 export interface Credentials {
   readonly apiKey?: string | undefined;
-  readonly tls?: TlsOptions | undefined;
+  readonly tls?: TlsSource | undefined;
+  /** For the client's own node alone. */
+  readonly owner?: Owner | undefined;
+}
+
+/** What each call carries as `Bearer`. */
+export function bearerOf({ apiKey, owner }: Credentials): string | undefined {
+  return owner === undefined ? apiKey : owner.key;
+}
+
+/** What a new connection is encrypted with; undefined for plain text. */
+export function tlsOf({ tls, owner }: Credentials): TlsOptions | undefined {
+  const options = typeof tls === "function" ? tls() : tls;
+  if (options === undefined || owner?.serverName === undefined) return options;
+  return { ...options, serverName: owner.serverName };
+}
+
+/**
+ * What else than its absence can keep a node from answering this client, and its mend;
+ * undefined without a certificate. TLS 1.3 tells a client little of why its own was refused.
+ */
+export function doubtOf(tls: TlsOptions | undefined): { cause: string; mend: string } | undefined {
+  if (tls?.certificate === undefined) return undefined;
+  const now = new Date();
+  const clock = `by this machine's clock, ${utc(now)}`;
+  let until = "";
+  try {
+    const certificate = new X509Certificate(pem(tls.certificate));
+    const [begins, ends] = [new Date(certificate.validFrom), new Date(certificate.validTo)];
+    if (now > ends) {
+      const cause = `this client's certificate ended at ${utc(ends)} ${clock}`;
+      return { cause, mend: "renew it, or set the clock" };
+    }
+    if (now < begins) {
+      const cause = `this client's certificate is good from ${utc(begins)} on ${clock}`;
+      return { cause, mend: "set the clock" };
+    }
+    until = `, good until ${utc(ends)},`;
+  } catch {
+    // The handshake's own words tell what is no certificate.
+  }
+  return {
+    cause: `it is not there, or one side takes the other's certificate for none: ours${until}`,
+    mend: "is `fleet join` running there, in the same fleet, with a right clock?",
+  };
+}
+
+function utc(time: Date): string {
+  return `${time.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
 /**
@@ -31,7 +91,8 @@ export interface Credentials {
  * text, and UsageError for what is no key or certificate.
  */
 export function checkCredentials(host: string, credentials: Credentials): void {
-  const { apiKey, tls } = credentials;
+  const apiKey = bearerOf(credentials);
+  const tls = tlsOf(credentials);
   if (apiKey !== undefined && !/^[\x21-\x7e]+$/.test(apiKey)) {
     throw new UsageError("an API key is printable ASCII without spaces");
   }

@@ -6,7 +6,7 @@
  */
 
 export { Client, type ClientOptions, type SessionOptions } from "./client.js";
-export type { Pem, TlsOptions } from "./credentials.js";
+export type { Owner, Pem, TlsOptions, TlsSource } from "./credentials.js";
 export * from "./errors.js";
 export { Fleet, type CallOptions, type PlanOptions } from "./fleet.js";
 export type { GenerateOptions } from "./generate-options.js";

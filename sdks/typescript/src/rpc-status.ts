@@ -64,7 +64,7 @@ export function kakeyaError(
   }
   const answered = error.metadata.has(STATUS_HEADER);
   if (error.code === Code.Unavailable || (!answered && (!connected || isNetworkFault(error)))) {
-    return unreachable(address, detail, error);
+    return unreachable(address, detail, { cause: error });
   }
   const kind = BY_CODE.get(code) ?? errors.UnexpectedError;
   return new kind(detail, { code, metadata: { address }, retryAfterSeconds, cause: error });
@@ -77,16 +77,24 @@ export function deadlineExceeded(address: string): errors.DeadlineExceeded {
   });
 }
 
+/** Why a node may not answer: what failed, and what else than its absence can be the cause. */
+export interface Silence {
+  readonly cause?: unknown;
+  readonly doubt?: { cause: string; mend: string } | undefined;
+}
+
 /** No node answers at `address` (host:port); `detail` has the network's words. */
 export function unreachable(
   address: string,
   detail: string,
-  cause?: unknown,
+  { cause, doubt }: Silence = {},
 ): errors.NodeUnreachable {
-  return new errors.NodeUnreachable(
-    `no node answers at ${address}: is \`fleet join\` running there?`,
-    { metadata: { address, detail }, cause },
-  );
+  const also = doubt === undefined ? "" : ` (${doubt.cause})`;
+  const mend = doubt?.mend ?? "is `fleet join` running there?";
+  return new errors.NodeUnreachable(`no node answers at ${address}${also}: ${mend}`, {
+    metadata: { address, detail },
+    cause,
+  });
 }
 
 /** Whether the sockets or HTTP/2 failed, rather than what was said over them. */

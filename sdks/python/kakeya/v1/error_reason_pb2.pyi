@@ -193,6 +193,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     --node HOST:PORT, or the start of the node's id where a command takes one (`--speculation
     ngram@ID`). `fleet status` proposes a free name to join with.
     """
+    ERROR_REASON_FLEET_AMBIGUOUS: _ErrorReason.ValueType  # 158
+    """This machine is in several fleets that have authorities, and none of its nodes knows the address
+    that was given, so it is open with whose certificate to call it. Remedy: Name the state directory
+    of the one with KAKEYA_STATE=FOLDER, or the node by its name.
+    """
     ERROR_REASON_FLEET_MISMATCH: _ErrorReason.ValueType  # 39
     """The node belongs to another fleet. Of a `--peer`, the node says so at its terminal once a
     minute, in its events and in `fleet status`; so of one that nobody answers (UNREACHABLE) and of
@@ -346,7 +351,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
 
     No node answers at the address; `metadata["detail"]` has the network's words. Remedy: Start the
     node with `fleet join`, or name another with --node HOST:PORT. A node whose `--bind` is
-    loopback answers on its own machine alone.
+    loopback answers on its own machine alone. In a fleet with an authority a node refuses
+    certificates that are not of its fleet, or have ended, and TLS does not tell the client so: the
+    message names that, and when this side's own certificate ended or begins, by this machine's
+    clock. Set the clock, start a keeper, which renews certificates, or join again with a code.
+    `fleet doctor` looks at both clocks.
     """
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 59
     """No answer in time; the call is cancelled on the node too. Remedy: A long prefill needs longer
@@ -788,6 +797,11 @@ was not told which. Names need not be unique, node ids are. Remedy: Give the add
 --node HOST:PORT, or the start of the node's id where a command takes one (`--speculation
 ngram@ID`). `fleet status` proposes a free name to join with.
 """
+ERROR_REASON_FLEET_AMBIGUOUS: ErrorReason.ValueType  # 158
+"""This machine is in several fleets that have authorities, and none of its nodes knows the address
+that was given, so it is open with whose certificate to call it. Remedy: Name the state directory
+of the one with KAKEYA_STATE=FOLDER, or the node by its name.
+"""
 ERROR_REASON_FLEET_MISMATCH: ErrorReason.ValueType  # 39
 """The node belongs to another fleet. Of a `--peer`, the node says so at its terminal once a
 minute, in its events and in `fleet status`; so of one that nobody answers (UNREACHABLE) and of
@@ -941,7 +955,11 @@ ERROR_REASON_NODE_UNREACHABLE: ErrorReason.ValueType  # 58
 
 No node answers at the address; `metadata["detail"]` has the network's words. Remedy: Start the
 node with `fleet join`, or name another with --node HOST:PORT. A node whose `--bind` is
-loopback answers on its own machine alone.
+loopback answers on its own machine alone. In a fleet with an authority a node refuses
+certificates that are not of its fleet, or have ended, and TLS does not tell the client so: the
+message names that, and when this side's own certificate ended or begins, by this machine's
+clock. Set the clock, start a keeper, which renews certificates, or join again with a code.
+`fleet doctor` looks at both clocks.
 """
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 59
 """No answer in time; the call is cancelled on the node too. Remedy: A long prefill needs longer
