@@ -157,6 +157,7 @@ def role_settings(config: Config) -> RoleSettings:
         links=config.links,
         host=config.bind_address[0],
         group=_group(config),
+        trusted_network=config.trusted_network,
         restorers=RestorerSettings(
             deadline=config.archive_deadline_seconds,
             rebuild=config.restorer_wait_seconds,

@@ -21,7 +21,10 @@ Example:
 
 @click.group("keeper", epilog=EXAMPLE)
 def command() -> None:
-    """Have other nodes keep the fleet, too: a fleet lives on with any of its keepers."""
+    """Have other nodes keep the fleet, too: a fleet lives on with any of its keepers.
+
+    Each command has --json.
+    """
 
 
 @command.command("add", epilog=EXAMPLE)

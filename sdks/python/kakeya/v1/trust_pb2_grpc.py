@@ -116,7 +116,8 @@ class TrustServiceServicer(object):
     def Invite(self, request, context):
         """Opens the door for one machine, for ten minutes. The owner of this node
         alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
-        (TOO_MANY_INVITATIONS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER).
+        (RESOURCE_EXHAUSTED: four are open), FAILED_PRECONDITION (NO_AUTHORITY,
+        NOT_A_KEEPER).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

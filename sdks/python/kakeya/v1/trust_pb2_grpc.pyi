@@ -57,7 +57,8 @@ class TrustServiceStub:
     Invite: _grpc.UnaryUnaryMultiCallable[_trust_pb2.InviteRequest, _trust_pb2.InviteResponse]
     """Opens the door for one machine, for ten minutes. The owner of this node
     alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
-    (TOO_MANY_INVITATIONS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER).
+    (RESOURCE_EXHAUSTED: four are open), FAILED_PRECONDITION (NO_AUTHORITY,
+    NOT_A_KEEPER).
     """
     Revoke: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RevokeRequest, _trust_pb2.RevokeResponse]
     """Puts a node out of the fleet, for good. The owner of this node alone.
@@ -99,7 +100,8 @@ class TrustServiceAsyncStub(TrustServiceStub):
     Invite: _aio.UnaryUnaryMultiCallable[_trust_pb2.InviteRequest, _trust_pb2.InviteResponse]  # type: ignore[assignment]
     """Opens the door for one machine, for ten minutes. The owner of this node
     alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
-    (TOO_MANY_INVITATIONS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER).
+    (RESOURCE_EXHAUSTED: four are open), FAILED_PRECONDITION (NO_AUTHORITY,
+    NOT_A_KEEPER).
     """
     Revoke: _aio.UnaryUnaryMultiCallable[_trust_pb2.RevokeRequest, _trust_pb2.RevokeResponse]  # type: ignore[assignment]
     """Puts a node out of the fleet, for good. The owner of this node alone.
@@ -168,7 +170,8 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_trust_pb2.InviteResponse, _abc.Awaitable[_trust_pb2.InviteResponse]]:
         """Opens the door for one machine, for ten minutes. The owner of this node
         alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
-        (TOO_MANY_INVITATIONS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER).
+        (RESOURCE_EXHAUSTED: four are open), FAILED_PRECONDITION (NO_AUTHORITY,
+        NOT_A_KEEPER).
         """
 
     @_abc_1.abstractmethod

@@ -579,7 +579,8 @@ export const TrustService: GenService<{
   /**
    * Opens the door for one machine, for ten minutes. The owner of this node
    * alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
-   * (TOO_MANY_INVITATIONS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER).
+   * (RESOURCE_EXHAUSTED: four are open), FAILED_PRECONDITION (NO_AUTHORITY,
+   * NOT_A_KEEPER).
    *
    * @generated from rpc kakeya.v1.TrustService.Invite
    */
