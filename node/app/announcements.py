@@ -9,6 +9,7 @@ import structlog
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.config.config import join_address, split_address
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, wants_ring
 from kakeya_fleet.node.rpc.health import Health
 
@@ -61,7 +62,11 @@ class Announcements:
         if reason:
             _log.info("no_ring", reason=reason)
         else:
-            control.gossip.announce(control.card_maker.offer_ring(usable[0]))
+            # One that stays within its host is announced where other hosts do not reach it.
+            port = split_address("bind", usable[0])[1]
+            stays = control.ground.settings.keeps_tensors_here
+            address = join_address("127.0.0.1", port) if stays else usable[0]
+            control.gossip.announce(control.card_maker.offer_ring(address))
 
     def _tell_health(self) -> None:
         self._health.tell(self._roles.health(), whole=self._roles.begun)

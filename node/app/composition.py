@@ -91,7 +91,12 @@ def _composed(
         ground.settings,
         control.known,
         metrics,
-        roads=road_builders(config.links, _road_host(control), probe),
+        roads=road_builders(
+            config.links,
+            _road_host(control),
+            probe,
+            within_host=ground.settings.keeps_tensors_here,
+        ),
         observers=ground.observers,
         activity=activity,
         allowances=ground.allowances,
