@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
-from kakeya import AsyncClient, Liveness, Speculation
+from kakeya import AsyncClient, Liveness, SessionOptions, Speculation
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import (
     archive_pb2,
@@ -325,3 +325,35 @@ async def reason_of(
     except grpc.aio.AioRpcError as error:
         return kakeya_error(error, "").reason
     return ""
+
+
+async def test_what_is_evicted_is_kept_by_a_member_and_the_stream_is_the_same(
+    home: Home, eventually: Eventually
+) -> None:
+    home.let_in("b")
+    home.let_in("c")
+    b = await home.start("b", serve=["archive=64MiB"])
+    c = await home.start("c", serve=["verifier=tiny"])
+    prompt = tuple(300 + index % 200 for index in range(150))
+    async with local(c) as client:
+
+        async def is_there() -> bool:
+            nodes = await client.fleet.nodes()
+            return any(each.node_id == b.node_id and each.round_trip_seconds for each in nodes)
+
+        await eventually(is_there)
+        streams = []
+        for kv_strategy in ("full", "restored"):
+            options: SessionOptions = {
+                "kv_strategy": kv_strategy,
+                "sink_tokens": 4,
+                "window_tokens": 64,
+                "speculation": "off",
+            }
+            async with await client.create_session("tiny", **options) as session:
+                await session.append(prompt)
+                streams.append((await session.generate(20).collect()).token_ids)
+                restorer = (await session.info()).restorer
+        assert restorer is not None
+        assert [each.archive.node_id for each in restorer.archives] == [b.node_id]
+        assert streams[0] == streams[1]
