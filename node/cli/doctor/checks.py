@@ -11,6 +11,7 @@ from kakeya import KakeyaError
 from kakeya_fleet.fleet.diagnosis import (
     addresses,
     agents,
+    certificates,
     clocks,
     local_network,
     memory,
@@ -27,6 +28,7 @@ from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
 from kakeya_fleet.node.cli.doctor import (
     address_check,
     agent_check,
+    certificate_check,
     clock_check,
     local_network_check,
     machine_checks,
@@ -54,6 +56,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (multicast.CHECK, multicast_check.check),
     (local_network.CHECK, local_network_check.check),
     (clocks.CHECK, clock_check.check),
+    (certificates.CHECK, certificate_check.check),
     (versions.CHECK, version_check.check),
     (ring.CHECK, ring_check.check),
     (threads.CHECK, machine_checks.threads),
