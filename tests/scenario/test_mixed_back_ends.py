@@ -100,7 +100,8 @@ async def known(client: AsyncClient, agent: AgentProcess, backend: str) -> Specu
     async with client.fleet.watch() as events:
         async for _ in events:
             for node in await client.fleet.nodes():
-                if node.node_id == agent.node_id and node.round_trip_seconds:
+                # A card from before its models were loaded may still be the latest here.
+                if node.node_id == agent.node_id and node.round_trip_seconds and node.models:
                     (offer,) = node.models
                     assert (offer.kind, offer.backend) == (ModelKind.DFLASH, backend)
                     return Speculation("small-dflash", node_id=agent.node_id)
