@@ -27,6 +27,7 @@ from kakeya_fleet.node.links.transport.wire import (
     request_from_wire,
 )
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.authorisation import calling_member, require_sender
 from kakeya_fleet.node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
 
 if TYPE_CHECKING:
@@ -65,9 +66,11 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         request: wire.OpenLinkRequest,
         context: grpc.aio.ServicerContext[wire.OpenLinkRequest, wire.OpenLinkResponse],
     ) -> wire.OpenLinkResponse:
-        """A link for one session."""
+        """A link for one session. Raises `BadCertificate` for one in another member's name."""
         self._refuse_when_draining()
         asked = self._supported(request)
+        if calling_member.get():
+            require_sender(asked.sender_node_id or "nobody")
         service = self._handlers[asked.purpose].open(asked)
         caller = caller_of_peer(context.peer())
         link = self._table.open(asked, service, kinds_from_wire(request.transports), caller)
@@ -89,7 +92,7 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         self._refuse_when_draining()
         opening = await _opening(request_iterator, self._table.settings.opening_seconds)
         link = self._table.find(opening.link_id)
-        if link is None:
+        if link is None or not _is_callers(link):
             raise _unknown(opening.link_id)
         if link.is_streaming:
             raise BadParameters("this link has a stream already", field="link_id")
@@ -110,7 +113,9 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         _context: grpc.aio.ServicerContext[wire.CloseLinkRequest, wire.CloseLinkResponse],
     ) -> wire.CloseLinkResponse:
         """Ends a link, and its stream with it."""
-        self._close(request.link_id)
+        link = self._table.find(request.link_id)
+        if link is not None and _is_callers(link):
+            self._close(request.link_id)
         return wire.CloseLinkResponse()
 
     def sweep(self) -> None:
@@ -186,6 +191,12 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise Draining("this node is leaving the fleet; ask another proposer")
+
+
+def _is_callers(link: Link) -> bool:
+    """Whether the calling member opened it; in a fleet without an authority whoever has its id."""
+    member = calling_member.get()
+    return not member or member == link.request.sender_node_id
 
 
 async def _opening(

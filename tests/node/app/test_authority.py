@@ -23,6 +23,7 @@ from kakeya.v1 import (
     proposer_pb2,
     runtime_pb2,
     tensor_pb2,
+    tensor_pb2_grpc,
     trust_pb2,
     trust_pb2_grpc,
 )
@@ -214,6 +215,34 @@ async def test_a_card_without_its_owners_certificate_is_nobodys(home: Home, tmp_
         # Nobody speaks for another member.
         request.sender_node_id = home.a.node_id
         assert await refusal(stub.ExchangeCapabilities(request, timeout=5)) == "BAD_CERTIFICATE"
+
+
+async def test_a_link_is_its_openers_alone(home: Home) -> None:
+    b, c = home.let_in("b"), home.let_in("c")
+    home.let_in("d")
+    d = await home.start("d", serve=["proposer=tiny-dflash"])
+    async with channel_to(d.address, b) as owners, channel_to(d.address, c) as others:
+        own, other = (tensor_pb2_grpc.TensorServiceStub(channel) for channel in (owners, others))
+        request = tensor_pb2.OpenLinkRequest(
+            sender_node_id=b.node_id,
+            purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
+            model_id="tiny-dflash",
+        )
+        assert await refusal(other.OpenLink(request, timeout=5)) == "BAD_CERTIFICATE"
+        link = (await own.OpenLink(request, timeout=5)).link_id
+        # Whoever else learned its id has nothing of it.
+        await other.CloseLink(tensor_pb2.CloseLinkRequest(link_id=link), timeout=5)
+        opening = tensor_pb2.StreamTensorsRequest(opening=tensor_pb2.StreamOpening(link_id=link))
+        stolen = other.StreamTensors(timeout=5)
+        await stolen.write(opening)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stolen.read()
+        assert kakeya_error(caught.value, "").reason == "LINK_NOT_FOUND"
+        stream = own.StreamTensors(timeout=5)
+        await stream.write(opening)
+        await stream.initial_metadata()
+        assert not stream.done()
+        stream.cancel()
 
 
 async def test_a_certificate_is_renewed_at_half_of_its_life_while_the_node_serves(
