@@ -408,6 +408,18 @@ def busy(found: Report) -> list[str]:
     ]
 
 
+def encrypted_drafts(found: Report) -> list[str]:
+    """Medians with and without encryption, and their ratio."""
+    draft, opening = found["draft"], found["opening"]
+    return [
+        f"{draft['tls_us']:.0f}",
+        f"{draft['plain_us']:.0f}",
+        f"{draft['ratio']:.2f}",
+        f"{opening['tls_us'] / 1000:.1f}",
+        f"{opening['plain_us'] / 1000:.1f}",
+    ]
+
+
 def attacked(found: Report) -> list[str]:
     """What the attacks cost at most."""
     each = found["of"].values()
