@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 
-THRESHOLDS = (20_000, 20, 50)
+THRESHOLDS = (20_000, 20, 5)
 """Objects made more than freed before the young are looked through, and how many passes of each
 generation before the next one's; see `gc.set_threshold`."""
 
