@@ -24,7 +24,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from kakeya import AsyncClient, KakeyaError
+from kakeya import AsyncClient, AsyncSession, KakeyaError
 from kakeya.v1 import (
     capability_pb2,
     capability_pb2_grpc,
@@ -126,15 +126,7 @@ class Load:
         async with AsyncClient(self._subject.address) as client:
             for length in lengths:
                 try:
-                    session = await client.create_session(
-                        MODEL,
-                        tokens=FIRST_TOKENS,
-                        kv_strategy=kv_strategy,
-                        sink_tokens=SINK,
-                        window_tokens=WINDOW,
-                        speculation="off",
-                    )
-                    async with session:
+                    async with await opened(client, kv_strategy) as session:
                         room = session.model.context_length - len(FIRST_TOKENS)
                         for _ in range(max(1, min(room, length or room) // GENERATED)):
                             answer = await session.generate(GENERATED).collect()
@@ -152,6 +144,25 @@ class Load:
             except grpc.aio.AioRpcError as error:
                 self.refused[f"watch {error.code().name} {reason_of(error)}"] += 1
                 await asyncio.sleep(1.0)
+
+
+async def opened(client: AsyncClient, kv_strategy: str) -> AsyncSession:
+    """A session. Cancelled before it is there it would leave it behind, as it may: it is closed."""
+    opening = asyncio.ensure_future(
+        client.create_session(
+            MODEL,
+            tokens=FIRST_TOKENS,
+            kv_strategy=kv_strategy,
+            sink_tokens=SINK,
+            window_tokens=WINDOW,
+            speculation="off",
+        )
+    )
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await (await opening).close()
+        raise
 
 
 async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, object]:

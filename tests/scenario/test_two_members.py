@@ -73,7 +73,7 @@ with TwoNamespaces() as machines:
 
 
 def text_of(done: dict[str, str]) -> str:
-    return json.loads(done["out"].splitlines()[-1])["text"]
+    return str(json.loads(done["out"].splitlines()[-1])["text"])
 
 
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
