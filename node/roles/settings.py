@@ -94,6 +94,8 @@ class RoleSettings:
     """Memory of ended sessions that no other takes in that time goes back to the machine."""
     draft_deadline_seconds: float = 0.25
     """Longest wait of a verifier for one draft."""
+    least_draft_opening_seconds: float = 2.0
+    """For what comes before a first draft, a stream or an encoder, at least."""
     dtype: str = "float32"
     """Number format of the computation of verifiers and proposers."""
     backend: str = "auto"
@@ -116,6 +118,14 @@ class RoleSettings:
     """Opens the channels to other nodes, of the same trust."""
     trusted_network: bool = False
     """Whether tensors may go between hosts in the clear though the fleet has an authority."""
+
+    @property
+    def draft_opening_seconds(self) -> float:
+        """Longest wait for a draft stream to open, or for the encoder of a proposer's vectors.
+
+        Whoever waits longer for a draft waits as long for what it needs.
+        """
+        return max(self.least_draft_opening_seconds, self.draft_deadline_seconds)
 
     @property
     def keeps_tensors_here(self) -> bool:

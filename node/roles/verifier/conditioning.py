@@ -21,10 +21,6 @@ from kakeya_fleet.node.links.features.encoder_fetch import (
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 
-# Longest that a prompt or a generation waits for an encoder. What is computed without
-# one has no context vectors, and its drafts are worse.
-ENCODER_SECONDS = 2.0
-
 _log = structlog.get_logger(__name__)
 
 
@@ -41,12 +37,19 @@ class Conditioning:
         fleet: FleetView,
         proposers: Mapping[str, ServedProposer],
         encoders: EncoderShelf,
+        *,
+        opening_seconds: float,
     ) -> None:
-        """`proposers` are those of this node, by model id."""
+        """`proposers` are those of this node, by model id.
+
+        A prompt or a generation waits `opening_seconds` at most for an encoder: what is
+        computed without one has no context vectors, and its drafts are worse.
+        """
         self._info = info
         self._fleet = fleet
         self._proposers = proposers
         self._encoders = encoders
+        self._opening_seconds = opening_seconds
         self._session: Session | None = None
         self._bringing: tuple[str, asyncio.Task[None]] | None = None
 
@@ -89,11 +92,11 @@ class Conditioning:
         task.add_done_callback(self._brought)
 
     async def ready(self, placement: Placement | None) -> bool:
-        """Whether the session makes what the proposer needs; waits `ENCODER_SECONDS` at most."""
+        """Whether the session makes what the proposer needs; waits `opening_seconds` at most."""
         self.begin(placement)
         bringing = self._bringing
         if bringing is not None:
-            await asyncio.wait((bringing[1],), timeout=ENCODER_SECONDS)
+            await asyncio.wait((bringing[1],), timeout=self._opening_seconds)
         session, offer = self._session, self.offer(placement)
         if offer is None or not offer.feature_width:
             return True

@@ -22,7 +22,7 @@ from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.planner import Planner
-from kakeya_fleet.node.roles.proposer.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
+from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook, SharedSpeculationState
 from kakeya_fleet.node.roles.verifier.conditioning import Conditioning
@@ -38,7 +38,8 @@ class PairingContext:
     """What the pairings of one node share.
 
     `proposers` are those of this node, by model id; `observe_round_trip` takes each
-    remote draft's round trip in seconds.
+    remote draft's round trip in seconds. What comes before a first draft, its stream or the
+    encoder, is waited for `opening_seconds` at most.
     """
 
     fleet: FleetView
@@ -48,6 +49,7 @@ class PairingContext:
     observe_round_trip: Callable[[float], None]
     encoders: EncoderShelf
     links: OpenLinks
+    opening_seconds: float
 
 
 @dataclass(slots=True)
@@ -158,6 +160,7 @@ class DraftConnections:
             placement.model_id,
             self._info.vocabulary_size,
             self._info.tokenizer_digest,
+            open_timeout=context.opening_seconds,
             observe=context.observe_round_trip,
             sender=self._sender(placement, channel, features),
         )
@@ -193,7 +196,7 @@ class DraftConnections:
         return FeatureSender(
             address,
             read,
-            open_timeout=OPEN_TIMEOUT_SECONDS,
+            open_timeout=self._context.opening_seconds,
             links=self._context.links,
             on_change=self._link_log.add,
         )

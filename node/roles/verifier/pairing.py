@@ -52,7 +52,13 @@ class Pairing:
         self._plan = self._planned(inherited)
         self._roster: Roster | None = None
         self._link_log = LinkLog()
-        self._conditioning = Conditioning(info, context.fleet, context.proposers, context.encoders)
+        self._conditioning = Conditioning(
+            info,
+            context.fleet,
+            context.proposers,
+            context.encoders,
+            opening_seconds=context.opening_seconds,
+        )
         self._connections = DraftConnections(
             info,
             context,

@@ -149,6 +149,7 @@ class VerifierRole:
             observe_round_trip=context.metrics.draft_round_trip_seconds.observe,
             encoders=self._encoders,
             links=context.links,
+            opening_seconds=context.settings.draft_opening_seconds,
         )
 
     @property
