@@ -55,6 +55,15 @@ def statement_from_wire(message: trust_pb2.Statement, fleet_id: str) -> Statemen
     return Statement(_said(body), message.body, message.signer, message.signature)
 
 
+def statement_from_bytes(content: bytes, fleet_id: str) -> Statement:
+    """Decodes a serialized statement. Raises `StatementRejected`."""
+    try:
+        message = trust_pb2.Statement.FromString(content)
+    except DecodeError as error:
+        raise StatementRejected("the bytes are no statement") from error
+    return statement_from_wire(message, fleet_id)
+
+
 def _said(body: trust_pb2.StatementBody) -> Keeper | Revocation:
     match body.WhichOneof("says"):
         case "keeper":

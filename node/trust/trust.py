@@ -264,12 +264,16 @@ def enter_fleet(
     node_id: str,
     unix_clock: UnixClock,
 ) -> Trust:
-    """Keeps what makes this node a member. Raises `StateUnwritable`, `BadCertificate`."""
-    files.write_statements(pack(statements))
-    files.write_member(member)
-    trust = Trust(files, fleet, node_id, unix_clock)
-    if trust.member_of(member.certificate) != node_id:
+    """Keeps what makes this node a member, once it is found to.
+
+    Raises `StatementRejected` and `BadCertificate` before anything is kept, `StateUnwritable`.
+    """
+    ledger = Ledger(fleet.fleet_id, signed_by, statements)
+    now = datetime.fromtimestamp(unix_clock(), UTC)
+    if member_of(member.certificate, ledger.authorities, now) != node_id:
         raise BadCertificate("the certificate is another node's", "join again with a new code")
+    files.write_statements(pack(ledger.statements))
+    files.write_member(member)
     files.owner_key()
     files.write_fleet(fleet)
-    return trust
+    return Trust(files, fleet, node_id, unix_clock)
