@@ -120,22 +120,26 @@ def _run_node(
     from kakeya_fleet.node.app.agent import run_agent
     from kakeya_fleet.node.cli.join.agent_view import view_for
     from kakeya_fleet.node.cli.join.lasting_view import LastingView
+    from kakeya_fleet.node.cli.terminal.writing_aside import written_aside
     from kakeya_fleet.node.watch.activity import NodeActivity
     from kakeya_fleet.node.watch.watched_loop import WatchedLoop
 
     activity = NodeActivity()
-    view = LastingView(view_for(as_json=as_json, transfers=activity.transfers.statuses))
     if not as_json and config.log_level == "info" and not config.log_file:
         # The view says in words what the log says at that level.
         config = dataclasses.replace(config, log_level="warning")
+    with written_aside():
+        view = LastingView(view_for(as_json=as_json, transfers=activity.transfers.statuses))
 
-    def on_event(event: Event) -> None:
-        supervisor.take(event)
-        view.take(event)
+        def on_event(event: Event) -> None:
+            supervisor.take(event)
+            view.take(event)
 
-    view.loading(config.serve)
-    try:
-        with asyncio.Runner(loop_factory=WatchedLoop) as runner:
-            return runner.run(run_agent(config, on_event=on_event, activity=activity, state=state))
-    finally:
-        view.close()
+        view.loading(config.serve)
+        try:
+            with asyncio.Runner(loop_factory=WatchedLoop) as runner:
+                return runner.run(
+                    run_agent(config, on_event=on_event, activity=activity, state=state)
+                )
+        finally:
+            view.close()

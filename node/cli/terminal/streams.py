@@ -62,8 +62,18 @@ def open_streams() -> None:
     os.close(descriptor)
     source = BufferedReader(FileIO(0, closefd=False))
     sys.stdin = TextIOWrapper(source, _encoding_of(sys.stdin), errors="strict")
-    sys.stdout = _writer(_Output(1, "w", closefd=False), sys.stdout)
-    sys.stderr = _writer(_Errors(2, "w", closefd=False), sys.stderr)
+    sys.stdout = _writer(output_file(), sys.stdout)
+    sys.stderr = _writer(error_file(), sys.stderr)
+
+
+def output_file() -> FileIO:
+    """Standard output as a file; its failed writes raise `OutputLost`, BrokenPipeError."""
+    return _Output(1, "w", closefd=False)
+
+
+def error_file() -> FileIO:
+    """Standard error as a file; its failed writes are lost."""
+    return _Errors(2, "w", closefd=False)
 
 
 def drop_output() -> None:

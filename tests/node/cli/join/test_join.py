@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,23 @@ def test_the_ready_block_gives_the_exact_next_command(fleet: Terminal) -> None:
     done = process.finish()
     assert "left the fleet" in done.out
     assert (done.code, done.err) == (0, "")
+
+
+def test_an_agent_whose_output_nobody_reads_serves_and_leaves(fleet: Terminal) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b"x" * 4096):
+            pass
+    os.set_blocking(writing, True)
+    words = [*FLEET, *LONE[:-2]]
+    with subprocess.Popen(words, stdout=writing, stderr=writing, env=fleet.environment) as process:
+        try:
+            while fleet.run("status").code:
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()
+            os.close(reading)
+            os.close(writing)
