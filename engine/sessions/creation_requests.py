@@ -26,7 +26,8 @@ def check_request_id(request_id: str) -> None:
 @dataclass(frozen=True, slots=True)
 class _Request:
     session_id: str
-    asked_for: object
+    asked_for: int
+    """Its hash: 4,096 of what may name 1,024 tokens each would take 250 MB."""
     asked_at: float
 
 
@@ -40,21 +41,21 @@ class CreationRequests:
         self._requests: OrderedDict[tuple[Hashable, str], _Request] = OrderedDict()
 
     def remember(
-        self, verifier: Hashable, request_id: str, session_id: str, asked_for: object, now: float
+        self, verifier: Hashable, request_id: str, session_id: str, asked_for: Hashable, now: float
     ) -> None:
         """`request_id` opened a session; an empty one is not remembered."""
         if not request_id:
             return
         self._requests.pop((verifier, request_id), None)
-        self._requests[verifier, request_id] = _Request(session_id, asked_for, now)
+        self._requests[verifier, request_id] = _Request(session_id, hash(asked_for), now)
         if len(self._requests) > REMEMBERED_REQUESTS:
             self._requests.popitem(last=False)
 
-    def check(self, verifier: Hashable, request_id: str, asked_for: object, now: float) -> None:
+    def check(self, verifier: Hashable, request_id: str, asked_for: Hashable, now: float) -> None:
         """Raises `BadParameters` when `request_id` asked for something else."""
         self.forget(now)
         request = self._requests.get((verifier, request_id))
-        if request is not None and request.asked_for != asked_for:
+        if request is not None and request.asked_for != hash(asked_for):
             raise BadParameters(
                 f"request id {request_id!r} opened another kind of session", field="request_id"
             )

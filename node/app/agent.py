@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from kakeya_fleet.engine.memory.system_memory import bound_arenas
 from kakeya_fleet.node.admission.file_limit import raise_file_limit
 from kakeya_fleet.node.admission.limits import FileLimits
 from kakeya_fleet.node.app.composition import open_node
@@ -45,6 +46,7 @@ async def run_agent(
     `NodeError`, `engine.errors.ModelUnusable` and the refusals of roles, each a
     sentence for people.
     """
+    bound_arenas()
     raise_file_limit(FileLimits().descriptors)
     state = state if state is not None else StateDirectory(config.state_path)
     with _log_of(config):

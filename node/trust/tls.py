@@ -8,6 +8,7 @@ deny-list, and connections that are open go on when an authority is dropped.
 from __future__ import annotations
 
 import ssl
+import threading
 from collections.abc import Mapping
 
 import grpc
@@ -36,15 +37,43 @@ def callers_pem(trust: Trust) -> bytes:
 def server_credentials(trust: Trust) -> grpc.ServerCredentials:
     """For a port that members alone can call. Renewed certificates count from the next one on."""
 
-    def configuration() -> grpc.ServerCertificateConfiguration:
-        own = trust.member
-        chain = [(own.key_pem, own.certificate_pem)]
-        return grpc.ssl_server_certificate_configuration(chain, callers_pem(trust))
-
-    # Asked at each handshake, from threads of gRPC: what it reads is replaced, never changed.
+    renewed = RenewedCertificates(trust)
     return grpc.dynamic_ssl_server_credentials(
-        configuration(), configuration, require_client_authentication=True
+        renewed.first, renewed, require_client_authentication=True
     )
+
+
+class RenewedCertificates:
+    """What gRPC asks at each handshake, from threads of its own: whether certificates are others.
+
+    gRPC takes what it is told for its own without a lock: a handshake that begins while another
+    one's answer replaces the certificates ends the process (`sync.cc`, "prior > 0"), a few strangers
+    at once are enough. So it is told something when it is another, and None otherwise.
+    """
+
+    def __init__(self, trust: Trust) -> None:
+        self._trust = trust
+        self._lock = threading.Lock()
+        self._told = self._of_now()
+        self.first = _configuration(*self._told)
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        """Another one than the last that was told; None if it is the same."""
+        with self._lock:
+            now = self._of_now()
+            if now == self._told:
+                return None
+            self._told = now
+        return _configuration(*now)
+
+    def _of_now(self) -> tuple[bytes, bytes, bytes]:
+        # What is read is replaced, never changed.
+        own = self._trust.member
+        return own.key_pem, own.certificate_pem, callers_pem(self._trust)
+
+
+def _configuration(key: bytes, chain: bytes, callers: bytes) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(key, chain)], callers)
 
 
 def channel_credentials(trust: Trust) -> grpc.ChannelCredentials:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import ssl
 import struct
 from typing import Any
 
@@ -42,8 +43,10 @@ class ArchiveFuzzer:
         archives: grpc.aio.Channel,
         tally: Tally,
         rng: random.Random,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`archives` leads to where ArchiveService answers, `channel` to its node."""
+        self._tls = tls
         self._node_channel = channel
         self._stub = archive_pb2_grpc.ArchiveServiceStub(archives)
         self._rng = rng
@@ -65,7 +68,9 @@ class ArchiveFuzzer:
         sent = b"".join(right) + self._mutated(wrong, len(right) + 1)
         self._tally.sent(SERVICE)
         try:
-            answer = await exchanged(f"127.0.0.1:{opened.data_port}", sent, half_closes=True)
+            answer = await exchanged(
+                f"127.0.0.1:{opened.data_port}", sent, half_closes=True, tls=self._tls
+            )
         except Refused:
             self._tally.ended(SERVICE, "no connection")
             return

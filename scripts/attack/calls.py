@@ -60,8 +60,15 @@ class CallFuzzer:
         archives: grpc.aio.Channel,
         tally: Tally,
         rng: random.Random,
+        caller: str = "anybody",
+        node_id: str = "",
     ) -> None:
-        """`archives` leads to where ArchiveService answers, `channel` to all others."""
+        """`archives` leads to where ArchiveService answers, `channel` to all others.
+
+        `caller` is who calls, in the report, and `node_id` as which node.
+        """
+        self._caller = caller
+        self._node_id = node_id
         self._tally = tally
         self._rng = rng
         self._mutator = Mutator(rng)
@@ -77,10 +84,12 @@ class CallFuzzer:
     async def once(self) -> None:
         """One call. Raises nothing that the node can cause."""
         if self._seeds is None:
-            self._seeds = await seeds_for(self._channel, self._rng, self._mutator.changed)
+            change = self._mutator.changed
+            self._seeds = await seeds_for(self._channel, self._rng, change, self._node_id)
         if self._calls % RENEWED_AFTER == 0:
             await self._renew(self._seeds)
         self._calls += 1
+        self._tally.called(self._caller)
         kinds = self._streams if self._rng.random() < STREAM_SHARE else self._others
         await self._call(self._rng.choice(kinds), self._seeds)
 

@@ -2,11 +2,13 @@
 
     python -m scripts.attack.fuzz --messages 1000000 --out benchmarks/fuzz.json
 
-One agent serves all roles with the smallest shipped models. Callers, many at once, send requests
-that are nearly right: every call of every service, frames to an archive's data port, HTTP/1.1,
-frames of HTTP/2, and a road's Unix socket. Told are what was answered by service and status,
-every INTERNAL and UNKNOWN with its cause, tracebacks in the agent's log, what the agent held in
-each tenth of the run, and whether it gives the same answers as before. The seed gives the
+One agent keeps a fleet with an authority and serves all roles with the smallest shipped models,
+and a dashboard watches it. Callers, many at once, send requests that are nearly right: every call
+of every service, joins by a code, frames to an archive's data port, HTTP/1.1, frames of HTTP/2, a
+road's Unix socket, and the dashboard; as a member, as a program of its machine, as a stranger with
+another fleet's certificate and as nobody. Told are what was answered by service and status, every
+INTERNAL and UNKNOWN with its cause, tracebacks in the agent's log, what the processes held in each
+tenth of the run, and whether the agent gives the same answers as before. The seed gives the
 messages; which of them meet at the node is the machine's to say.
 """
 
@@ -17,100 +19,110 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
 
-import grpc.aio
-
-from scripts.attack.archive_frames import ArchiveFuzzer
-from scripts.attack.calls import CallFuzzer
-from scripts.attack.http2_frames import FrameFuzzer
-from scripts.attack.http_requests import HttpFuzzer
+from scripts.attack.dashboard_process import DashboardProcess, dashboard_of
 from scripts.attack.readings import Readings
-from scripts.attack.road_sockets import RoadFuzzer
-from scripts.attack.subject import Subject, attacked
+from scripts.attack.subject import Subject
 from scripts.attack.tally import Tally
+from scripts.attack.ways_in import Attacker, Ways, attackers, trusted
 from scripts.bench.machine import command, machine, write_report
 
-CALLERS_A_PORT = 16
-"""Callers of gRPC for each one of another port, where messages are sent faster."""
-
-
-class Fuzzer(Protocol):
-    """A caller who does one wrong thing after the other."""
-
-    async def once(self) -> None:
-        """Does the next one."""
-        ...
+PAUSE_SECONDS = 0.02
+"""Of who had his share of the messages, until others had theirs."""
+LAST_WORDS = 60000
+"""Characters of its log that are told of an agent that has ended."""
+FIRST_MESSAGES = 100
+"""Of each port, before shares are looked at."""
 
 
 async def fuzz(
-    subject: Subject,
-    makes: Sequence[Callable[[random.Random], Fuzzer]],
-    tally: Tally,
-    seed: int,
-    messages: int,
+    subject: Subject, attacking: Sequence[Attacker], tally: Tally, seed: int, messages: int
 ) -> None:
-    """Lets each fuzzer, seeded with a number of its own, go on until so many were sent in all.
+    """Lets each, seeded with a number of its own, go on until so many were sent in all.
 
     Raises `ChildProcessError` when the agent has ended.
     """
 
-    async def go_on(fuzzer: Fuzzer) -> None:
+    async def go_on(attacker: Attacker, rng: random.Random) -> None:
+        fuzzer = attacker.make(tally, rng)
         while tally.total < messages:
+            most = FIRST_MESSAGES + attacker.at_most * tally.total
+            if tally.messages[attacker.service] > most:
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
             await fuzzer.once()
             if not subject.agent.running:
-                raise ChildProcessError(f"the agent has ended: {subject.agent.wait()}")
+                words = subject.agent.log[-LAST_WORDS:]
+                raise ChildProcessError(f"the agent has ended: {subject.agent.wait()}\n{words}")
 
     async with asyncio.TaskGroup() as tasks:
-        for index, make in enumerate(makes):
-            tasks.create_task(go_on(make(random.Random(1_000_003 * seed + index))))
+        for index, attacker in enumerate(attacking):
+            tasks.create_task(go_on(attacker, random.Random(1_000_003 * seed + index)))
 
 
-async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, object]:
+async def run(
+    ways: Ways, dashboard: DashboardProcess | None, arguments: argparse.Namespace
+) -> dict[str, object]:
     """The whole run, and what it told."""
-    tally = Tally()
-    readings = Readings(subject, lambda: tally.total)
+    subject, tally = ways.subject, Tally()
     await subject.differing_answers()
-    before = subject.report()
-    archives = await subject.archive_address()
+    before, used_before = subject.report(), await subject.used()
+    readings = {"agent": Readings(subject.held, lambda: tally.total)}
+    if dashboard is not None:
+        readings["dashboard"] = Readings(dashboard.held, lambda: tally.total)
     async with AsyncExitStack() as stack:
-
-        async def channel(address: str) -> grpc.aio.Channel:
-            # Callers with the same options would share one connection.
-            options = (("grpc.use_local_subchannel_pool", 1),)
-            opened = grpc.aio.insecure_channel(address, options=options)
-            return await stack.enter_async_context(opened)
-
-        makes: list[Callable[[random.Random], Fuzzer]] = []
-        for index in range(arguments.callers):
-            own, kept = await channel(subject.address), await channel(archives)
-            makes.append(partial(CallFuzzer, own, kept, tally))
-            if index % CALLERS_A_PORT == 0:
-                makes += [
-                    partial(ArchiveFuzzer, own, kept, tally),
-                    partial(HttpFuzzer, subject.http_address, tally),
-                    partial(FrameFuzzer, subject.address, tally),
-                    partial(RoadFuzzer, own, tally),
-                ]
-        looking = asyncio.create_task(readings.run())
+        stack.push_async_callback(ways.close)
+        where = dashboard.address if dashboard is not None else ""
+        attacking = await attackers(ways, arguments.callers, where)
+        looking = [asyncio.create_task(each.run()) for each in readings.values()]
         began = time.perf_counter()
-        await fuzz(subject, makes, tally, arguments.seed, arguments.messages)
+        await fuzz(subject, attacking, tally, arguments.seed, arguments.messages)
         seconds = time.perf_counter() - began
-        looking.cancel()
+        for each in looking:
+            each.cancel()
+    by_tenth = {name: each.by_tenth() for name, each in readings.items()}
     return {
         **tally.report(),
         "seconds": seconds,
         "messages_per_second": tally.total / seconds,
         "held_before": before,
-        "held_by_tenth": readings.by_tenth(),
+        "held_by_tenth": by_tenth["agent"],
+        "rise_after_the_first_tenth": rise(by_tenth["agent"]),
         "held_after": subject.report(),
+        "used_before": used_before,
+        "used_after": await subject.used_again(used_before),
+        "stalls": await subject.stalls(),
+        "dashboard": told_of(dashboard, by_tenth.get("dashboard", [])),
         "log": subject.log_faults(),
         "counted_by_the_agent": await subject.errors_by_reason(),
         "answers_that_differ": await subject.differing_answers(),
+    }
+
+
+def rise(by_tenth: Sequence[Mapping[str, float]]) -> float:
+    """By how much of itself the memory of the first tenth rose at most in those behind it."""
+    first, *others = (tenth["resident_bytes"] for tenth in by_tenth)
+    return max((later / first - 1.0 for later in others), default=0.0)
+
+
+def told_of(
+    dashboard: DashboardProcess | None, by_tenth: Sequence[Mapping[str, float]]
+) -> dict[str, object] | None:
+    """What became of it; None where there was none."""
+    if dashboard is None:
+        return None
+    if not dashboard.running:
+        return {"running": False, "complaints": dashboard.complaints()}
+    return {
+        "running": True,
+        "held_by_tenth": list(by_tenth),
+        "rise_after_the_first_tenth": rise(by_tenth),
+        "held_after": asdict(dashboard.held()),
+        "complaints": dashboard.complaints(),
     }
 
 
@@ -127,10 +139,10 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Starts the agent, fuzzes it, writes the report."""
+    """Starts the agent and a dashboard, fuzzes them, writes the report."""
     arguments = parse(words)
-    with attacked("fuzz") as subject:
-        found = asyncio.run(run(subject, arguments))
+    with trusted() as ways, dashboard_of(ways.subject.address) as dashboard:
+        found = asyncio.run(run(ways, dashboard, arguments))
     report = {
         "command": command(__file__),
         "machine": machine(),

@@ -170,7 +170,7 @@ async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, obje
     await subject.differing_answers()
     before, used_before = subject.report(), await subject.used()
     began = time.perf_counter()
-    readings = Readings(subject, lambda: time.perf_counter() - began)
+    readings = Readings(subject.held, lambda: time.perf_counter() - began)
     async with AsyncExitStack() as stack:
         load = Load(subject, arguments, stack)
         opening = [asyncio.create_task(each) for each in load.openers()]

@@ -18,12 +18,21 @@ from kakeya.v1 import (
     proposer_pb2,
     runtime_pb2,
     tensor_pb2,
+    trust_pb2,
 )
 
 FILES: tuple[FileDescriptor, ...] = tuple(
     module.DESCRIPTOR
     for module in (
-        *(runtime_pb2, placement_pb2, capability_pb2, proposer_pb2, tensor_pb2, archive_pb2),
+        *(
+            runtime_pb2,
+            placement_pb2,
+            capability_pb2,
+            proposer_pb2,
+            tensor_pb2,
+            archive_pb2,
+            trust_pb2,
+        ),
         *(health_pb2, reflection_pb2),
     )
 )

@@ -7,24 +7,24 @@ import statistics
 from collections.abc import Callable
 from dataclasses import asdict
 
-from scripts.attack.subject import Held, Subject
+from scripts.attack.subject import Held
 
 SAMPLE_SECONDS = 1.0
 TENTHS = 10
 
 
 class Readings:
-    """Of one agent, by how far the attack was: messages, or seconds."""
+    """Of one process, by how far the attack was: messages, or seconds."""
 
-    def __init__(self, subject: Subject, so_far: Callable[[], float]) -> None:
-        self._subject = subject
+    def __init__(self, held: Callable[[], Held], so_far: Callable[[], float]) -> None:
+        self._held = held
         self._so_far = so_far
         self._seen: list[tuple[float, Held]] = []
 
     async def run(self) -> None:
         """Looks once a second until it is cancelled."""
         while True:
-            self._seen.append((self._so_far(), self._subject.held()))
+            self._seen.append((self._so_far(), self._held()))
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def by_tenth(self) -> list[dict[str, float]]:

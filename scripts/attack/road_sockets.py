@@ -28,8 +28,11 @@ MOST_FRAMES = 8
 class RoadFuzzer:
     """Opens a link, proposes a road, and is not what it said when the agent comes for it."""
 
-    def __init__(self, channel: grpc.aio.Channel, tally: Tally, rng: random.Random) -> None:
-        """`channel` leads to the node."""
+    def __init__(
+        self, channel: grpc.aio.Channel, node_id: str, tally: Tally, rng: random.Random
+    ) -> None:
+        """`channel` leads to the node, `node_id` is who calls."""
+        self._node_id = node_id
         self._channel = channel
         self._stub = tensor_pb2_grpc.TensorServiceStub(channel)
         self._tally = tally
@@ -38,7 +41,9 @@ class RoadFuzzer:
 
     async def once(self) -> None:
         """One link with one road."""
-        self._seeds = self._seeds or await seeds_for(self._channel, self._rng)
+        self._seeds = self._seeds or await seeds_for(
+            self._channel, self._rng, sender_node_id=self._node_id
+        )
         meeting = Meeting(None)
         try:
             opened = await self._stub.OpenLink(self._seeds.link(), timeout=5)

@@ -21,8 +21,10 @@ from kakeya.v1 import (
     proposer_pb2,
     runtime_pb2,
     tensor_pb2,
+    trust_pb2,
 )
 from kakeya_fleet.fleet.cards.signed_message import card_message, node_id_of
+from kakeya_fleet.node.trust.certificates import new_key, new_request
 from scripts.attack.subject import MODEL, PROPOSERS
 
 NGRAM, DFLASH = PROPOSERS
@@ -30,7 +32,7 @@ TOKENS = [300 + index % 40 for index in range(48)]
 STREAM_MESSAGES = 24
 """Of a stream, behind the first."""
 FEATURE_ROWS, FEATURE_WIDTH = 4, 4
-STRANGERS = 16
+STRANGERS = 4
 """Identities that forged cards are of; more would be an attack on the registry, not on parsing."""
 
 KV_STRATEGIES = (
@@ -88,8 +90,13 @@ class Seeds:
         rng: random.Random,
         node: capability_pb2.GetNodeResponse,
         change: Callable[[Message], Message],
+        sender_node_id: str = "",
     ) -> None:
-        """`change` is made to what is signed, before it is."""
+        """`change` is made to what is signed, before it is.
+
+        `sender_node_id` is who calls as a node, the called one itself unless given.
+        """
+        self._sender_node_id = sender_node_id or node.card.node_id
         self.session_id = ""
         self.link_id = ""
         self.archive_id = ""
@@ -97,11 +104,13 @@ class Seeds:
         self._fleet_name, self._node_id = node.card.fleet_name, node.card.node_id
         self._strangers = Strangers(rng, node.card)
         self._change = change
+        self._request = new_request(new_key(), self._node_id)
         self._make: Mapping[str, Make] = {
             **self._of_sessions(),
             **self._of_the_fleet(),
             **self._of_proposers_and_links(),
             **self._of_archives(),
+            **self._of_the_authority(),
             "Check": lambda: [health_pb2.HealthCheckRequest(service="kakeya.v1.RuntimeService")],
             "Watch": lambda: [health_pb2.HealthCheckRequest(service="")],
             "ServerReflectionInfo": lambda: [
@@ -168,7 +177,7 @@ class Seeds:
         return {
             "ExchangeCapabilities": lambda: [
                 wire.ExchangeCapabilitiesRequest(
-                    sender_node_id=self._node_id,
+                    sender_node_id=self._sender_node_id,
                     fleet_name=self._fleet_name,
                     protocol_min=1,
                     protocol_max=1,
@@ -224,6 +233,38 @@ class Seeds:
             "CloseArchive": lambda: [archive_pb2.CloseArchiveRequest(archive_id=self.archive_id)],
         }
 
+    def _of_the_authority(self) -> Mapping[str, Make]:
+        """What changes who is a member is the owner's alone, and not mutated into another's."""
+        wire = trust_pb2
+        return {
+            "ExchangeStatements": lambda: [
+                wire.ExchangeStatementsRequest(
+                    known=[self._rng.randbytes(32)],
+                    statements=[self._statement() for _ in range(2)],
+                )
+            ],
+            "RenewCertificate": lambda: [
+                wire.RenewCertificateRequest(certificate_request=self._request)
+            ],
+            "MakeAuthority": lambda: [wire.MakeAuthorityRequest()],
+            "GetTrust": lambda: [wire.GetTrustRequest()],
+            "Invite": lambda: [wire.InviteRequest()],
+            "Revoke": lambda: [wire.RevokeRequest(node_id=self._node_id)],
+            "AddKeeper": lambda: [wire.AddKeeperRequest(node_id=self._node_id)],
+        }
+
+    def _statement(self) -> trust_pb2.Statement:
+        """That this node is put out, signed by nobody."""
+        wire = trust_pb2
+        revocation = wire.RevocationStatement(
+            node_id=self._node_id, upheld=[self._rng.randbytes(32)], revoked_at_unix=1.8e9
+        )
+        body = wire.StatementBody(fleet_id="f" * 64, revocation=revocation)
+        changed = self._change(body) if self._rng.random() < 0.5 else body
+        return wire.Statement(
+            body=changed.SerializeToString(), signer="f" * 64, signature=self._rng.randbytes(70)
+        )
+
     def plain_session(self) -> runtime_pb2.CreateSessionRequest:
         """A small one, with a history."""
         return runtime_pb2.CreateSessionRequest(
@@ -238,7 +279,7 @@ class Seeds:
     def link(self) -> tensor_pb2.OpenLinkRequest:
         """A link for context vectors, to a drafter that wants some."""
         return tensor_pb2.OpenLinkRequest(
-            sender_node_id=self._node_id,
+            sender_node_id=self._sender_node_id,
             purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
             transports=[placement_pb2.TRANSPORT_LOCAL, placement_pb2.TRANSPORT_GRPC],
             model_id=DFLASH,
@@ -330,8 +371,9 @@ async def seeds_for(
     channel: grpc.aio.Channel,
     rng: random.Random,
     change: Callable[[Message], Message] = _as_it_is,
+    sender_node_id: str = "",
 ) -> Seeds:
     """Those for the node that `channel` leads to. Raises `grpc.aio.AioRpcError`."""
     stub = capability_pb2_grpc.CapabilityServiceStub(channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest(), timeout=20)
-    return Seeds(rng, node, change)
+    return Seeds(rng, node, change, sender_node_id)

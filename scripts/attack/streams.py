@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import suppress
 
 SILENCE_SECONDS = 1.0
+OPENING_SECONDS = 10.0
 MOST_READ = 1 << 20
 
 
@@ -14,22 +16,28 @@ class Refused(Exception):
 
 
 async def exchanged(
-    address: str, sent: bytes, *, half_closes: bool, silence_seconds: float = SILENCE_SECONDS
+    address: str,
+    sent: bytes,
+    *,
+    half_closes: bool,
+    silence_seconds: float = SILENCE_SECONDS,
+    tls: ssl.SSLContext | None = None,
 ) -> bytes:
     """What is answered to `sent`, as far as it comes without a longer silence.
 
-    Raises `Refused` when nobody listens or the connection is not taken.
+    Raises `Refused` when nobody listens or the connection is not taken, `ssl.SSLError` among it.
     """
     host, _, port = address.rpartition(":")
     try:
-        reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except OSError as error:
+        async with asyncio.timeout(OPENING_SECONDS):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
+    except (OSError, TimeoutError) as error:
         raise Refused(f"{address}: {error}") from error
     answer = b""
     # An end of the other side in the middle is an answer too.
-    with suppress(ConnectionError, TimeoutError):
+    with suppress(OSError, TimeoutError):
         writer.write(sent)
-        if half_closes:
+        if half_closes and writer.can_write_eof():
             writer.write_eof()
         while len(answer) < MOST_READ:
             async with asyncio.timeout(silence_seconds):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import aiohttp
 import psutil
@@ -32,11 +33,16 @@ _RAISED = re.compile(r"^  File .*\n(?: {3,}.*\n)*([A-Za-z_][\w.]*(?:: .{0,120})?
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the process has now, as the system says."""
+    """What a process has now, as the system says."""
 
     resident_bytes: int
     descriptors: int
     threads: int
+
+
+def held_by(process: psutil.Process) -> Held:
+    """Raises `psutil.NoSuchProcess` when it has ended."""
+    return Held(process.memory_info().rss, process.num_fds(), process.num_threads())
 
 
 class Subject:
@@ -46,7 +52,9 @@ class Subject:
         """Waits until it is ready."""
         self.agent = agent
         self._fleet = fleet
-        self.address = agent.address
+        self.address = str(agent.ready.get("local_address") or agent.address)
+        """Where programs of this machine call it."""
+        self.member_address = agent.address
         self.http_address = str(agent.ready["http_address"])
         self.process = psutil.Process(agent.pid)
         self._answers: dict[str, str] = {}
@@ -59,9 +67,7 @@ class Subject:
 
     def held(self) -> Held:
         """Raises `psutil.NoSuchProcess` when it has ended."""
-        return Held(
-            self.process.memory_info().rss, self.process.num_fds(), self.process.num_threads()
-        )
+        return held_by(self.process)
 
     async def archive_address(self) -> str:
         """Where ArchiveService answers, by its card."""
@@ -142,14 +148,18 @@ def _event(line: str) -> Mapping[str, object]:
 
 @contextmanager
 def attacked(
-    name: str, environment: Mapping[str, str] | None = None, files: int | None = None
+    name: str,
+    environment: Mapping[str, str] | None = None,
+    files: int | None = None,
+    directory: Path | None = None,
 ) -> Iterator[Subject]:
     """An agent of a fleet of its own with all roles; it is ended with the context.
 
-    It may have `files` open, as many as this process may by default.
+    It may have `files` open, as many as this process may by default. Its state is in the folder of
+    its name in `directory`, where it may be a member already.
     """
     own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **(environment or {})}
-    with LocalFleet(f"attack-{name}") as fleet:
+    with LocalFleet(f"attack-{name}", directory=directory) as fleet:
         agent = fleet.start(name, serve=SERVED, environment=own)
         if files is not None:
             # Long before it looks how many it may have: it has to load its libraries first.

@@ -12,12 +12,13 @@ TOLD_OF_EACH = 5
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of mutated messages by port, of calls by service and status, of reasons.
+    """Counts of mutated messages by port, of calls by caller, service and status, of reasons.
 
     Messages are counted as they are written; of a stream that ends, the ones behind are not.
     """
 
     messages: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
     statuses: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     unnamed: defaultdict[str, list[dict[str, str]]] = field(
@@ -32,6 +33,10 @@ class Tally:
     def sent(self, service: str, count: int = 1) -> None:
         """So many mutated messages were written."""
         self.messages[service] += count
+
+    def called(self, caller: str) -> None:
+        """A call of gRPC was made by so one."""
+        self.calls[caller] += 1
 
     def ended(self, service: str, status: str, reason: str = "") -> None:
         """A call or a connection ended so."""
@@ -60,6 +65,7 @@ class Tally:
         return {
             "messages": self.total,
             "messages_by_service": dict(sorted(self.messages.items())),
+            "calls_by_caller": dict(sorted(self.calls.items())),
             "ends_by_service_and_status": _plain(self.statuses),
             "ends_by_service_and_reason": _plain(self.reasons),
             "internal_or_unknown": self.unnamed_count,

@@ -13,10 +13,10 @@ from kakeya_fleet.node.trust.trust import Trust, enter_fleet, found_fleet
 IDENTITY = "identity.key"
 
 
-def trusted_pair(folder: Path) -> tuple[Trust, Trust]:
+def trusted_pair(folder: Path, fleet_name: str = "bench") -> tuple[Trust, Trust]:
     """A keeper in `folder`/keeper and a member in `folder`/member."""
     keeper_files, keeper_id = _new(folder / "keeper")
-    keeper = found_fleet(keeper_files, "bench", keeper_id, time.time)
+    keeper = found_fleet(keeper_files, fleet_name, keeper_id, time.time)
     files, node_id = _new(folder / "member")
     key = new_key()
     own = KeyPair(key, keeper.issue(new_request(key, node_id), node_id))

@@ -9,6 +9,7 @@ stores that attend in different numbers of threads find the same bits.
 
 from __future__ import annotations
 
+import threading
 from functools import lru_cache
 
 import torch
@@ -26,14 +27,17 @@ from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
 FEWER_QUERIES = (1, 2, 4, 8)
 LEAST_PRODUCT_ROWS = 4
 """Products of fewer rows take other kernels, and with them another rounding."""
+_ONE_TRIAL = threading.Lock()
+"""A trial takes memory that nobody has a budget for."""
 SEGMENTS = (FINE_SEGMENT,) * 3 + (COARSE_SEGMENT,) * 2
 
 
 def query_counts(shape: AttentionLayer, dtype: torch.dtype) -> tuple[int, ...]:
     """Ascending, the last `MOST_QUERIES`: products of so many queries round alike.
 
-    In the calling thread, which is the one that is to compute them. Takes some
-    milliseconds, once for each shape of layers and number of threads. Raises
+    In the calling thread, which is the one that is to compute them. Takes
+    milliseconds, a second for the widest layers, once for each shape of layers and number of
+    threads, one at a time, and memory for 2,816 keys and values of a layer. Raises
     `RestorerRefused` where not even the widest product rounds as in one thread.
     """
     return _counts_of_threads(shape, dtype, torch.get_num_threads())
@@ -42,8 +46,8 @@ def query_counts(shape: AttentionLayer, dtype: torch.dtype) -> tuple[int, ...]:
 @lru_cache(maxsize=256)
 def _counts_of_threads(shape: AttentionLayer, dtype: torch.dtype, threads: int) -> tuple[int, ...]:
     """`query_counts` in `threads` threads, those of the calling thread."""
-    products = _RandomProducts(shape, dtype)
-    with torch.inference_mode():
+    with _ONE_TRIAL, torch.inference_mode():
+        products = _RandomProducts(shape, dtype)
         with one_thread():
             expected = products.of(MOST_QUERIES)
         agreeing = tuple(

@@ -97,6 +97,9 @@ def _run(
     # Read when the tensor library loads. Threads that spin while they wait starve
     # each other beside busy processes: 5 against 117 tokens a second were measured.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # gRPC's core writes a line to standard error for each header that it cannot read, as many as
+    # whoever sends them likes; what became of a call is counted here.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
     from kakeya_fleet.node.config.config import build
     from kakeya_fleet.node.config.machine import process_started_at

@@ -1,4 +1,4 @@
-"""An agent's own output, written by a thread of its own for each stream: nobody's reading is waited for.
+"""An agent's own output, written by a thread for each stream: nobody's reading is waited for.
 
 A pipe that nobody reads is full after 64 KiB, a terminal may be stopped (Ctrl-S), a disk may hang:
 who prints would stand still with it, and with him the event loop. Here lines wait, as many bytes
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,8 +76,8 @@ class OutputAside(RawIOBase):
         self._answer(has_room=has_room, failure=failure)
         return len(chunk)
 
-    def wait_written(self, seconds: float = CLOSING_SECONDS) -> bool:
-        """Whether all that was taken has been handed to the file, once it has or `seconds` passed."""
+    def wait_written(self, seconds: float) -> bool:
+        """Whether all that was taken was handed to the file within `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting_bytes, seconds)
 
@@ -140,8 +141,9 @@ def written_aside() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-        output.wait_written()
-        errors.wait_written()
+        ends = time.monotonic() + CLOSING_SECONDS
+        for each in (output, errors):
+            each.wait_written(ends - time.monotonic())
 
 
 def _text(stream: OutputAside, before: TextIO) -> TextIOWrapper:

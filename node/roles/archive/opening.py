@@ -13,8 +13,11 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.errors import RestorerRefused
 
 MAX_LAYERS = 1024
-MAX_HEADS = 4096
-MAX_HEAD_DIM = 4096
+MAX_HEADS = 256
+MAX_HEAD_DIM = 1024
+MAX_KEY_WIDTH = 1 << 14
+"""Values of a layer's keys at a position: 128 heads of 128. To find how products of a shape round
+takes 8 bytes a value and position of 2,816, once and one shape at a time: 370 MB."""
 MAX_WIDTH = 65_536
 MAX_POSITIONS = 1 << 31
 MAX_NAME_CHARACTERS = 256
@@ -152,6 +155,9 @@ def _group(message: wire.EvictedLayers) -> LayerGroup:
         0 < kv_heads <= heads <= MAX_HEADS and not heads % kv_heads, f"{kv_heads} heads", "groups"
     )
     _require(0 < head_dim <= MAX_HEAD_DIM, f"heads of {head_dim} values", "groups")
+    _require(
+        kv_heads * head_dim <= MAX_KEY_WIDTH, f"keys of {kv_heads * head_dim} values", "groups"
+    )
     layers = tuple(message.layers)
     _require(layers and list(layers) == sorted(layers), "layers out of order", "groups")
     return LayerGroup(layers, AttentionLayer(kv_heads, heads // kv_heads, head_dim))

@@ -11,7 +11,14 @@ from kakeya.v1 import placement_pb2, tensor_pb2
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, archive_bytes
-from kakeya_fleet.node.roles.archive.opening import Opening, opening_from_wire, opening_to_wire
+from kakeya_fleet.node.roles.archive.opening import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_KEY_WIDTH,
+    Opening,
+    opening_from_wire,
+    opening_to_wire,
+)
 from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
@@ -49,7 +56,10 @@ WRONG: list[dict[str, Any]] = [
     {"groups": [layers([0], 2, 3, 8)]},
     {"groups": [layers([0], 0, 0, 8)]},
     {"groups": [layers([1, 0], 1, 1, 8)]},
-    {"groups": [layers([0], 1, 1, 1 << 20)]},
+    {"groups": [layers([0], 1, 1, MAX_HEAD_DIM + 1)]},
+    {"groups": [layers([0], 1, MAX_HEADS + 1, 8)]},
+    {"groups": [layers([0], 2, 2, MAX_KEY_WIDTH // 2 + 1)]},
+    {"groups": [layers([0], 129, 129, 128)]},
     {"groups": 2 * [layers([0], 1, 1, 8)]},
     {"window_tokens": 0},
     {"context_length": 0},
@@ -68,3 +78,11 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         with pytest.raises(RestorerRefused):
             opening_from_wire(wire.OpenArchiveRequest(**known | change))
             pytest.fail(f"{change} was taken")
+
+
+def test_the_widest_layer_of_all_is_taken() -> None:
+    good = opening_to_wire(Opening(ARCHIVE, evicted_stores.small_shape(), "v"))
+    del good.groups[:]
+    good.groups.append(layers([0], 128, 256, 128))
+    assert MAX_KEY_WIDTH == 128 * 128
+    assert opening_from_wire(good).shape.groups[0].shape.groups == 256 // 128
