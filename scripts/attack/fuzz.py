@@ -40,16 +40,16 @@ FIRST_MESSAGES = 100
 
 
 async def fuzz(
-    subject: Subject, attacking: Sequence[Attacker], tally: Tally, seed: int, messages: int
+    subject: Subject, attacking: Sequence[Attacker], tally: Tally, arguments: argparse.Namespace
 ) -> None:
-    """Lets each, seeded with a number of its own, go on until so many were sent in all.
+    """Lets each, seeded with a number of its own, go on until enough were sent in all, or in time.
 
     Raises `ChildProcessError` when the agent has ended.
     """
 
     async def go_on(attacker: Attacker, rng: random.Random) -> None:
         fuzzer = attacker.make(tally, rng)
-        while tally.total < messages:
+        while tally.total < arguments.messages and time.perf_counter() < ends:
             most = FIRST_MESSAGES + attacker.at_most * tally.total
             if tally.messages[attacker.service] > most:
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -59,9 +59,10 @@ async def fuzz(
                 words = subject.agent.log[-LAST_WORDS:]
                 raise ChildProcessError(f"the agent has ended: {subject.agent.wait()}\n{words}")
 
+    ends = time.perf_counter() + arguments.seconds
     async with asyncio.TaskGroup() as tasks:
         for index, attacker in enumerate(attacking):
-            tasks.create_task(go_on(attacker, random.Random(1_000_003 * seed + index)))
+            tasks.create_task(go_on(attacker, random.Random(1_000_003 * arguments.seed + index)))
 
 
 async def run(
@@ -80,7 +81,7 @@ async def run(
         attacking = await attackers(ways, arguments.callers, where)
         looking = [asyncio.create_task(each.run()) for each in readings.values()]
         began = time.perf_counter()
-        await fuzz(subject, attacking, tally, arguments.seed, arguments.messages)
+        await fuzz(subject, attacking, tally, arguments)
         seconds = time.perf_counter() - began
         for each in looking:
             each.cancel()
@@ -132,6 +133,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--callers", type=int, default=48, help="of gRPC, at once")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/fuzz.json"))
