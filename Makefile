@@ -79,6 +79,7 @@ fix: setup $(STAMPS)/npm ## mend format and style, and make anew what is made fr
 	node $(TS)/scripts/generate.mjs
 	$(BIN)/python -m scripts.write.contract_reference
 	$(BIN)/python -m scripts.write.configuration_reference
+	$(BIN)/python -m scripts.write.openapi
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	node_modules/.bin/buf format --write proto

@@ -32,7 +32,7 @@ _HARMLESS = frozenset(
         "prediction",
     }
 )
-_KNOWN = (
+KNOWN = (
     SHARED_FIELDS
     | _HARMLESS
     | {
@@ -53,6 +53,7 @@ _KNOWN = (
         "web_search_options",
     }
 )
+"""Fields of a body; others are refused by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class ChatRequest:
 def read_chat(body: Mapping[str, object]) -> ChatRequest:
     """Raises `HttpRefusal`, naming the field."""
     fields = Fields(body)
-    fields.check_known(_KNOWN)
+    fields.check_known(KNOWN)
     _refuse(fields)
     top = fields.whole("top_logprobs", 0, MAX_TOP_LOG_PROBABILITIES)
     wanted = fields.flag("logprobs")

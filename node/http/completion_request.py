@@ -23,7 +23,8 @@ MAX_PROMPT_TOKENS = 1 << 20
 Prompt: TypeAlias = str | tuple[int, ...]
 """Text to encode, or token ids."""
 
-_KNOWN = SHARED_FIELDS | {"prompt", "echo", "suffix", "best_of"}
+KNOWN = SHARED_FIELDS | {"prompt", "echo", "suffix", "best_of"}
+"""Fields of a body; others are refused by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class CompletionRequest:
 def read_completion(body: Mapping[str, object]) -> CompletionRequest:
     """Raises `HttpRefusal`, naming the field."""
     fields = Fields(body)
-    fields.check_known(_KNOWN)
+    fields.check_known(KNOWN)
     fields.refuse("suffix", ("",), "write what follows into the prompt, as the model was trained")
     fields.refuse("best_of", (1,), "ask for n answers and choose among them")
     top = fields.whole("logprobs", 0, MAX_TOP_LOG_PROBABILITIES)

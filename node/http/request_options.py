@@ -190,9 +190,14 @@ def _session(fields: Fields) -> SessionFields:
     )
 
 
+def known_names(kind: type[KvStrategy | RestorerKind]) -> list[str]:
+    """What a body may name of it."""
+    return [each.value for each in kind if each.value not in {"unknown", "none", "unspecified"}]
+
+
 def _one_of(fields: Fields, key: str, kind: type[KvStrategy | RestorerKind]) -> str:
     value = fields.text(key)
-    known = [each.value for each in kind if each.value not in {"unknown", "none", "unspecified"}]
+    known = known_names(kind)
     if value and value not in known:
         name = fields.named(key)
         raise bad_field(name, f"{name} is one of {', '.join(known)}, not {value[:40]!r}")

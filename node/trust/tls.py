@@ -46,9 +46,9 @@ def server_credentials(trust: Trust) -> grpc.ServerCredentials:
 class RenewedCertificates:
     """What gRPC asks at each handshake, from threads of its own: whether certificates are others.
 
-    gRPC takes what it is told for its own without a lock: a handshake that begins while another
-    one's answer replaces the certificates ends the process (`sync.cc`, "prior > 0"), a few strangers
-    at once are enough. So it is told something when it is another, and None otherwise.
+    gRPC takes what it is told without a lock: a handshake that begins while another one's answer
+    replaces the certificates ends the process (`sync.cc`, "prior > 0"), and a few callers at once
+    are enough. So it is told something when it is another, and None otherwise.
     """
 
     def __init__(self, trust: Trust) -> None:

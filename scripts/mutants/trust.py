@@ -7,8 +7,16 @@ from scripts.mutants.mutant import Mutant
 _LEDGER = ("tests/fleet/trust/test_ledger.py",)
 _CERTIFICATES = ("tests/node/trust/test_certificates.py",)
 _NODES = ("tests/node/app/test_authority.py",)
+_RENEWED = ("tests/node/trust/test_renewed_certificates.py",)
 
 MUTANTS = (
+    Mutant(
+        "certificates are replaced at each handshake",
+        "node/trust/tls.py",
+        "            if now == self._told:\n                return None\n",
+        "",
+        _RENEWED,
+    ),
     Mutant(
         "a statement that nobody signed",
         "fleet/trust/ledger.py",

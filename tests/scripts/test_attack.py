@@ -15,6 +15,7 @@ from kakeya.v1 import proposer_pb2, runtime_pb2
 from scripts.attack import attacks, fuzz, load, wire_format
 from scripts.attack.methods import Method, all_methods
 from scripts.attack.mutations import BOUNDS, Mutator, disordered
+from scripts.attack.tls_connections import ANSWERED_BEHIND_A_HANDSHAKE
 from scripts.bench import soak_agent
 
 SEED = 20_261_123
@@ -48,8 +49,19 @@ def test_a_real_agent_survives_what_is_nearly_right(
     assert told["log"]["errors"] == {}
     assert told["log"]["raised"] == {}
     assert told["answers_that_differ"] == []
-    assert {"archive data", "grpc port", "http"} <= set(told["messages_by_service"])
+    sent, ends = told["messages_by_service"], told["ends_by_service_and_status"]
+    services = {"kakeya.v1.JoinService", "kakeya.v1.TrustService"}
+    assert {"archive data", "grpc port", "http", "member port"} | services <= set(sent)
+    assert set(told["calls_by_caller"]) == {"a member", "a program of the machine"}
+    # Who is no member hears nothing behind a handshake.
+    strangers = [ends[name] for name in sent if name.startswith("ports of members")]
+    assert len(strangers) == 3
+    assert all(ANSWERED_BEHIND_A_HANDSHAKE not in each for each in strangers)
     assert "INTERNAL_ERROR" not in told["counted_by_the_agent"]
+    if told["dashboard"] is not None:
+        assert told["dashboard"]["running"]
+        assert told["dashboard"]["complaints"] == []
+        assert "500" not in ends["dashboard"]
 
 
 def test_a_loaded_agent_serves_all_and_keeps_nothing(

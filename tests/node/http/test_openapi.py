@@ -1,0 +1,49 @@
+"""docs/openapi.json says what a node's HTTP takes and answers; schemathesis asks by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
+from kakeya_fleet.node.http.server import HttpServer, HttpSettings
+from kakeya_fleet.node.metrics import NodeMetrics
+from scripts.attack.http_schema import examine
+from scripts.write import openapi
+from tests.node.http.conftest import HttpFleet, http_of
+
+SEED = 20_261_124
+
+
+def test_the_description_is_made_of_the_code() -> None:
+    assert openapi.PAGE.read_text() == openapi.text(), "python -m scripts.write.openapi"
+
+
+def test_a_field_that_is_not_described_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openapi, "CHAT_FIELDS", openapi.CHAT_FIELDS | {"new_field"})
+    with pytest.raises(ValueError, match="new_field"):
+        openapi.description()
+
+
+def test_every_path_of_v1_is_described() -> None:
+    metrics = NodeMetrics()
+    server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, Allowances(Limits(), metrics))
+    served = {
+        (route.method.lower(), route.resource.canonical)
+        for route in server._application().router.routes()
+        if route.resource is not None and route.resource.canonical.startswith("/v1")
+    }
+    told = {
+        (method, path)
+        for path, operations in openapi.description()["paths"].items()
+        for method in operations
+        if method != "parameters"
+    }
+    # aiohttp answers HEAD wherever it answers GET.
+    assert {each for each in served if each[0] != "head"} == told
+
+
+def test_every_answer_to_right_and_wrong_requests_is_described(fleet: HttpFleet) -> None:
+    found = examine(http_of(fleet.one), examples=1, seed=SEED, seconds=20)
+    assert (found["failures"], found["errors"], found["exit"]) == ([], [], 0), f"seed {SEED}"
+    assert found["test_cases"]["generated"] > 20
