@@ -103,6 +103,8 @@ class Registry:
         self._root: bytes | None = None
         self._digest: tuple[DigestEntry, ...] | None = None
         self._live_count: int | None = None
+        self.refused_count = 0
+        """Cards for which there was no room, since the start."""
         self._put(own, version_of(own), now)
 
     @property
@@ -342,6 +344,7 @@ class Registry:
             return ()
         leaving = self._strangers.displaced_by(source.host, is_itself=source.node_id == node_id)
         if leaving is None:
+            self.refused_count += 1
             raise CardRejected(CardRule.REGISTRY_FULL, f"{self._limit} nodes are known already")
         self._forget(leaving)
         return (leaving,)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Value = TypeVar("Value", int, float)
 
 _WHY = "why"
-_SUFFIXES = ("bytes", "seconds")
+_SUFFIXES = ("bytes", "seconds", "tokens", "values", "a_second")
 
 
 class Unit(StrEnum):
@@ -19,6 +19,9 @@ class Unit(StrEnum):
     PLACES = "places"
     BYTES = "bytes"
     SECONDS = "seconds"
+    TOKENS = "tokens"
+    VALUES = "values"
+    A_SECOND = "a_second"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +52,5 @@ def knobs(name: str, group: Any) -> Iterator[Knob]:
 
 
 def _unit(name: str) -> Unit:
-    ending = name.rpartition("_")[2]
-    return Unit(ending) if ending in _SUFFIXES else Unit.PLACES
+    ending = next((each for each in _SUFFIXES if name.endswith(each)), None)
+    return Unit(ending) if ending is not None else Unit.PLACES

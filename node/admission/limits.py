@@ -10,6 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
+from kakeya_fleet.fleet.cards.rules import MAX_ADDRESSES, MAX_CARD_BYTES, MAX_MODELS
+from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES
+from kakeya_fleet.fleet.membership.reconciliation import (
+    MAX_CARD_BYTES_A_MESSAGE,
+    MAX_CARDS_A_MESSAGE,
+    MAX_RUMOURS_A_MESSAGE,
+    MAX_WANTED_KEYS,
+)
+from kakeya_fleet.fleet.membership.registry import MAX_NODES
+from kakeya_fleet.fleet.membership.state import MAX_SEEDS
 from kakeya_fleet.node.admission.knob import Knob, knob, knobs
 
 MIB = 1 << 20
@@ -194,6 +204,53 @@ class ArchiveLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class MembershipLimits:
+    """What others may tell of the fleet. The pure rooms of `fleet` have these numbers."""
+
+    nodes: int = knob(
+        MAX_NODES,
+        "Nodes that are known, each by a card of some KiB. When all are taken, a newcomer has the "
+        "place of a stranger whose introducer brought the most; nodes that answered stay.",
+    )
+    card_bytes: int = knob(MAX_CARD_BYTES, "One card, signed: 64 models with their costs.")
+    card_models_values: int = knob(MAX_MODELS, "Models of one card.")
+    card_addresses_values: int = knob(MAX_ADDRESSES, "Addresses of one card.")
+    digest_values: int = knob(
+        MAX_DIGEST_LINES,
+        "Lines of a digest in one message, 24 bytes a node: 25 ms of the event loop for who reads "
+        "them. A larger fleet tells its digest in parts, in turn.",
+    )
+    cards_values: int = knob(MAX_CARDS_A_MESSAGE, "Cards of one message.")
+    cards_bytes: int = knob(
+        MAX_CARD_BYTES_A_MESSAGE,
+        "Those cards together: half of the 1 MiB of a message, the rest is for digest and rumours.",
+    )
+    rumours_values: int = knob(MAX_RUMOURS_A_MESSAGE, "Rumours of one message.")
+    wanted_values: int = knob(MAX_WANTED_KEYS, "Nodes of which one message may ask.")
+    dials_a_second: float = knob(
+        4.0, "First calls, and probes for others, that one host may cause after its burst."
+    )
+    dial_burst: int = knob(
+        64,
+        "That it may cause at once: a fleet of 64 is measured whole when its first card arrives.",
+    )
+    introducers: int = knob(
+        256, "Hosts whose calls are counted; the one that was used the longest ago has all again."
+    )
+    seeds: int = knob(MAX_SEEDS, "Addresses that are called until a node answers there.")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """What those who watch a node are told; each watch is one of `calls.at_once`."""
+
+    events: int = knob(
+        256, "The latest that are kept and told to who comes: half a KiB each, 128 KiB."
+    )
+    transfers: int = knob(64, "Downloads and loads that are told, the latest ones.")
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """All of them, by what is bounded."""
 
@@ -204,6 +261,8 @@ class Limits:
     drafts: DraftLimits = field(default_factory=DraftLimits)
     links: LinkServingLimits = field(default_factory=LinkServingLimits)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
+    membership: MembershipLimits = field(default_factory=MembershipLimits)
+    watches: WatchLimits = field(default_factory=WatchLimits)
 
     def knobs(self) -> Iterator[Knob]:
         """Each bound, in the order in which people read them."""

@@ -122,6 +122,8 @@ async def open_control_plane(
     owner = await stack.enter_async_context(asyncio.TaskGroup())
     tasks = BackgroundTasks(owner, events, ground.metrics)
     statements = StatementExchange(trust, peers, tasks) if trust is not None else None
+    budget = DialBudget(time.monotonic, ground.allowances.limits.membership)
+    _show_limits(ground, membership, budget, events)
     parts = GossipParts(
         membership=membership,
         client=ExchangeClient(
@@ -137,7 +139,7 @@ async def open_control_plane(
         seeds=seeds,
         card_maker=card_maker,
         surroundings=surroundings,
-        budget=DialBudget(time.monotonic),
+        budget=budget,
         metrics=ground.metrics,
         clocks=Clocks(time.monotonic, time.time),
         rng=Random(),
@@ -175,6 +177,17 @@ async def open_control_plane(
         keeping=keeping,
         issuer=issuer,
     )
+
+
+def _show_limits(
+    ground: Ground, membership: Membership, budget: DialBudget, events: EventLog
+) -> None:
+    """What is taken of the bounds that membership keeps by itself."""
+    watch, registry = ground.allowances.watch, membership.registry
+    watch("membership.nodes", lambda: len(registry), lambda: registry.refused_count)
+    watch("membership.introducers", lambda: len(budget))
+    watch("membership.dial_burst", lambda: budget.most_taken, lambda: budget.refused_count)
+    watch("watches.events", lambda: len(events.latest))
 
 
 def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:

@@ -11,6 +11,9 @@ UNITS: dict[Unit, wire.LimitUnit.ValueType] = {
     Unit.PLACES: wire.LIMIT_UNIT_PLACES,
     Unit.BYTES: wire.LIMIT_UNIT_BYTES,
     Unit.SECONDS: wire.LIMIT_UNIT_SECONDS,
+    Unit.TOKENS: wire.LIMIT_UNIT_TOKENS,
+    Unit.VALUES: wire.LIMIT_UNIT_VALUES,
+    Unit.A_SECOND: wire.LIMIT_UNIT_A_SECOND,
 }
 
 

@@ -5,31 +5,40 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-DIALS_A_SECOND = 4.0
-"""First calls, and probes for others, that one host may cause a second after its burst."""
-DIAL_BURST = 64.0
-"""That it may cause at once: a fleet of 64 is measured whole when its first card arrives."""
-MAX_INTRODUCERS = 256
-"""Buckets that are kept; the one that was used the longest ago is full again by then."""
+from kakeya_fleet.node.admission.limits import MembershipLimits
 
 
 class DialBudget:
     """`clock` gives monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], limits: MembershipLimits | None = None) -> None:
+        self.limits = limits or MembershipLimits()
+        self.refused_count = 0
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
+    @property
+    def most_taken(self) -> int:
+        """What is gone of the burst of whoever caused the most of late."""
+        now = self._clock()
+        left = (self._filled(*bucket, now) for bucket in self._buckets.values())
+        return int(self.limits.dial_burst - min(left, default=self.limits.dial_burst))
+
     def take(self, introducer: str) -> bool:
         """Whether the host may cause one more call now, which is counted then."""
         now = self._clock()
-        tokens, filled_at = self._buckets.pop(introducer, (DIAL_BURST, now))
-        tokens = min(DIAL_BURST, tokens + (now - filled_at) * DIALS_A_SECOND)
+        most = float(self.limits.dial_burst)
+        tokens = self._filled(*self._buckets.pop(introducer, (most, now)), now)
         is_left = tokens >= 1.0
         self._buckets[introducer] = (tokens - is_left, now)
-        if len(self._buckets) > MAX_INTRODUCERS:
+        if len(self._buckets) > self.limits.introducers:
             self._buckets.popitem(last=False)
+        self.refused_count += not is_left
         return is_left
+
+    def _filled(self, tokens: float, filled_at: float, now: float) -> float:
+        added = (now - filled_at) * self.limits.dials_a_second
+        return min(float(self.limits.dial_burst), tokens + added)

@@ -46,7 +46,7 @@ from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.errors import CloneYields, StateUnwritable
 from kakeya_fleet.node.membership.card_maker import CardMaker
-from kakeya_fleet.node.membership.dial_budget import DIALS_A_SECOND, DialBudget
+from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.exchange_client import Answered, ExchangeClient, Unanswered
 from kakeya_fleet.node.membership.fleet_changes import FleetChanges
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
@@ -183,7 +183,8 @@ class Gossip:
         if not self._parts.budget.take(host):
             self._parts.metrics.dials_refused.inc()
             raise TooManyProbes(
-                f"{host} asks for more than {DIALS_A_SECOND:.0f} probes a second; ask later"
+                f"{host} asks for more than {self._parts.budget.limits.dials_a_second:.0f} probes"
+                " a second; ask later"
             )
         address = self._address(node_id)
         with self._calling(address):

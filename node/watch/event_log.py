@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-MOST_EVENTS = 256
+from kakeya_fleet.node.admission.limits import WatchLimits
+
+MOST_EVENTS = WatchLimits().events
 
 
 class Severity(StrEnum):

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from kakeya_fleet.node.admission.limits import WatchLimits
 from kakeya_fleet.node.watch.latest_rate import LatestRate, remaining_seconds
 
-MOST_TRANSFERS = 64
+MOST_TRANSFERS = WatchLimits().transfers
 RATE_SECONDS = 5.0
 TELL_SECONDS = 0.1
 """Between two progresses that are told: some come with every chunk of a file."""

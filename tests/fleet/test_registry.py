@@ -293,6 +293,7 @@ def test_a_full_registry_takes_updates_and_no_more_from_who_brought_the_most() -
     source = Source("10.0.0.66")
     full = [introduce(registry, index, source).skipped for index in range(4)]
     assert full == [(), (), ((0, "REGISTRY_FULL"),), ((0, "REGISTRY_FULL"),)]
+    assert registry.refused_count == 2
     assert len(registry) == 3
     newer = signed(replace(simulated_card(0), sequence=1))
     assert merge_card(registry, newer, now=0.0, now_unix=NOW_UNIX)

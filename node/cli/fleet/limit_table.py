@@ -45,5 +45,9 @@ def _amount(unit: LimitUnit, value: float) -> str:
             return bytes_text(int(value))
         case LimitUnit.SECONDS:
             return seconds_text(value)
+        case LimitUnit.A_SECOND:
+            return f"{value:g}/s"
+        case LimitUnit.TOKENS:
+            return f"{value:,.0f} tokens"
         case _:
             return f"{value:,.0f}"

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from kakeya_fleet.node.admission.allowance import Allowance
+from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.admission.knob import Unit
 from kakeya_fleet.node.admission.limits import CallLimits, DraftLimits, Limits
@@ -107,3 +108,25 @@ def test_the_uses_are_those_of_all_bounds_in_their_order(streams: Allowance) -> 
     assert uses["drafts.streams"].used == 1
     assert uses["drafts.opening_seconds"].used is None
     assert uses["calls.at_once"].knob.value == 7
+
+
+def test_what_is_bounded_elsewhere_is_shown_beside_the_rest() -> None:
+    metrics = NodeMetrics()
+    allowances = Allowances(Limits(), metrics)
+    known, refused = 3, 0
+    allowances.watch("membership.nodes", lambda: known, lambda: refused)
+    known, refused = 7, 2
+    (use,) = (each for each in allowances.uses() if each.knob.name == "membership.nodes")
+    assert (use.used, use.refused) == (7, {Cause.FULL: 2})
+    assert told(metrics, "kakeya_admission_used", limit="membership.nodes") == 7
+    assert told(metrics, "kakeya_admission_limit", limit="membership.nodes") == use.knob.value
+
+
+def test_a_unit_is_the_end_of_a_knobs_name() -> None:
+    units = {knob.name: knob.unit for knob in Limits().knobs()}
+    assert units["drafts.history_tokens"] is Unit.TOKENS
+    assert units["http.body_values"] is Unit.VALUES
+    assert units["membership.dials_a_second"] is Unit.A_SECOND
+    assert units["membership.card_bytes"] is Unit.BYTES
+    assert units["http.idle_seconds"] is Unit.SECONDS
+    assert units["drafts.streams"] is Unit.PLACES

@@ -18,9 +18,9 @@ from kakeya_fleet.fleet.cards.rules import MAX_ADDRESSES
 from kakeya_fleet.fleet.membership.events import Effect, Event, Tick
 from kakeya_fleet.fleet.membership.membership import step
 from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.node.admission.limits import MembershipLimits
 from kakeya_fleet.node.membership import gossip
 from kakeya_fleet.node.membership.card_wire import signed_to_wire
-from kakeya_fleet.node.membership.dial_budget import DIAL_BURST
 from tests.node.conftest import (
     Eventually,
     MakeCard,
@@ -81,7 +81,7 @@ async def test_forged_cards_cause_a_call_each_and_no_more_than_the_gossips_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From the first card until all are buried; 60 cards with 16 ports each of the attacker's."""
-    assert FORGED <= DIAL_BURST
+    assert MembershipLimits().dial_burst >= FORGED
     ticks = 0
 
     def counted(state: Membership, event: Event, now: float, rng: Random) -> tuple[Effect, ...]:

@@ -147,6 +147,12 @@ class LimitUnit(StrEnum):
     """Bytes."""
     SECONDS = "seconds"
     """Seconds."""
+    TOKENS = "tokens"
+    """Tokens of a history."""
+    VALUES = "values"
+    """Elements of one message or body."""
+    A_SECOND = "a_second"
+    """Times a second."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 

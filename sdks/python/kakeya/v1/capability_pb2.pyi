@@ -68,6 +68,12 @@ class _LimitUnitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LimitUnit.V
     """Bytes."""
     LIMIT_UNIT_SECONDS: _LimitUnit.ValueType  # 3
     """Seconds."""
+    LIMIT_UNIT_TOKENS: _LimitUnit.ValueType  # 4
+    """Tokens of a history."""
+    LIMIT_UNIT_VALUES: _LimitUnit.ValueType  # 5
+    """Elements of one message or body."""
+    LIMIT_UNIT_A_SECOND: _LimitUnit.ValueType  # 6
+    """Times a second."""
 
 class LimitUnit(_LimitUnit, metaclass=_LimitUnitEnumTypeWrapper):
     """In what a bound is counted."""
@@ -80,6 +86,12 @@ LIMIT_UNIT_BYTES: LimitUnit.ValueType  # 2
 """Bytes."""
 LIMIT_UNIT_SECONDS: LimitUnit.ValueType  # 3
 """Seconds."""
+LIMIT_UNIT_TOKENS: LimitUnit.ValueType  # 4
+"""Tokens of a history."""
+LIMIT_UNIT_VALUES: LimitUnit.ValueType  # 5
+"""Elements of one message or body."""
+LIMIT_UNIT_A_SECOND: LimitUnit.ValueType  # 6
+"""Times a second."""
 Global___LimitUnit: _TypeAlias = LimitUnit  # noqa: Y015
 
 class _EventSeverity:

@@ -118,8 +118,11 @@ export type Liveness = (typeof LIVENESSES)[number] | "unknown";
  * - "places": Calls, connections, sessions or other things at once.
  * - "bytes": Bytes.
  * - "seconds": Seconds.
+ * - "tokens": Tokens of a history.
+ * - "values": Elements of one message or body.
+ * - "a_second": Times a second.
  */
-export const LIMIT_UNITS = ["places", "bytes", "seconds"] as const;
+export const LIMIT_UNITS = ["places", "bytes", "seconds", "tokens", "values", "a_second"] as const;
 export type LimitUnit = (typeof LIMIT_UNITS)[number] | "unknown";
 
 /**
