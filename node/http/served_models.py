@@ -15,6 +15,9 @@ from kakeya_fleet.node.http.refusal import HttpRefusal
 
 # The fleet is asked again after so many seconds: joining takes longer.
 FRESH_SECONDS = 1.0
+REST = 4.0
+"""Nor for so many times as long as the last answer took, whoever asks for what nobody serves: of
+10,000 nodes it takes seconds of this node's time."""
 # A tokenizer takes 10 to 100 MB.
 MAX_CODECS = 4
 
@@ -43,18 +46,15 @@ class ServedModels:
         self._clock = clock
         self._known: dict[str, ServedModel] = {}
         self._asked_at = float("-inf")
+        self._rests_until = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
         self.threads = PromptThreads()
         self._codecs: OrderedDict[str, asyncio.Task[TextCodec]] = OrderedDict()
 
     async def all(self) -> tuple[ServedModel, ...]:
         """All, by model id. Raises `KakeyaError`."""
-        if self._clock() - self._asked_at >= FRESH_SECONDS:
-            nodes = await self._client.fleet.nodes()
-            self._known = {}
-            # This node's own first, as a session is opened here where it can be.
-            for node in sorted(nodes, key=lambda each: not each.is_self):
-                self._add(node)
-            self._asked_at = self._clock()
+        if self._clock() >= max(self._asked_at + FRESH_SECONDS, self._rests_until):
+            await self._ask()
         return tuple(self._known[model_id] for model_id in sorted(self._known))
 
     async def find(self, model_id: str) -> ServedModel:
@@ -64,10 +64,9 @@ class ServedModels:
         those that are being loaded.
         """
         await self.all()
-        if model_id not in self._known:
+        if model_id not in self._known and self._clock() >= self._rests_until:
             # It may have joined just now.
-            self._asked_at = float("-inf")
-            await self.all()
+            await self._ask()
         if model_id in self._known:
             return self._known[model_id]
         served = ", ".join(sorted(self._known)) or "none"
@@ -95,6 +94,23 @@ class ServedModels:
         self._codecs.move_to_end(key)
         # One that leaves does not take the fetch from the others.
         return await asyncio.shield(task)
+
+    async def _ask(self) -> None:
+        """Asks the fleet; one question for all who wait. Raises `KakeyaError`."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._asked())
+        # One that leaves does not take the answer from the others.
+        await asyncio.shield(self._asking)
+
+    async def _asked(self) -> None:
+        began = self._clock()
+        nodes = await self._client.fleet.nodes()
+        self._known = {}
+        # This node's own first, as a session is opened here where it can be.
+        for node in sorted(nodes, key=lambda each: not each.is_self):
+            self._add(node)
+        self._asked_at = self._clock()
+        self._rests_until = self._asked_at + REST * (self._asked_at - began)
 
     def _add(self, node: NodeStatus) -> None:
         if node.card is None or not (node.is_self or node.liveness is Liveness.ALIVE):

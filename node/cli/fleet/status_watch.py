@@ -13,7 +13,15 @@ from kakeya_fleet.node.cli.asking.node_loads import Loads
 from kakeya_fleet.node.cli.asking.told_values import sanitized
 from kakeya_fleet.node.cli.fleet.host_memory import HostMemory, hosts_of
 from kakeya_fleet.node.cli.fleet.notes import note_lines
-from kakeya_fleet.node.cli.fleet.table import COLUMNS, LOAD_COLUMNS, heading, load_cells, rows
+from kakeya_fleet.node.cli.fleet.table import (
+    COLUMNS,
+    LOAD_COLUMNS,
+    heading,
+    load_cells,
+    machines_of,
+    row,
+    rows,
+)
 from kakeya_fleet.node.cli.terminal.output import fields_of, say, write_json
 from kakeya_fleet.node.cli.terminal.tables import Row, ScreenTable, plain_table
 
@@ -145,13 +153,15 @@ class Picture:
 
         now = time.monotonic()
         fleet, hosts = self.snapshot(), self.hosts()
+        # Once: a fleet of 10,000 would be looked through 10,000 times.
+        machines = machines_of(hosts)
         lines = []
         for node in fleet.nodes:
             told = self._nodes[node.node_id][1]
             alive = node.liveness is Liveness.ALIVE
             own = self._loads.get(node.node_id) if alive else None
-            (row,) = rows([node], hosts, waited_seconds=now - told)
-            lines.append([*row[:3], *load_cells(own), *row[3:]])
+            cells = row(node, machines.get(node.node_id), now - told)
+            lines.append([*cells[:3], *load_cells(own), *cells[3:]])
         columns = [*COLUMNS[:3], *LOAD_COLUMNS, *COLUMNS[3:]]
         table = ScreenTable(columns, lines, f"{heading(fleet, hosts)}   (q ends)")
         return Group(table, *(Text(line, style="yellow") for line in self.notes()))

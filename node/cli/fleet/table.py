@@ -49,8 +49,13 @@ def rows(
 
     `hosts` are the machines with the memory that is in use now.
     """
-    machines = {node_id: host for host in hosts for node_id, _ in host.nodes}
-    return [_row(node, machines.get(node.node_id), waited_seconds) for node in nodes]
+    machines = machines_of(hosts)
+    return [row(node, machines.get(node.node_id), waited_seconds) for node in nodes]
+
+
+def machines_of(hosts: Iterable[HostMemory]) -> dict[str, HostMemory]:
+    """The machines by the ids of their nodes."""
+    return {node_id: host for host in hosts for node_id, _ in host.nodes}
 
 
 def load_cells(node: Node | None) -> list[Cell]:
@@ -63,7 +68,8 @@ def load_cells(node: Node | None) -> list[Cell]:
     return [Cell(f"{load.session_count}{running}", style), Cell(bytes_text(load.kv_bytes))]
 
 
-def _row(node: NodeStatus, host: HostMemory | None, waited_seconds: float) -> Row:
+def row(node: NodeStatus, host: HostMemory | None, waited_seconds: float) -> Row:
+    """A node's row of `rows`, for who has looked up its machine."""
     style = "" if node.liveness is Liveness.ALIVE else "dim"
     trip = node.round_trip_seconds
     return [

@@ -1,5 +1,8 @@
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from kakeya import (
     ArchiveOffer,
@@ -11,7 +14,8 @@ from kakeya import (
     NodeStatus,
     Role,
 )
-from kakeya_fleet.node.cli.fleet.host_memory import hosts_of
+from kakeya_fleet.node.cli.fleet import status_watch, table
+from kakeya_fleet.node.cli.fleet.host_memory import HostMemory, hosts_of
 from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
 from kakeya_fleet.node.cli.terminal.tables import Cell, ScreenTable, plain_table
 
@@ -174,3 +178,18 @@ def test_piped_a_node_is_one_line_whatever_its_length() -> None:
     node = status("mini-1", models=(offer("m" * 200, Role.VERIFIER),))
     assert line(node).count("m" * 200) == 1
     assert line(node).endswith("10.0.0.1:7600")
+
+
+def test_a_drawing_of_a_watch_looks_the_machines_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def machines_of(hosts: Iterable[HostMemory]) -> dict[str, HostMemory]:
+        looks.append(1)
+        return table.machines_of(hosts)
+
+    monkeypatch.setattr(status_watch, "machines_of", machines_of)
+    picture = status_watch.Picture()
+    nodes = tuple(status(f"n{number}", host_id=f"h{number}") for number in range(50))
+    picture.take(FleetSnapshot("home", nodes))
+    picture.draw()
+    assert looks == [1]
