@@ -39,7 +39,9 @@ def server_credentials(trust: Trust) -> grpc.ServerCredentials:
 
     renewed = RenewedCertificates(trust)
     return grpc.dynamic_ssl_server_credentials(
-        renewed.first, renewed, require_client_authentication=True
+        renewed.first,
+        renewed,  # type: ignore[arg-type]  # None is "no other ones", as gRPC documents it
+        require_client_authentication=True,
     )
 
 

@@ -3,6 +3,28 @@
 from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
+    # ---- Nobody stops a node
+    Mutant(
+        "an archive of any width opened",
+        "node/roles/archive/opening.py",
+        "kv_heads * head_dim <= MAX_KEY_WIDTH",
+        "kv_heads * head_dim",
+        ("tests/node/roles/archive/test_archive_opening.py",),
+    ),
+    Mutant(
+        "who prints waits for a reader",
+        "node/cli/terminal/writing_aside.py",
+        "has_room = self._waiting_bytes + len(chunk) <= MAX_WAITING_BYTES",
+        "has_room = True",
+        ("tests/node/cli/terminal/test_writing_aside.py",),
+    ),
+    Mutant(
+        "the fleet asked again for each model that nobody serves",
+        "node/http/served_models.py",
+        "if model_id not in self._known and self._clock() >= self._rests_until:",
+        "if model_id not in self._known:",
+        ("tests/node/http/test_served_models.py",),
+    ),
     # ---- The proposer never changes the output
     Mutant(
         "a stale block taken",

@@ -18,8 +18,11 @@ from scripts.write.figures_values import (
     dashboard_row,
     decode_goals,
     decode_row,
+    described,
     encrypted_drafts,
     features,
+    fuzzed,
+    fuzzed_dashboard,
     joins,
     kept_by_pair,
     large_transfers,
@@ -245,6 +248,25 @@ SAID = (
         "second and the last tenth; {} calls were refused.",
         "load",
         busy,
+    ),
+    prose(
+        "{} mutated messages in {} minutes, {} calls by a member, {} by a program of the machine, "
+        "{} messages by strangers at ports of members and {} of joins: {} INTERNAL or UNKNOWN, {} "
+        "tracebacks, {} answers that differ; resident memory {} MB in the first tenth and at most "
+        "{} % above it later.",
+        "fuzz",
+        fuzzed,
+    ),
+    prose(
+        "Its dashboard had {} MB in the first tenth, at most {} % above it later, and said {} "
+        "lines of complaint.",
+        "fuzz",
+        fuzzed_dashboard,
+    ),
+    prose(
+        "{} requests, {} answers that the description does not name.",
+        "http_schema",
+        described,
     ),
     prose(
         "{} attacks: the slowest answer to health or GetNode took {} ms, memory rose by {} MB at "

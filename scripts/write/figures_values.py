@@ -428,3 +428,38 @@ def attacked(found: Report) -> list[str]:
         f"{max(one['slowest_answer_ms'] for one in each):.0f}",
         f"{max(one['peak_rise_bytes'] for one in each) / 1e6:.0f}",
     ]
+
+
+def fuzzed(found: Report) -> list[str]:
+    """What a million mutated messages did."""
+    sent, calls = found["messages_by_service"], found["calls_by_caller"]
+    strangers = sum(count for port, count in sent.items() if port.startswith("ports of members"))
+    return [
+        f"{found['messages']:,}",
+        f"{found['seconds'] / 60:.0f}",
+        f"{calls['a member']:,}",
+        f"{calls['a program of the machine']:,}",
+        f"{strangers:,}",
+        f"{sent['kakeya.v1.JoinService']:,}",
+        f"{found['internal_or_unknown']:,}",
+        f"{sum(found['log']['raised'].values()) + sum(found['log']['errors'].values()):,}",
+        f"{len(found['answers_that_differ'])}",
+        *_risen(found),
+    ]
+
+
+def fuzzed_dashboard(found: Report) -> list[str]:
+    """What became of the dashboard meanwhile."""
+    return [*_risen(found["dashboard"]), f"{len(found['dashboard']['complaints'])}"]
+
+
+def _risen(found: Report) -> tuple[str, str]:
+    """Resident MB of the first tenth, and by how many per cent a later one was above it."""
+    first = found["held_by_tenth"][0]["resident_bytes"]
+    return f"{first / 1e6:.0f}", f"{100 * found['rise_after_the_first_tenth']:.1f}"
+
+
+def described(found: Report) -> list[str]:
+    """What schemathesis found."""
+    cases = found["found"]["test_cases"]
+    return [f"{cases['generated']:,}", f"{cases['unique_failures']:,}"]
