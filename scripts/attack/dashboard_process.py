@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import IO
 from urllib.parse import urlsplit
 
 import psutil
@@ -31,9 +32,7 @@ SEEDS: Sequence[tuple[str, str, object]] = (
 class DashboardProcess:
     """`fleet dashboard`, and the process that it starts."""
 
-    def __init__(
-        self, command: subprocess.Popen[str], errors: tempfile.SpooledTemporaryFile[bytes]
-    ):
+    def __init__(self, command: subprocess.Popen[str], errors: IO[bytes]):
         """Waits until it serves. Raises `ValueError` when it says something else first."""
         self._command = command
         self._errors = errors
