@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -111,9 +111,10 @@ def issue(
     issuer = load_certificate(authority)
     try:
         asked = x509.load_der_x509_csr(request)
-    except ValueError as error:
+        # Read when it is asked for: a point that is not on its curve is found here.
+        public_key = asked.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise _bad("the bytes are no request for a certificate") from error
-    public_key = asked.public_key()
     is_p256 = isinstance(public_key, ec.EllipticCurvePublicKey) and isinstance(
         public_key.curve, ec.SECP256R1
     )

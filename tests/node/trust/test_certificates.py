@@ -113,6 +113,17 @@ def test_a_request_gets_its_callers_name_whatever_it_asks_for(
     assert names.value.get_values_for_type(x509.DNSName) == [name_of_node(NODE), MEMBER_NAME]
 
 
+def test_a_request_whose_key_is_no_point_of_its_curve_gets_none(
+    authority: tuple[ec.EllipticCurvePrivateKey, bytes],
+) -> None:
+    asked = bytearray(new_request(new_key(), NODE))
+    # Behind the curve's name: a bit string of 66 bytes, then the point (RFC 5480, section 2.2).
+    point = asked.index(bytes.fromhex("03420004")) + 4
+    asked[point + 40] ^= 1
+    with pytest.raises(BadCertificate, match="no request"):
+        issue(*authority, bytes(asked), NODE, NOW)
+
+
 @pytest.mark.parametrize("content", [b"", b"no request", bytes(400)])
 def test_what_is_no_request_gets_none(
     authority: tuple[ec.EllipticCurvePrivateKey, bytes], content: bytes
