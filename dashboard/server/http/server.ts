@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 
 import type { PlaygroundMessage } from "../../shared/messages";
 import { problem } from "../../shared/problem";
@@ -28,11 +28,15 @@ export interface Routes {
 export class HttpServer {
   readonly #server: Server;
   readonly #routes: Routes;
+  readonly #open = new WeakMap<Socket, Set<ServerResponse>>();
   #port = 0;
 
   constructor(routes: Routes) {
     this.#routes = routes;
     this.#server = createServer((request, response) => void this.#answer(request, response));
+    this.#server.on("connection", (socket) => {
+      socket.once("close", () => this.#leave(socket));
+    });
   }
 
   /** Listens; answers the page's address. Throws Refused when the port is taken. */
@@ -59,6 +63,7 @@ export class HttpServer {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const left = new AbortController();
+    this.#keep(request.socket, response);
     response.once("close", () => left.abort());
     // All of it: what escapes from here ends the process.
     try {
@@ -66,8 +71,21 @@ export class HttpServer {
       const path = pathOf(request.url ?? "");
       await this.#route(`${request.method} ${path}`, path, request, response, left.signal);
     } catch (error) {
-      if (left.signal.aborted) return;
+      if (left.signal.aborted || request.errored !== null) return;
       fail(response, error);
+    }
+  }
+
+  #keep(socket: Socket, response: ServerResponse): void {
+    const open = this.#open.get(socket) ?? new Set();
+    this.#open.set(socket, open.add(response));
+    response.once("close", () => open.delete(response));
+  }
+
+  /** Node.js does not close an answer that waits behind another one of its connection. */
+  #leave(socket: Socket): void {
+    for (const response of this.#open.get(socket) ?? []) {
+      if (response.socket === null) response.emit("close");
     }
   }
 
