@@ -1,0 +1,54 @@
+"""Rows of a report that takes hours, kept as they are found, so that a run can be interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from scripts.bench.machine import ROOT
+from scripts.simulator.plan import Job, Row
+
+SOURCES = ("fleet/cards", "fleet/membership", "scripts/simulator")
+
+
+class KeptRows:
+    """JSON lines of {"code": digest, "row": row}; a row of other code is not one of these.
+
+    The file's last line may be cut short; its row is found again then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: list[Row] = []
+        text = path.read_text() if path.exists() else ""
+        whole, _, rest = text.rpartition("\n")
+        self._is_cut = bool(rest)
+        for line in filter(None, whole.splitlines()):
+            entry = json.loads(line)
+            if entry["code"] == code_digest():
+                self._rows.append(entry["row"])
+
+    def of(self, job: Job) -> Row | None:
+        """The row of the job, if it was found before."""
+        asked = {"kind": job.kind, **job.arguments}
+        return next((row for row in self._rows if asked.items() <= row.items()), None)
+
+    def keep(self, row: Row) -> None:
+        """Writes one."""
+        with self._path.open("a") as file:
+            # After a line that was cut short.
+            start = "\n" if self._is_cut else ""
+            file.write(start + json.dumps({"code": code_digest(), "row": row}) + "\n")
+        self._is_cut = False
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the sources that a row follows from."""
+    digest = hashlib.sha256()
+    for room in SOURCES:
+        for path in sorted((ROOT / room).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
