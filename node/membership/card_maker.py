@@ -16,6 +16,7 @@ from kakeya_fleet.fleet.cards.card import (
     SignedCard,
 )
 from kakeya_fleet.fleet.cards.signed_message import left_message
+from kakeya_fleet.node.config.config import is_loopback, split_address
 from kakeya_fleet.node.config.machine import Machine
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.card_wire import sign_card
@@ -124,6 +125,26 @@ class CardMaker:
         with self._changing:
             card = self._current.card
             return self._succeed(replace(card, sequence=card.sequence + 1, ring_address=address))
+
+    def move(self, addresses: tuple[str, ...], http_address: str) -> SignedCard:
+        """The card of a node that answers elsewhere now; its sequence rises by one.
+
+        A ring goes along to the best IPv4 address, which MLX's takes alone.
+        """
+        with self._changing:
+            card = self._current.card
+            ring = card.ring_address
+            stays = ring in addresses or not ring or is_loopback(split_address("links", ring)[0])
+            four = next((each for each in addresses if not each.startswith("[")), "")
+            return self._succeed(
+                replace(
+                    card,
+                    sequence=card.sequence + 1,
+                    addresses=addresses,
+                    http_address=http_address,
+                    ring_address=ring if stays else four,
+                )
+            )
 
     def certify(self, certificate: bytes) -> SignedCard:
         """The card with a renewed certificate; its sequence rises by one."""

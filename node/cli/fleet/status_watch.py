@@ -127,9 +127,17 @@ class Picture:
 
     def seed_faults(self) -> tuple[SeedFault, ...]:
         """Seed peers that the asked node cannot join."""
-        asked = (node.node_id for node, _ in self._nodes.values() if node.is_self)
-        own = self._loads.get(next(asked, ""))
+        own = self._asked()
         return own.seed_faults if own else ()
+
+    def ways(self) -> dict[str, str]:
+        """The addresses at which the asked node reaches others, by node id."""
+        own = self._asked()
+        return {link.node_id: link.address for link in own.links} if own else {}
+
+    def _asked(self) -> Node | None:
+        asked = (node.node_id for node, _ in self._nodes.values() if node.is_self)
+        return self._loads.get(next(asked, ""))
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet, by name."""
@@ -150,7 +158,7 @@ class Picture:
             told = self._nodes[node.node_id][1]
             alive = node.liveness is Liveness.ALIVE
             own = self._loads.get(node.node_id) if alive else None
-            (row,) = rows([node], hosts, waited_seconds=now - told)
+            (row,) = rows([node], hosts, ways=self.ways(), waited_seconds=now - told)
             lines.append([*row[:3], *load_cells(own), *row[3:]])
         columns = [*COLUMNS[:3], *LOAD_COLUMNS, *COLUMNS[3:]]
         table = ScreenTable(columns, lines, f"{heading(fleet, hosts)}   (q ends)")

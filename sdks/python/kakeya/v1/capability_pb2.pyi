@@ -692,6 +692,7 @@ class PeerLink(_message.Message):
     ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
     BREAKER_OPEN_FIELD_NUMBER: _builtins.int
     ARCHIVE_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """The other node."""
     round_trip_seconds: _builtins.float
@@ -702,6 +703,10 @@ class PeerLink(_message.Message):
     """What a layer of this node's verifiers waits for an answer of the archive
     there, in seconds: median of the latest; 0 before there were enough.
     """
+    address: _builtins.str
+    """The address at which the other node answered last, host:port: of those on
+    its card the one that works from here.
+    """
     def __init__(
         self,
         *,
@@ -709,10 +714,11 @@ class PeerLink(_message.Message):
         round_trip_seconds: _builtins.float = ...,
         breaker_open: _builtins.bool = ...,
         archive_wait_seconds: _builtins.float = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
