@@ -173,7 +173,7 @@ def _defend(state: Membership, merged: MergeResult, told: RumourResult) -> list[
     effects: list[Effect] = []
     needed = own.card.incarnation + 1 if told.accused else -1
     for heard in merged.own:
-        verdict = state.clone_watch.judge(own, heard)
+        verdict = state.clone_watch.judge(own, heard, state.settings.period_seconds)
         is_same_life = heard.card.incarnation == own.card.incarnation
         if verdict is Verdict.YIELD or is_same_life:
             must_yield = verdict is Verdict.YIELD

@@ -468,7 +468,7 @@ async def _yield_to_clone(node_id: str) -> None:
     """Fails the agent's tasks, so that it stops."""
     raise CloneYields(
         f"another agent announces this node's identity {node_id[:16]}",
-        "give each machine its own: remove identity.key and incarnation from the copied state "
-        "directory, then join again as a new node",
+        "give each machine its own: remove the state directory of the copy, then join again as a "
+        "new node, with a code of `fleet invite` if the fleet has an authority",
         node_id=node_id,
     )
