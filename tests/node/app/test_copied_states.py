@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from tests.support.calls import until
 from tests.support.members import first_keeper, member
 
 PERIOD = 0.1
-PROMPT = tuple(range(300, 340))
 
 
 async def has_run_for_long(began: float) -> None:
@@ -49,20 +49,26 @@ async def goes_on(session: AsyncSession, stop: asyncio.Event) -> int:
 
 
 async def test_the_copy_of_a_state_that_is_used_ends_and_the_first_ones_sessions_go_on(
-    spawn_agent: SpawnAgent, start_agent: StartAgent, tmp_path: Path
+    spawn_agent: SpawnAgent,
+    start_agent: StartAgent,
+    tmp_path: Path,
+    random_checkpoint: Callable[..., Path],
 ) -> None:
     witness = await start_agent("w", period_seconds=PERIOD)
     began = seconds_since_boot()
     flags = {"period_seconds": PERIOD, "peers": [witness.address]}
-    first = await start_agent("a", serve=["verifier=tiny"], **flags)
+    first = await start_agent("a", serve=[f"verifier={random_checkpoint()}"], **flags)
+    (model,) = (each["model_id"] for each in first.ready["models"])
     await has_run_for_long(began)
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     stop = asyncio.Event()
     async with (
         AsyncClient(first.address) as client,
-        await client.create_session("tiny", speculation="off") as session,
+        await client.create_session(
+            model, speculation="off", kv_strategy="sink_window", sink_tokens=4, window_tokens=16
+        ) as session,
     ):
-        await session.append(PROMPT)
+        await session.append((3, 1, 4, 1, 5))
         answers = asyncio.ensure_future(goes_on(session, stop))
         # It begins above what the first one announces: the counter was copied as well.
         copy = await spawn_agent("b", state=str(tmp_path / "copy"), until_ready=False, **flags)
