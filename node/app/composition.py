@@ -115,7 +115,13 @@ def _composed(
         departure.ask,
     )
     trust_pb2_grpc.add_TrustServiceServicer_to_server(
-        TrustServicer(control.keeping, control.known, control.issuer), ground.server
+        TrustServicer(
+            control.keeping,
+            control.known,
+            control.issuer,
+            trusted_network=config.trusted_network,
+        ),
+        ground.server,
     )
     is_local = ground.own.stays_here
     health = _registered(ground.server, capability, roles, is_local=is_local)
