@@ -30,11 +30,11 @@ def interfaces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_those_of_a_node_bound_to_all_follow_the_machine(interfaces: list[str]) -> None:
     own = OwnAddresses("0.0.0.0", 7600)
-    assert own.addresses == ("192.168.1.20:7600",)
+    assert [*own.addresses] == ["192.168.1.20:7600"]
     assert not own.look()
     interfaces[:] = ["192.168.1.35", "10.8.0.2"]
     assert own.look()
-    assert own.addresses == ("10.8.0.2:7600", "192.168.1.35:7600")
+    assert [*own.addresses] == ["10.8.0.2:7600", "192.168.1.35:7600"]
 
 
 def test_while_there_is_no_network_the_last_ones_stay(interfaces: list[str]) -> None:
