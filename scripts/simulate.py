@@ -3,7 +3,8 @@
     python -m scripts.simulate --out benchmarks/membership.json     # some hours of two cores
     python -m scripts.simulate --short --out /tmp/membership.json   # half a minute
 
-With `--rows FILE` a run that was interrupted goes on where it was, as long as its code is the same.
+With `--rows FILE` a run that was interrupted goes on where it was, as long as its code is the same;
+with `--found` too the report is of the rows that it had found, and says how many runs are missing.
 Every row follows from its arguments alone: the same seeds give the same figures, on any machine
 and in any number of processes. The exit status is 1 when a criterion was missed.
 """
@@ -16,6 +17,7 @@ import multiprocessing
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,10 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--processes", type=int, default=2, help="that run at once; 2 by default")
     parser.add_argument("--rows", type=Path, help="keeps each row as it is found, JSON lines")
+    parser.add_argument("--found", action="store_true", help="run nothing more: what --rows has")
     asked = parser.parse_args(arguments)
+    if asked.found and asked.rows is None:
+        parser.error("--found is of the rows of --rows FILE")
     began = time.monotonic()
     todo = jobs(SHORT if asked.short else FULL)
-    rows = run_all(todo, asked.processes, KeptRows(asked.rows) if asked.rows else None)
+    kept = KeptRows(asked.rows) if asked.rows else None
+    if asked.found and kept is not None:
+        found = [(job, kept.of(job)) for job in todo]
+        rows = [row for _, row in found if row is not None]
+        missing = Counter(job.kind for job, row in found if row is None)
+    else:
+        rows, missing = run_all(todo, asked.processes, kept), Counter()
     figures = summary(rows)
     write_report(
         asked.out,
@@ -48,14 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "seconds": round(time.monotonic() - began, 1),
             "processor_seconds": round(sum(row["processor_seconds"] for row in rows), 1),
             "peak_bytes_a_process": peak_bytes(),
+            "runs_missing": dict(missing),
             **figures,
             "rows": rows,
         },
     )
     print(json.dumps(figures, indent=2) if asked.json else table(figures))
-    kept = [row["kept"] for row in (*figures["news"], *figures["hours_of_loss"])]
+    good = [row["kept"] for row in (*figures["news"], *figures["hours_of_loss"])]
     stood = [not row["missed_seeds"] for row in figures["storms"]]
-    return 0 if all(kept) and all(stood) else 1
+    return 0 if all(good) and all(stood) else 1
 
 
 def run_all(todo: Sequence[Job], processes: int, kept: KeptRows | None = None) -> list[Row]:

@@ -23,8 +23,9 @@ class KeptRows:
         self._path = path
         self._rows: list[Row] = []
         text = path.read_text() if path.exists() else ""
-        whole, _, rest = text.rpartition("\n")
-        self._is_cut = bool(rest)
+        whole, newline, rest = text.rpartition("\n")
+        if rest:
+            path.write_text(whole + newline)
         for line in filter(None, whole.splitlines()):
             entry = json.loads(line)
             if entry["code"] == code_digest():
@@ -38,10 +39,7 @@ class KeptRows:
     def keep(self, row: Row) -> None:
         """Writes one."""
         with self._path.open("a") as file:
-            # After a line that was cut short.
-            start = "\n" if self._is_cut else ""
-            file.write(start + json.dumps({"code": code_digest(), "row": row}) + "\n")
-        self._is_cut = False
+            file.write(json.dumps({"code": code_digest(), "row": row}) + "\n")
 
 
 @cache
