@@ -79,7 +79,7 @@ def run_all(todo: Sequence[Job], processes: int, kept: KeptRows | None = None) -
         for index, row in zip(missing, pool.imap(_run, [todo[i] for i in missing]), strict=True):
             found[index] = row
             if kept is not None:
-                kept.keep(row)
+                kept.keep(todo[index], row)
             seconds = time.monotonic() - began
             print(f"{len(found)} of {len(todo)}, {seconds:.0f} s: {_title(row)}", file=sys.stderr)
         pool.close()

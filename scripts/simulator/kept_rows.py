@@ -14,14 +14,14 @@ SOURCES = ("fleet/cards", "fleet/membership", "scripts/simulator")
 
 
 class KeptRows:
-    """JSON lines of {"code": digest, "row": row}; a row of other code is not one of these.
+    """JSON lines of {"code": digest, "asked": kind and arguments, "row": row}; a row of other code is not one of these.
 
     The file's last line may be cut short; its row is found again then.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows: list[Row] = []
+        self._rows: list[tuple[Row, Row]] = []
         text = path.read_text() if path.exists() else ""
         whole, newline, rest = text.rpartition("\n")
         if rest:
@@ -29,17 +29,23 @@ class KeptRows:
         for line in filter(None, whole.splitlines()):
             entry = json.loads(line)
             if entry["code"] == code_digest():
-                self._rows.append(entry["row"])
+                self._rows.append((entry["asked"], entry["row"]))
 
     def of(self, job: Job) -> Row | None:
         """The row of the job, if it was found before."""
-        asked = {"kind": job.kind, **job.arguments}
-        return next((row for row in self._rows if asked.items() <= row.items()), None)
+        asked = _asked(job)
+        return next((row for kept, row in self._rows if kept == asked), None)
 
-    def keep(self, row: Row) -> None:
+    def keep(self, job: Job, row: Row) -> None:
         """Writes one."""
+        entry = {"code": code_digest(), "asked": _asked(job), "row": row}
         with self._path.open("a") as file:
-            file.write(json.dumps({"code": code_digest(), "row": row}) + "\n")
+            file.write(json.dumps(entry) + "\n")
+
+
+def _asked(job: Job) -> Row:
+    """By what it was asked for: what is found may be called as an argument is."""
+    return {"kind": job.kind, **job.arguments}
 
 
 @cache

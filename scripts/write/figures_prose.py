@@ -20,6 +20,7 @@ from scripts.write.figures_values import (
     decode_row,
     encrypted_drafts,
     features,
+    hours_of_loss,
     joins,
     kept_by_pair,
     large_transfers,
@@ -38,6 +39,7 @@ from scripts.write.figures_values import (
     shipped_turns,
     soak,
     soak_row,
+    storms,
     streaming,
     watchers,
 )
@@ -258,6 +260,12 @@ SAID = (
         "draft_tls",
         encrypted_drafts,
     ),
+    prose(
+        "{} kinds of storms, {} runs: {} were weathered, with {} false deaths.",
+        "membership",
+        storms,
+    ),
+    prose("of these {} was run, with {} false deaths.", "membership", hours_of_loss),
     prose(
         "{} times (goal 5): against this engine",
         "generation",

@@ -278,13 +278,13 @@ def test_an_interrupted_run_goes_on_where_it_was(
     path = tmp_path / "rows.jsonl"
     kept = KeptRows(path)
     rows = [{**job(), "processor_seconds": 0.0} for job in todo]
-    for row in rows[:-1]:
-        kept.keep(row)
+    for job, row in zip(todo[:-1], rows[:-1], strict=True):
+        kept.keep(job, row)
     with path.open("a") as file:
         file.write('{"code": "cut sh')
     again = KeptRows(path)
     assert [again.of(job) for job in todo] == [*rows[:-1], None]
-    again.keep(rows[-1])
+    again.keep(todo[-1], rows[-1])
     assert [KeptRows(path).of(job) for job in todo] == rows
     # A row of other code is none of these.
     monkeypatch.setattr(kept_rows, "code_digest", lambda: "other")

@@ -54,7 +54,7 @@ class Home:
         return member(self.folder / name, self.keeper, age=age)
 
     async def start(self, name: str, **flags: object) -> RunningAgent:
-        return await self.start_agent(name, bind=HERE, peers=[self.a.address], **flags)
+        return await self.start_agent(name, **{"bind": HERE, "peers": [self.a.address]} | flags)
 
     def own(self, name: str = "a") -> tuple[tuple[str, str], ...]:
         """What the owner of a node shows."""
@@ -275,11 +275,12 @@ async def test_any_keeper_renews_when_the_first_one_is_down(
 ) -> None:
     home.let_in("b")
     b = await home.start("b")
+    await home.a.events.wait_for("peer_joined", node_id=b.node_id)
     first, second = home.a.node.control.keeping, b.node.control.keeping
     assert first is not None
     assert second is not None
     first.trust.name_keeper(b.node_id, second.trust.make_authority())
-    await first.spread()
+    assert await first.spread() == 1
     await home.a.stop()
     old = home.let_in("c", age=WEEK * 0.6)
     c = await home.start("c", peers=[b.address])

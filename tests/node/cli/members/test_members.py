@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import stat
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def test_with_all_keepers_down_it_is_said_what_ends_when(
     (code,) = fleet.run("invite", "--json").json["long_codes"]
     joining = fleet.start("join", code, "--name", "mini-2", *NGRAM)
     until(joining, "peer_joined")
-    keeper.process.terminate()
+    keeper.send_signal(signal.SIGTERM)
     until(joining, "peer_left")
     shown = fleet.run("members").out
     assert "no keeper answers: the fleet runs on" in shown
