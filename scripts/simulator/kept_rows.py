@@ -14,8 +14,9 @@ SOURCES = ("fleet/cards", "fleet/membership", "scripts/simulator")
 
 
 class KeptRows:
-    """JSON lines of {"code": digest, "asked": kind and arguments, "row": row}; a row of other code is not one of these.
+    """JSON lines of {"code": digest, "asked": kind and arguments, "row": row}.
 
+    A row of other code is not one of these.
     The file's last line may be cut short; its row is found again then.
     """
 
