@@ -46,7 +46,7 @@ export interface Sample extends Omit<sdk.NodeSample, "atUnix"> {
 }
 
 /** A measured way from one node to another. */
-export type WayView = Omit<sdk.PeerLink, "archiveWaitSeconds">;
+export type WayView = Omit<sdk.PeerLink, "archiveWaitSeconds" | "address">;
 
 /** An open tensor link, as one of its ends sees it. */
 export interface LinkView extends Omit<

@@ -129,7 +129,8 @@ class Card:
     when it has none, or none that another machine could reach. A node that is
     `loading` will offer more. Nodes of one `host_id` run on one machine and share its
     memory; it is empty from nodes that do not tell. `certificate` makes its owner a member of
-    a fleet with an authority, X.509 in DER; empty in a fleet without one.
+    a fleet with an authority, X.509 in DER; empty in a fleet without one. The process had run
+    for `running_seconds` when the card was signed; 0 from nodes that do not tell.
     """
 
     node_id: str
@@ -156,6 +157,7 @@ class Card:
     loading: bool = False
     host_id: str = ""
     certificate: bytes = b""
+    running_seconds: float = 0.0
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

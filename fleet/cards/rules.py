@@ -173,6 +173,12 @@ def _check_times(card: Card, now_unix: float) -> None:
         CardRule.FUTURE_STAMP,
         f"stamp {stamp:.0f} is {stamp - now_unix:.0f} s ahead of this node's clock",
     )
+    running = card.running_seconds
+    _require(
+        math.isfinite(running) and running >= 0.0,
+        CardRule.BAD_STAMP,
+        f"{running} is no time for which a process runs",
+    )
     _require(
         math.isfinite(card.ttl_seconds) and 0.0 < card.ttl_seconds <= MAX_TTL_SECONDS,
         CardRule.BAD_TTL,

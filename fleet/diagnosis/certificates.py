@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kakeya_fleet.fleet.diagnosis.finding import Finding, Level, counted, not_run, ok
 
 CHECK = "certificate"
+ENCRYPTION = "encryption"
 DAY = 86_400.0
 
 
@@ -14,20 +15,22 @@ DAY = 86_400.0
 class Membership:
     """Of a node in a fleet with an authority; times in seconds, `left` until its end.
 
-    `keeper_count` are the fleet's keepers, `reached_count` those of them that answer here.
+    `keeper_count` are the fleet's keepers, `reached_count` those of them that answer here;
+    `tensors_in_clear` as the node was started.
     """
 
     left: float
     life: float
     keeper_count: int
     reached_count: int
+    tensors_in_clear: bool = False
 
 
 def certificates(membership: Membership | None) -> list[Finding]:
     """Findings of its life and of the fleet's keepers; None for a fleet without an authority."""
     if membership is None:
         return [not_run(CHECK, "The fleet has no authority: whoever is on its network is in it.")]
-    return [_life(membership), *_keepers(membership)]
+    return [_life(membership), *_keepers(membership), *_clear(membership)]
 
 
 def _life(membership: Membership) -> Finding:
@@ -44,6 +47,21 @@ def _life(membership: Membership) -> Finding:
     return ok(CHECK, f"it is good for {days}")
 
 
+def _clear(membership: Membership) -> list[Finding]:
+    if not membership.tensors_in_clear:
+        return []
+    return [
+        Finding(
+            ENCRYPTION,
+            Level.WARNING,
+            "tensors go in the clear",
+            "The node was started with --trusted-network: its rings and groups carry hidden states,"
+            " keys and values between hosts unencrypted, for everyone on that network to read.",
+            "Join without --trusted-network: links then go by gRPC, which is encrypted.",
+        )
+    ]
+
+
 def _keepers(membership: Membership) -> list[Finding]:
     count, reached = membership.keeper_count, membership.reached_count
     if not reached:
@@ -52,7 +70,9 @@ def _keepers(membership: Membership) -> list[Finding]:
                 CHECK,
                 Level.WARNING,
                 "no keeper answers",
-                "Certificates end within a week of the last renewal.",
+                "The fleet runs on, but nobody is let in, and no certificate is renewed: this "
+                f"node's ends in {max(0.0, membership.left) / DAY:.1f} days, each other one within "
+                "a week of its last renewal.",
                 "Start a keeper: `fleet members` says who is one.",
             )
         ]

@@ -6,7 +6,9 @@ of the own key that this process did not make is therefore of a forgotten past
 does not answer: this process raises its incarnation above the card, and who
 answers `MAX_RISES` such rises with a yet higher incarnation is a clone.
 
-Of two clones the one with the lower card yields. Cards only rise and a yielding
+Of two clones the one with the lower card yields, unless it surely was there first: a process
+tells with each card how long it has run, and one whose own card tells of much more than the
+other's goes on, so that it is the copy that ends. Cards only rise and a yielding
 process announces none, so at most one of the two yields: had A yielded to B's
 card and B to A's, each card would be lower than the other.
 """
@@ -19,6 +21,9 @@ from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.membership.record import version_of
 
 MAX_RISES = 3
+SURE_PERIODS = 10
+"""Of the gossip, by which an older process is surely older: a card is that old at most when it
+is heard, which this process's own, signed when it last rose, is compared with."""
 
 
 class Verdict(Enum):
@@ -36,7 +41,7 @@ class CloneWatch:
         self._rises: dict[str, int] = {}
         self._risen_above: dict[str, int] = {}
 
-    def judge(self, own: SignedCard, heard: SignedCard) -> Verdict:
+    def judge(self, own: SignedCard, heard: SignedCard, period_seconds: float) -> Verdict:
         """What `heard`, properly signed, means to the process that announces `own`."""
         if version_of(heard) <= version_of(own):
             return Verdict.PAST
@@ -46,4 +51,7 @@ class CloneWatch:
         if incarnation > self._risen_above.get(boot_id, -1):
             self._risen_above[boot_id] = incarnation
             self._rises[boot_id] = self._rises.get(boot_id, 0) + 1
-        return Verdict.YIELD if self._rises[boot_id] > MAX_RISES else Verdict.RISE
+        lead_seconds = own.card.running_seconds - heard.card.running_seconds
+        if self._rises[boot_id] <= MAX_RISES or lead_seconds > SURE_PERIODS * period_seconds:
+            return Verdict.RISE
+        return Verdict.YIELD

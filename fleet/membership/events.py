@@ -7,11 +7,11 @@ call's timeout has passed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.card import Card, SignedCard
 from kakeya_fleet.fleet.cards.liveness import Rumour
 from kakeya_fleet.fleet.errors import CardRejected
 
@@ -119,6 +119,16 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworksChanged:
+    """The machine's addresses or networks are others than before.
+
+    `usable(card, host)` is what of a card that came from `host` may be called now, if anything.
+    """
+
+    usable: Callable[[Card, str], Card | None]
+
+
+@dataclass(frozen=True, slots=True)
 class PutOut:
     """These nodes are members no more: keepers of the fleet say so."""
 
@@ -135,6 +145,7 @@ Event = (
     | OwnCardChanged
     | AddressFound
     | Leaving
+    | NetworksChanged
     | PutOut
 )
 

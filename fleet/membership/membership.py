@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership import detection, seeking
 from kakeya_fleet.fleet.membership.clone_watch import Verdict
@@ -29,6 +30,7 @@ from kakeya_fleet.fleet.membership.events import (
     ExchangeSucceeded,
     Heard,
     Leaving,
+    NetworksChanged,
     OwnCardChanged,
     ProbeDone,
     PutOut,
@@ -40,6 +42,7 @@ from kakeya_fleet.fleet.membership.events import (
     Source,
     Tick,
 )
+from kakeya_fleet.fleet.membership.merge_rules import Usable
 from kakeya_fleet.fleet.membership.randomness import Randomness, sample
 from kakeya_fleet.fleet.membership.registry import MergeResult, RumourResult
 from kakeya_fleet.fleet.membership.state import Membership
@@ -75,17 +78,29 @@ def step(state: Membership, event: Event, now: float, rng: Randomness) -> tuple[
         case ProbeDone(node_id, via, outcome):
             effects = detection.probed(state, node_id, via, outcome, now)
         case OwnCardChanged(signed):
-            effects = []
-            if state.registry.replace_own(signed, now):
-                state.hot_cards.heat(state.registry.own_id)
-                effects.append(Changed(state.registry.own_id))
+            effects = _replace_own(state, signed, now)
         case AddressFound(address):
             effects = seeking.found(state, address)
         case Leaving(signature):
             effects = _leave(state, signature, now, rng)
+        case NetworksChanged(usable):
+            effects = _look_again(state, usable)
         case PutOut(node_ids):
             effects = _forget(state, state.registry.put_out(node_ids))
     return tuple(effects)
+
+
+def _replace_own(state: Membership, signed: SignedCard, now: float) -> list[Effect]:
+    if not state.registry.replace_own(signed, now):
+        return []
+    state.hot_cards.heat(state.registry.own_id)
+    return [Changed(state.registry.own_id)]
+
+
+def _look_again(state: Membership, usable: Usable) -> list[Effect]:
+    # Who was lost on the networks of before is called in the next period.
+    state.dialled_at = None
+    return [Changed(node_id) for node_id in state.registry.look_again(usable)]
 
 
 def _tick(state: Membership, now: float, rng: Randomness) -> list[Effect]:
@@ -158,7 +173,7 @@ def _defend(state: Membership, merged: MergeResult, told: RumourResult) -> list[
     effects: list[Effect] = []
     needed = own.card.incarnation + 1 if told.accused else -1
     for heard in merged.own:
-        verdict = state.clone_watch.judge(own, heard)
+        verdict = state.clone_watch.judge(own, heard, state.settings.period_seconds)
         is_same_life = heard.card.incarnation == own.card.incarnation
         if verdict is Verdict.YIELD or is_same_life:
             must_yield = verdict is Verdict.YIELD

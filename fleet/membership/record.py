@@ -12,7 +12,8 @@ from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
 class Record:
     """A card register and a liveness register at the same incarnation.
 
-    `card` is that of `signed`, with those of its addresses alone that this node may call.
+    `card` is that of `signed`, with those of its addresses alone that this node may call;
+    it came from the IP address `host`, empty where that is not known.
 
     `seen_at` (last sign of life) and `liveness_at` (last change of liveness) are
     seconds on this node's monotonic clock; they are no part of the registers.
@@ -21,6 +22,7 @@ class Record:
     __slots__ = (
         "card",
         "entry",
+        "host",
         "left_signature",
         "liveness",
         "liveness_at",
@@ -30,9 +32,12 @@ class Record:
         "version",
     )
 
-    def __init__(self, signed: SignedCard, version: Version, now: float, card: Card) -> None:
+    def __init__(
+        self, signed: SignedCard, version: Version, now: float, card: Card, host: str = ""
+    ) -> None:
         self.signed = signed
         self.card = card
+        self.host = host
         self.version = version
         self.liveness = Liveness.ALIVE
         self.left_signature = b""
@@ -51,10 +56,13 @@ class Record:
         """Whether the statement is above the liveness register."""
         return (incarnation, liveness) > (self.version.incarnation, self.liveness)
 
-    def renew(self, signed: SignedCard, version: Version, now: float, card: Card) -> None:
+    def renew(
+        self, signed: SignedCard, version: Version, now: float, card: Card, host: str = ""
+    ) -> None:
         """Takes a newer card of the same incarnation; the liveness stays."""
         self.signed = signed
         self.card = card
+        self.host = host
         self.version = version
         self.seen_at = now
         self._describe()

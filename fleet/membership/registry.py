@@ -226,7 +226,7 @@ class Registry:
             if held is not None and is_clone(held, received):
                 clones.append(node_id)
             if held is None or version > held.version:
-                self._put(received, version, now, usable)
+                self._put(received, version, now, usable, source.host)
                 merged.append(node_id)
                 if held is None:
                     self._strangers.add(node_id, source.host)
@@ -238,6 +238,21 @@ class Registry:
             tuple(own),
             gone,
         )
+
+    def look_again(self, usable: Usable) -> tuple[str, ...]:
+        """Takes of every card what may be called now; ids of nodes of which it is something else.
+
+        A card of which nothing may be called now is left as it is.
+        """
+        changed = []
+        for node_id, record in self._records.items():
+            if node_id == self._own_id:
+                continue
+            card = usable(record.signed.card, record.host)
+            if card is not None and card != record.card:
+                record.card = card
+                changed.append(node_id)
+        return tuple(changed)
 
     def declare(self, node_id: str, incarnation: int, liveness: Liveness, now: float) -> bool:
         """Takes what this node itself found; whether it changed the node's liveness."""
@@ -350,15 +365,20 @@ class Registry:
         return (leaving,)
 
     def _put(
-        self, signed: SignedCard, version: Version, now: float, usable: Card | None = None
+        self,
+        signed: SignedCard,
+        version: Version,
+        now: float,
+        usable: Card | None = None,
+        host: str = "",
     ) -> None:
         card = signed.card if usable is None else usable
         node_id = signed.card.node_id
         held = self._records.get(node_id)
         if held is not None and held.version.incarnation == version.incarnation:
-            held.renew(signed, version, now, card)
+            held.renew(signed, version, now, card, host)
         else:
-            self._records[node_id] = Record(signed, version, now, card)
+            self._records[node_id] = Record(signed, version, now, card, host)
             self._strangers.lives(node_id)
             self._ids_by_key[node_key(node_id)].add(node_id)
         self._forget_summaries()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from kakeya_fleet.fleet.views.advice import Advice
 
 @dataclass(frozen=True, slots=True)
 class AgentEvents:
-    """Makes the events of one node. Addresses are host:port, that of HTTP empty without it.
+    """Makes the events of one node.
+
+    Addresses are host:port as they are now, that of HTTP empty without it.
 
     In a fleet with an authority programs of this machine call `local_address`, members `address`.
     """
@@ -21,9 +23,19 @@ class AgentEvents:
     node_id: str
     name: str
     fleet_name: str
-    address: str
-    http_address: str
+    address_now: Callable[[], str]
+    http_address_now: Callable[[], str]
     local_address: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where members call, and everybody in a fleet without an authority."""
+        return self.address_now()
+
+    @property
+    def http_address(self) -> str:
+        """Where HTTP answers."""
+        return self.http_address_now()
 
     def joined(self, serve: Sequence[str]) -> Mapping[str, object]:
         """It is a member of the fleet, and loads what it will serve."""

@@ -52,7 +52,7 @@ class Announcements:
         """Puts a ring on the card when this host can form one; `links` may forbid the trial."""
         control = self._control
         # MLX's ring speaks IPv4 only.
-        usable = [address for address in control.addresses if not address.startswith("[")]
+        usable = [address for address in control.own.addresses if not address.startswith("[")]
         if not wants_ring(control.ground.config.links) or not usable:
             return
         await asyncio.sleep(self._ring_trial_seconds)

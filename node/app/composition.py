@@ -24,7 +24,7 @@ from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.app.trust_service import TrustServicer
-from kakeya_fleet.node.config.config import Config, is_loopback
+from kakeya_fleet.node.config.config import Config
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders
@@ -115,9 +115,15 @@ def _composed(
         departure.ask,
     )
     trust_pb2_grpc.add_TrustServiceServicer_to_server(
-        TrustServicer(control.keeping, control.known, control.issuer), ground.server
+        TrustServicer(
+            control.keeping,
+            control.known,
+            control.issuer,
+            trusted_network=config.trusted_network,
+        ),
+        ground.server,
     )
-    is_local = all(map(is_loopback, control.hosts))
+    is_local = ground.own.stays_here
     health = _registered(ground.server, capability, roles, is_local=is_local)
     return Node(
         ground=ground,
@@ -130,8 +136,8 @@ def _composed(
             ground.identity.node_id,
             config.name,
             config.fleet_name,
-            control.addresses[0],
-            ground.http_address,
+            lambda: ground.own.addresses[0],
+            lambda: ground.http_address,
             ground.local_address,
         ),
         activity=activity,
@@ -156,7 +162,8 @@ def _registered(
 
 def _road_host(control: ControlPlane) -> str:
     """The address at which another host's ring reaches this one, an IPv4 address if any."""
-    return next((host for host in control.hosts if ":" not in host), control.hosts[0])
+    hosts = control.own.hosts
+    return next((host for host in hosts if ":" not in host), hosts[0])
 
 
 def _expected(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from kakeya_fleet.engine.memory import system_memory
@@ -15,15 +16,14 @@ from kakeya_fleet.fleet.membership.merge_rules import Usable
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.node.app.address_watch import AddressWatch
 from kakeya_fleet.node.app.ground import Ground
 from kakeya_fleet.node.app.letting_in import grant_of
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.config.config import (
     answerable,
     is_loopback,
-    join_address,
     require_answerable,
-    split_address,
 )
 from kakeya_fleet.node.config.machine import machine
 from kakeya_fleet.node.joining.join_issuer import JoinIssuer
@@ -37,7 +37,7 @@ from kakeya_fleet.node.membership.gossip import Clocks, Gossip, GossipParts
 from kakeya_fleet.node.membership.identity import verifies
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.members import members_of
-from kakeya_fleet.node.membership.network import addresses_of
+from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.membership.peer_memory import PeerMemory
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
@@ -50,7 +50,7 @@ from kakeya_fleet.node.watch.event_log import EventLog
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """`addresses` are host:port of `hosts`, at which this node answers, the best first.
+    """`own` is where this node answers now.
 
     `keeping` and `issuer` are None in a fleet without an authority. `tasks` are all that runs
     as long as the node does, and the gossip's calls.
@@ -58,8 +58,8 @@ class ControlPlane:
 
     ground: Ground
     tasks: BackgroundTasks
-    hosts: tuple[str, ...]
-    addresses: tuple[str, ...]
+    own: OwnAddresses
+    moves: AddressWatch
     card_maker: CardMaker
     membership: Membership
     peers: Peers
@@ -77,13 +77,16 @@ class ControlPlane:
         period, registry = self.ground.config.period_seconds, self.membership.registry
         yield self.tasks.keep("gossip", self.gossip.run)
         yield self.tasks.keep("discovery", lambda: self.discovery.run(self.gossip.announced))
+        yield self.tasks.keep("addresses", self.moves.run)
         if self.keeping is not None:
             yield self.tasks.keep("certificate", self.keeping.run)
         yield self.tasks.keep("peer memory", lambda: self.memory.run(registry, 2 * period))
 
     def look_for_fleet(self) -> None:
         """Calls those whom the configuration names, and those who were in the fleet before."""
-        recalled = answerable(self.hosts, self.memory.recall())
+        recalled = self.memory.recall()
+        if self.own.stays_here:
+            recalled = answerable(self.own.hosts, recalled)
         for address in dict.fromkeys((*self.ground.config.peers, *recalled)):
             self.gossip.found(address)
 
@@ -101,11 +104,11 @@ async def open_control_plane(
     `LoopbackBind` when the bind address is a name of loopback.
     """
     config, identity, trust = ground.config, ground.identity, ground.trust
-    hosts = addresses_of(config.bind_address[0])
-    require_answerable(hosts, config.peers)
-    addresses = tuple(join_address(each, ground.port) for each in hosts)
-    card_maker = _card_maker(ground, addresses)
-    surroundings = Surroundings(hosts, config.peers, time.monotonic)
+    own = ground.own
+    if own.stays_here:
+        require_answerable(own.hosts, config.peers)
+    card_maker = _card_maker(ground)
+    surroundings = Surroundings(config.peers, time.monotonic, stays_here=own.stays_here)
     usable = members_of(trust, surroundings.usable) if trust is not None else surroundings.usable
     membership = _membership(card_maker, config.period_seconds, usable)
     peers = Peers(Channels(trust))
@@ -114,7 +117,7 @@ async def open_control_plane(
     known = KnownFleet(membership, peers, time.monotonic, trust_hash)
     seeds = SeedWatch(config.peers, config.fleet_name, on_event, events, time.monotonic)
     watch = FleetWatch(ground.metrics)
-    discovery = Discovery(Announcement(identity.node_id, config.fleet_name, hosts, ground.port))
+    discovery = Discovery(Announcement(identity.node_id, config.fleet_name, own.hosts, ground.port))
     stack.push_async_callback(discovery.close)
     if config.mdns:
         discovery.open()
@@ -154,7 +157,7 @@ async def open_control_plane(
         issuer = JoinIssuer(
             node_id=identity.node_id,
             hosts=(config.bind_address[0],),
-            grant=grant_of(trust, known, addresses),
+            grant=grant_of(trust, known, lambda: own.addresses),
             events=events,
             metrics=ground.metrics,
             mdns=config.mdns,
@@ -163,8 +166,17 @@ async def open_control_plane(
     return ControlPlane(
         ground=ground,
         tasks=tasks,
-        hosts=hosts,
-        addresses=addresses,
+        own=own,
+        moves=AddressWatch(
+            own,
+            surroundings,
+            peers,
+            gossip,
+            card_maker,
+            discovery,
+            events,
+            partial(_http_on_card, ground),
+        ),
         card_maker=card_maker,
         membership=membership,
         peers=peers,
@@ -190,29 +202,28 @@ def _show_limits(
     watch("watches.events", lambda: len(events.latest))
 
 
-def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
+def _card_maker(ground: Ground) -> CardMaker:
     facts = CardFacts(
         name=ground.config.name,
         fleet_name=ground.config.fleet_name,
         boot_id=secrets.token_hex(16),
-        addresses=addresses,
+        addresses=ground.own.addresses,
         machine=machine(),
         memory_free_bytes=system_memory.available_bytes(),
         models=(),
         loading=bool(ground.expected.awaited),
-        http_address=_http_on_card(ground, addresses),
+        http_address=_http_on_card(ground),
         certificate=ground.trust.member.certificate if ground.trust is not None else b"",
     )
     return CardMaker(ground.identity, ground.state, facts, ground.incarnation, time.time)
 
 
-def _http_on_card(ground: Ground, addresses: tuple[str, ...]) -> str:
+def _http_on_card(ground: Ground) -> str:
     """Where others find HTTP; a node that only its own machine reaches tells that one."""
     bound = ground.config.http_address
     if bound is None:
         return ""
-    stays_here = all(is_loopback(split_address("bind", each)[0]) for each in addresses)
-    return ground.http_address if stays_here or not is_loopback(bound[0]) else ""
+    return ground.http_address if ground.own.stays_here or not is_loopback(bound[0]) else ""
 
 
 def _membership(card_maker: CardMaker, period_seconds: float, usable: Usable) -> Membership:

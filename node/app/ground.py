@@ -19,7 +19,7 @@ from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.http.health_checks import HealthSettings
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
-from kakeya_fleet.node.membership.network import addresses_of
+from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """`server` is bound to `port`, and nothing is registered at it yet.
+    """`server` is bound to `port`, at the addresses `own`, and nothing is registered at it yet.
 
     `http` is None when the configuration wants none. `trust` is None in a fleet without an
     authority; with it members alone call at `port`, and programs of this machine in plain text
@@ -57,6 +57,7 @@ class Ground:
     settings: RoleSettings
     server: grpc.aio.Server
     port: int
+    own: OwnAddresses
     trust: Trust | None
     local_port: int
     http: HttpServer | None
@@ -66,6 +67,12 @@ class Ground:
     def local_address(self) -> str:
         """Where programs of this machine call in plain text; empty where all do."""
         return join_address("127.0.0.1", self.local_port) if self.local_port else ""
+
+    @property
+    def near_address(self) -> str:
+        """Where this process itself calls at `port`, whatever addresses the machine has."""
+        host = self.config.bind_address[0]
+        return join_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), self.port)
 
     @property
     def http_address(self) -> str:
@@ -117,7 +124,8 @@ async def break_ground(
     local_port = 0
     if trust is not None:
         local_port = listen(server, "127.0.0.1", 0, state.last_local_port())
-    state.announce_start(config.name, started, join_address(addresses_of(host)[0], port))
+    own = OwnAddresses(host, port)
+    state.announce_start(config.name, started, own.addresses[0])
     if http is not None:
         stack.push_async_callback(http.close)
         await http.start()
@@ -139,6 +147,7 @@ async def break_ground(
         settings=settings,
         server=server,
         port=port,
+        own=own,
         trust=trust,
         local_port=local_port,
         http=http,

@@ -20,7 +20,7 @@ from kakeya_fleet.node.trust.trust import Trust
 _log = structlog.get_logger(__name__)
 
 
-def grant_of(trust: Trust, known: KnownFleet, own_addresses: Sequence[str]) -> Grant:
+def grant_of(trust: Trust, known: KnownFleet, own_addresses: Callable[[], Sequence[str]]) -> Grant:
     """Certifies whoever has a code; raises what `Trust.issue` does."""
     alive = _alive(known)
 
@@ -34,7 +34,7 @@ def grant_of(trust: Trust, known: KnownFleet, own_addresses: Sequence[str]) -> G
             ),
             fleet_name=trust.fleet.name,
             fleet_id=trust.fleet.fleet_id,
-            peers=tuple(dict.fromkeys((*own_addresses, *alive())))[:MAX_PEERS],
+            peers=tuple(dict.fromkeys((*own_addresses(), *alive())))[:MAX_PEERS],
         )
 
     return grant

@@ -22,6 +22,7 @@ from kakeya_fleet.node.app.ground import Ground
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.config.state_directory import RUNNING
+from kakeya_fleet.node.errors import StateUnwritable
 from kakeya_fleet.node.http.server import ServingNode
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.membership.fleet_changes import EventSink
@@ -212,7 +213,7 @@ class Node:
             self.ground.http.open(
                 ServingNode(
                     name=self.events.name,
-                    address=self.events.address,
+                    address=self.ground.near_address,
                     roles=self.roles,
                     views=self.control.known.nodes,
                     tls=client_tls(trust) if trust is not None else None,
@@ -221,13 +222,26 @@ class Node:
 
     def _announce(self) -> None:
         """Leaves the addresses for local tools and for the next start."""
-        ground, events = self.ground, self.events
+        ground = self.ground
         ground.state.remember_port(ground.port)
         if ground.local_port:
             ground.state.remember_local_port(ground.local_port)
         if ground.http is not None:
             ground.state.remember_http_port(ground.http.port)
-        ground.state.announce(
+        self._tell_tools()
+        self.control.moves.on_move.append(self._moved)
+
+    def _moved(self) -> None:
+        """A full disk costs local tools the new address, and nobody else anything."""
+        try:
+            self._tell_tools()
+        except StateUnwritable as error:
+            _log.warning("agent_file_not_kept", cause=error.cause, mend=error.mend)
+
+    def _tell_tools(self) -> None:
+        """Says in agent.json where this node answers now."""
+        events = self.events
+        self.ground.state.announce(
             {
                 "state": RUNNING,
                 "name": events.name,

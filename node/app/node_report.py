@@ -75,6 +75,7 @@ class NodeReport:
                 round_trip_seconds=state.round_trip_seconds,
                 breaker_open=state.node_id in shut_out,
                 archive_wait_seconds=waits.get(state.node_id, 0.0),
+                address=self._known.way(state.node_id),
             )
             for state in self._known.states()
             if not state.is_self and state.round_trip_seconds > 0

@@ -134,7 +134,8 @@ class TrustKeeping:
             self._certificate = self.trust.member.certificate
             self._gossip.announce(self._card_maker.certify(self._certificate))
             self._is_warned = False
-        if not self.trust.is_kept:
+        if self._is_due():
+            # What has changed may be that there is another keeper to ask.
             self._look.set()
         # Channels keep the certificates of their opening, and reach those who were put out.
         self._tasks.once("channels", self._peers.reopen)

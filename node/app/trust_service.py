@@ -31,8 +31,14 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
     """`keeping` is None in a fleet without an authority, where all is refused."""
 
     def __init__(
-        self, keeping: TrustKeeping | None, known: KnownFleet, issuer: JoinIssuer | None
+        self,
+        keeping: TrustKeeping | None,
+        known: KnownFleet,
+        issuer: JoinIssuer | None,
+        *,
+        trusted_network: bool = False,
     ) -> None:
+        self._trusted_network = trusted_network
         self._kept = keeping
         self._issuer = issuer
         self._known = known
@@ -85,6 +91,7 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
             ],
             revoked_node_ids=sorted(trust.ledger.revoked),
             certificate_ends_unix=trust.ends_unix,
+            tensors_in_clear=self._trusted_network,
         )
 
     async def Invite(  # noqa: N802

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def machine() -> Machine:
         memory_total_bytes=system_memory.total_bytes(),
         host_id=host_id_of(_boot_name()),
     )
+
+
+def seconds_since_boot() -> float:
+    """A clock that nobody sets; on Linux it goes on while the machine sleeps."""
+    boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock)
 
 
 def process_started_at() -> float:

@@ -80,9 +80,6 @@ class JoinIssuer:
         """
         self._node_id = node_id
         self._hosts = tuple(hosts)
-        self._addresses = tuple(
-            dict.fromkeys(address for host in hosts for address in addresses_of(host))
-        )
         self._metrics = metrics
         self._mdns = mdns
         self._clock = clock
@@ -130,6 +127,12 @@ class JoinIssuer:
         if door is not None:
             await asyncio.wait((door.keeper,))
 
+    def _addresses(self) -> tuple[str, ...]:
+        """IP addresses as they are now: an invitation is of one time and place."""
+        return tuple(
+            dict.fromkeys(address for host in self._hosts for address in addresses_of(host))
+        )
+
     def _shown(self, invitation: Invitation, door: _Door) -> OpenInvitation:
         nameplate = invitation.nameplate
         return OpenInvitation(
@@ -137,7 +140,7 @@ class JoinIssuer:
             short_code=short_code(nameplate, invitation.password),
             long_codes=tuple(
                 long_code(join_address(address, door.port), nameplate, invitation.secret)
-                for address in self._addresses
+                for address in self._addresses()
             ),
             expires_at=invitation.expires_at,
             multicast_fault=door.announcer.fault if door.announcer else _MDNS_OFF,
@@ -166,7 +169,7 @@ class JoinIssuer:
             raise
         announcer = None
         if self._mdns:
-            announcer = JoinAnnouncer(self._node_id, self._addresses, port)
+            announcer = JoinAnnouncer(self._node_id, self._addresses(), port)
         _log.info("join_open", port=port)
         keeper = asyncio.create_task(self._keep(server, announcer), name="join-door")
         return _Door(server, port, announcer, keeper)

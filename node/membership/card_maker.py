@@ -16,7 +16,8 @@ from kakeya_fleet.fleet.cards.card import (
     SignedCard,
 )
 from kakeya_fleet.fleet.cards.signed_message import left_message
-from kakeya_fleet.node.config.machine import Machine
+from kakeya_fleet.node.config.config import is_loopback, split_address
+from kakeya_fleet.node.config.machine import Machine, seconds_since_boot
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity
@@ -44,7 +45,9 @@ class CardFacts:
 
 
 class CardMaker:
-    """The own card and its successors. `clock` gives seconds since 1970.
+    """The own card and its successors, of a process that began to run just now.
+
+    `clock` gives seconds since 1970.
 
     Every incarnation is durable before the card that carries it exists: the first one,
     given by the caller, and those that `raise_to` takes of a reserved range.
@@ -61,6 +64,7 @@ class CardMaker:
         self._identity = identity
         self._state = state
         self._clock = clock
+        self._began = seconds_since_boot()
         # `raise_to` runs in threads of its own, and may write to the disk, for which no
         # change of the card waits.
         self._changing = threading.Lock()
@@ -125,6 +129,26 @@ class CardMaker:
             card = self._current.card
             return self._succeed(replace(card, sequence=card.sequence + 1, ring_address=address))
 
+    def move(self, addresses: tuple[str, ...], http_address: str) -> SignedCard:
+        """The card of a node that answers elsewhere now; its sequence rises by one.
+
+        A ring goes along to the best IPv4 address, which MLX's takes alone.
+        """
+        with self._changing:
+            card = self._current.card
+            ring = card.ring_address
+            stays = ring in addresses or not ring or is_loopback(split_address("links", ring)[0])
+            four = next((each for each in addresses if not each.startswith("[")), "")
+            return self._succeed(
+                replace(
+                    card,
+                    sequence=card.sequence + 1,
+                    addresses=addresses,
+                    http_address=http_address,
+                    ring_address=ring if stays else four,
+                )
+            )
+
     def certify(self, certificate: bytes) -> SignedCard:
         """The card with a renewed certificate; its sequence rises by one."""
         with self._changing:
@@ -137,7 +161,11 @@ class CardMaker:
         return self._identity.sign(left_message(card.node_id, card.incarnation))
 
     def _succeed(self, card: Card) -> SignedCard:
-        announced = replace(card, announced_at_unix=self._clock())
+        announced = replace(
+            card,
+            announced_at_unix=self._clock(),
+            running_seconds=seconds_since_boot() - self._began,
+        )
         self._current = sign_card(announced, self._identity)
         return self._current
 

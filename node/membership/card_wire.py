@@ -115,6 +115,7 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         loading=card.loading,
         host_id=card.host_id,
         certificate=card.certificate,
+        running_seconds=card.running_seconds,
     )
 
 
@@ -145,6 +146,7 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         loading=wire.loading,
         host_id=wire.host_id,
         certificate=wire.certificate,
+        running_seconds=wire.running_seconds,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 import zeroconf
@@ -43,10 +43,12 @@ class Discovery:
         self._own = announcement
         self._names: asyncio.Queue[str] = asyncio.Queue(_QUEUE)
         self._zeroconf: AsyncZeroconf | None = None
+        self._moved = asyncio.Event()
         self.fault: str | None = None
 
     def open(self) -> None:
         """Opens the sockets. Never raises for a network that does not allow it."""
+        self.fault = None
         four = [address for address in self._own.addresses if ":" not in address]
         if not four:
             self.fault = "the node is not bound to an IPv4 address"
@@ -62,8 +64,26 @@ class Discovery:
         if self.fault is not None:
             _log.warning("mdns_off", reason=self.fault)
 
+    def move(self, addresses: tuple[str, ...]) -> None:
+        """The node answers at these IPs from now on, where it was opened."""
+        self._own = replace(self._own, addresses=addresses)
+        self._moved.set()
+
     async def run(self, found: Callable[[str], None]) -> None:
         """Announces, and calls `found` with each host:port of this fleet, until cancelled."""
+        while True:
+            serving = asyncio.ensure_future(self._serve(found))
+            try:
+                await self._moved.wait()
+            finally:
+                serving.cancel()
+                await asyncio.wait((serving,))
+            # Its sockets are of interfaces and addresses that may be gone.
+            await self.close()
+            self._moved.clear()
+            self.open()
+
+    async def _serve(self, found: Callable[[str], None]) -> None:
         if self._zeroconf is None:
             return
         browser = None
@@ -83,9 +103,10 @@ class Discovery:
 
     async def close(self) -> None:
         """Says goodbye and closes the sockets."""
-        if self._zeroconf is not None:
-            await self._zeroconf.async_unregister_all_services()
-            await self._zeroconf.async_close()
+        multicast, self._zeroconf = self._zeroconf, None
+        if multicast is not None:
+            await multicast.async_unregister_all_services()
+            await multicast.async_close()
 
     async def _announce(self, multicast: AsyncZeroconf) -> None:
         info = AsyncServiceInfo(

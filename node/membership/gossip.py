@@ -28,6 +28,7 @@ from kakeya_fleet.fleet.membership.events import (
     ExchangeSucceeded,
     Heard,
     Leaving,
+    NetworksChanged,
     OwnCardChanged,
     ProbeDone,
     ProbeOutcome,
@@ -202,6 +203,10 @@ class Gossip:
         if farewells:
             await asyncio.wait(farewells, timeout=farewell_seconds)
 
+    def moved(self) -> None:
+        """The machine's networks are others than before."""
+        self._feed(NetworksChanged(self._parts.surroundings.usable))
+
     def put_out(self, node_ids: frozenset[str]) -> None:
         """Drops nodes that keepers of the fleet have put out."""
         self._feed(PutOut(node_ids))
@@ -258,13 +263,16 @@ class Gossip:
                 self._parts.seeds.answered(address)
 
     def _measure(self, node_id: str) -> None:
-        """Measures the way to a node that is new here, before its turn in the gossip comes."""
+        """Measures the way to a node before its turn in the gossip comes.
+
+        To one that is new here, or has the address no more by which it was reached.
+        """
         parts = self._parts
         record = parts.membership.registry.record(node_id)
         if (
             node_id == parts.membership.registry.own_id
             or record.liveness is not Liveness.ALIVE
-            or parts.peers.round_trip(node_id) is not None
+            or parts.peers.way(node_id) in record.card.addresses
             or node_id in self._measuring
         ):
             return
@@ -286,7 +294,7 @@ class Gossip:
         if seconds is not None:
             self._feed(Reached(node_id))
         if seconds is not None and node_id in parts.membership.registry:
-            parts.peers.record_round_trip(node_id, seconds)
+            parts.peers.record_round_trip(node_id, seconds, address)
             parts.changes.changed(node_id)
 
     def _spawn(self, begin: Callable[[], Work]) -> None:
@@ -309,7 +317,9 @@ class Gossip:
                 address, message, effect.timeout_seconds, effect.node_id
             )
         if isinstance(answered, Unanswered) or answered.sender_id != effect.node_id:
-            parts.peers.failed(effect.node_id)
+            if effect.node_id in parts.membership.registry:
+                addresses = parts.membership.registry.card(effect.node_id).addresses
+                parts.peers.failed(effect.node_id, address, addresses)
             self._feed(ExchangeFailed(effect.node_id))
         # Whoever answers at that address is alive, also when it is another node by now.
         if isinstance(answered, Answered) and not self._is_own(answered):
@@ -370,7 +380,7 @@ class Gossip:
 
     async def _take(self, address: str, answered: Answered, timeout_seconds: float) -> None:
         parts = self._parts
-        parts.peers.record_round_trip(answered.sender_id, answered.round_trip_seconds)
+        self._record(address, answered)
         if parts.statements is not None:
             parts.statements.differs(address, answered.sender_id, answered.trust_hash)
         now_unix = parts.clocks.unix()
@@ -389,6 +399,13 @@ class Gossip:
             )
         if isinstance(further, Answered) and further.sender_id == answered.sender_id:
             self._heard(further.sender_id, further.cards, further.rumours, host)
+
+    def _record(self, address: str, answered: Answered) -> None:
+        """Of a node that is known, only what is measured at its own addresses counts."""
+        parts, node_id = self._parts, answered.sender_id
+        registry = parts.membership.registry
+        if node_id not in registry or address in registry.card(node_id).addresses:
+            parts.peers.record_round_trip(node_id, answered.round_trip_seconds, address)
 
     async def _probe_via(self, effect: ProbeVia) -> None:
         outcome = ProbeOutcome.SILENT
@@ -452,7 +469,7 @@ async def _yield_to_clone(node_id: str) -> None:
     """Fails the agent's tasks, so that it stops."""
     raise CloneYields(
         f"another agent announces this node's identity {node_id[:16]}",
-        "give each machine its own: remove identity.key and incarnation from the copied state "
-        "directory, then join again as a new node",
+        "give each machine its own: remove the state directory of the copy, then join again as a "
+        "new node, with a code of `fleet invite` if the fleet has an authority",
         node_id=node_id,
     )

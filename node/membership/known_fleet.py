@@ -62,6 +62,10 @@ class KnownFleet:
             return None
         return self._peers.choose(node_id, self._registry.card(node_id).addresses)
 
+    def way(self, node_id: str) -> str:
+        """Where the node answered this one last, host:port; empty when it never did."""
+        return self._peers.way(node_id)
+
     def boot_id(self, node_id: str) -> str:
         """What the node's process calls itself; empty for an unknown node."""
         if node_id not in self._registry:

@@ -8,9 +8,12 @@ import socket
 
 import psutil
 
+from kakeya_fleet.fleet.cards.ways import ip_of
+from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.errors import BadConfig
 
-_ANY = ("0.0.0.0", "::")
+ANY = ("0.0.0.0", "::")
+"""To be bound to these is to be bound to all addresses, whichever they are later."""
 _MULTICAST_DNS = "224.0.0.251"
 # Of documentation (RFC 5737, RFC 3849): nowhere near, so that the default route leads there.
 _FAR = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -24,7 +27,7 @@ def addresses_of(host: str) -> tuple[str, ...]:
     containers; loopback when there is no other. Raises `BadConfig` when
     the name does not resolve.
     """
-    if host in _ANY:
+    if host in ANY:
         return _of_all_interfaces() or ("127.0.0.1",)
     try:
         return (str(ipaddress.ip_address(host)),)
@@ -58,6 +61,25 @@ def is_own_address(address: str) -> bool:
     except ValueError:
         return False
     return asked.is_loopback or asked in {_plain(each) for each in own}
+
+
+def source_towards(address: str) -> str:
+    """The own IP address from which the kernel would call host:port now.
+
+    Empty where it knows no way, and for a host that is a name.
+    """
+    host, port = split_address("peers", address)
+    called = ip_of(host)
+    if called is None:
+        return ""
+    family = socket.AF_INET6 if called.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            # Of UDP that sends nothing.
+            probe.connect((str(called), port))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def multicast_fault(address: str) -> str | None:

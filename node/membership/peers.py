@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 import grpc.aio
 
+from kakeya_fleet.node.membership.network import source_towards
 from kakeya_fleet.node.rpc.channels import Channels
 
 ROUND_TRIPS_KEPT = 16
@@ -23,7 +24,9 @@ class Peers:
         self._opening = channels or Channels()
         self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
         self._round_trips: dict[str, deque[float]] = {}
-        self._turns: dict[str, int] = {}
+        self._ways: dict[str, str] = {}
+        self._chosen: dict[str, str] = {}
+        self._sources: dict[tuple[str, str], str] = {}
 
     def channel(self, address: str, node_id: str = "") -> grpc.aio.Channel:
         """The channel to the node at host:port, opened lazily; to any member when it is empty."""
@@ -33,18 +36,34 @@ class Peers:
         if channel is None:
             channel = self._opening.open(*key)
             self._channels[key] = channel
+            self._sources[key] = source_towards(address)
         return channel
 
     def choose(self, node_id: str, addresses: Sequence[str]) -> str:
-        """Which of the node's addresses to use: the same until one fails, then the next."""
-        return addresses[self._turns.get(node_id, 0) % len(addresses)]
+        """Which of the node's addresses to use: the same until one fails, then the next.
 
-    def failed(self, node_id: str) -> None:
-        """Notes that the node did not answer at the chosen address."""
-        self._turns[node_id] = self._turns.get(node_id, 0) + 1
+        The first, when the node has the chosen one no more.
+        """
+        chosen = self._chosen.get(node_id, "")
+        return chosen if chosen in addresses else addresses[0]
 
-    def record_round_trip(self, node_id: str, seconds: float) -> None:
-        """Adds one exchange's round trip."""
+    def failed(self, node_id: str, address: str, addresses: Sequence[str]) -> None:
+        """Notes that the node did not answer at one of its addresses."""
+        if address != self.choose(node_id, addresses):
+            # It was given up already, or is none of the node's any more.
+            return
+        following = addresses.index(address) + 1
+        self._chosen[node_id] = addresses[following % len(addresses)]
+
+    def way(self, node_id: str) -> str:
+        """The address, host:port, at which the node answered last; empty before it did."""
+        return self._ways.get(node_id, "")
+
+    def record_round_trip(self, node_id: str, seconds: float, address: str) -> None:
+        """Adds one exchange's round trip; those by another address do not count any more."""
+        if self._ways.get(node_id) != address:
+            self._round_trips.pop(node_id, None)
+            self._ways[node_id] = address
         self._round_trips.setdefault(node_id, deque(maxlen=ROUND_TRIPS_KEPT)).append(seconds)
 
     def round_trip(self, node_id: str) -> float | None:
@@ -54,18 +73,29 @@ class Peers:
 
     async def prune(self, addresses: Collection[str], nodes: Collection[str]) -> None:
         """Closes the channels to all other addresses, and forgets all other nodes."""
-        for node_id in self._round_trips.keys() - nodes:
-            del self._round_trips[node_id]
-        for node_id in self._turns.keys() - nodes:
-            del self._turns[node_id]
-        for key in [key for key in self._channels if key[0] not in addresses]:
+        for kept in (self._round_trips, self._ways, self._chosen):
+            for node_id in kept.keys() - nodes:
+                del kept[node_id]
+        await self._shut([key for key in self._channels if key[0] not in addresses])
+
+    async def reroute(self) -> None:
+        """Closes the channels whose connections began at an address that is not the way any more.
+
+        They would be silent until their pings time out: after a change of networks the next
+        calls go by the way of now.
+        """
+        await self._shut(
+            [key for key, source in self._sources.items() if source_towards(key[0]) != source]
+        )
+
+    async def _shut(self, keys: Sequence[tuple[str, str]]) -> None:
+        for key in keys:
+            del self._sources[key]
             await self._channels.pop(key).close()
 
     async def reopen(self) -> None:
         """Closes every channel, so that the next calls use the certificates of now."""
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
+        await self._shut(list(self._channels))
 
     async def close(self) -> None:
         """Closes every channel."""

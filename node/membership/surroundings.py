@@ -10,23 +10,23 @@ import psutil
 
 from kakeya_fleet.fleet.cards.card import Card
 from kakeya_fleet.fleet.cards.ways import IpAddress, Neighbourhood, Network, ip_of, neighbourhood
-from kakeya_fleet.node.config.config import is_loopback, split_address
+from kakeya_fleet.node.config.config import split_address
 
 LOOK_SECONDS = 10.0
 """Between two looks at the interfaces: machines change networks while their agents run."""
 
 
 class Surroundings:
-    """Says what of a card may be called. `hosts` are those at which this node answers.
+    """Says what of a card may be called.
 
-    One that only its own machine reaches calls nobody else. Names of `peers` (host:port)
-    stand for the addresses that `named` was last told of.
+    A node that `stays_here`, which only its own machine reaches, calls nobody else. Names of
+    `peers` (host:port) stand for the addresses that `named` was last told of.
     """
 
     def __init__(
-        self, hosts: Sequence[str], peers: Sequence[str], clock: Callable[[], float]
+        self, peers: Sequence[str], clock: Callable[[], float], *, stays_here: bool
     ) -> None:
-        self._stays_here = all(map(is_loopback, hosts))
+        self._stays_here = stays_here
         self._named = {
             found for peer in peers if (found := ip_of(split_address("peers", peer)[0])) is not None
         }
@@ -47,13 +47,18 @@ class Surroundings:
     def now(self) -> Neighbourhood:
         """The neighbourhood, looked at anew every `LOOK_SECONDS`."""
         if self._clock() - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = self._clock()
-            hosts, networks = _of_interfaces()
-            if self._stays_here:
-                self._near = Neighbourhood(frozenset(hosts), ())
-            else:
-                self._near = neighbourhood(networks, hosts, self._named)
+            self.look()
         return self._near
+
+    def look(self) -> bool:
+        """Looks at the interfaces; whether the neighbourhood is another one now."""
+        before, self._looked_at = self._near, self._clock()
+        hosts, networks = _of_interfaces()
+        if self._stays_here:
+            self._near = Neighbourhood(frozenset(hosts), ())
+        else:
+            self._near = neighbourhood(networks, hosts, self._named)
+        return before != self._near
 
 
 def _of_interfaces() -> tuple[list[IpAddress], list[Network]]:

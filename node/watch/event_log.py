@@ -54,6 +54,8 @@ class EventKind(StrEnum):
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
     CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
     PUT_OUT = "PUT_OUT"
+    ADDRESSES_CHANGED = "ADDRESSES_CHANGED"
+    BOUND_ADDRESS_GONE = "BOUND_ADDRESS_GONE"
     LOOP_STALLED = "LOOP_STALLED"
     JOINED_BY_CODE = "JOINED_BY_CODE"
     JOIN_REFUSED = "JOIN_REFUSED"
@@ -138,6 +140,12 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
     EventKind.PUT_OUT: (
         _ERROR,
         "End it; to come back, remove its state directory and join with a code of fleet invite.",
+    ),
+    EventKind.ADDRESSES_CHANGED: (_INFO, ""),
+    EventKind.BOUND_ADDRESS_GONE: (
+        _WARNING,
+        "Join again with --bind 0.0.0.0:0, which follows the machine's addresses, or give it that"
+        " address back.",
     ),
     EventKind.LOOP_STALLED: (
         _WARNING,

@@ -91,4 +91,32 @@ MUTANTS = (
         "        int(signed.card.announced_at_unix) % 2**32,\n        hashlib",
         (STORMS,),
     ),
+    Mutant(
+        "the first one yields to its copy",
+        "fleet/membership/clone_watch.py",
+        "or lead_seconds > SURE_PERIODS * period_seconds",
+        "or lead_seconds < -SURE_PERIODS * period_seconds",
+        ("tests/fleet/test_clone_watch.py",),
+    ),
+    Mutant(
+        "an address that is kept when the machine has it no more",
+        "node/membership/own_addresses.py",
+        "        self._hosts = found\n        return True",
+        "        self._hosts = (*self._hosts, *found)\n        return True",
+        ("tests/node/membership/test_own_addresses.py",),
+    ),
+    Mutant(
+        "a channel that is kept when its way begins elsewhere",
+        "node/membership/peers.py",
+        "if source_towards(key[0]) != source",
+        "if not source_towards(key[0])",
+        ("tests/node/membership/test_peers.py",),
+    ),
+    Mutant(
+        "a card judged once by the networks of then",
+        "fleet/membership/registry.py",
+        "if card is not None and card != record.card:",
+        "if card is None and card != record.card:",
+        ("tests/fleet/test_registry.py",),
+    ),
 )

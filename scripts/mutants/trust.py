@@ -84,4 +84,11 @@ MUTANTS = (
         "name = MEMBER_NAME",
         _NODES,
     ),
+    Mutant(
+        "a certificate that nobody renews and nobody tells of",
+        "node/cli/asking/certificate_ends.py",
+        "first[1] - now_unix > LATE_DAYS * DAY",
+        "first[1] - now_unix < LATE_DAYS * DAY",
+        ("tests/node/cli/fleet/test_certificate_notes.py",),
+    ),
 )

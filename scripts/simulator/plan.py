@@ -56,16 +56,17 @@ class Plan:
 FULL = Plan(
     news=(
         News(50, 0.0, 20, 10),
-        News(50, LOSS, 20, 10),
+        News(50, LOSS, 10, 10),
         News(1_000, 0.0, 10, 10),
         News(1_000, LOSS, 10, 1),
         News(10_000, 0.0, 4, 5),
+        News(10_000, LOSS, 1, 1),
     ),
     deaths={2: 40, 50: 20, 1_000: 4},
     idle=(2, 50, 1_000, 10_000),
     memory=(50, 1_000, 10_000),
     hours=10.0,
-    hours_runs=4,
+    hours_runs=10,
     storm_seeds=10,
     storm_seconds=600.0,
 )

@@ -182,11 +182,18 @@ class SharedRegistry(Registry):
         ids = (*self._common.ids_by_key.get(key, ()), *self._ids_by_key.get(key, ()))
         return [self._records[node_id] for node_id in dict.fromkeys(ids)]
 
-    def _put(self, signed: SignedCard, version: Version, now: float, usable: Any = None) -> None:
+    def _put(
+        self,
+        signed: SignedCard,
+        version: Version,
+        now: float,
+        usable: Any = None,
+        host: str = "",
+    ) -> None:
         node_id = signed.card.node_id
         if node_id in self._records:
             self._copied(self._records[node_id])
-        super()._put(signed, version, now, usable)
+        super()._put(signed, version, now, usable, host)
 
     def _turn(self, record: Record, liveness: Liveness, signature: bytes, now: float) -> None:
         super()._turn(self._copied(record), liveness, signature, now)

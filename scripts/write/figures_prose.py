@@ -23,6 +23,7 @@ from scripts.write.figures_values import (
     features,
     fuzzed,
     fuzzed_dashboard,
+    hours_of_loss,
     joins,
     kept_by_pair,
     large_transfers,
@@ -41,6 +42,7 @@ from scripts.write.figures_values import (
     shipped_turns,
     soak,
     soak_row,
+    storms,
     streaming,
     watchers,
 )
@@ -280,6 +282,12 @@ SAID = (
         "draft_tls",
         encrypted_drafts,
     ),
+    prose(
+        "{} kinds of storms, {} runs: {} were weathered, with {} false deaths.",
+        "membership",
+        storms,
+    ),
+    prose("of these {} was run, with {} false deaths.", "membership", hours_of_loss),
     prose(
         "{} times (goal 5): against this engine",
         "generation",

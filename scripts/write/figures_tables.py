@@ -330,6 +330,37 @@ def _soak_row(number: int, minutes: float, bucket: Mapping[str, Any]) -> str:
     )
 
 
+def news(found: Report) -> Iterator[str]:
+    """News to everybody, in rounds."""
+    for row in found["news"]:
+        yield line(
+            f"{row['node_count']:,}",
+            f"{row['loss']:.0%}".replace("%", " %"),
+            f"{row['samples']:,}",
+            f"{row['rounds_p50']:.1f}",
+            f"{row['rounds_p99']:.1f}",
+            f"{row['bound']:.1f}",
+            "met" if row["kept"] else "**missed**",
+        )
+
+
+def crowd_sizes(found: Report) -> Iterator[str]:
+    """What a node sends and keeps, and how long a death takes to be found, by nodes."""
+    deaths = {row["node_count"]: row for row in found["deaths"]}
+    memory = {row["node_count"]: row for row in found["memory"]}
+    for row in found["idle"]:
+        count = row["node_count"]
+        death, kept = deaths.get(count), memory.get(count)
+        yield line(
+            f"{count:,}",
+            f"{row['bytes_a_second_a_node']:,.0f}",
+            f"{kept['bytes'] / 1e6:.2f} MB" if kept else "-",
+            f"{death['first_seconds_p50']:.1f}" if death else "-",
+            f"{death['everyone_seconds_max']:.1f}" if death else "-",
+            f"{death['samples']}" if death else "-",
+        )
+
+
 def table(head: Sequence[str] | str, name: str, rows: Any) -> Table:
     """A table of docs/figures.md."""
     words = head if isinstance(head, str) else line(*head)
@@ -374,6 +405,17 @@ TABLES = (
         sessions,
     ),
     table("| sessions | 1 | 4 | 16 | 32 |", "sessions", crowds),
+    table(
+        "| nodes | loss | news | rounds to everybody, p50 | p99 | its bound | goal |",
+        "membership",
+        news,
+    ),
+    table(
+        "| nodes | idle, bytes a second that a node sends | memory of its membership "
+        "| a death: first to find it, p50, s | everybody, worst, s | deaths |",
+        "membership",
+        crowd_sizes,
+    ),
     table(
         "| | tokens a second | first token | step mean | p50 | p95 | p99 | last over first tenth "
         "| cache bytes | peak memory |",

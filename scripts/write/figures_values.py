@@ -420,6 +420,23 @@ def encrypted_drafts(found: Report) -> list[str]:
     ]
 
 
+def hours_of_loss(found: Report) -> list[str]:
+    """Simulated hours, and the living who were buried in them."""
+    (row,) = found["hours_of_loss"]
+    return [f"{row['hours']:g}", f"{row['false_deaths']}"]
+
+
+def storms(found: Report) -> list[str]:
+    """Kinds of storms, runs of them, those that were weathered, and false deaths in all."""
+    rows = found["storms"]
+    return [
+        f"{len(rows)}",
+        f"{sum(row['samples'] for row in rows)}",
+        f"{sum(row['kept'] for row in rows)}",
+        f"{sum(row['false_deaths'] for row in rows)}",
+    ]
+
+
 def attacked(found: Report) -> list[str]:
     """What the attacks cost at most."""
     each = found["of"].values()

@@ -16,6 +16,16 @@ WEEK = 7 * DAY
         (Membership(3.4 * DAY, WEEK, 2, 2), [Level.OK, Level.OK], "good for 3.4 days"),
         (Membership(2 * DAY, WEEK, 2, 2), [Level.WARNING, Level.OK], "ends in 2.0 days"),
         (Membership(0.5 * DAY, WEEK, 2, 0), [Level.PROBLEM, Level.WARNING], "no keeper answers"),
+        (
+            Membership(3 * DAY, WEEK, 2, 0),
+            [Level.OK, Level.WARNING],
+            "this node's ends in 3.0 days",
+        ),
+        (
+            Membership(6 * DAY, WEEK, 2, 2, tensors_in_clear=True),
+            [Level.OK, Level.OK, Level.WARNING],
+            "--trusted-network: its rings and groups carry hidden states",
+        ),
         (Membership(-DAY, WEEK, 1, 1), [Level.PROBLEM, Level.WARNING], "has one keeper"),
     ],
 )

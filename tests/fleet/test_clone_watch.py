@@ -10,18 +10,26 @@ from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.membership.clone_watch import CloneWatch, Verdict
 from scripts.simulator.cards import signed, simulated_card
 
+PERIOD = 1.0
 
-def card(boot_id: str, incarnation: int, sequence: int = 0) -> SignedCard:
+
+def card(boot_id: str, incarnation: int, sequence: int = 0, running: float = 0.0) -> SignedCard:
     return signed(
-        replace(simulated_card(1), boot_id=boot_id, incarnation=incarnation, sequence=sequence)
+        replace(
+            simulated_card(1),
+            boot_id=boot_id,
+            incarnation=incarnation,
+            sequence=sequence,
+            running_seconds=running,
+        )
     )
 
 
 def test_the_past_is_past() -> None:
     watch = CloneWatch()
     own = card("now", 5)
-    assert watch.judge(own, card("before", 4, 9)) is Verdict.PAST
-    assert watch.judge(own, own) is Verdict.PAST
+    assert watch.judge(own, card("before", 4, 9), PERIOD) is Verdict.PAST
+    assert watch.judge(own, own, PERIOD) is Verdict.PAST
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=3))
@@ -33,29 +41,43 @@ def test_a_forgotten_past_is_risen_above_and_never_yielded_to(
     own = card("restored", 1)
     for incarnation, sequence in past:
         heard = card("lost", incarnation, sequence)
-        verdict = watch.judge(own, heard)
+        verdict = watch.judge(own, heard, PERIOD)
         assert verdict is not Verdict.YIELD
         if verdict is Verdict.RISE:
             own = card("restored", incarnation + 1)
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32))
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**32), st.sampled_from([0.0, 3600.0]))
 @settings(deadline=None)
-def test_of_two_living_clones_exactly_one_survives(one: int, other: int, seed: int) -> None:
+def test_of_two_living_clones_exactly_one_survives_and_it_is_the_one_that_was_there_first(
+    one: int, other: int, seed: int, lead: float
+) -> None:
+    """`a` has run for `lead` seconds when `b` begins; each step takes a tenth of a second."""
     rng = Random(seed)
     own = {"a": card("a", one), "b": card("b", other)}
     watch = {"a": CloneWatch(), "b": CloneWatch()}
     sent: dict[str, list[SignedCard]] = {"a": [own["a"]], "b": [own["b"]]}
     yielded: set[str] = set()
-    for _ in range(400):
+    for tenth in range(400):
         name = rng.choice("ab")
         if name in yielded:
             continue
         heard = rng.choice(sent["b" if name == "a" else "a"][-2:])
-        verdict = watch[name].judge(own[name], heard)
+        verdict = watch[name].judge(own[name], heard, PERIOD)
         if verdict is Verdict.YIELD:
             yielded.add(name)
         elif verdict is Verdict.RISE:
-            own[name] = card(name, heard.card.incarnation + 1)
+            running = tenth / 10 + (lead if name == "a" else 0.0)
+            own[name] = card(name, heard.card.incarnation + 1, running=running)
             sent[name].append(own[name])
-    assert len(yielded) == 1
+    assert yielded == {"b"} if lead else len(yielded) == 1
+
+
+def test_how_long_a_past_life_ran_says_nothing() -> None:
+    """A state folder put back from a copy: the card of before is of a process that ran for long."""
+    watch = CloneWatch()
+    own = card("restored", 1)
+    for incarnation in (5, 7, 9):
+        heard = card("lost", incarnation, running=1e6)
+        assert watch.judge(own, heard, PERIOD) is Verdict.RISE
+        own = card("restored", incarnation + 1, running=1.0)

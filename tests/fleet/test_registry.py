@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.card import Card, SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import left_message
@@ -372,6 +372,30 @@ def test_tombstones_leave_the_root_at_once_and_memory_after_their_time(
     assert observer.forget_expired(110.0, times) == (card.node_id,)
     with pytest.raises(NodeNotFound):
         observer.card(card.node_id)
+
+
+def test_what_of_a_card_may_be_called_follows_the_networks() -> None:
+    """Wi-Fi, then a VPN, then none of the node's networks: what was last called is kept."""
+    near = {"192.168.1.9:1"}
+
+    def usable(card: Card, host: str) -> Card | None:
+        kept = tuple(each for each in card.addresses if each in near or each.startswith(host))
+        return replace(card, addresses=kept) if kept else None
+
+    registry = Registry(signed(simulated_card(OWN)), verify, now=0.0, usable=usable)
+    both = ("192.168.1.9:1", "10.8.0.9:1")
+    told = signed(replace(simulated_card(1), addresses=both))
+    source = Source("192.168.1.77")
+    registry.merge_cards((told,), now=1.0, now_unix=NOW_UNIX, source=source)
+    node_id, root = told.card.node_id, registry.root_hash()
+    assert registry.card(node_id).addresses == both[:1]
+    for networks, expected in (({both[1]}, both[1:]), (set(), both[1:]), (set(both), both)):
+        near.clear()
+        near.update(networks)
+        changed = registry.look_again(usable)
+        assert registry.card(node_id).addresses == expected
+        assert changed == ((node_id,) if networks else ())
+    assert registry.root_hash() == root
 
 
 def test_ages_are_local_and_no_part_of_the_registers() -> None:

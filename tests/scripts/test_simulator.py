@@ -25,10 +25,11 @@ from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.node.membership.capability_wire import digest_to_wire, rumours_to_wire
 from kakeya_fleet.node.membership.card_wire import signed_from_wire, signed_to_wire
 from scripts.plot.membership import draw
-from scripts.simulator import calls
+from scripts.simulator import calls, kept_rows
 from scripts.simulator.cards import FLEET_NAME, NOW_UNIX, signed, simulated_card, verify
 from scripts.simulator.faults import Weather, between, long_tailed, one_way, two_sides, whole
 from scripts.simulator.fleet import SimulatedFleet
+from scripts.simulator.kept_rows import KeptRows
 from scripts.simulator.measures import agrees, all_hold, all_hold_as, false_deaths, nearest_rank
 from scripts.simulator.plan import LOSS, News, Plan, jobs, summary
 from scripts.simulator.randomness import QuickRandom
@@ -268,3 +269,23 @@ def test_a_report_says_what_was_missed(tmp_path: Path) -> None:
     assert not any(row["kept"] for row in (*missed["news"], *missed["hours_of_loss"]))
     assert table(missed).count("MISSED") == 3
     assert nearest_rank([3.0, 1.0, 2.0], 0.99) == 3.0
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = [job for job in jobs(TINY) if job.kind in ("idle", "memory")]
+    path = tmp_path / "rows.jsonl"
+    kept = KeptRows(path)
+    rows = [{**job(), "processor_seconds": 0.0} for job in todo]
+    for job, row in zip(todo[:-1], rows[:-1], strict=True):
+        kept.keep(job, row)
+    with path.open("a") as file:
+        file.write('{"code": "cut sh')
+    again = KeptRows(path)
+    assert [again.of(job) for job in todo] == [*rows[:-1], None]
+    again.keep(todo[-1], rows[-1])
+    assert [KeptRows(path).of(job) for job in todo] == rows
+    # A row of other code is none of these.
+    monkeypatch.setattr(kept_rows, "code_digest", lambda: "other")
+    assert [KeptRows(path).of(job) for job in todo] == [None] * len(todo)

@@ -313,7 +313,11 @@ class ScriptedNode(
         await self._enter("GetNode", request, context)
         return capability_pb2.GetNodeResponse(
             card=card_of(self),
-            links=[capability_pb2.PeerLink(node_id="bb", round_trip_seconds=0.001)],
+            links=[
+                capability_pb2.PeerLink(
+                    node_id="bb", round_trip_seconds=0.001, address="10.8.0.2:7600"
+                )
+            ],
             load=capability_pb2.NodeLoad(session_count=len(self.sessions), kv_bytes=7),
             metrics_address="127.0.0.1:9",
         )

@@ -118,7 +118,7 @@ function ofNode(node: Node | null, card: Card | null, offset: number): NodePart 
     generatingCount: load?.generatingCount ?? 0,
     draining: node?.draining ?? false,
     httpAddress: node?.httpAddress || (card?.httpAddress ?? ""),
-    ways: (node?.links ?? []).map(({ archiveWaitSeconds: _, ...way }) => way),
+    ways: (node?.links ?? []).map(({ archiveWaitSeconds: _, address: __, ...way }) => way),
     links: linkViews(node),
     seedFaults: (node?.seedFaults ?? []).map(({ address, reason, message, mend }) => ({
       address,

@@ -36,5 +36,6 @@ async def check(site: Site) -> list[Finding]:
             life=MEMBER_LIFE.total_seconds(),
             keeper_count=len(keepers),
             reached_count=sum(each in alive for each in keepers),
+            tensors_in_clear=trust.tensors_in_clear,
         )
     )

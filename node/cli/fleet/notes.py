@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from kakeya import Liveness, NodeStatus, SeedFault
 from kakeya_fleet.fleet.views.names import free_name, shared_names
+from kakeya_fleet.node.cli.asking.certificate_ends import late_line
 from kakeya_fleet.node.cli.asking.node_loads import MOST_ASKED
 from kakeya_fleet.node.cli.fleet.host_memory import HostMemory
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text
@@ -19,6 +21,7 @@ def note_lines(
     """Sentences; `faults` are those of the asked node, `hosts` the machines of the nodes."""
     lines = [fault_line(fault) for fault in faults]
     lines += name_lines(nodes)
+    lines += filter(None, [late_line(nodes, time.time())])
     living = sum(node.liveness is Liveness.ALIVE for node in nodes)
     if living > MOST_ASKED:
         lines.append(

@@ -121,10 +121,14 @@ def _print(picture: Picture, *, as_json: bool) -> None:
     if as_json:
         memory = [fields_of(host) for host in hosts]
         faults = [fields_of(fault) for fault in picture.seed_faults()]
-        write_json({**fields_of(snapshot), "memory": memory, "seed_faults": faults})
+        ways = picture.ways()
+        write_json({**fields_of(snapshot), "memory": memory, "seed_faults": faults, "ways": ways})
         return
     print_table(
-        COLUMNS, rows(snapshot.nodes, hosts), stream=sys.stdout, title=heading(snapshot, hosts)
+        COLUMNS,
+        rows(snapshot.nodes, hosts, ways=picture.ways()),
+        stream=sys.stdout,
+        title=heading(snapshot, hosts),
     )
     console = terminal(sys.stdout)
     for line in notes:

@@ -135,9 +135,17 @@ class Picture:
 
     def seed_faults(self) -> tuple[SeedFault, ...]:
         """Seed peers that the asked node cannot join."""
-        asked = (node.node_id for node, _ in self._nodes.values() if node.is_self)
-        own = self._loads.get(next(asked, ""))
+        own = self._asked()
         return own.seed_faults if own else ()
+
+    def ways(self) -> dict[str, str]:
+        """The addresses at which the asked node reaches others, by node id."""
+        own = self._asked()
+        return {link.node_id: link.address for link in own.links} if own else {}
+
+    def _asked(self) -> Node | None:
+        asked = (node.node_id for node, _ in self._nodes.values() if node.is_self)
+        return self._loads.get(next(asked, ""))
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet, by name."""
@@ -154,13 +162,14 @@ class Picture:
         now = time.monotonic()
         fleet, hosts = self.snapshot(), self.hosts()
         # Once: a fleet of 10,000 would be looked through 10,000 times.
-        machines = machines_of(hosts)
+        machines, ways = machines_of(hosts), self.ways()
         lines = []
         for node in fleet.nodes:
             told = self._nodes[node.node_id][1]
             alive = node.liveness is Liveness.ALIVE
             own = self._loads.get(node.node_id) if alive else None
-            cells = row(node, machines.get(node.node_id), now - told)
+            way = ways.get(node.node_id, "")
+            cells = row(node, machines.get(node.node_id), way, now - told)
             lines.append([*cells[:3], *load_cells(own), *cells[3:]])
         columns = [*COLUMNS[:3], *LOAD_COLUMNS, *COLUMNS[3:]]
         table = ScreenTable(columns, lines, f"{heading(fleet, hosts)}   (q ends)")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from kakeya import FleetSnapshot, Liveness, ModelOffer, Node, NodeStatus, Role
 from kakeya_fleet.node.cli.fleet.host_memory import HostMemory, host_text, total_text
@@ -43,14 +44,19 @@ def rows(
     nodes: Iterable[NodeStatus],
     hosts: Iterable[HostMemory] = (),
     *,
+    ways: Mapping[str, str] = MappingProxyType({}),
     waited_seconds: float = 0.0,
 ) -> list[Row]:
     """A row for each node; ages grow by the `waited_seconds` since they were told.
 
-    `hosts` are the machines with the memory that is in use now.
+    `hosts` are the machines with the memory that is in use now, `ways` the addresses at which
+    the asked node reaches others, by node id.
     """
     machines = machines_of(hosts)
-    return [row(node, machines.get(node.node_id), waited_seconds) for node in nodes]
+    return [
+        row(node, machines.get(node.node_id), ways.get(node.node_id, ""), waited_seconds)
+        for node in nodes
+    ]
 
 
 def machines_of(hosts: Iterable[HostMemory]) -> dict[str, HostMemory]:
@@ -68,8 +74,8 @@ def load_cells(node: Node | None) -> list[Cell]:
     return [Cell(f"{load.session_count}{running}", style), Cell(bytes_text(load.kv_bytes))]
 
 
-def row(node: NodeStatus, host: HostMemory | None, waited_seconds: float) -> Row:
-    """A node's row of `rows`, for who has looked up its machine."""
+def row(node: NodeStatus, host: HostMemory | None, way: str, waited_seconds: float) -> Row:
+    """A node's row of `rows`, for who has looked up its machine and the way to it."""
     style = "" if node.liveness is Liveness.ALIVE else "dim"
     trip = node.round_trip_seconds
     return [
@@ -78,14 +84,14 @@ def row(node: NodeStatus, host: HostMemory | None, waited_seconds: float) -> Row
         _memory(node, host, style),
         Cell(_liveness(node, waited_seconds), _STYLES.get(node.liveness, "")),
         Cell("-" if node.is_self or trip is None else seconds_text(trip), style),
-        Cell(_address(node), style),
+        Cell(_address(node, way), style),
     ]
 
 
-def _address(node: NodeStatus) -> str:
-    """Where it answers, and whether its ring can carry tensors."""
+def _address(node: NodeStatus, way: str) -> str:
+    """Where it answers the asked node, or else says that it does; whether it has a ring."""
     has_ring = node.card is not None and bool(node.card.ring_address)
-    return f"{node.address or '-'}{', ring' if has_ring else ''}"
+    return f"{way or node.address or '-'}{', ring' if has_ring else ''}"
 
 
 def _served(node: NodeStatus) -> str:

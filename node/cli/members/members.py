@@ -33,6 +33,7 @@ def command(node: str | None, *, as_json: bool) -> int:
     """
     from kakeya.v1 import trust_pb2
     from kakeya_fleet.node.cli.asking.access import client_of
+    from kakeya_fleet.node.cli.asking.certificate_ends import ends_text, ends_unix, first_end
     from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
     from kakeya_fleet.node.cli.terminal.output import say, write_json
 
@@ -60,6 +61,7 @@ def command(node: str | None, *, as_json: bool) -> int:
                         "liveness": each.liveness.value,
                         "is_keeper": each.node_id in keepers,
                         "address": each.address,
+                        "certificate_ends_unix": ends_unix(each),
                     }
                     for each in nodes
                 ],
@@ -68,13 +70,24 @@ def command(node: str | None, *, as_json: bool) -> int:
         )
         return ExitCode.OK
     _table(trust.fleet_name, nodes, keepers)
-    days = (trust.certificate_ends_unix - time.time()) / 86_400
-    say(f"{asked.agent.name}'s certificate is good for {days:.1f} days; a keeper renews it")
+    first = first_end(nodes)
+    if first is not None and not _is_kept(nodes, keepers):
+        text = ends_text(first[1], time.time())
+        say(
+            "no keeper answers: the fleet runs on, nobody is let in, and no certificate is "
+            f"renewed; {first[0].name}'s {text}, before all others: start a keeper"
+        )
     if len(keepers) < 2:
         say("one keeper alone: `fleet keeper add NODE` makes another, should it be lost")
     for node_id in trust.revoked_node_ids:
         say(f"put out: {node_id[:12]}")
     return ExitCode.OK
+
+
+def _is_kept(nodes: tuple[NodeStatus, ...], keepers: set[str]) -> bool:
+    from kakeya import Liveness
+
+    return any(each.liveness is Liveness.ALIVE and each.node_id in keepers for each in nodes)
 
 
 def _table(fleet_name: str, nodes: tuple[NodeStatus, ...], keepers: set[str]) -> None:
@@ -87,9 +100,17 @@ def _table(fleet_name: str, nodes: tuple[NodeStatus, ...], keepers: set[str]) ->
             Cell(each.node_id[:12], "dim"),
             Cell(each.liveness.value),
             Cell("keeper" if each.node_id in keepers else "member"),
+            Cell(_certificate(each), "dim"),
             Cell(each.address),
         ]
         for each in nodes
     ]
-    columns = [Column(name) for name in ("node", "id", "liveness", "is", "address")]
+    columns = [Column(name) for name in ("node", "id", "liveness", "is", "certificate", "address")]
     print_table(columns, rows, stream=sys.stdout, title=f"members of {fleet_name}")
+
+
+def _certificate(node: NodeStatus) -> str:
+    from kakeya_fleet.node.cli.asking.certificate_ends import ends_text, ends_unix
+
+    ends = ends_unix(node)
+    return "-" if ends is None else ends_text(ends, time.time())

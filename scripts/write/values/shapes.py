@@ -82,7 +82,7 @@ SHAPES = {
         name="Card",
         none=("archive",),
         flat={"accelerator": "accelerator_"},
-        omitted=("loading",),
+        omitted=("loading", "running_seconds"),
         defaults_from="archive",
         docs={"public_key": "Ed25519 public key, hexadecimal."},
     ),

@@ -6,6 +6,7 @@ import pytest
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
 from kakeya_fleet.node.membership.network import addresses_of, multicast_fault
 from tests.node.conftest import StartAgent
+from tests.support.calls import until
 
 ONE, OTHER = "aa" * 32, "bb" * 32
 
@@ -72,7 +73,12 @@ async def test_an_interface_that_refuses_is_named_and_costs_nothing_else() -> No
     discovery.open()
     assert discovery.fault is not None
     assert "192.0.2.77" in discovery.fault
-    await discovery.run(lambda address: None)
+    running = asyncio.ensure_future(discovery.run(lambda address: None))
+    discovery.move(("192.0.2.78",))
+    await until(lambda: "192.0.2.78" in (discovery.fault or ""))
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
     await discovery.close()
 
 

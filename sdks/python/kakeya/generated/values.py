@@ -900,6 +900,10 @@ class PeerLink:
     """What a layer of this node's verifiers waits for an answer of the archive there, in seconds:
     median of the latest; None before there were enough.
     """
+    address: str = ""
+    """The address at which the other node answered last, host:port: of those on its card the one
+    that works from here.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -429,6 +429,7 @@ def peer_link(message: capability_pb2.PeerLink) -> values.PeerLink:
         round_trip_seconds=message.round_trip_seconds,
         breaker_open=message.breaker_open,
         archive_wait_seconds=message.archive_wait_seconds if message.archive_wait_seconds else None,
+        address=message.address,
     )
 
 

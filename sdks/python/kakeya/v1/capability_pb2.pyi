@@ -264,6 +264,7 @@ class CapabilityCard(_message.Message):
     LOADING_FIELD_NUMBER: _builtins.int
     HOST_ID_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    RUNNING_SECONDS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -313,6 +314,11 @@ class CapabilityCard(_message.Message):
     """Makes the owner a member of a fleet with an authority: X.509, DER; empty in
     one without.
     """
+    running_seconds: _builtins.float
+    """Seconds that the node's process had run when this card was signed: of two
+    processes under one key the one that was there first stays; 0 from nodes
+    that do not tell.
+    """
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the node answers, host:port, best first."""
@@ -356,10 +362,11 @@ class CapabilityCard(_message.Message):
         loading: _builtins.bool = ...,
         host_id: _builtins.str = ...,
         certificate: _builtins.bytes = ...,
+        running_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "running_seconds", b"running_seconds", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -704,6 +711,7 @@ class PeerLink(_message.Message):
     ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
     BREAKER_OPEN_FIELD_NUMBER: _builtins.int
     ARCHIVE_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """The other node."""
     round_trip_seconds: _builtins.float
@@ -714,6 +722,10 @@ class PeerLink(_message.Message):
     """What a layer of this node's verifiers waits for an answer of the archive
     there, in seconds: median of the latest; 0 before there were enough.
     """
+    address: _builtins.str
+    """The address at which the other node answered last, host:port: of those on
+    its card the one that works from here.
+    """
     def __init__(
         self,
         *,
@@ -721,10 +733,11 @@ class PeerLink(_message.Message):
         round_trip_seconds: _builtins.float = ...,
         breaker_open: _builtins.bool = ...,
         archive_wait_seconds: _builtins.float = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

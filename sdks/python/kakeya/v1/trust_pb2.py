@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kakeya/v1/trust.proto\x12\tkakeya.v1\"7\n\x0fKeeperStatement\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\"O\n\x13RevocationStatement\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0e\n\x06upheld\x18\x02 \x03(\x0c\x12\x17\n\x0frevoked_at_unix\x18\x03 \x01(\x01\"\x8d\x01\n\rStatementBody\x12\x10\n\x08\x66leet_id\x18\x01 \x01(\t\x12,\n\x06keeper\x18\x02 \x01(\x0b\x32\x1a.kakeya.v1.KeeperStatementH\x00\x12\x34\n\nrevocation\x18\x03 \x01(\x0b\x32\x1e.kakeya.v1.RevocationStatementH\x00\x42\x06\n\x04says\"<\n\tStatement\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x0e\n\x06signer\x18\x02 \x01(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"T\n\x19\x45xchangeStatementsRequest\x12\r\n\x05known\x18\x01 \x03(\x0c\x12(\n\nstatements\x18\x02 \x03(\x0b\x32\x14.kakeya.v1.Statement\"F\n\x1a\x45xchangeStatementsResponse\x12(\n\nstatements\x18\x01 \x03(\x0b\x32\x14.kakeya.v1.Statement\"6\n\x17RenewCertificateRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\"/\n\x18RenewCertificateResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"\x16\n\x14MakeAuthorityRequest\",\n\x15MakeAuthorityResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"\x11\n\x0fGetTrustRequest\"4\n\x0b\x46leetKeeper\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0c\x61uthority_id\x18\x02 \x01(\t\"\x9a\x01\n\x10GetTrustResponse\x12\x12\n\nfleet_name\x18\x01 \x01(\t\x12\x10\n\x08\x66leet_id\x18\x02 \x01(\t\x12\'\n\x07keepers\x18\x03 \x03(\x0b\x32\x16.kakeya.v1.FleetKeeper\x12\x18\n\x10revoked_node_ids\x18\x04 \x03(\t\x12\x1d\n\x15\x63\x65rtificate_ends_unix\x18\x05 \x01(\x01\"\x0f\n\rInviteRequest\"w\n\x0eInviteResponse\x12\x12\n\nshort_code\x18\x01 \x01(\t\x12\x12\n\nlong_codes\x18\x02 \x03(\t\x12\x15\n\rvalid_seconds\x18\x03 \x01(\x01\x12\r\n\x05tries\x18\x04 \x01(\r\x12\x17\n\x0fmulticast_fault\x18\x05 \x01(\t\" \n\rRevokeRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"$\n\x0eRevokeResponse\x12\x12\n\ntold_count\x18\x01 \x01(\r\"#\n\x10\x41\x64\x64KeeperRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\")\n\x11\x41\x64\x64KeeperResponse\x12\x14\n\x0c\x61uthority_id\x18\x01 \x01(\t2\xad\x04\n\x0cTrustService\x12\x61\n\x12\x45xchangeStatements\x12$.kakeya.v1.ExchangeStatementsRequest\x1a%.kakeya.v1.ExchangeStatementsResponse\x12[\n\x10RenewCertificate\x12\".kakeya.v1.RenewCertificateRequest\x1a#.kakeya.v1.RenewCertificateResponse\x12R\n\rMakeAuthority\x12\x1f.kakeya.v1.MakeAuthorityRequest\x1a .kakeya.v1.MakeAuthorityResponse\x12\x43\n\x08GetTrust\x12\x1a.kakeya.v1.GetTrustRequest\x1a\x1b.kakeya.v1.GetTrustResponse\x12=\n\x06Invite\x12\x18.kakeya.v1.InviteRequest\x1a\x19.kakeya.v1.InviteResponse\x12=\n\x06Revoke\x12\x18.kakeya.v1.RevokeRequest\x1a\x19.kakeya.v1.RevokeResponse\x12\x46\n\tAddKeeper\x12\x1b.kakeya.v1.AddKeeperRequest\x1a\x1c.kakeya.v1.AddKeeperResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kakeya/v1/trust.proto\x12\tkakeya.v1\"7\n\x0fKeeperStatement\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\"O\n\x13RevocationStatement\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0e\n\x06upheld\x18\x02 \x03(\x0c\x12\x17\n\x0frevoked_at_unix\x18\x03 \x01(\x01\"\x8d\x01\n\rStatementBody\x12\x10\n\x08\x66leet_id\x18\x01 \x01(\t\x12,\n\x06keeper\x18\x02 \x01(\x0b\x32\x1a.kakeya.v1.KeeperStatementH\x00\x12\x34\n\nrevocation\x18\x03 \x01(\x0b\x32\x1e.kakeya.v1.RevocationStatementH\x00\x42\x06\n\x04says\"<\n\tStatement\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x0e\n\x06signer\x18\x02 \x01(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"T\n\x19\x45xchangeStatementsRequest\x12\r\n\x05known\x18\x01 \x03(\x0c\x12(\n\nstatements\x18\x02 \x03(\x0b\x32\x14.kakeya.v1.Statement\"F\n\x1a\x45xchangeStatementsResponse\x12(\n\nstatements\x18\x01 \x03(\x0b\x32\x14.kakeya.v1.Statement\"6\n\x17RenewCertificateRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\"/\n\x18RenewCertificateResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"\x16\n\x14MakeAuthorityRequest\",\n\x15MakeAuthorityResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"\x11\n\x0fGetTrustRequest\"4\n\x0b\x46leetKeeper\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x14\n\x0c\x61uthority_id\x18\x02 \x01(\t\"\xb4\x01\n\x10GetTrustResponse\x12\x12\n\nfleet_name\x18\x01 \x01(\t\x12\x10\n\x08\x66leet_id\x18\x02 \x01(\t\x12\'\n\x07keepers\x18\x03 \x03(\x0b\x32\x16.kakeya.v1.FleetKeeper\x12\x18\n\x10revoked_node_ids\x18\x04 \x03(\t\x12\x1d\n\x15\x63\x65rtificate_ends_unix\x18\x05 \x01(\x01\x12\x18\n\x10tensors_in_clear\x18\x06 \x01(\x08\"\x0f\n\rInviteRequest\"w\n\x0eInviteResponse\x12\x12\n\nshort_code\x18\x01 \x01(\t\x12\x12\n\nlong_codes\x18\x02 \x03(\t\x12\x15\n\rvalid_seconds\x18\x03 \x01(\x01\x12\r\n\x05tries\x18\x04 \x01(\r\x12\x17\n\x0fmulticast_fault\x18\x05 \x01(\t\" \n\rRevokeRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\"$\n\x0eRevokeResponse\x12\x12\n\ntold_count\x18\x01 \x01(\r\"#\n\x10\x41\x64\x64KeeperRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\")\n\x11\x41\x64\x64KeeperResponse\x12\x14\n\x0c\x61uthority_id\x18\x01 \x01(\t2\xad\x04\n\x0cTrustService\x12\x61\n\x12\x45xchangeStatements\x12$.kakeya.v1.ExchangeStatementsRequest\x1a%.kakeya.v1.ExchangeStatementsResponse\x12[\n\x10RenewCertificate\x12\".kakeya.v1.RenewCertificateRequest\x1a#.kakeya.v1.RenewCertificateResponse\x12R\n\rMakeAuthority\x12\x1f.kakeya.v1.MakeAuthorityRequest\x1a .kakeya.v1.MakeAuthorityResponse\x12\x43\n\x08GetTrust\x12\x1a.kakeya.v1.GetTrustRequest\x1a\x1b.kakeya.v1.GetTrustResponse\x12=\n\x06Invite\x12\x18.kakeya.v1.InviteRequest\x1a\x19.kakeya.v1.InviteResponse\x12=\n\x06Revoke\x12\x18.kakeya.v1.RevokeRequest\x1a\x19.kakeya.v1.RevokeResponse\x12\x46\n\tAddKeeper\x12\x1b.kakeya.v1.AddKeeperRequest\x1a\x1c.kakeya.v1.AddKeeperResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,19 +56,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FLEETKEEPER']._serialized_start=732
   _globals['_FLEETKEEPER']._serialized_end=784
   _globals['_GETTRUSTRESPONSE']._serialized_start=787
-  _globals['_GETTRUSTRESPONSE']._serialized_end=941
-  _globals['_INVITEREQUEST']._serialized_start=943
-  _globals['_INVITEREQUEST']._serialized_end=958
-  _globals['_INVITERESPONSE']._serialized_start=960
-  _globals['_INVITERESPONSE']._serialized_end=1079
-  _globals['_REVOKEREQUEST']._serialized_start=1081
-  _globals['_REVOKEREQUEST']._serialized_end=1113
-  _globals['_REVOKERESPONSE']._serialized_start=1115
-  _globals['_REVOKERESPONSE']._serialized_end=1151
-  _globals['_ADDKEEPERREQUEST']._serialized_start=1153
-  _globals['_ADDKEEPERREQUEST']._serialized_end=1188
-  _globals['_ADDKEEPERRESPONSE']._serialized_start=1190
-  _globals['_ADDKEEPERRESPONSE']._serialized_end=1231
-  _globals['_TRUSTSERVICE']._serialized_start=1234
-  _globals['_TRUSTSERVICE']._serialized_end=1791
+  _globals['_GETTRUSTRESPONSE']._serialized_end=967
+  _globals['_INVITEREQUEST']._serialized_start=969
+  _globals['_INVITEREQUEST']._serialized_end=984
+  _globals['_INVITERESPONSE']._serialized_start=986
+  _globals['_INVITERESPONSE']._serialized_end=1105
+  _globals['_REVOKEREQUEST']._serialized_start=1107
+  _globals['_REVOKEREQUEST']._serialized_end=1139
+  _globals['_REVOKERESPONSE']._serialized_start=1141
+  _globals['_REVOKERESPONSE']._serialized_end=1177
+  _globals['_ADDKEEPERREQUEST']._serialized_start=1179
+  _globals['_ADDKEEPERREQUEST']._serialized_end=1214
+  _globals['_ADDKEEPERRESPONSE']._serialized_start=1216
+  _globals['_ADDKEEPERRESPONSE']._serialized_end=1257
+  _globals['_TRUSTSERVICE']._serialized_start=1260
+  _globals['_TRUSTSERVICE']._serialized_end=1817
 # @@protoc_insertion_point(module_scope)

@@ -335,12 +335,17 @@ class GetTrustResponse(_message.Message):
     KEEPERS_FIELD_NUMBER: _builtins.int
     REVOKED_NODE_IDS_FIELD_NUMBER: _builtins.int
     CERTIFICATE_ENDS_UNIX_FIELD_NUMBER: _builtins.int
+    TENSORS_IN_CLEAR_FIELD_NUMBER: _builtins.int
     fleet_name: _builtins.str
     """Name for people."""
     fleet_id: _builtins.str
     """SHA-256 of the first keeper's public key (SubjectPublicKeyInfo), hexadecimal."""
     certificate_ends_unix: _builtins.float
     """When this node's own certificate ends, in seconds since 1970."""
+    tensors_in_clear: _builtins.bool
+    """Whether rings and groups of this node carry tensors in the clear between
+    hosts, since its owner trusts the network (`--trusted-network`).
+    """
     @_builtins.property
     def keepers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetKeeper]:
         """Who can let others in."""
@@ -357,10 +362,11 @@ class GetTrustResponse(_message.Message):
         keepers: _abc.Iterable[Global___FleetKeeper] | None = ...,
         revoked_node_ids: _abc.Iterable[_builtins.str] | None = ...,
         certificate_ends_unix: _builtins.float = ...,
+        tensors_in_clear: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_ends_unix", b"certificate_ends_unix", "fleet_id", b"fleet_id", "fleet_name", b"fleet_name", "keepers", b"keepers", "revoked_node_ids", b"revoked_node_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_ends_unix", b"certificate_ends_unix", "fleet_id", b"fleet_id", "fleet_name", b"fleet_name", "keepers", b"keepers", "revoked_node_ids", b"revoked_node_ids", "tensors_in_clear", b"tensors_in_clear"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

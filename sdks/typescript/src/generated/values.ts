@@ -847,6 +847,11 @@ export interface PeerLink {
    * median of the latest; null before there were enough.
    */
   readonly archiveWaitSeconds: number | null;
+  /**
+   * The address at which the other node answered last, host:port: of those on its card the one that
+   * works from here.
+   */
+  readonly address: string;
 }
 
 /** Load of a node, which never rides on cards. */

@@ -438,6 +438,7 @@ export function peerLink(message: capabilityPb.PeerLink): values.PeerLink {
     roundTripSeconds: message.roundTripSeconds,
     breakerOpen: message.breakerOpen,
     archiveWaitSeconds: message.archiveWaitSeconds ? message.archiveWaitSeconds : null,
+    address: message.address,
   };
 }
 

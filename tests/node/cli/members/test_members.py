@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import stat
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_a_machine_is_let_in_by_a_code_kept_and_put_out(
     }
     shown = fleet.run("members", *named).out
     assert "members of home" in shown
-    assert "good for 7.0 days" in shown
+    assert shown.count("ends in 7.0 days") == 2
+    assert "no keeper answers" not in shown
 
     put_out = fleet.run("revoke", "mini-2", *named)
     assert put_out.out.startswith("mini-2 is put out of the fleet")
@@ -78,6 +80,22 @@ def test_a_machine_is_let_in_by_a_code_kept_and_put_out(
     assert told["revoked_node_ids"] == [entered["node_id"]]
     gone = fleet.run("revoke", "mini-2", *named, "--json")
     assert (gone.code, gone.json["error"]["reason"]) == (3, "NODE_NOT_FOUND")
+
+
+def test_with_all_keepers_down_it_is_said_what_ends_when(
+    fleet: Terminal, keeper: RunningCommand
+) -> None:
+    (code,) = fleet.run("invite", "--json").json["long_codes"]
+    joining = fleet.start("join", code, "--name", "mini-2", *NGRAM)
+    until(joining, "peer_joined")
+    keeper.send_signal(signal.SIGTERM)
+    until(joining, "peer_left")
+    shown = fleet.run("members").out
+    assert "no keeper answers: the fleet runs on" in shown
+    assert "mini-2's ends in 7.0 days, before all others" in shown
+    told = fleet.run("members", "--json").json
+    ends = {each["name"]: each["certificate_ends_unix"] for each in told["members"]}
+    assert ends["mini-2"] == told["certificate_ends_unix"]
 
 
 def test_what_is_made_is_for_its_owner_alone_and_is_made_once(fleet: Terminal) -> None:

@@ -1,0 +1,201 @@
+"""This release beside the one before, which is run from its commit: sessions and gossip go on.
+
+The commit stands in tests/support/previous_release.txt; where the history is not there, as in a
+shallow clone, nothing is run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, Liveness, Tls
+from kakeya.options import SessionOptions
+from scripts.support import agent_process
+from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.members import first_keeper, member
+from tests.support.trusted_nodes import tls_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PREVIOUS = (ROOT / "tests" / "support" / "previous_release.txt").read_text().strip()
+ROOMS = ("kakeya_fleet", "fleet", "engine", "node", "sdks/python", "VERSION")
+TOKENS = 200
+KV: SessionOptions = {
+    "kv_strategy": "sink_window",
+    "sink_tokens": 4,
+    "window_tokens": 16,
+    "speculation": "off",
+}
+RESUMED: SessionOptions = {**KV, "resume": True}
+PROMPT = (3, 1, 4, 1, 5)
+NEW, OLD = "new", "old"
+
+
+def what_is_missing() -> str:
+    """Empty where the release before can be had, else a sentence."""
+    found = subprocess.run(
+        ["git", "-C", str(ROOT), "cat-file", "-e", f"{PREVIOUS}^{{commit}}"],
+        capture_output=True,
+        check=False,
+    )
+    return f"the history has no {PREVIOUS[:12]}, the release before" if found.returncode else ""
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the release before."""
+    folder = tmp_path_factory.mktemp("previous")
+    archive = folder / "release.tar"
+    words = ["git", "-C", str(ROOT), "archive", "-o", str(archive), PREVIOUS, *ROOMS]
+    subprocess.run(words, check=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="tar")
+    return folder
+
+
+@dataclass
+class Fleet:
+    """Agents of either release; `verifier` is what they serve, `tls` how members are called."""
+
+    agents: LocalFleet
+    previous: Path
+    verifier: str
+    tls: Tls | None
+
+    def start(self, name: str, release: str, *peers: AgentProcess) -> AgentProcess:
+        environment = {"KAKEYA_DRAIN_SECONDS": "0.1", "KAKEYA_PERIOD_SECONDS": "0.3"}
+        if release == OLD:
+            paths = (self.previous, self.previous / "sdks" / "python")
+            environment["PYTHONPATH"] = ":".join(map(str, paths))
+        addresses = [each.address for each in peers]
+        return self.agents.start(
+            name, serve=[self.verifier], peers=addresses, environment=environment
+        )
+
+    def client(self, agent: AgentProcess) -> AsyncClient:
+        return AsyncClient(agent.address, tls=self.tls)
+
+    async def met(self, *agents: AgentProcess) -> None:
+        """Each of them holds all of them alive."""
+        everyone = {each.node_id for each in agents}
+        for each in agents:
+            async with (
+                asyncio.timeout(60),
+                self.client(each) as client,
+                client.fleet.watch() as changes,
+            ):
+                async for _ in changes:
+                    known = await client.fleet.nodes()
+                    if everyone <= {
+                        node.node_id for node in known if node.liveness is Liveness.ALIVE
+                    }:
+                        break
+
+
+@pytest.fixture
+def starts(previous: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of this release start warm, those of the one before from nothing."""
+    warm = agent_process.start_process
+
+    def start(
+        command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
+    ) -> subprocess.Popen[str]:
+        if not environment.get("PYTHONPATH", "").startswith(str(previous)):
+            return warm(command, environment, errors)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            # Where it is started from comes first of where Python looks.
+            cwd=previous,
+            text=True,
+            start_new_session=True,
+        )
+
+    monkeypatch.setattr(agent_process, "start_process", start)
+
+
+async def generate_while_leaving(session: AsyncSession, serving: AgentProcess) -> None:
+    """An answer, in the midst of which its node leaves to be upgraded."""
+    count = 0
+    serving.give_way()
+    async for tokens in session.generate(TOKENS):
+        count += len(tokens.token_ids)
+        if serving.running:
+            # As `fleet upgrade` and service managers do.
+            await asyncio.to_thread(serving.stop)
+    assert count == TOKENS
+
+
+@pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
+@pytest.mark.usefixtures("starts")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("releases", "has_authority"),
+    [((OLD, OLD, NEW, NEW), False), ((OLD, OLD, NEW, NEW), True), ((NEW, NEW, OLD, OLD), True)],
+    ids=["upgrade", "upgrade of members", "members go back"],
+)
+async def test_a_session_outlives_the_upgrade_of_every_node(
+    releases: tuple[str, str, str, str],
+    has_authority: bool,
+    previous: Path,
+    random_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """Two nodes are stopped and started one after the other, each with the other release."""
+    name, tls = tmp_path.name, None
+    if has_authority:
+        keeper = first_keeper(tmp_path / "a", name)
+        member(tmp_path / "b", keeper)
+        tls = tls_of(keeper)
+    model = random_checkpoint()
+    with LocalFleet(name, directory=tmp_path) as agents:
+        fleet = Fleet(agents, previous, f"verifier={model}", tls)
+        a = fleet.start("a", releases[0])
+        b = fleet.start("b", releases[1], a)
+        await fleet.met(a, b)
+        async with fleet.client(a) as client:
+            async with await client.create_session(model.name, **KV) as calm:
+                await calm.append(PROMPT)
+                for _ in range(3):
+                    await calm.generate(TOKENS).collect()
+                whole = calm.history
+            session = await client.create_session(model.name, **RESUMED)
+            await session.append(PROMPT)
+            await generate_while_leaving(session, a)
+            a = fleet.start("a", releases[2], b)
+            await fleet.met(a, b)
+            await generate_while_leaving(session, b)
+            b = fleet.start("b", releases[3], a)
+            await fleet.met(a, b)
+            await session.generate(TOKENS).collect()
+            assert session.history == whole
+            assert (await session.info()).history_length == len(whole)
+            assert len(session.resumptions) >= 2
+            await session.close()
+
+
+@pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
+def test_the_release_before_is_what_is_run(previous: Path) -> None:
+    asked = "import kakeya, kakeya_fleet.node; print(kakeya.__file__, *kakeya_fleet.node.__path__)"
+    paths = (previous, previous / "sdks" / "python")
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=previous,
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, paths))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(each.startswith(str(previous)) for each in done.stdout.split())
