@@ -64,9 +64,9 @@ class Machine:
     def loses(self, rules: Iterable[str]) -> None:
         """Takes nftables' `rules` for what comes in, in place of those before; none for none."""
         table = "table inet faults"
-        lines = "".join(f"{rule}\n" for rule in rules)
-        chain = f"chain input {{ type filter hook input priority 0;\n{lines}}}"
-        text = f"{table}\ndelete {table}\n{table} {{ {chain} }}\n"
+        lines = "\n".join(["type filter hook input priority 0;", *rules])
+        # It has to be there to be deleted.
+        text = f"{table}\ndelete {table}\n{table} {{\nchain input {{\n{lines}\n}}\n}}\n"
         done = subprocess.run(
             self.behind(["nft", "-f", "-"]),
             input=text,
