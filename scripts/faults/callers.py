@@ -15,8 +15,13 @@ import grpc
 import grpc.aio
 
 from kakeya import AsyncClient, KakeyaError
-from kakeya.v1 import capability_pb2, capability_pb2_grpc, placement_pb2, runtime_pb2
-from kakeya.v1 import runtime_pb2_grpc
+from kakeya.v1 import (
+    capability_pb2,
+    capability_pb2_grpc,
+    placement_pb2,
+    runtime_pb2,
+    runtime_pb2_grpc,
+)
 from scripts.attack.attacks import CONNECTIONS, FEW_FILES, held_open
 from scripts.attack.calls import reason_of
 from scripts.bench.machine import percentile
@@ -120,8 +125,8 @@ async def many_sessions(scene: Scene) -> Outcome:
     named = all(end == "OK" or end.startswith("RESOURCE_EXHAUSTED") for end in told)
     return Outcome(
         named and refused > 0 and len(hints) == refused and stormy <= 2 * calm,
-        f"{told['OK']:,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, {len(hints):,} of them "
-        f"with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} (p99) meanwhile, "
+        f"{told['OK']:,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, "
+        f"{len(hints):,} of them with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} (p99) meanwhile, "
         f"{ms(calm)} before",
         {
             "answered": dict(told),

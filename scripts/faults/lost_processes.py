@@ -113,7 +113,7 @@ async def frozen_proposer(scene: Scene) -> Outcome:
     settled = await incarnation(scene, verifier, proposer.node_id)
     await asyncio.sleep(5.0)
     after = await incarnation(scene, verifier, proposer.node_id)
-    stall, step, figures = _stall(undisturbed, stream)
+    stall, _, figures = _stall(undisturbed, stream)
     limit = DRAFT_DEADLINE_SECONDS + 0.02
     return Outcome(
         stall <= limit and not figures["differing_token_count"] and after == settled,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from scripts.faults import (
+    authority,
     callers,
     clocks_and_files,
     lost_processes,
     messages,
     networks,
+    proposers,
 )
 from scripts.faults.row import Row
 
@@ -15,10 +17,12 @@ ROWS: tuple[Row, ...] = tuple(
     sorted(
         (
             *clocks_and_files.ROWS,
+            *authority.ROWS,
             *callers.ROWS,
             *lost_processes.ROWS,
             *messages.ROWS,
             *networks.ROWS,
+            *proposers.ROWS,
         ),
         key=lambda row: row.number,
     )

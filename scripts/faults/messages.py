@@ -21,7 +21,7 @@ from scripts.support.agent_process import AgentProcess
 
 OVERSIZE_BYTES = 70 << 10
 """A card may have 64 KiB."""
-OVERSIZE_CARDS = 300
+OVERSIZE_CARDS, ROUNDS = 300, 4
 FUZZED_MESSAGES = 20_000
 FLAT_BYTES = 8 << 20
 FLOOD_SECONDS = 30.0
@@ -65,21 +65,30 @@ async def oversize(scene: Scene) -> Outcome:
     process, told = psutil.Process(agent.pid), Counter[str]()
     root = await root_of(channel, fleet)
     skipped_before = await total(agent, "kakeya_cards_skipped_total")
-    before = process.memory_info().rss
-    for _ in range(OVERSIZE_CARDS):
-        try:
-            answer = await looked_at(channel, fleet, cards=[large])
-            told.update(each.reason for each in answer.skipped)
-        except grpc.aio.AioRpcError as error:
-            told[error.code().name] += 1
-    rise = process.memory_info().rss - before
+    held = [process.memory_info().rss]
+    for _ in range(ROUNDS):
+        for _ in range(OVERSIZE_CARDS):
+            try:
+                answer = await looked_at(channel, fleet, cards=[large])
+                told.update(each.reason for each in answer.skipped)
+            except grpc.aio.AioRpcError as error:
+                told[error.code().name] += 1
+        held.append(process.memory_info().rss)
+    # The first rounds fill what the allocator and gRPC keep for messages of that size.
+    rise = held[-1] - held[-2]
     counted = await total(agent, "kakeya_cards_skipped_total") - skipped_before
-    same = await root_of(channel, fleet) == root
+    same, sent = await root_of(channel, fleet) == root, ROUNDS * OVERSIZE_CARDS
     return Outcome(
-        same and rise <= FLAT_BYTES and "OK" not in told and sum(told.values()) == OVERSIZE_CARDS,
-        f"{OVERSIZE_CARDS} cards of {OVERSIZE_BYTES >> 10} KiB: {dict(told)}, counted "
-        f"{counted:.0f}; memory rose by {rise / 1e6:.1f} MB",
-        {"answered": dict(told), "counted": counted, "rise_bytes": rise, "state_unchanged": same},
+        same and rise <= FLAT_BYTES and set(told) == {"OVERSIZE"} and counted == sent,
+        f"{sent:,} cards of {OVERSIZE_BYTES >> 10} KiB: {dict(told)}, counted {counted:.0f}; "
+        f"memory rose by {(held[1] - held[0]) / 1e6:.1f} MB with the first {OVERSIZE_CARDS}, by "
+        f"{rise / 1e6:.1f} MB with the last",
+        {
+            "answered": dict(told),
+            "counted": counted,
+            "resident_bytes": held,
+            "state_unchanged": same,
+        },
     )
 
 
@@ -89,7 +98,7 @@ async def malformed(scene: Scene) -> Outcome:
     channel = scene.channel(await asyncio.to_thread(lambda: agent.address))
     signed = await own_card(scene, agent)
     fleet = agent.options.fleet_name
-    # A batch: two good ones around one that is no card, one of an unknown enumeration, one unsigned.
+    # A batch: two good ones around one that is no card and one that is not signed.
     strangers = _strangers(signed, scene.seed)
     good = [strangers.card(lambda card: card) for _ in range(2)]
     broken = capability_pb2.SignedCard(card=b"\xff\xff", signature=bytes(64))
@@ -155,15 +164,17 @@ async def forged(scene: Scene) -> Outcome:
     await until(lambda: _above(scene, first, again.node_id, was))
     new = await own_card(scene, first, again)
     before = await incarnation(scene, first, again.node_id)
-    changed = bytearray(new.card)
-    changed[-1] ^= 1
+    changed = capability_pb2.CapabilityCard.FromString(new.card)
+    changed.incarnation, changed.name = changed.incarnation + 1, "mallory"
     higher = capability_pb2.CapabilityCard.FromString(new.card)
     higher.incarnation += 5
     downgraded = capability_pb2.CapabilityCard.FromString(new.card)
     downgraded.protocol_max = 0
     sent = {
         "replayed": old,
-        "changed": capability_pb2.SignedCard(card=bytes(changed), signature=new.signature),
+        "changed": capability_pb2.SignedCard(
+            card=changed.SerializeToString(), signature=old.signature
+        ),
         "raised": capability_pb2.SignedCard(
             card=higher.SerializeToString(), signature=new.signature
         ),
@@ -176,14 +187,16 @@ async def forged(scene: Scene) -> Outcome:
     unchanged = True
     for name, card in sent.items():
         answer = await looked_at(channel, fleet, cards=[card])
-        told[name] = ", ".join(each.reason for each in answer.skipped) or "older than what is known"
+        told[name] = ", ".join(each.reason for each in answer.skipped) or "dropped as known"
         held = await own_card(scene, first, again)
         unchanged = unchanged and held == new
     charged = await total(first, "kakeya_cards_skipped_total") - counted_before
     after = await incarnation(scene, first, again.node_id)
     return Outcome(
-        unchanged and charged >= len(sent) - 1 and before == after,
-        f"{told}: the card held is the same, {charged:.0f} of {len(sent)} counted",
+        # What honest nodes send again is no offence: a replay is dropped, and not counted.
+        unchanged and charged == len(sent) - 1 and before == after,
+        f"{', '.join(f'{name}: {what}' for name, what in told.items())}; the card held is the "
+        f"same, {charged:.0f} of {len(sent) - 1} forged ones counted",
         {"told": told, "unchanged": unchanged, "counted": charged},
     )
 

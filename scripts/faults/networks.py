@@ -82,9 +82,7 @@ async def one_way(scene: Scene) -> Outcome:
     with Machines(4) as machines:
         agents = await _fleet(scene, machines.all, (None,) * 4)
         machines.cut(machines.all[:1], machines.all[1:2], both_ways=False)
-        return await _nobody_dies(
-            scene, agents, "what one of 4 nodes sends to another is lost", watched_roots=False
-        )
+        return await _nobody_dies(scene, agents, "what one of 4 nodes sends to another is lost")
 
 
 async def loss(scene: Scene) -> Outcome:
@@ -96,9 +94,7 @@ async def loss(scene: Scene) -> Outcome:
         return await _nobody_dies(scene, agents, "30 % of all packets to 10 nodes are lost")
 
 
-async def _nobody_dies(
-    scene: Scene, agents: Sequence[AgentProcess], what: str, *, watched_roots: bool = True
-) -> Outcome:
+async def _nobody_dies(scene: Scene, agents: Sequence[AgentProcess], what: str) -> Outcome:
     await asyncio.sleep(scene.watched_seconds)
     deaths = sum(len(said(agent, "peer_dead")) for agent in agents)
     suspicions = sum(len(said(agent, "peer_suspect")) for agent in agents)
@@ -173,7 +169,9 @@ async def delayed_proposer(scene: Scene) -> Outcome:
     with _two_hosts() as hosts:
         verifier = scene.start("verifier", "verifier=tiny", **on(list, NEAR))
         peer = await asyncio.to_thread(lambda: verifier.address)
-        proposer = scene.start("proposer", "proposer=tiny-dflash", peers=[peer], **on(hosts.behind, FAR))
+        proposer = scene.start(
+            "proposer", "proposer=tiny-dflash", peers=[peer], **on(hosts.behind, FAR)
+        )
         await see_each_other([verifier, proposer])
         await asyncio.to_thread(hosts.become, DELAYED)
         client = await scene.client(verifier)

@@ -20,7 +20,7 @@ class Verdict(Enum):
 
 
 class NotRunHere(Exception):
-    """This host cannot have the fault; the message says why."""
+    """The host cannot have the fault; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,9 @@ async def looked_at(
     return answer
 
 
-async def see_each_other(agents: Sequence[AgentProcess], seconds: float = PATIENCE_SECONDS) -> float:
+async def see_each_other(
+    agents: Sequence[AgentProcess], seconds: float = PATIENCE_SECONDS
+) -> float:
     """Seconds until each holds all others for alive, and all have the same root."""
     addresses = [await asyncio.to_thread(lambda each=each: each.address) for each in agents]
     fleet_name = agents[0].options.fleet_name

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 from kakeya import AsyncClient, AsyncSession, GenerationDone, NoPlacement, Speculation
-from kakeya.options import SessionOptions
-from kakeya.options import SpeculationChoice
+from kakeya.options import SessionOptions, SpeculationChoice
 
 PROMPT = tuple(range(300, 340)) * 3
 """With repetitions, so that prompt lookup has something to draft."""
@@ -32,13 +32,13 @@ class Stream:
     @property
     def gaps(self) -> list[float]:
         """Seconds between one message and the next."""
-        return [b - a for a, b in zip(self.moments, self.moments[1:], strict=False)]
+        return [b - a for a, b in pairwise(self.moments)]
 
     @property
     def longest_gap_after_the_fault(self) -> float:
         """Seconds; from the fault on."""
         after = [self.struck_at, *(each for each in self.moments if each > self.struck_at)]
-        return max((b - a for a, b in zip(after, after[1:], strict=False)), default=0.0)
+        return max((b - a for a, b in pairwise(after)), default=0.0)
 
 
 async def streamed(
@@ -68,7 +68,11 @@ async def opened(
 ) -> AsyncSession:
     """A session with a prompt, once the proposer that it names can be had."""
     opening = partial(
-        client.create_session, "tiny", speculation=speculation, tokens=prompt, **WINDOW | options  # type: ignore[arg-type]
+        client.create_session,
+        "tiny",
+        speculation=speculation,
+        tokens=prompt,
+        **WINDOW | options,  # type: ignore[arg-type]
     )
     async with asyncio.timeout(60.0):
         while True:

@@ -259,16 +259,18 @@ class LocalFleet:
         mdns: bool = False,
         environment: Mapping[str, str] | None = None,
         behind: Behind = list,
+        state: Path | None = None,
     ) -> AgentProcess:
         """Starts an agent; its state directory is named after it, so a name can come back.
 
+        Unless it has another one, `state`.
         `behind` has its command run elsewhere, such as in another network namespace; it may
         start no process of its own, since the agent's is signalled.
         """
         options = AgentOptions(
             name=name,
             fleet_name=self.fleet_name,
-            state=self._directory / name,
+            state=state or self._directory / name,
             serve=tuple(serve),
             peers=tuple(peers),
             bind=bind,
