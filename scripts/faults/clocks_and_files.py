@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kakeya import Liveness
+from kakeya_fleet.fleet.membership.clone_watch import YOUNG_PERIODS
 from scripts.faults.lost_processes import differing, incarnation, started
 from scripts.faults.machines import run
 from scripts.faults.mounts import own_mounts
@@ -246,7 +247,10 @@ async def port_in_use(scene: Scene) -> Outcome:
 
 async def cloned_identity(scene: Scene) -> Outcome:
     """Row 16."""
+    scene.expected_errors.add("clone_found")
     first, other = await started(scene, 2)
+    # Of two that have just begun either may yield.
+    await asyncio.sleep(YOUNG_PERIODS)
     copy = scene.fleet.directory / "copy"
     shutil.copytree(first.options.state, copy)
     (copy / "lock").unlink(missing_ok=True)
@@ -300,5 +304,5 @@ ROWS = (
         14, "truncated state file", "atomic rename + checksum; rebuilt from peers", truncated_state
     ),
     Row(15, "port in use", "exits within 2 s naming the port", port_in_use),
-    Row(16, "cloned identity", "one survivor", cloned_identity),
+    Row(16, "cloned identity", "one survivor", cloned_identity, 300.0),
 )

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -37,7 +36,8 @@ class Scene:
     seed: int
     watched_seconds: float
     """For how long a row looks whether something happens that must not."""
-    expected_errors: Counter[str] = field(default_factory=Counter)
+    expected_errors: set[str] = field(default_factory=set)
+    """Events of the logs that are errors to people, and what the row is about."""
 
     def start(self, name: str, *roles: str, **options: Any) -> AgentProcess:
         """An agent of the fleet; see `LocalFleet.start`."""
@@ -62,6 +62,7 @@ class Scene:
             f"{agent.options.name}: {words}"
             for agent in self.fleet.agents
             for words in faults_of(agent.log)
+            if words not in self.expected_errors
         ]
 
 

@@ -101,9 +101,14 @@ def _run(
     from kakeya_fleet.node.config.config import build
     from kakeya_fleet.node.config.machine import process_started_at
     from kakeya_fleet.node.config.state_directory import StateDirectory
+    from kakeya_fleet.node.rpc.free_port import require_free
     from kakeya_fleet.node.trust.membership_files import fleet_name_of
 
     config = build(flags, os.environ, config_file, fleet_name_of)
+    host, port = config.bind_address
+    if port:
+        # What follows takes seconds until the port is bound.
+        require_free(host, port)
     state = StateDirectory(config.state_path)
     with closing(state):
         # What follows takes seconds, in which other commands look for this node.
