@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.errors import BadParameters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FIELD = "logit_bias"
 MAX_BIASES = 1024
@@ -43,6 +46,9 @@ class LogitBias:
             if token_id == behind:
                 raise BadParameters(f"{FIELD} has id {token_id} twice", field=FIELD)
         object.__setattr__(self, "biases", tuple(ordered))
+        if not ordered:
+            # None has arrays, so that who asks for none touches no numpy.
+            return
         object.__setattr__(self, "ids", np.array([pair[0] for pair in ordered], np.int64))
         object.__setattr__(self, "values", np.array([pair[1] for pair in ordered], np.float64))
 
@@ -69,7 +75,8 @@ class LogitBias:
 
     def add_to(self, logits: NDArray[np.float64]) -> None:
         """Adds the biases to `logits` [vocabulary], in place."""
-        logits[self.ids] += self.values
+        if self.biases:
+            logits[self.ids] += self.values
 
 
 def _check(token_id: int, bias: float) -> None:

@@ -87,7 +87,6 @@ async def many_sessions(scene: Scene) -> Outcome:
     """Row 20."""
     agent = scene.start("node", "verifier=tiny", environment={"KAKEYA_KV_BUDGET_BYTES": "67108864"})
     client = await scene.client(agent)
-    session = await opened(client)
     before = [await _step_seconds(client) for _ in range(6)]
     told: Counter[str] = Counter()
     hints: list[float] = []
@@ -119,7 +118,6 @@ async def many_sessions(scene: Scene) -> Outcome:
     while not storm.done():
         during.append(await _step_seconds(client))
     await storm
-    await session.close()
     refused = sum(count for end, count in told.items() if end != "OK")
     calm, stormy = percentile(before, 0.99), percentile(during, 0.99)
     named = all(end == "OK" or end.startswith("RESOURCE_EXHAUSTED") for end in told)

@@ -128,6 +128,8 @@ async def disk_full(scene: Scene) -> Outcome:
     state.mkdir(parents=True)
     size = f"size={DISK_BYTES},mode=0700"
     run("mount", "-t", "tmpfs", "-o", size, "tmpfs", str(state))
+    # Before the folder is removed; what is open in it yet goes with the last who has it open.
+    scene.stack.callback(run, "umount", "--lazy", str(state))
     agent = scene.start("full", "verifier=tiny")
     client = await scene.client(agent)
     wanted = (await alone(client, 40)).token_ids
