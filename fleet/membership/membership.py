@@ -154,9 +154,7 @@ def _welcome(state: Membership, node_id: str, rng: Randomness) -> None:
         state.suspicions.pop(node_id, None)
 
 
-def _defend(
-    state: Membership, merged: MergeResult, told: RumourResult, now: float
-) -> list[Effect]:
+def _defend(state: Membership, merged: MergeResult, told: RumourResult, now: float) -> list[Effect]:
     """Answers cards under the own key that are not this process's, and accusations."""
     own = state.registry.own
     young_seconds = YOUNG_PERIODS * state.settings.period_seconds

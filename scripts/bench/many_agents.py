@@ -41,7 +41,7 @@ GOALS = {"converged_seconds": 10.0, "core_share": 0.01, "resident_bytes": 80e6}
 
 async def converged(agents: Sequence[AgentProcess], began: float) -> dict[str, float]:
     """Seconds from the start until all were ready, and until each knew all for alive."""
-    addresses = [await asyncio.to_thread(lambda each=each: each.address) for each in agents]
+    addresses = await asyncio.to_thread(lambda: [each.address for each in agents])
     ready = time.monotonic() - began
     left = list(addresses)
 

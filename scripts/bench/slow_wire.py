@@ -77,6 +77,7 @@ class Direction:
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._free_at = 0.0
+        self._latest = 0.0
         self._held: list[tuple[float, int, bytes]] = []
         self._entered = count()
         self._rng = rng or random.Random(JITTER_SEED)
@@ -95,6 +96,9 @@ class Direction:
         for _ in range(times):
             late = line.jitter_seconds * self._rng.random() if line.jitter_seconds else 0.0
             arrives = self._free_at + line.delay_seconds + late
+            if not line.jitter_seconds:
+                # Nor does one overtake another when the line becomes shorter.
+                arrives = self._latest = max(arrives, self._latest)
             heappush(self._held, (arrives, next(self._entered), packet))
 
     def arrived(self, now: float) -> bytes | None:

@@ -165,7 +165,7 @@ def without(words: object, *options: str) -> list[str]:
     return left
 
 
-async def rolling_upgrade(scene: Scene) -> Outcome:
+async def rolling_upgrade(_scene: Scene) -> Outcome:
     """Row 30."""
     if importlib.util.find_spec(PREVIOUS_RELEASE) is None:
         raise NotRunHere(

@@ -124,8 +124,8 @@ async def many_sessions(scene: Scene) -> Outcome:
     return Outcome(
         named and refused > 0 and len(hints) == refused and stormy <= 2 * calm,
         f"{told['OK']:,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, "
-        f"{len(hints):,} of them with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} (p99) meanwhile, "
-        f"{ms(calm)} before",
+        f"{len(hints):,} of them with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} "
+        f"(p99) meanwhile, {ms(calm)} before",
         {
             "answered": dict(told),
             "with_retry_info": len(hints),

@@ -59,7 +59,8 @@ async def wrong_clocks(scene: Scene) -> Outcome:
     converged = await see_each_other(agents)
     client = await scene.client(right)
     now = time.time()
-    seen = {node.card.name: node.card.announced_at_unix for node in await client.fleet.nodes()}
+    cards = [node.card for node in await client.fleet.nodes() if node.card is not None]
+    seen = {card.name: card.announced_at_unix for card in cards}
     skews = {name: round(seen[name] - now) for name in wrong}
     for turn in range(4):
         files["stepping"].write_text("+1h\n" if turn % 2 == 0 else "-1h\n")

@@ -36,11 +36,15 @@ def in_a_process(row: Row, seed: int, watched_seconds: float) -> dict[str, objec
             told, broke = "", f"it was not over after {row.seconds:g} s"
         finally:
             left = end_all(set(psutil.Process().children(recursive=True)) - before)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         errors.seek(0)
         last = errors.read()[-LAST_WORDS:].strip().splitlines()
     lines = told.splitlines()
     if lines and process.returncode == 0:
-        return json.loads(lines[-1]) | {"left_processes": left}
+        came: dict[str, object] = json.loads(lines[-1])
+        return came | {"left_processes": left}
     return {
         "row": row.number,
         "fault": row.fault,

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from kakeya import AsyncClient, KakeyaError, Liveness
 from scripts.bench.network_namespaces import FAR, NEAR, TwoNamespaces, what_is_missing
@@ -23,7 +24,8 @@ DELAYED = Line(delay_seconds=0.1)
 RESTLESS = Line(delay_seconds=0.01, jitter_seconds=0.05, repeated=0.05)
 """Packets that overtake each other, and one in twenty twice."""
 TOKENS = 256
-TURNS = 5
+TURNS = 8
+CHOICES: tuple[Literal["off", "auto"], ...] = ("off", "auto")
 
 
 async def _fleet(
@@ -180,8 +182,8 @@ async def delayed_proposer(scene: Scene) -> Outcome:
         streams = []
         # In turn, so that what else the machine does falls on both.
         for _ in range(TURNS):
-            for choice in ("off", "auto"):
-                async with await opened(client, choice) as session:  # type: ignore[arg-type]
+            for choice in CHOICES:
+                async with await opened(client, choice) as session:
                     began = time.monotonic()
                     stream = await streamed(session, TOKENS)
                     rates[choice].append(TOKENS / (time.monotonic() - began))

@@ -53,7 +53,7 @@ async def liars(scene: Scene) -> Outcome:
     wanted = (await alone(client, TOKENS)).token_ids
     told: dict[str, dict[str, object]] = {}
     for lie, agent in agents.items():
-        node_id = await asyncio.to_thread(lambda agent=agent: agent.node_id)
+        node_id = await asyncio.to_thread(_id_of, agent)
         await knows_the_way(client, node_id)
         told[lie] = await _lied_to(client, verifier, node_id, wanted)
     wrong = sum(int(str(each["differing"])) for each in told.values())
@@ -67,6 +67,10 @@ async def liars(scene: Scene) -> Outcome:
         f"each, and the breaker opened after {opened_within} bad blocks",
         {"lies": told},
     )
+
+
+def _id_of(agent: AgentProcess) -> str:
+    return agent.node_id
 
 
 async def _lied_to(

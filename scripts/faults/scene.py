@@ -120,7 +120,7 @@ async def see_each_other(
     agents: Sequence[AgentProcess], seconds: float = PATIENCE_SECONDS
 ) -> float:
     """Seconds until each holds all others for alive, and all have the same root."""
-    addresses = [await asyncio.to_thread(lambda each=each: each.address) for each in agents]
+    addresses = await asyncio.to_thread(lambda: [each.address for each in agents])
     fleet_name = agents[0].options.fleet_name
     async with AsyncExitStack() as stack:
         channels = [
