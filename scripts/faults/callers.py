@@ -123,9 +123,9 @@ async def many_sessions(scene: Scene) -> Outcome:
     named = all(end == "OK" or end.startswith("RESOURCE_EXHAUSTED") for end in told)
     return Outcome(
         named and refused > 0 and len(hints) == refused and stormy <= 2 * calm,
-        f"{told['OK']:,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, "
-        f"{len(hints):,} of them with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} "
-        f"(p99) meanwhile, {ms(calm)} before",
+        f"{told['OK']:,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, {len(hints):,} of "
+        f"them with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} (p99) "
+        f"meanwhile, {ms(calm)} before",
         {
             "answered": dict(told),
             "with_retry_info": len(hints),

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from scripts.write import figures_faults
+from scripts.write.figures_agents import AGENTS
 from scripts.write.figures_prose import SAID
 from scripts.write.figures_register import (
     DOCUMENTS,
@@ -29,6 +30,7 @@ from scripts.write.figures_tables import TABLES
 DECLARED: Sequence[Declared] = (
     *SAID,
     *TABLES,
+    *AGENTS,
     figures_faults.COUNTED,
     figures_faults.TABLE,
 )
