@@ -8,9 +8,7 @@ answers `MAX_RISES` such rises with a yet higher incarnation is a clone.
 
 Of two clones the one with the lower card yields. Cards only rise and a yielding
 process announces none, so at most one of the two yields: had A yielded to B's
-card and B to A's, each card would be lower than the other. Rises are answered in
-turn, so that neither is more than one ahead: a process that has run for a while
-holds out for more of them, and the copy that was started beside it yields.
+card and B to A's, each card would be lower than the other.
 """
 
 from __future__ import annotations
@@ -21,10 +19,6 @@ from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.membership.record import version_of
 
 MAX_RISES = 3
-LONGER_RISES = 2 * MAX_RISES
-"""Of a process that is not young."""
-YOUNG_PERIODS = 60
-"""Of gossip: a copy is found within a few of them."""
 
 
 class Verdict(Enum):
@@ -42,11 +36,8 @@ class CloneWatch:
         self._rises: dict[str, int] = {}
         self._risen_above: dict[str, int] = {}
 
-    def judge(self, own: SignedCard, heard: SignedCard, *, is_young: bool) -> Verdict:
-        """What `heard`, properly signed, means to the process that announces `own`.
-
-        One that `is_young` began less than `YOUNG_PERIODS` ago.
-        """
+    def judge(self, own: SignedCard, heard: SignedCard) -> Verdict:
+        """What `heard`, properly signed, means to the process that announces `own`."""
         if version_of(heard) <= version_of(own):
             return Verdict.PAST
         boot_id, incarnation = heard.card.boot_id, heard.card.incarnation
@@ -55,5 +46,4 @@ class CloneWatch:
         if incarnation > self._risen_above.get(boot_id, -1):
             self._risen_above[boot_id] = incarnation
             self._rises[boot_id] = self._rises.get(boot_id, 0) + 1
-        most = MAX_RISES if is_young else LONGER_RISES
-        return Verdict.YIELD if self._rises[boot_id] > most else Verdict.RISE
+        return Verdict.YIELD if self._rises[boot_id] > MAX_RISES else Verdict.RISE

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership import detection, seeking
-from kakeya_fleet.fleet.membership.clone_watch import YOUNG_PERIODS, Verdict
+from kakeya_fleet.fleet.membership.clone_watch import Verdict
 from kakeya_fleet.fleet.membership.events import (
     AddressFound,
     Changed,
@@ -92,8 +92,6 @@ def _tick(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     late = 0.0
     if state.ticked_at is not None:
         late = max(0.0, now - state.ticked_at - state.settings.period_seconds)
-    else:
-        state.began_at = now
     state.ticked_at = now
     if state.awareness.ticked(late):
         detection.stood_still(state, late)
@@ -136,7 +134,7 @@ def _merge(
     effects = _forget(state, merged.displaced)
     effects += [Changed(node_id) for node_id in dict.fromkeys(merged.merged + told.merged)]
     effects += [CloneFound(node_id, must_yield=False) for node_id in merged.clones]
-    effects += _defend(state, merged, told, now)
+    effects += _defend(state, merged, told)
     effects += _refute(state, now)
     if merged.skipped or told.skipped:
         effects.append(Skipped(source.node_id, merged.skipped, told.skipped))
@@ -154,15 +152,13 @@ def _welcome(state: Membership, node_id: str, rng: Randomness) -> None:
         state.suspicions.pop(node_id, None)
 
 
-def _defend(state: Membership, merged: MergeResult, told: RumourResult, now: float) -> list[Effect]:
+def _defend(state: Membership, merged: MergeResult, told: RumourResult) -> list[Effect]:
     """Answers cards under the own key that are not this process's, and accusations."""
     own = state.registry.own
-    young_seconds = YOUNG_PERIODS * state.settings.period_seconds
-    is_young = state.began_at is None or now - state.began_at < young_seconds
     effects: list[Effect] = []
     needed = own.card.incarnation + 1 if told.accused else -1
     for heard in merged.own:
-        verdict = state.clone_watch.judge(own, heard, is_young=is_young)
+        verdict = state.clone_watch.judge(own, heard)
         is_same_life = heard.card.incarnation == own.card.incarnation
         if verdict is Verdict.YIELD or is_same_life:
             must_yield = verdict is Verdict.YIELD

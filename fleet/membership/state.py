@@ -39,7 +39,6 @@ class Membership:
 
     `peers` have answered this node, `newcomers` not yet. `seeds` are addresses (host:port)
     that may belong to members; `ways` names for a node the helper that reached it last.
-    The first tick was at `began_at`, the last at `ticked_at`.
     `digest_told` lines of the digest are told of this turn. The own incarnation is to be
     `needed` or higher, has been asked to be `rising_to`, at `refuted_at`.
     """
@@ -57,7 +56,6 @@ class Membership:
     hot_cards: HotRegisters = field(default_factory=HotRegisters)
     hot_rumours: HotRegisters = field(default_factory=HotRegisters)
     clone_watch: CloneWatch = field(default_factory=CloneWatch)
-    began_at: float | None = None
     ticked_at: float | None = None
     dialled_at: float | None = None
     digest_told: int = 0

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import grpc.aio
 
@@ -156,9 +157,9 @@ async def wrong_codes(scene: Scene) -> Outcome:
     )
 
 
-def without(words: object, *options: str) -> list[str]:
+def without(words: Sequence[str], *options: str) -> list[str]:
     """A command without these options and their values."""
-    left = list(words)  # type: ignore[call-overload]
+    left = list(words)
     for option in options:
         place = left.index(option)
         del left[place : place + 2]

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kakeya import Liveness
-from kakeya_fleet.fleet.membership.clone_watch import YOUNG_PERIODS
 from scripts.faults.lost_processes import differing, incarnation, started
 from scripts.faults.machines import run
 from scripts.faults.mounts import own_mounts
@@ -27,6 +26,7 @@ FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 DISK_BYTES = 1 << 20
 STEP_SECONDS = 10.0
 SETTLED_SECONDS = 5.0
+OLD_SECONDS = 30.0
 
 
 def at_clock(file: Path) -> Mapping[str, str]:
@@ -253,7 +253,7 @@ async def cloned_identity(scene: Scene) -> Outcome:
     scene.expected_errors.add("clone_found")
     first, other = await started(scene, 2)
     # Of two that have just begun either may yield.
-    await asyncio.sleep(YOUNG_PERIODS)
+    await asyncio.sleep(OLD_SECONDS)
     copy = scene.fleet.directory / "copy"
     shutil.copytree(first.options.state, copy)
     (copy / "lock").unlink(missing_ok=True)

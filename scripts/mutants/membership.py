@@ -91,11 +91,4 @@ MUTANTS = (
         "        int(signed.card.announced_at_unix) % 2**32,\n        hashlib",
         (STORMS,),
     ),
-    Mutant(
-        "a copy that outlasts the node that was there first",
-        "fleet/membership/clone_watch.py",
-        "most = MAX_RISES if is_young else LONGER_RISES",
-        "most = MAX_RISES",
-        ("tests/fleet/test_clone_watch.py",),
-    ),
 )
