@@ -22,8 +22,15 @@ from scripts.support.agent_process import AgentProcess, Event, LocalFleet
 
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.02
-NODE = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc", "TOKENIZERS_PARALLELISM": "false"}
-"""Of agents: no ring is tried, which takes two processes of each."""
+NODE = {
+    "OMP_NUM_THREADS": "1",
+    # No ring is tried, which takes two processes of each.
+    "KAKEYA_LINKS": "grpc",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Modules are compiled once, as an installation has them.
+    "PYTHONDONTWRITEBYTECODE": "",
+}
+"""Of agents."""
 
 
 @dataclass
