@@ -30,8 +30,8 @@ class LogitBias:
     """
 
     biases: tuple[tuple[int, float], ...] = ()
-    ids: NDArray[np.int64] = field(init=False, repr=False, compare=False)
-    values: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    ids: NDArray[np.int64] | None = field(default=None, init=False, repr=False, compare=False)
+    values: NDArray[np.float64] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.biases) > MAX_BIASES:
@@ -47,7 +47,7 @@ class LogitBias:
                 raise BadParameters(f"{FIELD} has id {token_id} twice", field=FIELD)
         object.__setattr__(self, "biases", tuple(ordered))
         if not ordered:
-            # None has arrays, so that who asks for none touches no numpy.
+            # No arrays: an agent without models imports this, and not numpy for it.
             return
         object.__setattr__(self, "ids", np.array([pair[0] for pair in ordered], np.int64))
         object.__setattr__(self, "values", np.array([pair[1] for pair in ordered], np.float64))
@@ -67,7 +67,7 @@ class LogitBias:
                 f"{FIELD} has id {highest}, the vocabulary's ids are 0 to {vocabulary_size - 1}",
                 field=FIELD,
             )
-        if int(np.isneginf(self.values).sum()) == vocabulary_size:
+        if sum(bias == -math.inf for _, bias in self.biases) == vocabulary_size:
             raise BadParameters(
                 f"{FIELD} bans all {vocabulary_size} ids of the vocabulary; leave at least one",
                 field=FIELD,
@@ -75,7 +75,7 @@ class LogitBias:
 
     def add_to(self, logits: NDArray[np.float64]) -> None:
         """Adds the biases to `logits` [vocabulary], in place."""
-        if self.biases:
+        if self.ids is not None and self.values is not None:
             logits[self.ids] += self.values
 
 

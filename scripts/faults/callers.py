@@ -10,6 +10,7 @@ import statistics
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,7 +18,6 @@ import grpc.aio
 from kakeya import AsyncClient, KakeyaError
 from kakeya.v1 import (
     capability_pb2,
-    capability_pb2_grpc,
     placement_pb2,
     runtime_pb2,
     runtime_pb2_grpc,
@@ -151,18 +151,26 @@ def _has_retry_info(error: grpc.aio.AioRpcError) -> bool:
     )
 
 
-class SickNode(capability_pb2_grpc.CapabilityServiceServicer):
+class SickNode:
     """A node that is unavailable to every call, and counts them."""
 
     def __init__(self) -> None:
         self.attempts = 0
 
-    async def GetNode(  # noqa: N802
-        self,
-        request: capability_pb2.GetNodeRequest,  # noqa: ARG002
-        context: grpc.aio.ServicerContext[object, object],
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """What a server calls."""
+        get_node = grpc.unary_unary_rpc_method_handler(
+            self._refuse,
+            request_deserializer=capability_pb2.GetNodeRequest.FromString,
+            response_serializer=capability_pb2.GetNodeResponse.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(
+            "kakeya.v1.CapabilityService", {"GetNode": get_node}
+        )
+
+    async def _refuse(
+        self, _request: object, context: grpc.aio.ServicerContext[Any, Any]
     ) -> capability_pb2.GetNodeResponse:
-        """Refuses."""
         self.attempts += 1
         await context.abort(grpc.StatusCode.UNAVAILABLE, "sick")
         raise AssertionError
@@ -172,7 +180,7 @@ async def retry_storm(scene: Scene) -> Outcome:
     """Row 21."""
     sick = SickNode()
     server = grpc.aio.server()
-    capability_pb2_grpc.add_CapabilityServiceServicer_to_server(sick, server)
+    server.add_generic_rpc_handlers((sick.handlers(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     scene.stack.push_async_callback(server.stop, 0)

@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections import Counter
+from typing import Any
 
 import grpc.aio
 import psutil
@@ -111,7 +112,7 @@ async def malformed(scene: Scene) -> Outcome:
     client = await scene.client(agent)
     known = {node.node_id for node in await client.fleet.nodes()}
     wanted = {capability_pb2.CapabilityCard.FromString(each.card).node_id for each in good}
-    raw = channel.unary_unary("/kakeya.v1.CapabilityService/ExchangeCapabilities")
+    raw: Any = channel.unary_unary("/kakeya.v1.CapabilityService/ExchangeCapabilities")
     try:
         await raw(b"\xff" * 40, timeout=10)
         status = "OK"
