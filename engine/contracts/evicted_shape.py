@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,16 +19,13 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
 from kakeya_fleet.engine.errors import RestorerRefused
 
-FORMATS: dict[str, np.dtype[np.generic]] = {
-    "float32": np.dtype("<f4"),
-    "bfloat16": np.dtype("<u2"),
-}
+FORMATS = {"float32": "<f4", "bfloat16": "<u2"}
 """Of numbers as they lie in the cache; see `engine.contracts.evicted_store.Raw`."""
-VECTOR_FORMAT = np.dtype("<f4")
+VECTOR_FORMAT, VECTOR_ITEM_BYTES = "<f4", 4
 # An exponent of ones: infinite, or not a number.
 _BFLOAT16_EXPONENT = 0x7F80
 
-ArrayShape = tuple[np.dtype[np.generic], tuple[int, ...]]
+ArrayShape: TypeAlias = "tuple[np.dtype[np.generic], tuple[int, ...]]"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class EvictedShape:
     @property
     def item_bytes(self) -> int:
         """Bytes of a number of keys and values."""
-        return FORMATS[self.dtype].itemsize
+        return np.dtype(FORMATS[self.dtype]).itemsize
 
     @cached_property
     def bytes_per_position(self) -> int:
@@ -65,7 +63,7 @@ class EvictedShape:
     @property
     def deposited_bytes_per_position(self) -> int:
         """Bytes that a deposit has of one position."""
-        return self.width * VECTOR_FORMAT.itemsize if self.width else self.bytes_per_position
+        return self.width * VECTOR_ITEM_BYTES if self.width else self.bytes_per_position
 
     @cached_property
     def group_of(self) -> dict[int, LayerGroup]:
@@ -80,10 +78,10 @@ class EvictedShape:
     def arrays(self, count: int) -> tuple[ArrayShape, ...]:
         """Format and shape of each array of a deposit of `count` positions."""
         if self.width:
-            return ((VECTOR_FORMAT, (count, self.width)),)
+            return ((np.dtype(VECTOR_FORMAT), (count, self.width)),)
         return tuple(
             (
-                FORMATS[self.dtype],
+                np.dtype(FORMATS[self.dtype]),
                 (len(group.layers), 2, group.shape.kv_heads, count, group.shape.head_dim),
             )
             for group in self.groups

@@ -11,16 +11,18 @@ the length of the history.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 
-Floats = NDArray[np.float32]
-Raw = NDArray[np.float32] | NDArray[np.uint16]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Floats: TypeAlias = "NDArray[np.float32]"
+Raw: TypeAlias = "NDArray[np.float32] | NDArray[np.uint16]"
 """Numbers as they lie in the cache: float32, or bfloat16 as its 16 bits."""
 
 NOTHING_SEEN = -1e30
@@ -38,7 +40,7 @@ class EvictedKeysValues:
     groups: tuple[Raw, ...]
 
 
-Evicted = EvictedKeysValues | ContextVectors
+Evicted: TypeAlias = "EvictedKeysValues | ContextVectors"
 """What is deposited: context vectors [n, width] for `projection`, else keys and values."""
 
 

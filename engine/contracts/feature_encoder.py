@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.features import ContextVectors, Features, FeatureSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Rows of every product. The kernel that multiplies depends on the shape, and a row's
 # rounding on the kernel: with one shape a row's bits are its own. A block commits two

@@ -10,15 +10,17 @@ so that a vector never goes stale.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Features = NDArray[np.float32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Features: TypeAlias = "NDArray[np.float32]"
 """[n, taps, hidden size]: hidden states of n positions, as a verifier's forward tapped them."""
 
-ContextVectors = NDArray[np.float32]
+ContextVectors: TypeAlias = "NDArray[np.float32]"
 """[n, width], one row a position."""
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
@@ -22,7 +21,10 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
-Logits = NDArray[np.float32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Logits: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True, slots=True)

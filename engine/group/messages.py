@@ -13,20 +13,23 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.group.fields import Header, MalformedMessage, as_section, items
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAGIC = b"KGM1"
 MAX_HEADER_BYTES = 16 << 20
 MAX_ARRAY_BYTES = 4 << 30
 
 _PREFIX = struct.Struct("<4sI")
-_NUMBER = np.dtype("<f4")
+_NUMBER, _NUMBER_BYTES = "<f4", 4
 
-FloatArray = NDArray[np.float32]
+FloatArray: TypeAlias = "NDArray[np.float32]"
 Buffer = bytes | memoryview
 
 
@@ -62,14 +65,14 @@ def decode(read: Callable[[int], Buffer], *, most_array_bytes: int = MAX_ARRAY_B
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(f"a header is no JSON: {error}") from error
     shapes = [_shape(shape) for shape in items(header, "arrays")]
-    if sum(math.prod(shape) for shape in shapes) * _NUMBER.itemsize > most_array_bytes:
+    if sum(math.prod(shape) for shape in shapes) * _NUMBER_BYTES > most_array_bytes:
         raise MalformedMessage(f"arrays {shapes} are more than {most_array_bytes} bytes")
     return Message(header, tuple(_array(shape, read) for shape in shapes))
 
 
 def _array(shape: tuple[int, ...], read: Callable[[int], Buffer]) -> FloatArray:
     count = math.prod(shape)
-    data = read(count * _NUMBER.itemsize) if count else b""
+    data = read(count * _NUMBER_BYTES) if count else b""
     try:
         return np.frombuffer(data, _NUMBER).reshape(shape)
     except (ValueError, OverflowError) as error:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.positions import ContiguousPlacement, Placement, RingPlacement
 
-Queries = NDArray[np.int64]
-Seen = NDArray[np.bool_]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Queries: TypeAlias = "NDArray[np.int64]"
+Seen: TypeAlias = "NDArray[np.bool_]"
 
 
 def seen_slots(placement: Placement, queries: Queries, end: int) -> tuple[Seen | None, ...]:

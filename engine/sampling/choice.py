@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import BadParameters, InvariantViolated
@@ -31,6 +31,9 @@ from kakeya_fleet.engine.sampling.logit_bias import NO_BIAS, LogitBias
 from kakeya_fleet.engine.sampling.randomness import check_seed, uniform
 from kakeya_fleet.engine.sampling.repetition_penalty import check_repetition_penalty, penalise
 from kakeya_fleet.engine.sampling.truncation import Truncation, truncated
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_TEMPERATURE = 100.0
 

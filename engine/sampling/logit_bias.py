@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.errors import BadParameters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FIELD = "logit_bias"
 MAX_BIASES = 1024
@@ -27,8 +30,8 @@ class LogitBias:
     """
 
     biases: tuple[tuple[int, float], ...] = ()
-    ids: NDArray[np.int64] = field(init=False, repr=False, compare=False)
-    values: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    ids: NDArray[np.int64] | None = field(default=None, init=False, repr=False, compare=False)
+    values: NDArray[np.float64] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.biases) > MAX_BIASES:
@@ -43,6 +46,9 @@ class LogitBias:
             if token_id == behind:
                 raise BadParameters(f"{FIELD} has id {token_id} twice", field=FIELD)
         object.__setattr__(self, "biases", tuple(ordered))
+        if not ordered:
+            # No arrays: an agent without models imports this, and not numpy for it.
+            return
         object.__setattr__(self, "ids", np.array([pair[0] for pair in ordered], np.int64))
         object.__setattr__(self, "values", np.array([pair[1] for pair in ordered], np.float64))
 
@@ -61,7 +67,7 @@ class LogitBias:
                 f"{FIELD} has id {highest}, the vocabulary's ids are 0 to {vocabulary_size - 1}",
                 field=FIELD,
             )
-        if int(np.isneginf(self.values).sum()) == vocabulary_size:
+        if sum(bias == -math.inf for _, bias in self.biases) == vocabulary_size:
             raise BadParameters(
                 f"{FIELD} bans all {vocabulary_size} ids of the vocabulary; leave at least one",
                 field=FIELD,
@@ -69,7 +75,8 @@ class LogitBias:
 
     def add_to(self, logits: NDArray[np.float64]) -> None:
         """Adds the biases to `logits` [vocabulary], in place."""
-        logits[self.ids] += self.values
+        if self.ids is not None and self.values is not None:
+            logits[self.ids] += self.values
 
 
 def _check(token_id: int, bias: float) -> None:

@@ -5,10 +5,14 @@ Ids rank by value, the larger first, the lower id first among equals.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
-Values = NDArray[np.float32] | NDArray[np.float64]
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Values: TypeAlias = "NDArray[np.float32] | NDArray[np.float64]"
 
 # Values of which one maximum is taken before anything is partitioned.
 _STRIDE = 64

@@ -9,10 +9,14 @@ often it occurs, and the prompt counts as history.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.errors import BadParameters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Powers of two, which every float type holds.
 LOWEST = 1 / 64

@@ -10,11 +10,14 @@ Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs" (2024).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.sampling.ranking import highest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Bins of weights: 256 to an octave, which are the upper bits of a float64 from 1
 # down to 2**-58; all ids below that together are nothing beside the largest.

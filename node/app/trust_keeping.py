@@ -149,6 +149,7 @@ class TrustKeeping:
         if self._is_warned or left > WARNED_SECONDS or not self._is_due():
             return
         self._is_warned = True
+        _log.warning("certificate_ends", hours=round(left / 3600, 1), mend="start a keeper")
         self._events.add(
             EventKind.CERTIFICATE_ENDS,
             f"No keeper renews this node's certificate, which ends in {left / 3600:.0f} hours.",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-
 import grpc
 import grpc.aio
 
 from kakeya_fleet.node.admission.limits import CallLimits
 from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.errors import PortInUse
+from kakeya_fleet.node.rpc.free_port import port_in_use, require_free
 from kakeya_fleet.node.rpc.grpc_settings import server_options
 from kakeya_fleet.node.trust.tls import server_credentials
 from kakeya_fleet.node.trust.trust import Trust
@@ -45,13 +44,11 @@ def listen(
 
 
 def _listen(server: grpc.aio.Server, host: str, port: int, trust: Trust | None) -> int:
-    fault = _fault(host, port)
-    if fault is not None:
-        raise _port_in_use(host, port, fault)
+    require_free(host, port)
     try:
         return bind(server, join_address(host, port), trust)
     except RuntimeError as error:
-        raise _port_in_use(host, port, "gRPC could not bind it") from error
+        raise port_in_use(host, port, "gRPC could not bind it") from error
 
 
 def bind(server: grpc.Server | grpc.aio.Server, address: str, trust: Trust | None) -> int:
@@ -59,25 +56,3 @@ def bind(server: grpc.Server | grpc.aio.Server, address: str, trust: Trust | Non
     if trust is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, server_credentials(trust))
-
-
-def _fault(host: str, port: int) -> str | None:
-    """Why the address cannot be bound; gRPC itself only says that it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            probe.listen(1)
-        except OSError as error:
-            return error.strerror or type(error).__name__
-    return None
-
-
-def _port_in_use(host: str, port: int, fault: str) -> PortInUse:
-    return PortInUse(
-        f"the address {join_address(host, port)} cannot be bound ({fault})",
-        f"end what listens on port {port}, or choose another with --bind {host}:0",
-        address=join_address(host, port),
-        port=str(port),
-    )

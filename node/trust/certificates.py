@@ -146,8 +146,13 @@ def member_of(certificate: bytes, authorities: Sequence[bytes], now: datetime) -
     """
     leaf = load_certificate(certificate)
     if now < leaf.not_valid_before_utc:
+        # Whoever issued it allowed for a clock that is behind by `SKEW`.
+        behind = leaf.not_valid_before_utc + SKEW - now
         raise _bad(
-            f"the certificate is good from {leaf.not_valid_before_utc:%F %T} UTC on", "clock"
+            f"the certificate is good from {leaf.not_valid_before_utc:%F %T} UTC on, and by this "
+            f"machine's clock it is {now:%F %T}: that clock is {_duration(behind)} behind the "
+            "issuer's, or more",
+            "clock",
         )
     if now > leaf.not_valid_after_utc:
         raise _bad(f"the certificate ended at {leaf.not_valid_after_utc:%F %T} UTC", "expired")
@@ -217,6 +222,12 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _duration(time: timedelta) -> str:
+    """For people: minutes, and beyond two hours hours."""
+    minutes = time.total_seconds() / 60
+    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
 
 
 def _bad(cause: str, fault: str = "") -> BadCertificate:

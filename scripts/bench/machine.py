@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("torch", "transformers", "mlx", "mlx-lm")
 
 
 def machine() -> dict[str, str | int | None]:
     """What the figures are measured on, and with which libraries."""
+    # Seconds and much memory, which who only needs the arithmetic is spared.
+    import torch  # noqa: PLC0415
+
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():

@@ -1,4 +1,4 @@
-"""A wire between two network namespaces: a rate, a delay, and nothing lost.
+"""A wire between two network namespaces: a rate, a delay, jitter, and nothing lost.
 
     python -m scripts.bench.slow_wire 198.18.0.1 198.18.0.2
 
@@ -17,14 +17,16 @@ import ctypes
 import fcntl
 import json
 import os
+import random
 import select
 import struct
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from heapq import heappop, heappush
+from itertools import count
 
 DEVICE = "fleet0"
 PREFIX_LENGTH = 30
@@ -41,14 +43,21 @@ ETHERNET_BYTES = 38
 MOST_PACKET_BYTES = 1 << 17
 MOST_AT_ONCE = 16
 """Packets of one direction before the other has its turn."""
+JITTER_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a wire is like; `bits_per_second` 0 is no limit, `delay_seconds` is one way."""
+    """What a wire is like; `bits_per_second` 0 is no limit, `delay_seconds` is one way.
+
+    Each packet takes up to `jitter_seconds` more, so that it overtakes others; a share
+    `repeated` of them arrives twice.
+    """
 
     bits_per_second: float = 0.0
     delay_seconds: float = 0.0
+    jitter_seconds: float = 0.0
+    repeated: float = 0.0
 
 
 def ethernet_bytes(packet: bytes) -> int:
@@ -64,11 +73,14 @@ def ethernet_bytes(packet: bytes) -> int:
 
 
 class Direction:
-    """Packets on their way in one direction, in order."""
+    """Packets on their way in one direction, in order unless the line has jitter."""
 
-    def __init__(self) -> None:
+    def __init__(self, rng: random.Random | None = None) -> None:
         self._free_at = 0.0
-        self._held: deque[tuple[float, bytes]] = deque()
+        self._latest = 0.0
+        self._held: list[tuple[float, int, bytes]] = []
+        self._entered = count()
+        self._rng = rng or random.Random(JITTER_SEED)
 
     @property
     def due(self) -> float | None:
@@ -80,12 +92,19 @@ class Direction:
         self._free_at = max(self._free_at, now)
         if line.bits_per_second:
             self._free_at += 8 * ethernet_bytes(packet) / line.bits_per_second
-        self._held.append((self._free_at + line.delay_seconds, packet))
+        times = 2 if line.repeated and self._rng.random() < line.repeated else 1
+        for _ in range(times):
+            late = line.jitter_seconds * self._rng.random() if line.jitter_seconds else 0.0
+            arrives = self._free_at + line.delay_seconds + late
+            if not line.jitter_seconds:
+                # Nor does one overtake another when the line becomes shorter.
+                arrives = self._latest = max(arrives, self._latest)
+            heappush(self._held, (arrives, next(self._entered), packet))
 
     def arrived(self, now: float) -> bytes | None:
         """The next packet when it has arrived by `now`."""
         if self._held and self._held[0][0] <= now:
-            return self._held.popleft()[1]
+            return heappop(self._held)[2]
         return None
 
 

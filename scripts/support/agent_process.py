@@ -21,6 +21,8 @@ from typing import IO, Self
 
 import psutil
 
+from scripts.support.child_process import Behind
+
 Event = Mapping[str, object]
 
 # Loading a model and measuring its steps on a slow, busy machine.
@@ -46,6 +48,7 @@ class AgentOptions:
     bind: str = "127.0.0.1:0"
     mdns: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    behind: Behind = list
 
     def command(self) -> list[str]:
         """The command line."""
@@ -65,7 +68,7 @@ class AgentOptions:
             words += ["--peer", peer]
         if not self.mdns:
             words.append("--no-mdns")
-        return words
+        return self.behind(words)
 
 
 def start_process(
@@ -255,22 +258,40 @@ class LocalFleet:
         bind: str = "127.0.0.1:0",
         mdns: bool = False,
         environment: Mapping[str, str] | None = None,
+        behind: Behind = list,
+        state: Path | None = None,
     ) -> AgentProcess:
-        """Starts an agent; its state directory is named after it, so a name can come back."""
+        """Starts an agent; its state directory is named after it, so a name can come back.
+
+        Unless it has another one, `state`.
+        `behind` has its command run elsewhere, such as in another network namespace; it may
+        start no process of its own, since the agent's is signalled.
+        """
         options = AgentOptions(
             name=name,
             fleet_name=self.fleet_name,
-            state=self._directory / name,
+            state=state or self._directory / name,
             serve=tuple(serve),
             peers=tuple(peers),
             bind=bind,
             mdns=mdns,
             environment=environment or {},
+            behind=behind,
         )
         # None falls between a process and its record here.
         with _signals_held():
             self._agents.append(AgentProcess(options))
         return self._agents[-1]
+
+    @property
+    def agents(self) -> tuple[AgentProcess, ...]:
+        """All that were started, in order."""
+        return tuple(self._agents)
+
+    @property
+    def directory(self) -> Path:
+        """Where the state directories are."""
+        return self._directory
 
     def stop(self) -> None:
         """Ends every agent, the last one first."""

@@ -13,15 +13,28 @@ from kakeya_fleet.node.trust.trust import Trust, enter_fleet, found_fleet
 IDENTITY = "identity.key"
 
 
-def trusted_pair(folder: Path, fleet_name: str = "bench") -> tuple[Trust, Trust]:
-    """A keeper in `folder`/keeper and a member in `folder`/member."""
+def trusted_pair(
+    folder: Path, fleet_name: str = "bench", *, age_seconds: float = 0.0
+) -> tuple[Trust, Trust]:
+    """A keeper in `folder`/keeper and a member in `folder`/member, let in so long ago.
+
+    The keeper's own certificate is new.
+    """
+
+    def then() -> float:
+        return time.time() - age_seconds
+
     keeper_files, keeper_id = _new(folder / "keeper")
-    keeper = found_fleet(keeper_files, fleet_name, keeper_id, time.time)
+    founder = found_fleet(keeper_files, fleet_name, keeper_id, then)
     files, node_id = _new(folder / "member")
     key = new_key()
-    own = KeyPair(key, keeper.issue(new_request(key, node_id), node_id))
-    statements = keeper.ledger.statements
-    return keeper, enter_fleet(files, keeper.fleet, statements, own, node_id, time.time)
+    own = KeyPair(key, founder.issue(new_request(key, node_id), node_id))
+    statements = founder.ledger.statements
+    member = enter_fleet(files, founder.fleet, statements, own, node_id, then)
+    keeper = Trust(keeper_files, founder.fleet, keeper_id, time.time)
+    key, request = keeper.request()
+    keeper.renewed(key, keeper.issue(request, keeper_id))
+    return keeper, member
 
 
 def member_at(state: Path) -> Trust:

@@ -1,4 +1,4 @@
-"""Holds README.md's and docs/figures.md's numbers to the reports in benchmarks/.
+"""Holds the numbers of README.md, docs/figures.md and docs/faults.md to the reports in benchmarks/.
 
     python -m scripts.write.figures            says what differs, and which numbers have no report
     python -m scripts.write.figures --write    writes the reports' numbers into the documents
@@ -14,10 +14,11 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
+from scripts.write import figures_faults
+from scripts.write.figures_agents import AGENTS
 from scripts.write.figures_prose import SAID
 from scripts.write.figures_register import (
-    FIGURES,
-    README,
+    DOCUMENTS,
     ROOT,
     Declared,
     FigureDiffers,
@@ -26,12 +27,18 @@ from scripts.write.figures_register import (
 from scripts.write.figures_settings import SETTINGS
 from scripts.write.figures_tables import TABLES
 
-DECLARED: Sequence[Declared] = (*SAID, *TABLES)
+DECLARED: Sequence[Declared] = (
+    *SAID,
+    *TABLES,
+    *AGENTS,
+    figures_faults.COUNTED,
+    figures_faults.TABLE,
+)
 
 
 def write(declared: Sequence[Declared]) -> None:
     """Writes every number into its document."""
-    for document in (README, FIGURES):
+    for document in DOCUMENTS:
         path = ROOT / document
         text = path.read_text()
         for each in declared:
@@ -42,7 +49,7 @@ def write(declared: Sequence[Declared]) -> None:
 
 def faults(declared: Sequence[Declared]) -> Iterator[str]:
     """What differs, and what has no report."""
-    for document in (README, FIGURES):
+    for document in DOCUMENTS:
         text = (ROOT / document).read_text()
         own = [each for each in declared if each.document == document]
         wrong = []

@@ -12,7 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 Report = Mapping[str, Any]
-README, FIGURES = "README.md", "docs/figures.md"
+README, FIGURES, FAULTS = "README.md", "docs/figures.md", "docs/faults.md"
+DOCUMENTS = (README, FIGURES, FAULTS)
 PLACE = "{}"
 NUMBER = r"([\w+-](?:[\w.,+-]*\w)?)"
 """What stands in a place: a number, or a word of the report."""

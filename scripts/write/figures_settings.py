@@ -6,9 +6,10 @@ this list does not outlive what it excuses.
 
 from __future__ import annotations
 
-from scripts.write.figures_register import FIGURES, README
+from scripts.write.figures_register import FAULTS, FIGURES, README
 
 SETTINGS = {
+    FAULTS: (),
     README: (
         "3.8 M parameters",
         "0 to 20 ms added",

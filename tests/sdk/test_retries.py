@@ -125,6 +125,16 @@ async def test_a_sick_node_gets_few_retries(node: ScriptedNode) -> None:
         assert attempts == len(node.requests["GetNode"]) <= 1.1 * calls + 10
 
 
+def test_a_thousand_calls_that_all_fail_are_1100_attempts_at_most() -> None:
+    budget, attempts = RetryBudget(), 0
+    for _ in range(1000):
+        budget.earn()
+        attempts += 1
+        while budget.spend():
+            attempts += 1
+    assert 1090 <= attempts <= 1100
+
+
 @given(st.lists(st.booleans(), max_size=300))
 def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps: list[bool]) -> None:
     budget = RetryBudget(capacity=3.0, earned_per_call=0.25)

@@ -14,10 +14,12 @@ import json
 import struct
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 HEADER_BYTES = 4096
 """The segment's first page: the nonce of a road of shared memory, else nothing."""

@@ -49,6 +49,7 @@ def command(code: str | None, config_file: Path | None, *, as_json: bool, **give
     With --json each line is an event: first {"event": "joined", "node_id": ..., "address": ...}
     when models are to be loaded, then "ready", with the same, when everything is.
     """
+    _load_little()
     from kakeya_fleet.node.app.supervisor import Supervisor
     from kakeya_fleet.node.cli.join.failures import told_as_failures
 
@@ -62,6 +63,16 @@ def command(code: str | None, config_file: Path | None, *, as_json: bool, **give
     except CommandFailed as failure:
         supervisor.failed(failure.message)
         raise
+
+
+def _load_little() -> None:
+    """Leaves out of the process what an agent may never use."""
+    from kakeya_fleet.node.config.deferred_import import defer, without
+
+    defer("numpy")
+    with without("rich"):
+        # structlog would load it for tracebacks in colour, which nobody is shown here.
+        import structlog  # noqa: F401 - for all that import it later
 
 
 def _enter(code: str, flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> None:
@@ -104,9 +115,14 @@ def _run(
     from kakeya_fleet.node.config.config import build
     from kakeya_fleet.node.config.machine import process_started_at
     from kakeya_fleet.node.config.state_directory import StateDirectory
+    from kakeya_fleet.node.rpc.free_port import require_free
     from kakeya_fleet.node.trust.membership_files import fleet_name_of
 
     config = build(flags, os.environ, config_file, fleet_name_of)
+    host, port = config.bind_address
+    if port:
+        # What follows takes seconds until the port is bound.
+        require_free(host, port)
     state = StateDirectory(config.state_path)
     with closing(state):
         # What follows takes seconds, in which other commands look for this node.

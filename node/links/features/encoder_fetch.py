@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc.aio
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
@@ -20,6 +20,9 @@ from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkReq
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import to_floats
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FETCH_SECONDS = 60.0
 # fc of the largest drafters that are published takes some 130 MB in float32.

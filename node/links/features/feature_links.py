@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.feature_encoder import EncoderWeights
 from kakeya_fleet.engine.errors import TrainedForAnother
@@ -20,6 +20,9 @@ from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import WireTensor, from_buffer
 from kakeya_fleet.node.links.transport.link_service import LinkService
 from kakeya_fleet.node.links.transport.link_table import LinkTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FC = "fc.weight"
 HIDDEN_NORM = "hidden_norm.weight"

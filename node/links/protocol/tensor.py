@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.node.links.protocol.bfloat16 import from_bfloat16, to_bfloat16
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class TensorDtype(StrEnum):

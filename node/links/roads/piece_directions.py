@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, FrameKind, Pieces
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 from kakeya_fleet.node.links.roads.road_fault import RoadFault
 from kakeya_fleet.node.links.roads.segment import Segment
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # A copy of this many bytes takes about 50 us, less than a hop to a thread and back.
 INLINE_BYTES = 1 << 18

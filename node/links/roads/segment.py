@@ -13,11 +13,14 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.node.links.roads.contract import RoadFailed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _ZEROS = bytes(1 << 20)
 if sys.platform == "linux":

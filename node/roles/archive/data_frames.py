@@ -59,14 +59,17 @@ import sys
 import time
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING, TypeAlias
 
 import google_crc32c
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.node.roles.archive.adaptive_spin import AWAKE_SECONDS, AdaptiveSpin
 from kakeya_fleet.node.rpc.refusals import CorruptFrame, MalformedMessage
 from kakeya_fleet.node.trust.sealed_stream import ByteStream
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VERSION = 2
 MOST_BODY_BYTES = 4 << 20
@@ -81,7 +84,7 @@ _HEAD = struct.Struct("<IBBHIIfQQII")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEAD.size + _CRC.size
 _KEEPALIVE_SECONDS = 10
-Body = NDArray[np.uint8]
+Body: TypeAlias = "NDArray[np.uint8]"
 
 
 class Kind(IntEnum):

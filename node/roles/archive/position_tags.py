@@ -12,20 +12,22 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues, Raw
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 TAG_BYTES = 8
 KEY_BYTES = 32
-Tags = NDArray[np.uint64]
+Tags: TypeAlias = "NDArray[np.uint64]"
 """[layers, n], the layers in the order of deposits: group by group."""
 
-_TAG = np.dtype("<u8")
+_TAG = "<u8"
 _PLACE = struct.Struct("<QQ")
 """Layer and position, BLAKE2b's salt."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.evicted_shape import FORMATS, EvictedShape, deposited, is_finite
 from kakeya_fleet.engine.contracts.evicted_store import (
@@ -21,12 +20,15 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.roles.archive.position_tags import TAG_BYTES, Tags
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 MESSAGE_BYTES = 1 << 20
 """Tensor bytes of one message at most, as far as one position or query allows."""
 QUERY_MULTIPLE = 16
 """Queries are parted at multiples of it, so that a whole product is not made two."""
-_FLOAT32 = np.dtype("<f4")
-_TAG = np.dtype("<u8")
+_FLOAT32, _FLOAT32_BYTES = "<f4", 4
+_TAG = "<u8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def kept_of(
     if len(body) != numbers + count * TAG_BYTES:
         raise ValueError("an archive gave back another number of bytes")
     sizes = (2, group.shape.kv_heads, count, group.shape.head_dim)
-    kept = _array(body[:numbers], FORMATS[shape.dtype], sizes)
+    kept = _array(body[:numbers], np.dtype(FORMATS[shape.dtype]), sizes)
     return kept, np.frombuffer(body[numbers:].tobytes(), _TAG)
 
 
@@ -129,7 +131,7 @@ def queries_of(
     if group is None:
         raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
     sizes = (group.shape.kv_heads * group.shape.groups, count, group.shape.head_dim)
-    values = _array(data, _FLOAT32, sizes).astype(_FLOAT32, copy=False)
+    values = _array(data, np.dtype(_FLOAT32), sizes).astype(_FLOAT32, copy=False)
     return EvictedQueries(layer, first, scaling, values)
 
 
@@ -148,7 +150,7 @@ def partial_of(body: NDArray[np.uint8], sizes: tuple[int, int, int]) -> PartialA
     """
     heads, count, head_dim = sizes
     rows = heads * count
-    if len(body) != rows * (head_dim + 2) * _FLOAT32.itemsize:
+    if len(body) != rows * (head_dim + 2) * _FLOAT32_BYTES:
         raise ValueError("an archive answered with another number of bytes")
     numbers = body.view(_FLOAT32)
     values = rows * head_dim

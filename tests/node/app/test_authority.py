@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from structlog.testing import capture_logs
 
 from kakeya import AsyncClient, Liveness, SessionOptions, Speculation
 from kakeya.rpc_status import kakeya_error
@@ -37,6 +38,7 @@ from tests.node.conftest import Eventually, RunningAgent, StartAgent
 from tests.support.members import channel_to, first_keeper, member
 
 WEEK = MEMBER_LIFE.total_seconds()
+HALF_A_DAY = 43_200.0
 HERE = "127.0.0.1:0"
 
 
@@ -267,6 +269,24 @@ async def test_a_certificate_is_renewed_at_half_of_its_life_while_the_node_serve
 
     await eventually(told)
     assert b.node_id in await known(home.a)
+
+
+async def test_a_certificate_that_nobody_renews_is_in_the_log_a_day_ahead(
+    home: Home, eventually: Eventually
+) -> None:
+    home.let_in("b", age=WEEK - HALF_A_DAY)
+    with capture_logs() as logged:
+        # It knows nobody, and so no keeper.
+        b = await home.start_agent("b", bind=HERE)
+
+        async def is_told() -> bool:
+            return any(each["event"] == "certificate_ends" for each in logged)
+
+        await eventually(is_told)
+    (told,) = [each for each in logged if each["event"] == "certificate_ends"]
+    assert told["hours"] == pytest.approx(12.0, abs=0.5)
+    assert told["log_level"] == "warning"
+    assert await known(b) == {b.node_id}
 
 
 @pytest.mark.parametrize(("age", "fault"), [(2 * WEEK, "expired"), (-2 * WEEK, "clock")])

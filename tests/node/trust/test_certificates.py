@@ -66,6 +66,9 @@ def test_a_certificate_is_good_for_its_node_its_week_and_its_fleet(
         with pytest.raises(BadCertificate) as caught:
             member_of(certificate, [authority[1]], at)
         assert caught.value.metadata["fault"] == fault
+    # Issued now, it is good from an hour ago on: the clock is behind by two.
+    assert "that clock is" in str(caught.value)
+    assert "2.0 hours behind" in str(caught.value)
     other = new_authority(new_key(), NOW)
     with pytest.raises(BadCertificate, match="no keeper of this fleet has signed"):
         member_of(certificate, [other], NOW)

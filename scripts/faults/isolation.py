@@ -1,0 +1,87 @@
+"""A row in a process of its own: bounded, and everything that it started is ended with it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+import time
+
+import psutil
+
+from scripts.faults.row import Row, Verdict
+
+_PR_SET_CHILD_SUBREAPER = 36
+ENDING_SECONDS = 10.0
+LAST_WORDS = 600
+
+
+def in_a_process(row: Row, seed: int, watched_seconds: float) -> dict[str, object]:
+    """What the row came to, for the report; a row that broke or took too long has missed."""
+    adopt_orphans()
+    before = set(psutil.Process().children(recursive=True))
+    words = [sys.executable, "-m", "scripts.faults.run_row", str(row.number)]
+    words += ["--seed", str(seed), "--watched-seconds", str(watched_seconds)]
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        try:
+            told, _ = process.communicate(timeout=row.seconds)
+            broke = ""
+        except subprocess.TimeoutExpired:
+            told, broke = "", f"it was not over after {row.seconds:g} s"
+        finally:
+            left = end_all(set(psutil.Process().children(recursive=True)) - before)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        errors.seek(0)
+        last = errors.read()[-LAST_WORDS:].strip().splitlines()
+    lines = told.splitlines()
+    if lines and process.returncode == 0:
+        came: dict[str, object] = json.loads(lines[-1])
+        return came | {"left_processes": left}
+    return {
+        "row": row.number,
+        "fault": row.fault,
+        "criterion": row.criterion,
+        "verdict": Verdict.MISSED.value,
+        "measured": broke or f"it broke: {last[-1] if last else 'without a word'}",
+        "figures": {},
+        "last_words": last,
+        "seed": seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "left_processes": left,
+    }
+
+
+def adopt_orphans() -> None:
+    """Processes whose parents end become this one's children, and can be ended (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_all(processes: set[psutil.Process]) -> int:
+    """Ends them and those they started since; how many of them there were still running."""
+    running = [each for each in processes if each.is_running() and not _is_zombie(each)]
+    for process in running:
+        try:
+            running_below = process.children(recursive=True)
+            process.kill()
+            for below in running_below:
+                below.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=ENDING_SECONDS)
+    return len(running)
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
