@@ -47,6 +47,13 @@ MUTANTS = (
         ("tests/engine/speculation/test_speculation_rules.py",),
     ),
     Mutant(
+        "a fork that is made twice",
+        "engine/sessions/session_registry.py",
+        "                record.budget, request_id, record.session_id, asked_for, record.created_at",
+        '                record.budget, "", record.session_id, asked_for, record.created_at',
+        ("tests/node/roles/verifier/test_retried_calls.py",),
+    ),
+    Mutant(
         "a hedge whose loser goes on",
         "engine/speculation/first_draft.py",
         "            await taken_back(self._task)",
