@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         "a fork that is made twice",
         "engine/sessions/session_registry.py",
-        "                record.budget, request_id, record.session_id, asked_for, record.created_at",
-        '                record.budget, "", record.session_id, asked_for, record.created_at',
+        "record.budget, request_id, record.session_id, asked_for, record.created_at",
+        'record.budget, "", record.session_id, asked_for, record.created_at',
         ("tests/node/roles/verifier/test_retried_calls.py",),
     ),
     Mutant(
