@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import kakeya
 from kakeya import AsyncClient
 from kakeya.retries import RetryBudget, pause_seconds
-from tests.support.scripted_node import ScriptedNode
+from tests.support.scripted_node import ScriptedNode, join
 
 
 async def test_an_append_whose_answer_was_lost_is_not_doubled(node: ScriptedNode) -> None:
@@ -123,6 +123,7 @@ async def test_a_broken_connection_costs_a_session_that_resumes_no_token(
     node: ScriptedNode,
 ) -> None:
     """To the only node, which is there: it committed tokens behind the connection that broke."""
+    join(node)
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
