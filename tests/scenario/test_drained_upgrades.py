@@ -9,7 +9,7 @@ from kakeya import AsyncClient, AsyncSession, StopReason, Tokens
 from kakeya.options import SessionOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
-TOKENS = 300
+TOKENS = 200
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 # What running generations get before the node goes: they go at once, to go on elsewhere.
 DRAIN = {"KAKEYA_DRAIN_SECONDS": "5"}

@@ -1,4 +1,4 @@
-"""One request through a gateway, a verifier, a proposer and an archive, as `fleet trace` shows it."""
+"""One request through gateway, verifier, proposer and archive, as `fleet trace` shows it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def known(agent: AgentProcess, others: Sequence[AgentProcess]) -> None:
     raise AssertionError("the watch ended")
 
 
-async def test_a_requests_time_line_goes_over_all_its_nodes(
+def test_a_requests_time_line_goes_over_all_its_nodes(
     fleet: LocalFleet, tmp_path: Path, warm_starts: WarmStarts
 ) -> None:
     gateway = fleet.start("gateway")
@@ -60,23 +60,23 @@ async def test_a_requests_time_line_goes_over_all_its_nodes(
         fleet.start("proposer", serve=("proposer=ngram",), peers=(gateway.address,)),
         fleet.start("archive", serve=("archive=64MiB",), peers=(gateway.address,)),
     ]
-    await known(verifier, [gateway, *others])
-    await known(gateway, [verifier, *others])
+    asyncio.run(known(verifier, [gateway, *others]))
+    asyncio.run(known(gateway, [verifier, *others]))
     header = f"00-{TRACE}-{CLIENT_SPAN}-01"
-    headers, _body = await asyncio.to_thread(completed, gateway, traceparent=header)
+    headers, _body = completed(gateway, traceparent=header)
     request_id = headers["X-Request-Id"]
     terminal = Terminal(tmp_path, warm_starts)
 
-    async def traced(asked: str) -> list[dict[str, Any]]:
+    def traced(asked: str) -> list[dict[str, Any]]:
         words = ("trace", asked, "--json", "--node", verifier.address)
-        spans: list[dict[str, Any]] = (await asyncio.to_thread(terminal.run, *words)).json["spans"]
+        spans: list[dict[str, Any]] = terminal.run(*words).json["spans"]
         return spans
 
-    by_trace = await traced(TRACE)
+    by_trace = traced(TRACE)
     # A proposer's stream is told once it has ended, a moment behind the session.
     while not any("ProposerService" in span["name"] for span in by_trace):
-        by_trace = await traced(TRACE)
-    by_id = await traced(request_id)
+        by_trace = traced(TRACE)
+    by_id = traced(request_id)
     assert {span["span_id"] for span in by_id} == {span["span_id"] for span in by_trace}
     assert {span["trace_id"] for span in by_id} == {TRACE}
     named = {span["name"]: span for span in by_id}
@@ -100,10 +100,10 @@ async def test_a_requests_time_line_goes_over_all_its_nodes(
     told = json.dumps(by_id)
     assert not any(f" {token}," in told or f'"{token}"' in told for token in set(PROMPT))
     words = ("trace", request_id, "--node", gateway.address)
-    shown = (await asyncio.to_thread(terminal.run, *words)).out
+    shown = terminal.run(*words).out
     assert "POST /v1/completions" in shown
     assert "proposer" in shown
     words = ("trace", "nobody", "--node", gateway.address)
-    unknown = await asyncio.to_thread(terminal.run, *words)
+    unknown = terminal.run(*words)
     assert unknown.code == 3
     assert "no node knows a request 'nobody'" in unknown.err

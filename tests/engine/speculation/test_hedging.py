@@ -195,7 +195,7 @@ async def test_a_defect_of_the_second_is_raised() -> None:
     text = [*PROMPT, *alone]
     leader = OvertakenSource(text, frozenset({45}), second := BrokenLater(text))
     with pytest.raises(ZeroDivisionError):
-        await streamed(roster_of(leader, second))
+        await streamed(roster_of(leader, second), deadline_seconds=0.5)
     assert len(asyncio.all_tasks()) == 1
 
 
