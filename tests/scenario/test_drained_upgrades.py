@@ -11,6 +11,7 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TOKENS = 200
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
+RESUMED: SessionOptions = {**KV, "resume": True}
 # What running generations get before the node goes: they go at once, to go on elsewhere.
 DRAIN = {"KAKEYA_DRAIN_SECONDS": "5"}
 
@@ -36,7 +37,7 @@ async def streamed(session: AsyncSession, begun: asyncio.Event) -> tuple[int, ..
 
 
 async def opened(client: AsyncClient, prompt: tuple[int, ...], count: int) -> list[AsyncSession]:
-    sessions = [await client.create_session("tiny", **KV, resume=True) for _ in range(count)]
+    sessions = [await client.create_session("tiny", **RESUMED) for _ in range(count)]
     for session in sessions:
         await session.append(prompt)
     return sessions
@@ -85,7 +86,7 @@ async def test_where_it_is_the_only_one_streams_wait_for_its_return(
         # One that asks only now, while nobody is there.
         late = asyncio.create_task(streamed(idle, asyncio.Event()))
         await asyncio.to_thread(started_anew, fleet, alone)
-        assert await asyncio.gather(stream, late) == [expected, expected]
+        assert list(await asyncio.gather(stream, late)) == [expected, expected]
         for session in (running, idle):
             (resumption,) = session.resumptions
             assert resumption.from_address == resumption.to_address == alone.address

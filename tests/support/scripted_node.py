@@ -357,6 +357,23 @@ class ScriptedNode(
             ]
         )
 
+    async def GetSpans(  # noqa: N802
+        self, request: capability_pb2.GetSpansRequest, context: Context
+    ) -> capability_pb2.GetSpansResponse:
+        await self._enter("GetSpans", request, context)
+        span = capability_pb2.Span(
+            trace_id="4b" * 16,
+            span_id="0f" * 8,
+            name="generation",
+            started_at_unix=100.0,
+            duration_seconds=0.5,
+            request_id=request.request,
+            attributes=[capability_pb2.SpanAttribute(name="tokens", value="40")],
+        )
+        return capability_pb2.GetSpansResponse(
+            node_id=self.node_id, node_name=self.name, spans=[span]
+        )
+
     async def _watched(self, events: Iterable[Event]) -> AsyncIterator[Event]:
         stream = Stream()
         self.streams.append(stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 
 import grpc
 import grpc.aio
@@ -59,7 +59,7 @@ async def stands_still(client: calls.Caller, session: str) -> int:
     return forwards
 
 
-async def ends_late(call: grpc.aio.UnaryUnaryCall[object, object]) -> None:
+async def ends_late(call: Awaitable[object]) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -200,7 +200,7 @@ async def test_one_that_could_not_begin_in_time_is_refused_before_anything_is_do
     assert refusal.retry_seconds is not None
     assert 0.1 <= refusal.retry_seconds <= 60
     assert (await client.info(late)).forward_count - forwards <= 1
-    for each in running:
-        each.cancel()
+    for call in running:
+        call.cancel()
     for each in busy:
         await client.close(each)
