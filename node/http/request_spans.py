@@ -13,7 +13,7 @@ from kakeya_fleet.node.rpc.trace_context import HEADER, TraceContext, working_fo
 from kakeya_fleet.node.watch.span_ring import MAX_REQUEST_CHARACTERS, Span, SpanRing
 
 REQUEST_ID = "X-Request-Id"
-_KEY = "kakeya_request_id"
+_KEY = web.RequestKey("kakeya_request_id", str)
 
 
 def spanning(ring: SpanRing) -> Middleware:
@@ -65,8 +65,7 @@ def request_id_of(request: web.Request) -> str:
     if _KEY not in request:
         # Refused before any middleware saw it.
         request[_KEY] = _request_id(request)
-    called: str = request[_KEY]
-    return called
+    return request[_KEY]
 
 
 def _request_id(request: web.Request) -> str:
