@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 from kakeya_fleet.node.rpc.trace_context import HEADER, TraceContext, working_for
 from kakeya_fleet.node.watch.span_ring import MAX_REQUEST_CHARACTERS, Span, SpanRing
 
-REQUEST_ID = "X-Request-Id"
+REQUEST_ID = "x-request-id"
 _KEY = web.RequestKey("kakeya_request_id", str)
 
 

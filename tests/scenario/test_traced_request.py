@@ -64,7 +64,7 @@ def test_a_requests_time_line_goes_over_all_its_nodes(
     asyncio.run(known(gateway, [verifier, *others]))
     header = f"00-{TRACE}-{CLIENT_SPAN}-01"
     headers, _body = completed(gateway, traceparent=header)
-    request_id = headers["X-Request-Id"]
+    request_id = headers["x-request-id"]
     terminal = Terminal(tmp_path, warm_starts)
 
     def traced(asked: str) -> list[dict[str, Any]]:
