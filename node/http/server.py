@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from kakeya import AsyncClient, Tls
+from kakeya import AsyncClient, Timeouts, Tls
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
@@ -117,7 +117,8 @@ class HttpServer:
 
     def open(self, node: ServingNode) -> None:
         """The node serves."""
-        self._client = AsyncClient(node.address, tls=node.tls)
+        # The node may be the only verifier, and leave: an answer must not wait for its return.
+        self._client = AsyncClient(node.address, tls=node.tls, timeouts=Timeouts(resume=0))
         self._endpoints = Endpoints(
             self._client, self._allowances, self._metrics, lambda: bool(node.roles.awaited())
         )

@@ -48,7 +48,7 @@ SHAPES = {
     "ArchiveRange": Shape(),
     "Trial": Shape(),
     "Plan": Shape(
-        none=("proposer", "transport", "archive", "kv_strategy"),
+        none=("proposer", "transport", "archive", "kv_strategy", "stand_in"),
         after={"acceptance_measured": "acceptance_rate"},
         defaults_from="archive",
     ),

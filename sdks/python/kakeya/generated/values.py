@@ -474,6 +474,10 @@ class Plan:
     end of their acceptance they are faster than what was chosen. Empty when the request names the
     proposer or wants none.
     """
+    stand_in: Trial | None = None
+    """Who drafts when the proposer cannot, and is asked too when it is late; None when nobody
+    stands in.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ def plan(message: placement_pb2.Plan) -> values.Plan:
         exploring=message.exploring,
         kv_strategy=kv_strategy(message.kv_strategy) if message.kv_strategy else None,
         trials=tuple(trial(each) for each in message.trials),
+        stand_in=trial(message.stand_in) if message.HasField("stand_in") else None,
     )
 
 

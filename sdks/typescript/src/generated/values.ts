@@ -445,6 +445,11 @@ export interface Plan {
    * proposer or wants none.
    */
   readonly trials: readonly Trial[];
+  /**
+   * Who drafts when the proposer cannot, and is asked too when it is late; null when nobody stands
+   * in.
+   */
+  readonly standIn: Trial | null;
 }
 
 /** Durations of one generation. */

@@ -191,6 +191,7 @@ export function plan(message = create(placementPb.PlanSchema)): values.Plan {
     exploring: message.exploring,
     kvStrategy: message.kvStrategy ? kvStrategy(message.kvStrategy) : null,
     trials: message.trials.map(trial),
+    standIn: message.standIn ? trial(message.standIn) : null,
   };
 }
 
