@@ -13,6 +13,17 @@ from kakeya_fleet.engine.errors import (
 )
 
 
+def check_expected(expected_length: int | None, history_length: int) -> None:
+    """Raises `HistoryLengthMismatch` when `expected_length` is given and another."""
+    if expected_length is not None and expected_length != history_length:
+        raise HistoryLengthMismatch(
+            f"the history has {history_length} tokens, not {expected_length}; "
+            "append what is missing",
+            history_length=str(history_length),
+            expected_history_length=str(expected_length),
+        )
+
+
 def check_append(
     token_ids: Sequence[int],
     *,
@@ -27,13 +38,7 @@ def check_append(
     `EmptyAppend`, `TokenOutOfVocabulary`, and `ContextExceeded` when more than
     `history_limit` tokens would be there.
     """
-    if expected_length is not None and expected_length != history_length:
-        raise HistoryLengthMismatch(
-            f"the history has {history_length} tokens, not {expected_length}; "
-            "append what is missing",
-            history_length=str(history_length),
-            expected_history_length=str(expected_length),
-        )
+    check_expected(expected_length, history_length)
     if not token_ids:
         raise EmptyAppend("an append needs at least one token")
     # Before each of them is looked at: there may be millions.

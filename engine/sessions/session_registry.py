@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
 from kakeya_fleet.engine.memory.refusals import Shortage
 from kakeya_fleet.engine.sessions import making_way
+from kakeya_fleet.engine.sessions.closings import Closings
 from kakeya_fleet.engine.sessions.creation_requests import CreationRequests, check_request_id
 from kakeya_fleet.engine.sessions.ended import EndedSessions, EndReason, ended_error
 from kakeya_fleet.engine.sessions.making_way import Asking
@@ -81,6 +82,7 @@ class SessionRegistry(Generic[Opened]):
         self._lock = threading.RLock()
         self._records: dict[str, SessionRecord[Opened]] = {}
         self._requests = CreationRequests()
+        self._closings = Closings()
         self._ended = EndedSessions()
         self._last_ordinal = 0
 
@@ -219,12 +221,21 @@ class SessionRegistry(Generic[Opened]):
                     self._remove(record, EndReason.INVARIANT)
 
     def fork(
-        self, session_id: str, history_length: int | None = None, *, owner: str = ""
+        self,
+        session_id: str,
+        history_length: int | None = None,
+        *,
+        owner: str = "",
+        request_id: str = "",
     ) -> SessionRecord[Opened]:
         """A new session with the first `history_length` tokens of another, all by default.
 
-        Raises as `get`, and `OutOfKvMemory`, `HistoryLengthMismatch`, and what the places raise.
+        The same `request_id` within ten minutes returns the session that it opened, if it still
+        lives. Raises as `get`, and `OutOfKvMemory`, `HistoryLengthMismatch`, `BadParameters` for
+        a `request_id` that asked for something else, and what the places raise.
         """
+        check_request_id(request_id)
+        asked_for = (session_id, history_length)
         with (
             self.hold(session_id, self.get(session_id).activity) as origin,
             ExitStack() as undo,
@@ -233,23 +244,55 @@ class SessionRegistry(Generic[Opened]):
             origin.session.check_prefix(history_length)
             needed = origin.session.fork_bytes(history_length)
             with self._lock:
+                self._requests.check(origin.budget, request_id, asked_for, self._clock())
+                earlier = self.created(origin.budget, request_id)
+                if earlier is not None:
+                    return earlier
                 self._take_place(owner)
                 undo.callback(self._places.give_back, owner)
                 self._make_room(origin.budget, needed, owner, origin)
             forked = origin.session.fork(history_length)
             undo.pop_all()
-            return self._insert(forked, origin.options, origin.budget, owner)
+            record = self._insert(forked, origin.options, origin.budget, owner)
+        with self._lock:
+            self._requests.remember(
+                record.budget, request_id, record.session_id, asked_for, record.created_at
+            )
+        return record
 
-    def close(self, session_id: str) -> int:
+    def close(self, session_id: str, request_id: str = "") -> int:
         """Ends the session, frees its memory, returns its history's length.
 
-        A step that runs in the verifier's thread ends first; the next one
-        raises `SessionNotFound`. Raises as `get`.
+        So does the same `request_id` within ten minutes, which ended it before. A step that runs
+        in the verifier's thread ends first; the next one raises `SessionNotFound`. Raises as
+        `get`, and `BadParameters`.
         """
+        check_request_id(request_id)
         with self._lock:
+            now = self._clock()
+            answered = self._closings.answer(session_id, request_id, now)
+            if answered is not None:
+                return answered
             record = self.get(session_id)
             self._remove(record, EndReason.CLOSED)
-            return len(record.session.history)
+            length = len(record.session.history)
+            self._closings.remember(session_id, request_id, length, now)
+            return length
+
+    def check_room(self, budget: KvBudget, spec: CacheSpec, owner: str = "") -> None:
+        """Refuses now what `create` would: for those who do other work before it.
+
+        Nothing is evicted, and nothing kept for the caller. Raises `OutOfKvMemory`, and what the
+        places raise.
+        """
+        needed = budget.verifier.bytes_needed(spec)
+        with self._lock:
+            if needed > self.available_bytes(budget):
+                raise self._shortage(budget, needed).of_a_new_session(0)
+            if self._places.would_refuse(owner) and not self._may_make_way(owner):
+                # Says why, and counts it.
+                self._places.take(owner)
+                self._places.give_back(owner)
 
     def close_all(self, reason: EndReason = EndReason.CLOSED) -> None:
         """Ends every session, for this reason."""
@@ -323,17 +366,22 @@ class SessionRegistry(Generic[Opened]):
     def _take_place(self, owner: str) -> None:
         """One of the places; where there is none, one that an idle session had."""
         if self._places.would_refuse(owner):
-            idle = making_way.for_a_place(
-                self._records.values(),
-                owner,
-                now=self._clock(),
-                min_idle_seconds=self._min_idle_seconds,
-            )
-            for record in idle:
-                if not self._places.would_refuse(owner, after=record.owner):
-                    self._remove(record, EndReason.MEMORY)
-                    break
+            idle = self._may_make_way(owner)
+            if idle is not None:
+                self._remove(idle, EndReason.MEMORY)
         self._places.take(owner)
+
+    def _may_make_way(self, owner: str) -> SessionRecord[Opened] | None:
+        """An idle session whose end would give `owner` a place; None without one."""
+        idle = making_way.for_a_place(
+            self._records.values(),
+            owner,
+            now=self._clock(),
+            min_idle_seconds=self._min_idle_seconds,
+        )
+        return next(
+            (each for each in idle if not self._places.would_refuse(owner, after=each.owner)), None
+        )
 
     def _evictable(
         self, budget: KvBudget, asking: Asking | None = None

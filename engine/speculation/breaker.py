@@ -58,13 +58,15 @@ class Breaker:
         debt = self.debt - PAID_BY_A_GOOD_BLOCK
         return Breaker(debt, cool_down_seconds=self.cool_down_seconds) if debt > 0 else SOUND
 
-    def after_fault(self, kind: DraftFaultKind, now: float) -> Breaker:
-        """A draft failed.
+    def after_fault(
+        self, kind: DraftFaultKind, now: float, asked_at: float | None = None
+    ) -> Breaker:
+        """A draft failed that was asked for at `asked_at`, None for just now.
 
-        One that fails while the breaker cools down was asked for before: several
-        sessions that lose their drafts at once are one fault, not a row of trials.
+        One that was asked for before the breaker had cooled down is no trial, however late it
+        fails: sessions that lose their drafts together are one fault, not a row of trials.
         """
-        if not self.closed and now < self.retry_at:
+        if not self.closed and (now if asked_at is None else asked_at) < self.retry_at:
             return self
         debt = self.debt + 1
         if self.closed and kind not in _OPENS_AT_ONCE and debt < BAD_BLOCKS_TO_OPEN:

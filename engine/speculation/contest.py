@@ -52,13 +52,15 @@ class Candidate:
 
     `hope` is how many times as fast as decoding alone it may be at best. It drafted
     last `rested` blocks ago, and is not tried before `wait`; a trial that it loses
-    makes that `interval`, and doubles it.
+    makes that `interval`, and doubles it. One that `stands_in` is tried only while the leader
+    cannot draft.
     """
 
     hope: float
     rested: int = 0
     wait: int = 0
     interval: int = FIRST_RETRY_BLOCKS
+    stands_in: bool = False
 
     def after_block(self) -> Candidate:
         """A block was made without it."""
@@ -216,7 +218,10 @@ def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
     due = [
         index
         for index, each in enumerate(contest.candidates)
-        if index != leader and each.rested >= each.wait and alone < each.hope * reference
+        if index != leader
+        and each.rested >= each.wait
+        and alone < each.hope * reference
+        and not (drafts and each.stands_in)
     ]
     return max(due, key=lambda index: contest.candidates[index].hope, default=None)
 

@@ -25,6 +25,9 @@ from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.tally import Tally
 
+# An answer that is there already takes a turn of the event loop or two.
+LEAST_WAIT_SECONDS = 1e-3
+
 Result = TypeVar("Result")
 
 
@@ -48,7 +51,7 @@ class BlockDraft:
     """The draft for one block, empty when there is none.
 
     `received` says whether a well-formed one, be it empty, came in time, and
-    `proposer` whose it is.
+    `proposer` whose it is; `hedged` that it was asked of a second one, the first being late.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -58,6 +61,7 @@ class BlockDraft:
     ahead: bool = False
     received: bool = False
     proposer: ProposerKey | None = None
+    hedged: bool = False
 
 
 NO_DRAFT = BlockDraft()
@@ -65,11 +69,12 @@ NO_DRAFT = BlockDraft()
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A draft in flight: behind `base_length` tokens of history and `assumed`."""
+    """A draft in flight since `asked_at`: behind `base_length` tokens of history and `assumed`."""
 
     base_length: int
     assumed: tuple[int, ...]
     block_size: int
+    asked_at: float
     task: asyncio.Task[Draft]
 
 
@@ -101,16 +106,25 @@ class Drafter:
         ready = await self._taken_ahead(history, most, seconds_left)
         if ready is None and self._may_ask():
             ready = await self._fresh(history, most, seconds_left - (self._clock() - began))
-        if ready is None:
-            return NO_DRAFT
-        draft, token_ids, ahead = ready
-        return BlockDraft(
-            token_ids=token_ids,
-            draft_seconds=draft.compute_seconds,
-            wire_seconds=_wire_seconds(draft),
-            ahead=ahead,
-            received=True,
-        )
+        return _block_draft(ready)
+
+    async def second_draft(self, history: History, most: int, seconds: float) -> BlockDraft:
+        """A draft of a block that another proposer is late with, waited for `seconds` at most.
+
+        That it does not come in them is no fault.
+        """
+        return _block_draft(await self._fresh(history, most, seconds))
+
+    def late_after(self) -> float | None:
+        """Seconds from now after which the next draft is late; None while that is unknown."""
+        seconds, ahead = self._state.round_trips.late_after(), self._ahead
+        if seconds is None or ahead is None or ahead.task.done():
+            return seconds
+        return max(LEAST_WAIT_SECONDS, seconds - (self._clock() - ahead.asked_at))
+
+    def gave_up(self, seconds: float) -> None:
+        """Its draft was given up after so long, another proposer's being there."""
+        self._state.round_trips.add(seconds)
 
     def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
         """Starts a draft of at most `most` tokens behind `history` + `assumed`.
@@ -154,7 +168,7 @@ class Drafter:
         timeout = self._limits.deadline_seconds
         self._state.breaker = self._state.breaker.after_asking(self._clock(), timeout)
         drafting = self._source.draft(history.until(len(history)), (), 1)
-        return await self._received(drafting, 1, math.inf) is not None
+        return await self._received(drafting, 1, math.inf, self._clock()) is not None
 
     async def close(self) -> None:
         """Takes back the draft in flight; no task is left when this returns."""
@@ -175,7 +189,8 @@ class Drafter:
         base_length = len(history)
         size = min(size, MAX_BLOCK_SIZE)
         drafting = self._source.draft(history.until(base_length), assumed, size)
-        return _Request(base_length, assumed, size, asyncio.ensure_future(drafting))
+        task = asyncio.ensure_future(drafting)
+        return _Request(base_length, assumed, size, self._clock(), task)
 
     async def _fresh(
         self, history: History, most: int, seconds_left: float
@@ -185,7 +200,7 @@ class Drafter:
         size = min(self._block_size(most), MAX_BLOCK_SIZE)
         # In this task: each hand-over from one to another is a turn of the event loop.
         drafting = self._source.draft(history.until(len(history)), (), size)
-        draft = await self._received(drafting, size, seconds_left)
+        draft = await self._received(drafting, size, seconds_left, self._clock())
         return None if draft is None else (draft, draft.token_ids, False)
 
     async def _taken_ahead(
@@ -197,7 +212,9 @@ class Drafter:
             return None
         committed = history[request.base_length :]
         if may_fit(request.assumed, committed) or request.task.done():
-            draft = await self._received(_joined(request.task), request.block_size, seconds_left)
+            draft = await self._received(
+                _joined(request.task), request.block_size, seconds_left, request.asked_at
+            )
         else:
             await taken_back(request.task)
             draft = None
@@ -210,7 +227,7 @@ class Drafter:
         return None
 
     async def _received(
-        self, drafting: Awaitable[Draft], block_size: int, seconds_left: float
+        self, drafting: Awaitable[Draft], block_size: int, seconds_left: float, asked_at: float
     ) -> Draft | None:
         """The well-formed draft of at most `block_size` tokens; None with the fault counted.
 
@@ -226,9 +243,12 @@ class Drafter:
             check_draft(draft, block_size, self._limits.vocabulary_size)
         except DraftFailed as fault:
             self._tally.faults[DropReason(fault.kind.value)] += 1
-            self._state.breaker = self._state.breaker.after_fault(fault.kind, self._clock())
+            self._state.breaker = self._state.breaker.after_fault(
+                fault.kind, self._clock(), asked_at
+            )
             return None
         self._state.breaker = self._state.breaker.after_success()
+        self._state.round_trips.add(draft.round_trip_seconds)
         self._tally.add_round_trip(_wire_seconds(draft))
         return draft
 
@@ -280,6 +300,20 @@ async def taken_back(task: asyncio.Future[Result]) -> None:
     error = task.exception()
     if error is not None and not isinstance(error, DraftFailed):
         raise error
+
+
+def _block_draft(ready: tuple[Draft, tuple[int, ...], bool] | None) -> BlockDraft:
+    """A draft, what of it fits, and whether it was made ahead."""
+    if ready is None:
+        return NO_DRAFT
+    draft, token_ids, ahead = ready
+    return BlockDraft(
+        token_ids=token_ids,
+        draft_seconds=draft.compute_seconds,
+        wire_seconds=_wire_seconds(draft),
+        ahead=ahead,
+        received=True,
+    )
 
 
 def _wire_seconds(draft: Draft) -> float:

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.speculation.drafter import (
     DraftingLimits,
     taken_back,
 )
+from kakeya_fleet.engine.speculation.first_draft import first_draft
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.speculation.tally import Tally
 
@@ -39,7 +40,10 @@ class Drafting:
         self._drafters = [
             Drafter(rival.source, rival.state, limits, tally, clock) for rival in roster.rivals
         ]
+        self._deadline_seconds = limits.deadline_seconds
+        self._tally = tally
         self._asked: Drafter | None = None
+        self._drafted_by: Drafter | None = None
         self._was_wanted = False
         self._warming: tuple[int, asyncio.Task[bool]] | None = None
         self._last_block_at: float | None = None
@@ -52,11 +56,14 @@ class Drafting:
         before, self._asked = self._asked, None if current is None else self._drafters[current]
         if before is not None and before is not self._asked:
             await before.close()
+        self._drafted_by = self._asked
         if current is None or self._asked is None:
             return NO_DRAFT
-        draft = await self._asked.next_draft(history, most, seconds_left)
+        draft = await self._first(self._asked, history, most, seconds_left)
+        if draft.received:
+            self._roster.hedges.earn()
         proposer = self._roster.rivals[current].key if draft.received else None
-        return replace(draft, proposer=proposer)
+        return draft if draft.hedged else replace(draft, proposer=proposer)
 
     def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
         """Has the same proposer draft behind `assumed`; see `Drafter.draft_ahead`."""
@@ -70,8 +77,8 @@ class Drafting:
         # The last token of a generation needs no draft: that none came says nothing.
         if not was_wanted and not self._roster.is_resting:
             return
-        if draft.received and self._asked is not None:
-            self._asked.after_block(draft, step, verify_seconds, other_seconds)
+        if draft.received and self._drafted_by is not None:
+            self._drafted_by.after_block(_as_asked(draft), step, verify_seconds, other_seconds)
         self._roster.after_block(verify_seconds, other_seconds, came=draft.received)
 
     async def close(self) -> None:
@@ -81,6 +88,38 @@ class Drafting:
             await taken_back(warming[1])
         for drafter in self._drafters:
             await drafter.close()
+
+    async def _first(
+        self, leader: Drafter, history: History, most: int, seconds_left: float
+    ) -> BlockDraft:
+        """The leader's draft; that of a second proposer where the leader is late and it is first.
+
+        Both draft behind the same committed tokens, and the stream waits no longer for both than
+        for one.
+        """
+        index, delay = self._roster.second, leader.late_after()
+        longest = min(self._deadline_seconds, seconds_left)
+        if index is None or delay is None or delay >= longest:
+            return await leader.next_draft(history, most, seconds_left)
+        began, rival, drafter = self._clock(), self._roster.rivals[index], self._drafters[index]
+
+        def may_ask() -> bool:
+            asks = rival.state.breaker.closed and self._roster.hedges.spend()
+            self._tally.hedge_count += asks
+            return asks
+
+        async def second() -> BlockDraft:
+            draft = await drafter.second_draft(history, most, longest - delay)
+            return replace(draft, proposer=rival.key, hedged=True) if draft.received else draft
+
+        draft = await first_draft(
+            lambda: leader.next_draft(history, most, seconds_left), second, delay, may_ask
+        )
+        if draft.hedged:
+            leader.gave_up(self._clock() - began)
+            self._tally.hedge_won_count += 1
+            self._drafted_by = drafter
+        return draft
 
     async def _warm(self, history: History) -> None:
         """Opens the source of the one that is to be tried, and tells when it has drafted."""
@@ -106,3 +145,12 @@ class Drafting:
         if before is None:
             return 0.0
         return min(max(0.0, self._last_block_at - before - known_seconds), known_seconds)
+
+
+def _as_asked(draft: BlockDraft) -> BlockDraft:
+    """A hedge as its own proposer is judged: what the first one was waited for is not its doing."""
+    if not draft.hedged:
+        return draft
+    return replace(
+        draft, wait_seconds=min(draft.wait_seconds, draft.draft_seconds + draft.wire_seconds)
+    )

@@ -106,7 +106,8 @@ class SpeculationStatistics:
     prefill not counted. The round trips are those of drafts less the
     proposer's compute time, in seconds. `faults` counts by kind; being slower
     than alone is no fault, and told by `drop_reason` alone. `proposers` are those that
-    drafted, in the order of their first blocks.
+    drafted, in the order of their first blocks. `hedge_count` blocks were asked of a second
+    proposer, the first being late, whose draft came first `hedge_won_count` times.
     """
 
     block_count: int = 0
@@ -121,6 +122,8 @@ class SpeculationStatistics:
     drop_reason: DropReason | None = None
     ahead_hit_count: int = 0
     ahead_miss_count: int = 0
+    hedge_count: int = 0
+    hedge_won_count: int = 0
     proposers: tuple[ProposerCounts, ...] = ()
 
 

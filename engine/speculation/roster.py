@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
 from kakeya_fleet.engine.speculation.contest import Candidate, Contest, Paces
 from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.hedging import HedgeBudget
 from kakeya_fleet.engine.speculation.state import SpeculationState
 
 NOBODY: ProposerKey = ("", "")
@@ -19,13 +20,15 @@ class Rival:
     """A proposer that the session could use, and what was learned of it.
 
     `hope` is how many times as fast as decoding alone it may be at best. Its `source`
-    may be replaced between two generations.
+    may be replaced between two generations. One that `stands_in` is tried only while the leader
+    cannot draft.
     """
 
     key: ProposerKey
     source: DraftSource
     state: SpeculationState
     hope: float = 1.0
+    stands_in: bool = False
 
 
 class Roster:
@@ -37,7 +40,8 @@ class Roster:
 
     def __init__(self, rivals: Sequence[Rival], *, leads: bool = True) -> None:
         self._rivals = tuple(rivals)
-        candidates = tuple(Candidate(rival.hope) for rival in rivals)
+        self.hedges = HedgeBudget()
+        candidates = tuple(Candidate(rival.hope, stands_in=rival.stands_in) for rival in rivals)
         self._contest = Contest(candidates, leader=0 if leads and rivals else None)
 
     @classmethod
@@ -65,6 +69,24 @@ class Roster:
         """The one that drafts the next block, or would, if its pace did not rest."""
         current = self.current
         return None if current is None else self._rivals[current]
+
+    @property
+    def second(self) -> int | None:
+        """Index of whom to ask too when the leader is late; None for nobody.
+
+        The most promising one that is sound and drafts from committed tokens alone: it needs
+        nothing that was computed for another proposer. None beside a trial, which is judged.
+        """
+        if self.current is None or self.is_trying:
+            return None
+        able = [
+            index
+            for index, rival in enumerate(self._rivals)
+            if index not in (self.current, self.warming)
+            and rival.source.drafts_ahead
+            and rival.state.breaker.closed
+        ]
+        return max(able, key=lambda index: self._rivals[index].hope, default=None)
 
     @property
     def is_trying(self) -> bool:

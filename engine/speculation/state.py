@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 
 from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.hedging import RoundTrips
 from kakeya_fleet.engine.speculation.pace import Pace
 
 
 @dataclass(slots=True)
 class SpeculationState:
-    """Breaker and pace of one pair; pass the same one to a session's generations."""
+    """Breaker, pace and latest round trips of a pair; a session's generations get the same one."""
 
     breaker: Breaker = field(default_factory=Breaker)
     pace: Pace = field(default_factory=Pace)
+    round_trips: RoundTrips = field(default_factory=RoundTrips)
 
     @property
     def drop_reason(self) -> DropReason | None:

@@ -28,6 +28,8 @@ class Tally:
         self.faults: Counter[DropReason] = Counter()
         self.ahead_hit_count = 0
         self.ahead_miss_count = 0
+        self.hedge_count = 0
+        self.hedge_won_count = 0
         self.token_count = 0
         self._forward_count = 0
         self._block_count = 0
@@ -77,5 +79,7 @@ class Tally:
             drop_reason=drop_reason,
             ahead_hit_count=self.ahead_hit_count,
             ahead_miss_count=self.ahead_miss_count,
+            hedge_count=self.hedge_count,
+            hedge_won_count=self.hedge_won_count,
             proposers=tuple(self._proposers.values()),
         )

@@ -54,9 +54,14 @@ from kakeya_fleet.fleet.placement.predicted_pair import (
     predict,
     predict_alone,
 )
-from kakeya_fleet.fleet.placement.reasons import pair_text, plan_reasons, trial_reasons
+from kakeya_fleet.fleet.placement.reasons import (
+    pair_text,
+    plan_reasons,
+    stand_in_reasons,
+    trial_reasons,
+)
 from kakeya_fleet.fleet.placement.transport import transport_of, transport_reasons
-from kakeya_fleet.fleet.placement.trials import worth_trying
+from kakeya_fleet.fleet.placement.trials import standing_in, worth_trying
 from kakeya_fleet.fleet.views.node_view import MeasuredAcceptance, Measurements, NodeView
 
 __all__ = ["MeasuredAcceptance", "Measurements", "NodeView", "plan"]
@@ -169,11 +174,13 @@ def _decide(
     needed = kv_bytes(best.verifier.offer, request)
     free = _free_bytes(best.verifier, measured)
     tried = worth_trying(request, chosen, others)
+    stand_in = standing_in(request, chosen, others, tried)
     kept = (best.kept.reason,) if best.kept.reason else ()
     reasons = (
         *plan_reasons(request, chosen, needed, free),
         *kept,
         *trial_reasons(tried),
+        *stand_in_reasons(stand_in),
         *transport_reasons(chosen),
         *archives.reasons,
     )
@@ -199,11 +206,8 @@ def _decide(
         acceptance_rate_high=chosen.acceptance.high,
         predicted_tokens_per_second_low=chosen.tokens_per_second_low,
         predicted_tokens_per_second_high=chosen.tokens_per_second_high,
-        trials=tuple(
-            Trial(_placement(pair.proposer), pair.tokens_per_second_high)
-            for pair in tried
-            if pair.proposer is not None
-        ),
+        trials=tuple(trial for trial in map(_trial, tried) if trial is not None),
+        stand_in=_trial(stand_in),
         kv_strategy=best.kept.strategy,
     )
 
@@ -257,6 +261,13 @@ def _placement(server: Server) -> Placement:
     card = server.card
     address = card.addresses[0] if card.addresses else ""
     return Placement(card.node_id, card.name, address, server.offer.model_id)
+
+
+def _trial(pair: PredictedPair | None) -> Trial | None:
+    """None where there is no proposer."""
+    if pair is None or pair.proposer is None:
+        return None
+    return Trial(_placement(pair.proposer), pair.tokens_per_second_high)
 
 
 def _servers(nodes: Iterable[NodeView], role: Role) -> list[Served]:

@@ -122,6 +122,7 @@ class Plan:
     `acceptance_rate` lies in `acceptance_rate_low` to `acceptance_rate_high` in about four
     of five sessions, and the predictions named alike are those at its ends. `trials` are
     the proposers that could be faster than what was chosen, the most promising first;
+    `stand_in` drafts when the chosen one cannot, and is asked too when that is late;
     `exploring` while the proposer is on trial in a session that runs.
     `exact` tells whether drafting cannot change a token: the verifier is exact
     on its machine, or decodes alone. `archive` keeps what a `restored` session
@@ -151,4 +152,5 @@ class Plan:
     predicted_tokens_per_second_high: float = 0.0
     exploring: bool = False
     trials: tuple[Trial, ...] = ()
+    stand_in: Trial | None = None
     kv_strategy: KvStrategy = KvStrategy.SINK_WINDOW

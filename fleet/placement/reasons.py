@@ -92,6 +92,16 @@ def trial_reasons(tried: Sequence[PredictedPair]) -> tuple[str, ...]:
     )
 
 
+def stand_in_reasons(pair: PredictedPair | None) -> tuple[str, ...]:
+    """Who drafts when the chosen proposer cannot; nothing when nobody is there."""
+    if pair is None or pair.proposer is None:
+        return ()
+    return (
+        f"{_served(pair.proposer)} stands in: it drafts when the chosen one fails, and is asked "
+        "too when that is late.",
+    )
+
+
 def _proposer_text(offer: ModelOffer) -> str:
     """What kind of proposer it is, and whether its drafts hide behind verifying."""
     kind = offer.kind.value.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Which proposers a session should try on its own stream: those that could be faster."""
+"""Which proposers a session should try on its own stream, and which one stands in for its own."""
 
 from __future__ import annotations
 
@@ -40,6 +40,32 @@ def worth_trying(
             newcomer = pair
             tried.append(pair)
     return tuple(tried[:MOST_TRIALS])
+
+
+def standing_in(
+    request: PlanRequest,
+    chosen: PredictedPair,
+    others: Sequence[PredictedPair],
+    tried: Sequence[PredictedPair],
+) -> PredictedPair | None:
+    """Who drafts when the chosen proposer cannot, and is asked too when it is late.
+
+    The fastest on another node that is not tried already: as a rule the same model elsewhere,
+    of which a trial would find out nothing. None where the request names its proposer, or nobody
+    could be faster than the verifier alone.
+    """
+    if request.names_proposer or chosen.proposer is None:
+        return None
+    able = [
+        pair
+        for pair in others
+        if pair.proposer is not None
+        and pair not in tried
+        and pair.proposer.card.node_id != chosen.proposer.card.node_id
+        and pair.verifier.card.node_id == chosen.verifier.card.node_id
+        and pair.tokens_per_second_high > pair.alone_tokens_per_second
+    ]
+    return min(able, key=lambda pair: pair.preference, default=None)
 
 
 def _is_newcomer(pair: PredictedPair, chosen: PredictedPair) -> bool:

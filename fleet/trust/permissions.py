@@ -36,6 +36,8 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.PlacementService": _EVERYONE,
         "kakeya.v1.CapabilityService/GetNode": _EVERYONE,
         "kakeya.v1.CapabilityService/ListLimits": _EVERYONE,
+        # Names, times and counts of a request whose id the caller knows.
+        "kakeya.v1.CapabilityService/GetSpans": _EVERYONE,
         "kakeya.v1.CapabilityService/WatchFleet": _EVERYONE,
         "kakeya.v1.CapabilityService/WatchNode": _EVERYONE,
         "grpc.health.v1.Health": _EVERYONE,

@@ -38,6 +38,8 @@ from kakeya_fleet.node.watch.backlog import Backlog
 from kakeya_fleet.node.watch.node_sample import KEPT_SECONDS
 from kakeya_fleet.node.watch.node_watch import NodeWatch
 from kakeya_fleet.node.watch.snapshot_parts import snapshot_and_changes
+from kakeya_fleet.node.watch.span_ring import MAX_REQUEST_CHARACTERS
+from kakeya_fleet.node.watch.span_wire import spans_to_wire
 
 if TYPE_CHECKING:
     from typing import TypeAlias, TypeVar
@@ -152,6 +154,23 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         return capability_pb2.ListLimitsResponse(
             limits=[use_to_wire(use) for use in self._allowances.uses()]
         )
+
+    async def GetSpans(  # noqa: N802
+        self,
+        request: capability_pb2.GetSpansRequest,
+        context: Context[  # noqa: ARG002
+            capability_pb2.GetSpansRequest, capability_pb2.GetSpansResponse
+        ],
+    ) -> capability_pb2.GetSpansResponse:
+        """What was done for one request. Raises `MalformedMessage`."""
+        if not 0 < len(request.request) <= MAX_REQUEST_CHARACTERS:
+            raise MalformedMessage(
+                f"request has {len(request.request)} characters: give the id of a trace or a "
+                f"request, 1 to {MAX_REQUEST_CHARACTERS}"
+            )
+        own = self._known.state(self._known.self_id).card
+        spans = self._node_watch.spans.of(request.request)
+        return spans_to_wire(self._known.self_id, own.name if own else "", spans)
 
     async def WatchFleet(  # noqa: N802
         self,

@@ -57,7 +57,7 @@ async def open_node(
     settings = settings or NodeSettings()
     try:
         async with AsyncExitStack() as stack:
-            ground = await break_ground(stack, config, settings.health, state)
+            ground = await break_ground(stack, config, settings.health, state, activity.spans)
             _watch_loop(stack, ground.metrics, activity.events)
             order = EventOrder(on_event)
             control = await open_control_plane(stack, ground, order.of_fleet, activity.events)

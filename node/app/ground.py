@@ -30,9 +30,11 @@ from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
+from kakeya_fleet.node.tracing.kept_spans import KeptSpans
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
 from kakeya_fleet.node.trust.membership_files import MembershipFiles
 from kakeya_fleet.node.trust.trust import Trust
+from kakeya_fleet.node.watch.span_ring import SpanRing
 
 _log = structlog.get_logger(__name__)
 
@@ -85,11 +87,13 @@ async def break_ground(
     config: Config,
     health: HealthSettings,
     state: StateDirectory | None = None,
+    spans: SpanRing | None = None,
 ) -> Ground:
     """Opens all of it, for as long as `stack` is; others can connect from now on.
 
-    `state` is the configured directory where the caller opened it. Raises `NodeError`, and
-    a `ModelUnusable` or `BadParameters` for what cannot be served.
+    `spans` gets what is done for requests. `state` is the configured directory where the caller
+    opened it. Raises `NodeError`, and a `ModelUnusable` or `BadParameters` for what cannot be
+    served.
     """
     state = state if state is not None else StateDirectory(config.state_path)
     stack.callback(state.close)
@@ -104,7 +108,8 @@ async def break_ground(
     metrics = NodeMetrics()
     metrics.incarnation.set(incarnation)
     allowances = Allowances(Limits(), metrics)
-    http = _http_server(config, state, metrics, allowances, health)
+    kept = KeptSpans(spans if spans is not None else SpanRing())
+    http = _http_server(config, state, metrics, allowances, health, kept.ring)
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
@@ -116,6 +121,7 @@ async def break_ground(
         ErrorInterceptor(metrics),
         CallAdmission(allowances),
         *((Authorisation(trust),) if trust is not None else ()),
+        kept.interceptor,
         limits=allowances.limits.calls,
     )
     stack.push_async_callback(server.stop, None)
@@ -134,7 +140,7 @@ async def break_ground(
         _log.info("loading", serve=config.serve)
     await expected.prepare(config.backend)
     recent = (http.recent,) if http is not None else ()
-    observers = (*recent, *(each.observer for each in traces))
+    observers = (*recent, kept.observer, *(each.observer for each in traces))
     return Ground(
         config=config,
         state=state,
@@ -191,6 +197,7 @@ def _http_server(
     metrics: NodeMetrics,
     allowances: Allowances,
     health: HealthSettings,
+    spans: SpanRing,
 ) -> HttpServer | None:
     address = config.http_address
     if address is None:
@@ -201,6 +208,7 @@ def _http_server(
         ),
         metrics,
         allowances,
+        spans,
     )
 
 

@@ -21,6 +21,7 @@ from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answer_text import AnswerText, Piece
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.request_options import RequestOptions
+from kakeya_fleet.node.rpc.trace_context import outgoing_header
 
 LABEL = "http"
 """What the sessions are called in the lists of their nodes."""
@@ -124,6 +125,7 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
             ),
             restorer=options.restorer,
             resume=True,
+            traceparent=outgoing_header(),
         )
         await sessions.enter_async_context(session)
         if session.model.tokenizer_digest != work.codec.digest:

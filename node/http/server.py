@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from kakeya import AsyncClient, Tls
+from kakeya import AsyncClient, Timeouts, Tls
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
@@ -26,9 +25,11 @@ from kakeya_fleet.node.http.node_pages import NodePages
 from kakeya_fleet.node.http.own_hosts import OwnHosts
 from kakeya_fleet.node.http.recent_tokens import RecentTokens
 from kakeya_fleet.node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.request_spans import REQUEST_ID, request_id_of, spanning
 from kakeya_fleet.node.http.server_log import server_log
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.watch.span_ring import SpanRing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,14 @@ class HttpServer:
     """One node's HTTP. `start`, `open` once the node serves, `close`."""
 
     def __init__(
-        self, settings: HttpSettings, metrics: NodeMetrics, allowances: Allowances
+        self,
+        settings: HttpSettings,
+        metrics: NodeMetrics,
+        allowances: Allowances,
+        spans: SpanRing | None = None,
     ) -> None:
+        """`spans` gets the requests below /v1."""
+        self._spans = spans if spans is not None else SpanRing()
         self._settings = settings
         self._allowances = allowances
         self._limits = allowances.limits.http
@@ -110,7 +117,8 @@ class HttpServer:
 
     def open(self, node: ServingNode) -> None:
         """The node serves."""
-        self._client = AsyncClient(node.address, tls=node.tls)
+        # The node may be the only verifier, and leave: an answer must not wait for its return.
+        self._client = AsyncClient(node.address, tls=node.tls, timeouts=Timeouts(resume=0))
         self._endpoints = Endpoints(
             self._client, self._allowances, self._metrics, lambda: bool(node.roles.awaited())
         )
@@ -144,6 +152,7 @@ class HttpServer:
             middlewares=[
                 noting(self._connections),
                 measuring(self._metrics, time.monotonic),
+                spanning(self._spans),
                 enveloping,
                 guarding(OwnHosts(names)),
             ],
@@ -186,8 +195,8 @@ async def _sign(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["X-Content-Type-Options"] = "nosniff"
     if request.path.startswith("/v1/"):
         response.headers.update(HEADERS)
-        # The official clients show it with their errors.
-        response.headers["x-request-id"] = secrets.token_hex(8)
+        # The official clients show it with their errors, and `fleet trace` takes it.
+        response.headers[REQUEST_ID] = request_id_of(request)
 
 
 def _machine_names(host: str) -> tuple[str, ...]:

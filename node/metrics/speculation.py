@@ -51,6 +51,13 @@ class SpeculationFamilies:
             ["reason"],
             registry=registry,
         )
+        self.draft_hedges = Counter(
+            "kakeya_draft_hedges_total",
+            "Blocks that were asked of a second proposer too, the first being late, by whose draft "
+            "came first: won, or lost.",
+            ["outcome"],
+            registry=registry,
+        )
         self.draft_streams_active = Gauge(
             "kakeya_draft_streams_active", "Draft streams that are served.", registry=registry
         )

@@ -11,6 +11,7 @@ from kakeya_fleet.fleet.placement.plan import (
     Plan,
     PlanRequest,
     Rejection,
+    Trial,
 )
 
 DEFAULT_SINK_TOKENS = 4
@@ -95,13 +96,8 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
         predicted_tokens_per_second_low=plan.predicted_tokens_per_second_low,
         predicted_tokens_per_second_high=plan.predicted_tokens_per_second_high,
         exploring=plan.exploring,
-        trials=[
-            wire.Trial(
-                proposer=placement_to_wire(each.proposer),
-                predicted_tokens_per_second_high=each.predicted_tokens_per_second_high,
-            )
-            for each in plan.trials
-        ],
+        trials=[_trial_to_wire(each) for each in plan.trials],
+        stand_in=_trial_to_wire(plan.stand_in) if plan.stand_in is not None else None,
         kv_strategy=kv_strategy_to_wire(plan.kv_strategy),
     )
 
@@ -115,6 +111,13 @@ def placement_to_wire(placement: Placement | None) -> wire.Placement | None:
         node_name=placement.node_name,
         address=placement.address,
         model_id=placement.model_id,
+    )
+
+
+def _trial_to_wire(trial: Trial) -> wire.Trial:
+    return wire.Trial(
+        proposer=placement_to_wire(trial.proposer),
+        predicted_tokens_per_second_high=trial.predicted_tokens_per_second_high,
     )
 
 

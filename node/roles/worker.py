@@ -9,12 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from kakeya_fleet.engine.contracts.blocking import handed_on
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Ended, Turn, run_turns
+from kakeya_fleet.engine.sessions.waiting_time import QueueLoad
 from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.rpc.refusals import WorkerFault
 
@@ -99,9 +101,15 @@ class ModelWorker:
         self._gathering = Gathering()
         self._turn_steps: dict[Turn[Any], _Step] = {}
         self._batch_seconds = 0.0
+        self._latest = QueueLoad()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def load(self) -> QueueLoad:
+        """What waits for the thread now, and how it works through it."""
+        return replace(self._latest, waiting_turns=len(self._turn_steps) + self._inbox.qsize())
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """The result of `function`, run alone in the worker's thread.
@@ -261,7 +269,9 @@ class ModelWorker:
         else:
             _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
             sessions = [id(turn.session) for turn, _rows in picked]
-            self._gathering.served(sessions, began, time.monotonic())
+            ended = time.monotonic()
+            self._gathering.served(sessions, began, ended)
+            self._latest = self._latest.after_batch(len(picked), ended - began)
         self._batch_seconds = time.monotonic() - began
         self._in_hand = []
 

@@ -6,6 +6,7 @@ Refusal
 ├── TokenizerNotFound     the model is served without a tokenizer that could be sent
 ├── Draining              the node leaves; resume elsewhere
 ├── TooManyCalls          the node answers as many calls, or keeps as many bytes, as it may
+├── TooBusy              so much work waits that a generation could not begin in time
 ├── AnswerTooLarge        the answer does not fit a message, and was not asked for in parts
 ├── WorkerFault           the model's thread failed before a step ran
 ├── TooManyStreams        the proposer's limit of draft streams is reached
@@ -85,6 +86,12 @@ class TooManySessions(Refusal):
     """The node keeps as many sessions as it may, or the caller has its share of them."""
 
     reason = "TOO_MANY_SESSIONS"
+
+
+class TooBusy(Refusal):
+    """A generation could not begin before its deadline; metadata has `retry_after_seconds`."""
+
+    reason = "TOO_BUSY"
 
 
 class AnswerTooLarge(Refusal):

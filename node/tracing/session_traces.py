@@ -18,9 +18,16 @@ class SessionTraces(SessionObserver):
     """A `SessionObserver`; what it does on the event loop is to note numbers."""
 
     def __init__(
-        self, hand_over: Callable[[TracedGeneration], None], clock_ns: Callable[[], int]
+        self,
+        hand_over: Callable[[TracedGeneration], None],
+        clock_ns: Callable[[], int],
+        caller: Callable[[], str] = traceparent.get,
     ) -> None:
-        """`hand_over` must return at once; `clock_ns` gives nanoseconds since 1970."""
+        """`hand_over` must return at once; `clock_ns` gives nanoseconds since 1970.
+
+        `caller` is the `traceparent` of what asks for a generation that begins.
+        """
+        self._caller = caller
         self._hand_over = hand_over
         self._clock_ns = clock_ns
         self._prefills: dict[str, TracedPrefill] = {}
@@ -48,7 +55,7 @@ class SessionTraces(SessionObserver):
         before = self._prefills.pop(session.session_id, None)
         self._running[session.session_id] = TracedGeneration(
             _traced(session),
-            traceparent.get(),
+            self._caller(),
             self._clock_ns(),
             [before] if before is not None else [],
         )

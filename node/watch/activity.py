@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kakeya_fleet.node.watch.event_log import EventLog
+from kakeya_fleet.node.watch.span_ring import SpanRing
 from kakeya_fleet.node.watch.transfers import Transfers
 
 
@@ -15,7 +16,7 @@ def _ignore() -> None:
 
 @dataclass(slots=True)
 class NodeActivity:
-    """The events and the transfers of one node.
+    """The events, the transfers and the latest spans of one node.
 
     `on_change` hears of sessions that come and go, and of generations that begin and end.
     """
@@ -23,6 +24,7 @@ class NodeActivity:
     events: EventLog = field(default_factory=EventLog)
     transfers: Transfers = field(default_factory=Transfers)
     on_change: Callable[[], None] = _ignore
+    spans: SpanRing = field(default_factory=SpanRing)
 
     def changed(self) -> None:
         """Something changed that people wait for."""

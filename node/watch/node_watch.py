@@ -21,6 +21,7 @@ from kakeya_fleet.node.watch.node_sample import (
 )
 from kakeya_fleet.node.watch.notable import notable_part
 from kakeya_fleet.node.watch.pacer import Pacer
+from kakeya_fleet.node.watch.span_ring import SpanRing
 from kakeya_fleet.node.watch.transfers import TransferState
 from kakeya_fleet.node.watch.watch_wire import event_to_wire, sample_to_wire, transfer_to_wire
 from kakeya_fleet.node.watch.watchers import Watcher, Watchers
@@ -76,6 +77,11 @@ class NodeWatch:
         activity.events.on_add = self._event
         activity.transfers.on_change = self._transfer
         activity.on_change = self.changed
+
+    @property
+    def spans(self) -> SpanRing:
+        """What the node did for its latest requests."""
+        return self._activity.spans
 
     async def run(self) -> None:
         """Takes a sample a second until cancelled."""

@@ -33,6 +33,29 @@ MUTANTS = (
         "if not self._waiting:",
         ("tests/node/roles/proposer/test_lying_proposers.py",),
     ),
+    # ---- A call that is sent again does nothing twice
+    Mutant(
+        "a generation that goes on from what its caller has not got",
+        "node/roles/verifier/generations.py",
+        "                check_expected(spec.expected_length, len(record.session.history))\n",
+        "",
+        ("tests/node/roles/verifier/test_retried_calls.py",),
+    ),
+    # ---- What cannot be done is refused before it costs anything
+    Mutant(
+        "an archive opened for a session without room",
+        "node/roles/verifier/session_factory.py",
+        "self.registry.check_room(served.budget, cache_spec, caller)",
+        "pass",
+        ("tests/node/roles/verifier/test_early_refusals.py",),
+    ),
+    Mutant(
+        "a deadline that does not hear of the proposers' opening",
+        "node/roles/verifier/generations.py",
+        "self._parameters(session, spec, self._clock() - arrived),",
+        "self._parameters(session, spec, queue_seconds),",
+        ("tests/node/roles/verifier/test_deadlines.py",),
+    ),
     # ---- Sessions are isolated
     Mutant(
         "an archive for whoever asks",

@@ -3,6 +3,21 @@
 from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
+    # ---- Nothing is done twice, and nothing for nobody
+    Mutant(
+        "a retry without a budget",
+        "sdks/python/kakeya/connection.py",
+        "                    and self._budget.spend()\n",
+        "",
+        ("tests/sdk/test_retries.py",),
+    ),
+    Mutant(
+        "a stream that does not wait for its verifier",
+        "sdks/python/kakeya/session.py",
+        "if not returns or self._closed or clock() + pause >= until:",
+        "if returns or self._closed or clock() + pause >= until:",
+        ("tests/sdk/test_retries.py",),
+    ),
     # ---- Nothing is lost
     Mutant(
         "a digest not compared when a session goes on elsewhere",

@@ -113,6 +113,29 @@ def test_drafts_are_ids_and_take_no_ring(
     assert not any("ring" in reason for reason in made.reasons)
 
 
+def test_the_same_drafter_on_another_node_stands_in_and_is_not_tried(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    cards = [make_card("a", verifier_offer), *(make_card(name, ngram_offer) for name in "bcd")]
+    made = planned(cards)
+    assert made.proposer is not None
+    assert made.stand_in is not None
+    assert made.proposer.node_id == "b"
+    assert made.stand_in.proposer.node_id == "c"
+    assert not made.trials
+    assert [reason for reason in made.reasons if "name-c stands in" in reason]
+
+
+def test_nobody_stands_in_for_a_proposer_that_is_named_or_has_its_node_alone(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    cards = [make_card("a", verifier_offer), make_card("b", ngram_offer)]
+    assert planned(cards).stand_in is None
+    cards.append(make_card("c", ngram_offer))
+    assert planned(cards, request=replace(TINY, proposer_node_id="b")).stand_in is None
+    assert planned(cards, request=replace(TINY, without_proposer=True)).stand_in is None
+
+
 def test_what_is_slower_as_assumed_and_faster_at_best_is_tried(
     make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Unpack
 
 import pytest
 
-from kakeya import AsyncClient, AsyncSession, Resumption, StopReason, TransportError
+from kakeya import AsyncClient, AsyncSession, Resumption, StopReason, Timeouts, TransportError
 from kakeya.options import GenerateOptions, SessionOptions
 from kakeya.text import TextCodec
 from scripts.support.agent_process import AgentProcess, LocalFleet
@@ -79,7 +79,7 @@ async def test_the_only_verifier_is_started_anew_and_the_stream_is_the_same(
     fleet: LocalFleet, prompt: tuple[int, ...]
 ) -> None:
     alone = fleet.start("alone", serve=("verifier=tiny",))
-    async with AsyncClient(alone.address) as client:
+    async with AsyncClient(alone.address, timeouts=Timeouts(resume=0)) as client:
         async with await client.create_session("tiny", **KV) as calm:
             await calm.append(prompt)
             expected = (await calm.generate(TOKENS).collect()).token_ids

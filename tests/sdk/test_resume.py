@@ -174,7 +174,7 @@ async def test_wrong_weights_are_refused_even_when_the_card_lies(pair: Pair) -> 
     node, other = pair
     other.model.weights_digest = "ee" * 32
     scripted.join(node, other)
-    async with AsyncClient(node.address) as client:
+    async with AsyncClient(node.address, timeouts=Timeouts(resume=0)) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
         refused(node, "Generate", after_blocks=1)
@@ -198,7 +198,7 @@ async def test_wrong_weights_are_refused_even_when_the_card_lies(pair: Pair) -> 
 async def test_nobody_left_is_the_first_error_and_says_so(pair: Pair) -> None:
     node, other = pair
     node.fleet_events = other.fleet_events = [scripted.fleet_of(node, other, dead=(other,))]
-    async with AsyncClient(node.address) as client:
+    async with AsyncClient(node.address, timeouts=Timeouts(resume=0)) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
         refused(node, "Generate", reason="DRAINING")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import kakeya
 from kakeya import AsyncClient
 from kakeya.retries import RetryBudget, pause_seconds
-from tests.support.scripted_node import ScriptedNode
+from tests.support.scripted_node import ScriptedNode, join
 
 
 async def test_an_append_whose_answer_was_lost_is_not_doubled(node: ScriptedNode) -> None:
@@ -75,20 +75,117 @@ async def test_a_create_without_request_id_is_sent_once(node: ScriptedNode) -> N
         assert len(node.requests["CreateSession"]) == 1
 
 
-@pytest.mark.parametrize("method", ["CloseSession", "ForkSession", "Leave"])
-async def test_what_is_not_idempotent_is_sent_once(node: ScriptedNode, method: str) -> None:
+async def test_what_is_not_idempotent_is_sent_once(node: ScriptedNode) -> None:
+    async with AsyncClient(node.address) as client:
+        await client.create_session("tiny")
+        node.refuse("Leave", grpc.StatusCode.UNAVAILABLE)
+        with pytest.raises(kakeya.NodeUnreachable):
+            await client.fleet.leave()
+        assert len(node.requests["Leave"]) == 1
+
+
+async def test_a_fork_whose_answer_was_lost_makes_one_session(node: ScriptedNode) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
-        node.refuse(method, grpc.StatusCode.UNAVAILABLE)
-        with pytest.raises(kakeya.NodeUnreachable):
-            match method:
-                case "CloseSession":
-                    await session.close()
-                case "ForkSession":
-                    await session.fork()
-                case "Leave":
-                    await client.fleet.leave()
-        assert len(node.requests[method]) == 1
+        await session.append([1, 2, 3])
+        node.refuse("ForkSession", grpc.StatusCode.UNAVAILABLE, after=True)
+        fork = await session.fork(2)
+        assert len(node.requests["ForkSession"]) == 2
+        assert set(node.sessions) == {session.session_id, fork.session_id}
+        assert node.sessions[fork.session_id] == [1, 2]
+        other = await session.fork(2)
+        assert other.session_id != fork.session_id
+
+
+async def test_a_close_whose_answer_was_lost_is_no_error(node: ScriptedNode) -> None:
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny")
+        node.refuse("CloseSession", grpc.StatusCode.UNAVAILABLE, after=True)
+        await session.close()
+        assert len(node.requests["CloseSession"]) == 2
+        assert not node.sessions
+        with pytest.raises(kakeya.SessionNotFound):
+            await session.close()
+
+
+async def test_a_generation_says_which_history_it_continues(node: ScriptedNode) -> None:
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1, 2, 3])
+        await session.generate(4).collect()
+        node.sessions[session.session_id].append(9)
+        with pytest.raises(kakeya.HistoryLengthMismatch):
+            await session.generate(4).collect()
+        expected = [each.expected_history_length for each in node.requests["Generate"]]
+        assert expected == [3, 7]
+
+
+async def test_a_broken_connection_costs_a_session_that_resumes_no_token(
+    node: ScriptedNode,
+) -> None:
+    """To the only node, which is there: it committed tokens behind the connection that broke."""
+    join(node)
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny", resume=True)
+        await session.append([1])
+        undisturbed = await client.create_session("tiny")
+        await undisturbed.append([1])
+        whole = await undisturbed.generate(16).collect()
+        node.commits_on_cancel = 3
+        node.refuse("Generate", grpc.StatusCode.UNAVAILABLE, after_blocks=2)
+        completion = await session.generate(16).collect()
+        assert completion.token_ids == whole.token_ids
+        assert completion.done.generated_token_count == 16
+        assert node.sessions[session.session_id] == list(session.history)
+        assert len(node.sessions) == 2, "the session that was lost is closed"
+        (resumption,) = session.resumptions
+        assert resumption.from_address == resumption.to_address == node.address
+
+
+STORM = 300
+
+
+@pytest.mark.parametrize(
+    "method", ["AppendTokens", "CloseSession", "ForkSession", "GetSessionInfo"]
+)
+async def test_a_retry_storm_is_a_tenth_of_the_calls(node: ScriptedNode, method: str) -> None:
+    """Row 21 of the fault matrix: a node that refuses everything, and a client that goes on."""
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny")
+        await session.append([1])
+        node.requests.clear()
+        for _ in range(5 * STORM):
+            node.refuse(method, grpc.StatusCode.UNAVAILABLE)
+        for _ in range(STORM):
+            with pytest.raises(kakeya.NodeUnreachable):
+                match method:
+                    case "AppendTokens":
+                        await session.append([1])
+                    case "CloseSession":
+                        await session.close()
+                    case "ForkSession":
+                        await session.fork()
+                    case "GetSessionInfo":
+                        await session.info()
+        assert len(node.requests[method]) <= 1.1 * STORM + 10
+
+
+async def test_sessions_that_resume_do_not_storm_a_fleet_that_refuses_them(
+    node: ScriptedNode,
+) -> None:
+    timeouts = kakeya.Timeouts(resume=0)
+    async with AsyncClient(node.address, timeouts=timeouts) as client:
+        sessions = [await client.create_session("tiny", resume=True) for _ in range(60)]
+        for session in sessions:
+            await session.append([1])
+        node.requests.clear()
+        for method in ("Generate", "GetSessionInfo", "CreateSession", "ForkSession"):
+            for _ in range(2000):
+                node.refuse(method, grpc.StatusCode.UNAVAILABLE)
+        for session in sessions:
+            with pytest.raises(kakeya.NodeUnreachable):
+                await session.generate(4).collect()
+        assert len(node.requests["Generate"]) == 60
+        assert not node.requests["CreateSession"], "nobody serves the weights elsewhere"
 
 
 @pytest.mark.parametrize(

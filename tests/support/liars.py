@@ -49,6 +49,10 @@ class Liar(proposer_pb2_grpc.ProposerServiceServicer):
     ) -> Never:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
+    async def pause(self) -> None:
+        """What it takes before each answer."""
+        await asyncio.sleep(self.delay_seconds)
+
     # grpc.aio takes a coroutine that writes as well as a generator.
     async def Draft(  # type: ignore[override]  # noqa: N802
         self,
@@ -67,7 +71,7 @@ class Liar(proposer_pb2_grpc.ProposerServiceServicer):
                 elif kind == "proposal":
                     history += request.proposal.committed_token_ids
                     self.sent_token_count += len(request.proposal.committed_token_ids)
-                    await asyncio.sleep(self.delay_seconds)
+                    await self.pause()
                     text = [*history, *request.proposal.assumed_token_ids]
                     response = self.lie(request.proposal, text)
                     self.answered += 1

@@ -70,6 +70,8 @@ class ScriptedNode(
         # Never used again: a closed session leaves its number behind.
         self.session_numbers = itertools.count()
         self.by_request: dict[str, str] = {}
+        self.closed_by_request: dict[str, int] = {}
+        self.traceparents: list[str] = []
         self.streams: list[Stream] = []
         # Tokens that commit on the node when a generation is cancelled, unsent.
         self.commits_on_cancel = 0
@@ -131,6 +133,7 @@ class ScriptedNode(
         self.requests[method].append(request)
         metadata = dict(context.invocation_metadata() or ())
         self.authorizations.append(str(metadata.get("authorization", "")))
+        self.traceparents.append(str(metadata.get("traceparent", "")))
         if self.refusals[method] and self.refusals[method][0].skip:
             self.refusals[method][0].skip -= 1
         elif self.refusals[method]:
@@ -207,6 +210,11 @@ class ScriptedNode(
     ) -> AsyncIterator[runtime_pb2.GenerateResponse]:
         refusal = await self._enter("Generate", request, context)
         history = await self._history(request.session_id, context)
+        if request.HasField("expected_history_length") and (
+            request.expected_history_length != len(history)
+        ):
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            await self._abort(Refusal(code, "other length", "HISTORY_LENGTH_MISMATCH"), context)
         if not history:
             code = grpc.StatusCode.FAILED_PRECONDITION
             await self._abort(Refusal(code, "no history", "EMPTY_HISTORY"), context)
@@ -285,19 +293,30 @@ class ScriptedNode(
     async def CloseSession(  # noqa: N802
         self, request: runtime_pb2.CloseSessionRequest, context: Context
     ) -> runtime_pb2.CloseSessionResponse:
-        await self._enter("CloseSession", request, context)
-        history = await self._history(request.session_id, context)
-        del self.sessions[request.session_id]
-        return runtime_pb2.CloseSessionResponse(history_length=len(history))
+        refusal = await self._enter("CloseSession", request, context)
+        closed = self.closed_by_request.get(request.request_id)
+        if closed is None:
+            closed = len(await self._history(request.session_id, context))
+            del self.sessions[request.session_id]
+        if request.request_id:
+            self.closed_by_request[request.request_id] = closed
+        await self._leave(refusal, context)
+        return runtime_pb2.CloseSessionResponse(history_length=closed)
 
     async def ForkSession(  # noqa: N802
         self, request: runtime_pb2.ForkSessionRequest, context: Context
     ) -> runtime_pb2.ForkSessionResponse:
-        await self._enter("ForkSession", request, context)
-        history = await self._history(request.session_id, context)
-        kept = history[: request.history_length]
-        session_id = f"f{len(self.requests['ForkSession'])}"
-        self.sessions[session_id] = kept
+        refusal = await self._enter("ForkSession", request, context)
+        session_id = self.by_request.get(request.request_id) or (
+            f"f{len(self.requests['ForkSession'])}"
+        )
+        if request.request_id:
+            self.by_request[request.request_id] = session_id
+        if session_id not in self.sessions:
+            history = await self._history(request.session_id, context)
+            self.sessions[session_id] = history[: request.history_length]
+        kept = self.sessions[session_id]
+        await self._leave(refusal, context)
         return runtime_pb2.ForkSessionResponse(session_id=session_id, history_length=len(kept))
 
     async def GetTokenizer(  # noqa: N802
@@ -340,6 +359,23 @@ class ScriptedNode(
                     why="Because.",
                 )
             ]
+        )
+
+    async def GetSpans(  # noqa: N802
+        self, request: capability_pb2.GetSpansRequest, context: Context
+    ) -> capability_pb2.GetSpansResponse:
+        await self._enter("GetSpans", request, context)
+        span = capability_pb2.Span(
+            trace_id="4b" * 16,
+            span_id="0f" * 8,
+            name="generation",
+            started_at_unix=100.0,
+            duration_seconds=0.5,
+            request_id=request.request,
+            attributes=[capability_pb2.SpanAttribute(name="tokens", value="40")],
+        )
+        return capability_pb2.GetSpansResponse(
+            node_id=self.node_id, node_name=self.name, spans=[span]
         )
 
     async def _watched(self, events: Iterable[Event]) -> AsyncIterator[Event]:

@@ -65,6 +65,9 @@ COMMANDS = {
     "logs": LazyCommand(
         "kakeya_fleet.node.cli.logs.command", "Show a node's events, and its log where it is."
     ),
+    "trace": LazyCommand(
+        "kakeya_fleet.node.cli.trace.command", "Show a request's way through the fleet."
+    ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
     ),

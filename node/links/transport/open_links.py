@@ -30,6 +30,7 @@ from kakeya_fleet.node.links.transport.wire import (
     status_to_wire,
 )
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.trace_context import outgoing
 
 if TYPE_CHECKING:
     from kakeya_fleet.node.links.transport.grpc_streams import StreamCall
@@ -195,8 +196,8 @@ async def _called(
     want_encoder: bool,
 ) -> tuple[StreamCall, wire.OpenLinkResponse]:
     stub = tensor_pb2_grpc.TensorServiceStub(channel)
-    response = await stub.OpenLink(request, timeout=timeout)
-    call = stub.StreamTensors()
+    response = await stub.OpenLink(request, timeout=timeout, metadata=outgoing())
+    call = stub.StreamTensors(metadata=outgoing())
     opening = wire.StreamOpening(link_id=response.link_id, want_encoder=want_encoder)
     try:
         await call.write(wire.StreamTensorsRequest(opening=opening))

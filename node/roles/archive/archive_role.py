@@ -57,6 +57,7 @@ class ArchiveRole:
             host=context.settings.host,
             allowances=context.allowances,
             trust=context.settings.trust,
+            spans=context.activity.spans,
         )
         self._served.append(archive)
         return ""

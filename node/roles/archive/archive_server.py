@@ -20,6 +20,7 @@ from kakeya_fleet.node.roles.archive.data_server import DataServer
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS, server_options
 from kakeya_fleet.node.rpc.listening import bind
 from kakeya_fleet.node.trust.trust import Trust
+from kakeya_fleet.node.watch.span_ring import SpanRing
 
 # For calls that open and close archives; a data connection has a thread of its own.
 CALL_THREADS = 4
@@ -29,7 +30,12 @@ class ArchiveServer:
     """A running server of archives; `port` is where it answers."""
 
     def __init__(
-        self, archives: Archives, metrics: NodeMetrics, host: str, trust: Trust | None = None
+        self,
+        archives: Archives,
+        metrics: NodeMetrics,
+        host: str,
+        trust: Trust | None = None,
+        spans: SpanRing | None = None,
     ) -> None:
         """Binds two free ports of `host` and serves: with `trust`, members alone.
 
@@ -46,7 +52,7 @@ class ArchiveServer:
             interceptors=[LenientParsing()],
             maximum_concurrent_rpcs=archives.settings.at_once,
         )
-        servicer = ArchiveServicer(archives, metrics, self._data.port, trust)
+        servicer = ArchiveServicer(archives, metrics, self._data.port, trust, spans)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(servicer, self._server)
         try:
             self.port = bind(self._server, join_address(host, 0), trust)

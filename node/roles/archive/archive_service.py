@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
@@ -26,8 +27,10 @@ from kakeya_fleet.node.rpc.error_status import (
     status_code,
 )
 from kakeya_fleet.node.rpc.lenient_parsing import check_parsed, lenient
+from kakeya_fleet.node.rpc.trace_context import HEADER, TraceContext
 from kakeya_fleet.node.trust.tls import member_calling
 from kakeya_fleet.node.trust.trust import Trust
+from kakeya_fleet.node.watch.span_ring import Span, SpanRing
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -66,8 +69,9 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
         metrics: NodeMetrics,
         data_port: int,
         trust: Trust | None = None,
+        spans: SpanRing | None = None,
     ) -> None:
-        """`data_port` is where the data connections are served.
+        """`data_port` is where the data connections are served; `spans` gets what is opened.
 
         With `trust`, an archive belongs to the member that opens it.
         """
@@ -75,12 +79,13 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
         self._metrics = metrics
         self._data_port = data_port
         self._trust = trust
+        self._spans = spans
 
     def OpenArchive(  # noqa: N802
         self, request: wire.OpenArchiveRequest, context: grpc.ServicerContext
     ) -> wire.OpenArchiveResponse:
         """Admits one session."""
-        with self._answering(context):
+        with self._noted(context), self._answering(context):
             owner = self._member(context)
             check_parsed(request)
             archive = self._archives.open(
@@ -104,6 +109,26 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
             check_parsed(request)
             self._archives.close(request.archive_id, owner)
             return wire.CloseArchiveResponse()
+
+    @contextmanager
+    def _noted(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Notes the opening as a span of its caller's trace; without one it is nobody's."""
+        header = str(dict(context.invocation_metadata()).get(HEADER, ""))
+        caller = TraceContext.parse(header)
+        began, started = time.time(), time.monotonic()
+        try:
+            yield
+        finally:
+            if caller is not None and self._spans is not None:
+                span = Span(
+                    trace_id=caller.trace_id,
+                    span_id=caller.child().span_id,
+                    parent_span_id=caller.span_id,
+                    name="/kakeya.v1.ArchiveService/OpenArchive",
+                    started_at_unix=began,
+                    duration_seconds=time.monotonic() - started,
+                )
+                self._spans.add((span,))
 
     def _member(self, context: grpc.ServicerContext) -> str:
         """Who calls, empty without an authority. Raises `BadCertificate`."""

@@ -31,6 +31,7 @@ from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_
 from kakeya_fleet.node.roles.archive.store_audits import AuditWay
 from kakeya_fleet.node.roles.settings import RestorerSettings
 from kakeya_fleet.node.rpc.channels import Channels
+from kakeya_fleet.node.rpc.trace_context import outgoing
 from kakeya_fleet.node.trust.trust import Trust
 
 _log = structlog.get_logger(__name__)
@@ -176,7 +177,7 @@ def _open(
     """In a thread of its own; it may take so many seconds."""
     try:
         opened: wire.OpenArchiveResponse = stub.OpenArchive(
-            opening_to_wire(opening), timeout=seconds
+            opening_to_wire(opening), timeout=seconds, metadata=outgoing()
         )
     except grpc.RpcError as error:
         info = error_info(error)

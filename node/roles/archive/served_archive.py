@@ -16,6 +16,7 @@ from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.node_stores import NodeStores
 from kakeya_fleet.node.trust.trust import Trust
+from kakeya_fleet.node.watch.span_ring import SpanRing
 
 ARCHIVE_ID_BYTES = 16
 
@@ -38,6 +39,7 @@ class ServedArchive:
         host: str,
         allowances: Allowances,
         trust: Trust | None = None,
+        spans: SpanRing | None = None,
     ) -> ServedArchive:
         """Serves so much memory at a free port of `host`: with `trust`, to members alone.
 
@@ -51,7 +53,7 @@ class ServedArchive:
             clock=clock,
             ids=partial(secrets.token_hex, ARCHIVE_ID_BYTES),
         )
-        return cls(ArchiveServer(archives, metrics, host, trust), clock)
+        return cls(ArchiveServer(archives, metrics, host, trust, spans), clock)
 
     @property
     def offer(self) -> ArchiveOffer:

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender
 from kakeya_fleet.node.roles.proposer.draft_stream import DraftStream
+from kakeya_fleet.node.rpc.trace_context import outgoing
 
 # A proposer that is there answers an open within its connect and one round
 # trip; a frozen one would hold the call for ever.
@@ -145,7 +146,7 @@ class RemoteDraftSource:
             feature_link_id=link_id,
         )
         try:
-            call = self._stub.Draft()
+            call = self._stub.Draft(metadata=outgoing())
         except grpc.aio.UsageError as error:
             raise DraftFailed(
                 DraftFaultKind.UNREACHABLE, "the channel to the proposer was closed"

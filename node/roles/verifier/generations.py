@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
 from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.history_checks import check_expected
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
@@ -20,6 +22,7 @@ from kakeya_fleet.engine.speculation.generation_report import (
     SpeculationStatistics,
     StopReason,
 )
+from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
 from kakeya_fleet.node.roles.verifier.observer import Finished
@@ -27,7 +30,10 @@ from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
+from kakeya_fleet.node.rpc.refusals import TooBusy
 
+# However long the queue is, a client looks again within a minute.
+LONGEST_RETRY_SECONDS = 60.0
 # A generation whose time was up while it waited for its turn still has to say so.
 _NO_TIME_SECONDS = 1e-9
 
@@ -80,16 +86,19 @@ class Generations:
             await self._changed.wait()
 
     async def run(
-        self, session: OpenSession, spec: GenerationSpec
+        self, session: OpenSession, spec: GenerationSpec, seconds_left: float | None = None
     ) -> AsyncGenerator[Committed | Finished, None]:
         """Tokens as they commit, then the end.
 
-        Waits for the session's turn, as long as the deadline allows. Leaving
+        Waits for the session's turn, as long as the deadline allows; a call that has only
+        `seconds_left` does not begin what could not begin in them. Leaving
         the iterator (`aclose`, a cancelled task) stops the work within one
-        block; what was committed stays in the history. Raises `SessionNotFound`, `Draining`,
-        `EmptyHistory`, `RestorerLost`, `InvariantViolated`.
+        block; what was committed stays in the history. Raises `TooBusy`, `SessionNotFound`,
+        `Draining`, `EmptyHistory`, `HistoryLengthMismatch`, `RestorerLost`, `InvariantViolated`.
         """
         arrived = self._clock()
+        own = spec.deadline_seconds or math.inf
+        _refuse_when_hopeless(session, min(own, math.inf if seconds_left is None else seconds_left))
         async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
             self._lifecycle.refuse_when_leaving(session.served)
             queue_seconds = self._clock() - arrived
@@ -97,16 +106,18 @@ class Generations:
                 yield self._too_late(session, spec, queue_seconds)
                 return
             with self._lifecycle.working(session, Activity.GENERATING) as record:
+                check_expected(spec.expected_length, len(record.session.history))
                 rebuilt = _rebuild_count(session)
                 observer, finished = self._observer, False
                 self._running[session.served] += 1
                 observer.began(session)
                 try:
-                    proposers = await session.pairing.connect(record.session.history)
+                    history = record.session.history
+                    proposers = await self._connected(session, history, spec, arrived)
                     generation = generate(
                         record.session,
                         proposers,
-                        self._parameters(session, spec, queue_seconds),
+                        self._parameters(session, spec, self._clock() - arrived),
                         SessionDriver(
                             session.served.worker.run_turn,
                             self._clock,
@@ -114,7 +125,7 @@ class Generations:
                             partial(self._recover, session, spec, arrived),
                         ),
                         should_stop=lambda: self._lifecycle.is_leaving(session.served),
-                        on_block=partial(self._learn, session, record.session.history),
+                        on_block=partial(self._learn, session, history),
                     )
                     async with aclosing(generation):
                         async for event in generation:
@@ -142,18 +153,32 @@ class Generations:
 
         It then ends with DEADLINE, and the session's next operation tries again.
         """
-        deadline = spec.deadline_seconds
-        left = max(0.0, deadline - (self._clock() - arrived)) if deadline else None
         with suppress(TimeoutError):
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(self._seconds_left(spec, arrived)):
                 await self._lifecycle.recover(session)
 
+    async def _connected(
+        self, session: OpenSession, history: History, spec: GenerationSpec, arrived: float
+    ) -> Roster | None:
+        """The session's proposers; None where they cannot be had before the time is over."""
+        try:
+            async with asyncio.timeout(self._seconds_left(spec, arrived)):
+                return await session.pairing.connect(history)
+        except TimeoutError:
+            return None
+
+    def _seconds_left(self, spec: GenerationSpec, arrived: float) -> float | None:
+        """Of the generation's own deadline; None without one."""
+        deadline = spec.deadline_seconds
+        return max(0.0, deadline - (self._clock() - arrived)) if deadline else None
+
     def _parameters(
-        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+        self, session: OpenSession, spec: GenerationSpec, spent_seconds: float
     ) -> GenerationParameters:
+        """With what is left of the deadline after waiting for the turn and the proposers."""
         deadline = spec.deadline_seconds
         if deadline:
-            deadline = max(deadline - queue_seconds, _NO_TIME_SECONDS)
+            deadline = max(deadline - spent_seconds, _NO_TIME_SECONDS)
         return GenerationParameters(
             max_tokens=spec.max_tokens,
             sampling=spec.sampling,
@@ -233,6 +258,21 @@ class Generations:
         # A counter keeps what it counted to nothing, and with it a verifier that is gone.
         self._running += Counter()
         self._changed.set()
+
+
+def _refuse_when_hopeless(session: OpenSession, seconds: float) -> None:
+    """Raises `TooBusy` where the first token could not be there in so many seconds.
+
+    Before anything is computed for it, and before it waits for the session's turn.
+    """
+    own = session.record.session
+    needed = session.served.worker.load.first_token_seconds(own.pending, own.chunk)
+    if needed > seconds:
+        raise TooBusy(
+            f"so many sessions compute here that the first token would take {needed:.1f} s, and "
+            f"{seconds:.1f} s are left",
+            retry_after_seconds=f"{min(max(needed - seconds, 0.1), LONGEST_RETRY_SECONDS):.1f}",
+        )
 
 
 def _rebuild_count(session: OpenSession) -> int:

@@ -11,7 +11,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound, NoPlacement
-from kakeya_fleet.fleet.placement.plan import Placement, Plan
+from kakeya_fleet.fleet.placement.plan import Placement, Plan, Trial
 from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.roles.verifier.conditioning import Conditioning
 from kakeya_fleet.node.roles.verifier.draft_connections import (
@@ -27,7 +27,8 @@ class Pairing:
 
     Their sources open with the first generation and stay for the session. With
     speculation auto the session also tries the plan's `trials` on its own stream, and
-    the fastest drafts; one that decodes alone, or whose proposer is dropped, is planned
+    the fastest drafts; where that cannot, in the middle of a generation too, or is late, the
+    plan's stand-in does. One that decodes alone, or whose proposer is dropped, is planned
     anew at its next generation. A proposer that takes context vectors gets those of the
     attached session, which makes them for one proposer at most: the planned one, else
     the first of the trials that takes any, whose encoder nobody waits for. Where the
@@ -166,17 +167,26 @@ class Pairing:
         await self._connections.keep(frozenset())
 
     async def _rivals(self) -> list[Rival]:
-        """The planned proposer and the trials, as far as their nodes have an address."""
+        """The planned proposer, the trials, the stand-in: those whose nodes have an address."""
         plan = self._plan
-        alone = plan.predicted_alone_tokens_per_second
-        hopes = [(plan.proposer, plan.predicted_tokens_per_second_high)] if plan.proposer else []
-        hopes += [(each.proposer, each.predicted_tokens_per_second_high) for each in plan.trials]
+        hopes = list(plan.trials)
+        if plan.proposer is not None:
+            hopes.insert(0, Trial(plan.proposer, plan.predicted_tokens_per_second_high))
+        if plan.stand_in is not None:
+            hopes.append(plan.stand_in)
         rivals = []
-        for placement, speed in hopes:
-            connection = await self._connections.get(placement, plan.verifier)
+        for hoped in hopes:
+            connection = await self._connections.get(hoped.proposer, plan.verifier)
             if connection is not None:
+                speed = hoped.predicted_tokens_per_second_high
                 rivals.append(
-                    Rival(key_of(placement), connection.source, connection.state, speed / alone)
+                    Rival(
+                        key_of(hoped.proposer),
+                        connection.source,
+                        connection.state,
+                        speed / plan.predicted_alone_tokens_per_second,
+                        stands_in=hoped is plan.stand_in,
+                    )
                 )
         await self._connections.keep(frozenset(rival.key for rival in rivals))
         return rivals
@@ -261,11 +271,13 @@ class Pairing:
         if named.proposer is None:
             return planned
         name = f"{named.proposer.model_id} on {named.proposer.node_name}"
-        reason = (
-            f"{name} is on trial on this stream, for a bounded number of tokens."
-            if roster.is_trying
-            else f"{name} was measured to be faster on this stream than what was planned."
-        )
+        stand_in = planned.stand_in
+        if stand_in is not None and key_of(stand_in.proposer) == key:
+            reason = f"{name} stands in for what was planned, which does not draft now."
+        elif roster.is_trying:
+            reason = f"{name} is on trial on this stream, for a bounded number of tokens."
+        else:
+            reason = f"{name} was measured to be faster on this stream than what was planned."
         return replace(
             named,
             reasons=(reason, *planned.reasons),

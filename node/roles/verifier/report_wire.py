@@ -266,6 +266,8 @@ def _statistics_to_wire(
             )
             for counts in statistics.proposers
         ],
+        hedge_count=statistics.hedge_count,
+        hedge_won_count=statistics.hedge_won_count,
     )
 
 

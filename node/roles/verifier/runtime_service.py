@@ -118,7 +118,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         spec = generation_spec_from_wire(request, os.urandom)
         session = self._registry.opened(request.session_id)
         spec.check_for_model(session.served.verifier.info)
-        async with aclosing(self._generations.run(session, spec)) as events:
+        seconds_left = context.time_remaining()
+        async with aclosing(self._generations.run(session, spec, seconds_left)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     done = done_to_wire(
@@ -163,7 +164,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self, request: wire.CloseSessionRequest, _context: Context
     ) -> wire.CloseSessionResponse:
         """Ends a session; what runs in it ends within one block with SESSION_NOT_FOUND."""
-        return wire.CloseSessionResponse(history_length=self._registry.close(request.session_id))
+        length = self._registry.close(request.session_id, request.request_id)
+        return wire.CloseSessionResponse(history_length=length)
 
     async def ForkSession(  # noqa: N802
         self, request: wire.ForkSessionRequest, context: Context
@@ -172,7 +174,9 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         origin = self._registry.opened(request.session_id)
         length = request.history_length if request.HasField("history_length") else None
         async with origin.turn:
-            session = await self._lifecycle.fork(origin, length, caller_of_peer(context.peer()))
+            session = await self._lifecycle.fork(
+                origin, length, caller_of_peer(context.peer()), request.request_id
+            )
         record = self._registry.get(session.session_id)
         return wire.ForkSessionResponse(
             session_id=session.session_id, history_length=len(record.session.history)

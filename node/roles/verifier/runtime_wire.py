@@ -143,13 +143,16 @@ class SessionSpec:
 class GenerationSpec:
     """One generation as it was asked for; `deadline_seconds` 0 for no limit.
 
-    `stop_token_ids` are those besides the session's own.
+    `stop_token_ids` are those besides the session's own. `expected_length` is what the caller
+    holds of the history, None when it does not say.
     """
 
     max_tokens: int
     sampling: SamplingParameters
     deadline_seconds: float
     stop_token_ids: frozenset[int] = frozenset()
+    expected_length: int | None = None
+    request_id: str = ""
 
     def check_for_model(self, info: VerifierInfo) -> None:
         """Checks what depends on the model. Raises `BadParameters`."""
@@ -272,6 +275,7 @@ def generation_spec_from_wire(
     deadline = request.deadline_seconds
     if not math.isfinite(deadline) or deadline < 0.0:
         raise _out_of_range("deadline_seconds", deadline, "a finite number, at least 0")
+    _check_name("request_id", request.request_id)
     if request.HasField("seed"):
         seed = request.seed
     else:
@@ -292,6 +296,10 @@ def generation_spec_from_wire(
         ),
         deadline_seconds=deadline,
         stop_token_ids=_stop_ids_from_wire(request.stop_token_ids),
+        expected_length=(
+            request.expected_history_length if request.HasField("expected_history_length") else None
+        ),
+        request_id=request.request_id,
     )
 
 

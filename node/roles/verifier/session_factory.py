@@ -109,6 +109,9 @@ class SessionFactory:
         if spec.restorer is not None:
             of, encoder = await self.restorers.resolve(spec.restorer, info)
             cache_spec = spec.cache_spec(info, of)
+            if self.registry.created(served.budget, spec.request_id) is None:
+                # Before another node keeps memory for it.
+                self.registry.check_room(served.budget, cache_spec, caller)
             shape = served.verifier.evicted_shape(cache_spec)
             restorer = SessionRestorer(spec.restorer, of, shape, info.weights_digest, encoder)
             evicted = await self.restorers.open(restorer)

@@ -130,13 +130,17 @@ class SessionLifecycle:
         return session
 
     async def fork(
-        self, origin: OpenSession, history_length: int | None, caller: Caller = NOBODY
+        self,
+        origin: OpenSession,
+        history_length: int | None,
+        caller: Caller = NOBODY,
+        request_id: str = "",
     ) -> OpenSession:
         """A new session of `caller` with the first tokens of another, whose turn it has.
 
-        Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`,
-        `TooManySessions`, `RestorerLost`, `InvariantViolated`, which ends the session that
-        was to be forked.
+        The same `request_id` gives the same session. Raises `BadParameters`, `Draining`,
+        `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`, `TooManySessions`,
+        `RestorerLost`, `InvariantViolated`, which ends the session that was to be forked.
         """
         self.refuse_when_leaving(origin.served)
         served, session_id = origin.served, origin.session_id
@@ -150,7 +154,9 @@ class SessionLifecycle:
         pairing = Pairing(
             origin.spec, served.verifier.info, self._context, inherited=origin.pairing.plan
         )
-        fork = partial(self.registry.fork, session_id, history_length, owner=caller)
+        fork = partial(
+            self.registry.fork, session_id, history_length, owner=caller, request_id=request_id
+        )
         # Not evicted either while it waits for the verifier's thread.
         with self._violations_told(session_id), self.registry.hold(session_id, Activity.IDLE):
             try:
@@ -158,6 +164,11 @@ class SessionLifecycle:
             except RestorerLost:
                 await self.recover(origin)
                 record = await self._factory.created(served, fork)
+            while record.session.end_reason:
+                # It was forked for an earlier call with this request id, whose client has left.
+                record = await self._factory.created(served, fork)
+        if record.opened is not None:
+            return record.opened
         restorer = origin.restorer
         if restorer is not None:
             restorer = self._restorers.forked(restorer, record.session.evicted)

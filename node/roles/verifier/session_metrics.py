@@ -84,6 +84,9 @@ class SessionMetrics(SessionObserver):
             metrics.acceptance_length.observe(done.speculation.acceptance_length)
         for fault, count in done.speculation.faults.items():
             metrics.draft_faults.labels(kind=fault.value).inc(count)
+        hedges, won = done.speculation.hedge_count, done.speculation.hedge_won_count
+        metrics.draft_hedges.labels(outcome="won").inc(won)
+        metrics.draft_hedges.labels(outcome="lost").inc(hedges - won)
         if finished.drop_reason is not None:
             metrics.proposer_drops.labels(reason=finished.drop_reason.value).inc()
 

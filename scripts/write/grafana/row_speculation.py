@@ -72,6 +72,14 @@ ROW = Row(
             stacked=True,
         ),
         Panel(
+            "Hedges",
+            "Blocks asked of a second proposer, the first being late: at most one draft in twenty. "
+            "Many that win tell of a proposer whose machine or network is busy.",
+            "ops",
+            (rate("kakeya_draft_hedges_total", "outcome"),),
+            stacked=True,
+        ),
+        Panel(
             "Generations without their proposer",
             "Why they ended alone. slower_than_alone is the pace at work, no fault.",
             "ops",

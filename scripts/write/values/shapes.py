@@ -48,7 +48,7 @@ SHAPES = {
     "ArchiveRange": Shape(),
     "Trial": Shape(),
     "Plan": Shape(
-        none=("proposer", "transport", "archive", "kv_strategy"),
+        none=("proposer", "transport", "archive", "kv_strategy", "stand_in"),
         after={"acceptance_measured": "acceptance_rate"},
         defaults_from="archive",
     ),
@@ -93,6 +93,9 @@ SHAPES = {
     "SeedFault": Shape(),
     "GetNodeResponse": Shape(name="Node", defaults_from="tensor_links"),
     "LimitUse": Shape(),
+    "SpanAttribute": Shape(),
+    "Span": Shape(),
+    "GetSpansResponse": Shape(name="NodeSpans"),
     "NodeSample": Shape(),
     "NodeEvent": Shape(),
     "Transfer": Shape(),

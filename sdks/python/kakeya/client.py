@@ -84,7 +84,8 @@ class AsyncClient:
         history = ranges.token_ids("tokens", options.get("tokens", ()))
         request = session_request(model, options)
         resume = options.get("resume", False)
-        place = await self._open(request, history)
+        traceparent = ranges.traceparent(options.get("traceparent", ""))
+        place = await self._open(request, history, traceparent)
         if resume:
             # Its loss right now is noticed, and survived, with the next call.
             with suppress(TransportError):
@@ -100,15 +101,18 @@ class AsyncClient:
         return session
 
     async def _open(
-        self, request: runtime_pb2.CreateSessionRequest, history: Sequence[int]
+        self,
+        request: runtime_pb2.CreateSessionRequest,
+        history: Sequence[int],
+        traceparent: str,
     ) -> Place:
         try:
-            return await open_session(self._home, request, history)
+            return await open_session(self._home, request, history, traceparent)
         except ModelServedElsewhere as elsewhere:
             if not elsewhere.address:
                 raise
             there = self._roster.connection(elsewhere.address)
-        return await open_session(there, request, history)
+        return await open_session(there, request, history, traceparent)
 
     async def sessions(self, *, page_size: int = 100) -> AsyncIterator[SessionInfo]:
         """All sessions of the client's node, oldest first, fetched by page.

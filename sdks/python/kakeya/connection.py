@@ -76,6 +76,10 @@ class Connection:
         """Whether `close` was called."""
         return self._closed
 
+    def metadata_of(self, traceparent: str) -> tuple[tuple[str, str], ...]:
+        """What a call of that trace carries; as all calls do, when it is empty."""
+        return (*self.metadata, ("traceparent", traceparent)) if traceparent else self.metadata
+
     @property
     def runtime(self) -> RuntimeServiceAsyncStub:
         """Calls of RuntimeService."""
@@ -149,6 +153,7 @@ class Connection:
         timeout: float,
         *,
         idempotent: bool = False,
+        traceparent: str = "",
     ) -> ResponseT:
         """Calls `method` with a deadline of `timeout` seconds, retries included.
 
@@ -161,7 +166,7 @@ class Connection:
         self._budget.earn()
         for attempt in range(MAX_ATTEMPTS):
             try:
-                return await self._attempt(method, request, deadline - clock())
+                return await self._attempt(method, request, deadline - clock(), traceparent)
             except KakeyaError as error:
                 error.attempts = attempt + 1
                 pause = pause_seconds(attempt, random.random())
@@ -182,6 +187,7 @@ class Connection:
         method: aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
         request: RequestT,
         timeout: float,
+        traceparent: str,
     ) -> ResponseT:
         clock = asyncio.get_running_loop().time
         start = clock()
@@ -190,7 +196,8 @@ class Connection:
         if remaining <= 0:
             raise DeadlineExceeded(f"{self.address} did not answer in time")
         try:
-            return await method(request, timeout=remaining, metadata=self.metadata)
+            metadata = self.metadata_of(traceparent)
+            return await method(request, timeout=remaining, metadata=metadata)
         except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
             self.fail(error)
 

@@ -35,6 +35,7 @@ KakeyaError
 │   │   ├── ArchiveFull
 │   │   ├── TooManyCalls
 │   │   ├── TooManySessions
+│   │   ├── TooBusy
 │   │   └── AnswerTooLarge
 │   ├── PermissionDenied
 │   │   ├── NotLoopback
@@ -127,6 +128,7 @@ __all__ = [
     "TokenOutOfVocabulary",
     "TokenizerMismatch",
     "TokenizerNotFound",
+    "TooBusy",
     "TooManyCalls",
     "TooManySessions",
     "TooManyStreams",
@@ -396,6 +398,15 @@ class TooManySessions(ResourceExhausted):
     """
 
     default_reason = "TOO_MANY_SESSIONS"
+
+
+class TooBusy(ResourceExhausted):
+    """So much work waits that a generation could not begin before its deadline.
+
+    Nothing was computed for it.
+    """
+
+    default_reason = "TOO_BUSY"
 
 
 class AnswerTooLarge(ResourceExhausted):

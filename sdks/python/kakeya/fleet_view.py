@@ -8,7 +8,7 @@ from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.generated import wire
-from kakeya.generated.values import LimitUse, Node, Plan
+from kakeya.generated.values import LimitUse, Node, NodeSpans, Plan
 from kakeya.options import PlanOptions
 from kakeya.requests import plan_request
 from kakeya.v1 import capability_pb2
@@ -82,6 +82,20 @@ class AsyncFleet:
             idempotent=True,
         )
         return tuple(wire.limit_use(each) for each in response.limits)
+
+    async def spans(self, request: str) -> NodeSpans:
+        """What the client's node did for one request, as far as it still knows.
+
+        `request` is the id of a trace, 32 hexadecimal digits, or the `request_id` of a call.
+        Raises BadRequest, TransportError.
+        """
+        response = await self._connection.unary(
+            self._connection.capability.GetSpans,
+            capability_pb2.GetSpansRequest(request=ranges.name("request", request)),
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return wire.node_spans(response)
 
     async def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """The pair that a session would get, with reasons; starts nothing.

@@ -24,12 +24,13 @@ class GenerationTerms:
     """What a generation does with its session.
 
     `open` is the stream of a request at the session's node; `resume` takes the session
-    to another node for the error given, and raises that error when there is none;
+    to another node for the error given, so many seconds after the generation began, and raises
+    that error when there is none;
     `stop_token_ids` end a generation, which may take `timeout` seconds in all.
     """
 
     open: Callable[[runtime_pb2.GenerateRequest], GenerateStream]
-    resume: Callable[[KakeyaError], Awaitable[None]]
+    resume: Callable[[KakeyaError, float], Awaitable[None]]
     history: History
     stop_token_ids: Collection[int]
     timeout: float
@@ -108,7 +109,7 @@ class GenerationSource:
         if end is not None:
             self._completed = True
             return end
-        await self._terms.resume(lost)
+        await self._terms.resume(lost, self._seconds)
         if self._ended:
             return None
         # Appending there took a while.

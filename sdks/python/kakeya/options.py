@@ -40,6 +40,10 @@ class KvOptions(TypedDict, total=False):
 class SessionOptions(KvOptions, total=False):
     """How a session is opened."""
 
+    traceparent: str
+    """Sent with each call of the session (W3C Trace Context), so that its work on all nodes
+    is part of your trace; `fleet trace` shows it by the trace's id.
+    """
     tokens: Sequence[int]
     """The first tokens of the history: computed before the session is there. The first 65,536
     travel with the request, more are appended; where that fails, no session stays open.
@@ -114,3 +118,5 @@ class GenerateOptions(TypedDict, total=False):
     """0 to 20: tokens come with their log-probabilities, and those of so many alternatives."""
     deadline_seconds: float | None
     """Stop after so many seconds."""
+    request_id: str
+    """Names the generation for `fleet trace`; at most 128 characters."""

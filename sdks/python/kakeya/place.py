@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -29,6 +30,8 @@ class Place:
     connection: Connection
     opened: runtime_pb2.CreateSessionResponse
     session_id: str
+    traceparent: str = ""
+    """Sent with each call, when given (W3C Trace Context)."""
 
     async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> float:
         """Appends at most MAX_APPEND_TOKENS ids to a history of `history_length`.
@@ -43,15 +46,25 @@ class Place:
         )
         timeout = self.connection.timeouts.append(len(token_ids) + pending)
         response = await self.connection.unary(
-            self.connection.runtime.AppendTokens, request, timeout, idempotent=True
+            self.connection.runtime.AppendTokens,
+            request,
+            timeout,
+            idempotent=True,
+            traceparent=self.traceparent,
         )
         return response.prefill_seconds
 
-    def generate(self, request: runtime_pb2.GenerateRequest, timeout: float) -> GenerateCall:
-        """Sends a generation's request for this session."""
+    def generate(
+        self, request: runtime_pb2.GenerateRequest, history_length: int, timeout: float
+    ) -> GenerateCall:
+        """Sends a generation's request for this session, whose history is so long here.
+
+        A node where it is not refuses: no token is doubled or left out.
+        """
         request.session_id = self.session_id
+        request.expected_history_length = history_length
         return self.connection.runtime.Generate(
-            request, timeout=timeout, metadata=self.connection.metadata
+            request, timeout=timeout, metadata=self.connection.metadata_of(self.traceparent)
         )
 
     async def info(self) -> SessionInfo:
@@ -66,23 +79,43 @@ class Place:
         return wire.session_info(response.session)
 
     async def fork(self, history_length: int) -> Place:
-        """A new session of the same node with the first ids of this one."""
+        """A new session of the same node with the first ids of this one.
+
+        Sent again when the network failed.
+        """
         request = runtime_pb2.ForkSessionRequest(
-            session_id=self.session_id, history_length=history_length
+            session_id=self.session_id,
+            history_length=history_length,
+            request_id=secrets.token_hex(16),
         )
         response = await self.connection.unary(
-            self.connection.runtime.ForkSession, request, self.connection.timeouts.unary
+            self.connection.runtime.ForkSession,
+            request,
+            self.connection.timeouts.unary,
+            idempotent=True,
+            traceparent=self.traceparent,
         )
         return replace(self, session_id=response.session_id)
 
     async def close(self, timeout: float) -> None:
-        """Ends the session within `timeout` seconds."""
-        request = runtime_pb2.CloseSessionRequest(session_id=self.session_id)
-        await self.connection.unary(self.connection.runtime.CloseSession, request, timeout)
+        """Ends the session within `timeout` seconds. Sent again when the network failed."""
+        request = runtime_pb2.CloseSessionRequest(
+            session_id=self.session_id, request_id=secrets.token_hex(16)
+        )
+        await self.connection.unary(
+            self.connection.runtime.CloseSession,
+            request,
+            timeout,
+            idempotent=True,
+            traceparent=self.traceparent,
+        )
 
 
 async def open_session(
-    connection: Connection, asked: runtime_pb2.CreateSessionRequest, history: Sequence[int]
+    connection: Connection,
+    asked: runtime_pb2.CreateSessionRequest,
+    history: Sequence[int],
+    traceparent: str = "",
 ) -> Place:
     """Opens what was `asked` for with the first of `history`, as many as one request takes.
 
@@ -99,10 +132,11 @@ async def open_session(
         request,
         timeouts.append(first_count) if first_count else timeouts.unary,
         idempotent=bool(request.request_id),
+        traceparent=traceparent,
     )
     if first_count and opened.history_length > first_count:
         raise HistoryLengthMismatch(
             f"the session of this request id has {opened.history_length} tokens already, "
             f"{first_count} were given; open it under another request id"
         )
-    return Place(connection, opened, opened.session_id)
+    return Place(connection, opened, opened.session_id, traceparent)

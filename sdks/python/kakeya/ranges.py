@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -28,6 +29,7 @@ MAX_HISTORY_SECONDS = 900.0
 MAX_DRAIN_SECONDS = 3600.0
 LONGEST_SECONDS = 1e9
 """Longer than any deadline means."""
+_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def whole(field: str, value: int, low: int, high: int = LARGEST_COUNT) -> int:
@@ -107,6 +109,13 @@ def logit_bias(given: Mapping[int, float] | None) -> dict[int, float]:
     if len(biases) > MAX_BIASES:
         raise _wrong("logit_bias", f"a mapping of at most {MAX_BIASES:,} ids", len(biases))
     return biases
+
+
+def traceparent(given: str) -> str:
+    """A header of W3C Trace Context, or empty. Raises BadRequest."""
+    if given and not _TRACEPARENT.fullmatch(given):
+        raise _wrong("traceparent", "00-TRACE-SPAN-FLAGS, in hexadecimal digits", given)
+    return given
 
 
 def _fits(value: int) -> bool:

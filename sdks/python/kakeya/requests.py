@@ -100,6 +100,7 @@ def generate_request(
         deadline_seconds=ranges.number(
             "deadline_seconds", options.get("deadline_seconds") or 0.0, 0, ranges.LONGEST_SECONDS
         ),
+        request_id=ranges.name("request_id", options.get("request_id", "")),
     )
     if draws_seed and temperature > 0 and not request.HasField("seed"):
         request.seed = secrets.randbits(64)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import Self, Unpack
 
 from kakeya import ranges
 from kakeya.errors import (
+    Draining,
     GroupLost,
     HistoryLengthMismatch,
     KakeyaError,
+    NodeUnreachable,
     RestorerLost,
     SessionBusy,
     SessionNotFound,
@@ -34,8 +39,9 @@ from kakeya.history import History
 from kakeya.options import GenerateOptions
 from kakeya.place import MAX_APPEND_TOKENS, GenerateCall, Place
 from kakeya.requests import generate_request
+from kakeya.retries import pause_seconds
 from kakeya.streams import MessageSource, MessageStream
-from kakeya.successor import LOST, Opening, succeed
+from kakeya.successor import LOST, NOBODY_YET, Opening, succeed
 from kakeya.v1 import runtime_pb2
 from kakeya.values import Resumption
 
@@ -204,7 +210,7 @@ class AsyncSession:
                 request,
                 GenerationTerms(
                     open=self._open_generation,
-                    resume=self._resume_generation,
+                    resume=partial(self._resume_generation, request.deadline_seconds),
                     history=self._history,
                     stop_token_ids={*self._opening.request.stop_token_ids, *request.stop_token_ids},
                     timeout=self._place.connection.timeouts.generation,
@@ -228,7 +234,7 @@ class AsyncSession:
                 await self._settle()
                 self._history.in_step = False
                 # Settling may have rewound the session.
-                return self._place.generate(request, timeout)
+                return self._place.generate(request, len(self._history), timeout)
 
         return MessageStream(
             place.connection,
@@ -237,9 +243,12 @@ class AsyncSession:
             idle_timeout=timeouts.stream_idle,
         )
 
-    async def _resume_generation(self, lost: KakeyaError) -> None:
+    async def _resume_generation(
+        self, deadline_seconds: float, lost: KakeyaError, spent_seconds: float
+    ) -> None:
+        left = deadline_seconds - spent_seconds if deadline_seconds > 0 else math.inf
         async with self._turn:
-            await self._go_elsewhere(lost)
+            await self._go_elsewhere(lost, left)
 
     async def info(self) -> SessionInfo:
         """The session as its node sees it. Raises SessionNotFound, TransportError."""
@@ -310,17 +319,48 @@ class AsyncSession:
                 await self._go_elsewhere(error)
         return await work()
 
-    async def _go_elsewhere(self, lost: KakeyaError) -> None:
-        """Resumes after a loss; raises the loss when nobody goes on."""
+    async def _go_elsewhere(self, lost: KakeyaError, seconds: float = math.inf) -> None:
+        """Goes on after a loss, in `seconds` at most; raises the loss when nobody goes on."""
         if self._closed or self._place.connection.closed:
             raise lost
         try:
-            await self._move(lost.reason, forgotten=isinstance(lost, SessionNotFound))
+            await self._moved(lost, seconds)
         except KakeyaError as failure:
             lost.metadata["resumption_reason"] = failure.reason
             lost.metadata["resumption_failure"] = str(failure)
             lost.add_note(f"and no other node could go on: {failure}")
             raise lost from None
+
+    async def _moved(self, lost: KakeyaError, seconds: float) -> None:
+        """Moves; where nobody can go on yet, waits for one that can.
+
+        The node itself is one of them: it may be back soon, as after an upgrade.
+        """
+        clock = asyncio.get_running_loop().time
+        until = clock() + min(seconds, self._place.connection.timeouts.resume)
+        forgotten = isinstance(lost, SessionNotFound)
+        left = self._place
+        for attempt in count():
+            try:
+                await self._move(lost.reason, forgotten=forgotten)
+            except NOBODY_YET:
+                pause = pause_seconds(attempt, random.uniform(0.5, 1.0))
+                returns = isinstance(lost, Draining | NodeUnreachable)
+                if not returns or self._closed or clock() + pause >= until:
+                    raise
+            else:
+                return await self._end_at(left)
+            await asyncio.sleep(pause)
+            # Once it is back, it knows nothing of the session that it had. Where its connection
+            # alone broke, the session is opened anew all the same, from what arrived here.
+            forgotten = True
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _end_at(self, left: Place) -> None:
+        """Ends what a broken connection left behind on the node that goes on."""
+        if left.connection is self._place.connection:
+            with suppress(KakeyaError):
+                await left.close(left.connection.timeouts.leave)
 
     async def _move(self, reason: str, *, forgotten: bool = False) -> None:
         clock = asyncio.get_running_loop().time

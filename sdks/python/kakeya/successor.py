@@ -13,6 +13,7 @@ from kakeya.errors import (
     Draining,
     GroupLost,
     KakeyaError,
+    ModelLoading,
     ModelNotFound,
     NoArchive,
     NodeNotFound,
@@ -31,6 +32,9 @@ from kakeya.watch_values import NodeStatus
 LOST = (TransportError, Draining, GroupLost, SessionNotFound)
 """The session is gone, or its node is, or is going: it must be opened anew."""
 
+NOBODY_YET = (NoPlacement, TransportError, Draining, ModelNotFound, ModelLoading)
+"""What nodes and the network say while the one that could go on is being started."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -38,6 +42,7 @@ class Opening:
 
     request: runtime_pb2.CreateSessionRequest
     roster: Roster
+    traceparent: str = ""
 
 
 async def succeed(
@@ -68,7 +73,8 @@ async def succeed(
         if _had_it(node, lost) and not forgotten:
             continue
         try:
-            return await _open_there(node.address, there.model_id, offer, opening, history)
+            there_opening = replace(opening, traceparent=lost.traceparent)
+            return await _open_there(node.address, there.model_id, offer, there_opening, history)
         except KakeyaError as error:
             failure = error
     raise failure
@@ -115,7 +121,7 @@ async def _open_there(
     address: str, model_id: str, offer: ModelOffer, opening: Opening, history: Sequence[int]
 ) -> Place:
     connection = opening.roster.connection(address)
-    place = await _open_as_far_as_possible(connection, opening.request, model_id, history)
+    place = await _open_as_far_as_possible(connection, opening, model_id, history)
     try:
         if place.opened.model.weights_digest != offer.weights_digest:
             raise UnexpectedError(
@@ -132,7 +138,7 @@ async def _open_there(
 
 async def _open_as_far_as_possible(
     connection: Connection,
-    asked: runtime_pb2.CreateSessionRequest,
+    opening: Opening,
     model_id: str,
     history: Sequence[int],
 ) -> Place:
@@ -142,12 +148,12 @@ async def _open_as_far_as_possible(
     had any more gives way to any other, and a fixed proposer at last to the planner.
     """
     request = runtime_pb2.CreateSessionRequest()
-    request.CopyFrom(asked)
+    request.CopyFrom(opening.request)
     request.model_id = model_id
     while True:
         request.request_id = secrets.token_hex(16)
         try:
-            return await open_session(connection, request, history)
+            return await open_session(connection, request, history, opening.traceparent)
         except (NoPlacement, ModelNotFound, NodeNotFound):
             if request.speculation.proposer_node_id:
                 request.speculation.proposer_node_id = ""

@@ -22,6 +22,7 @@ from kakeya.generated.values import (
     LimitUse,
     ModelOffer,
     Node,
+    NodeSpans,
     Plan,
     SessionInfo,
 )
@@ -294,6 +295,10 @@ class Fleet:
     def limits(self) -> tuple[LimitUse, ...]:
         """See `AsyncFleet.limits`."""
         return self._portal.run(self._inner.limits())
+
+    def spans(self, request: str) -> NodeSpans:
+        """See `AsyncFleet.spans`."""
+        return self._portal.run(self._inner.spans(request))
 
     def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """See `AsyncFleet.plan`."""

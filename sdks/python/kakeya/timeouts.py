@@ -46,6 +46,11 @@ class Timeouts:
     """For a whole generation. With `deadline_seconds` it is deadline_seconds +
     stream_idle where that is less, because the node ends such a generation."""
 
+    resume: float = 60.0
+    """For a session with `resume` whose node left, or is lost, while no other can go on: so
+    long it waits for one that can, its own among them, as after an upgrade. A generation with
+    `deadline_seconds` waits no longer than those. 0 waits for nobody."""
+
     watch: float = 86_400.0
     """For one watch of the fleet; watch again after it."""
 

@@ -13,11 +13,12 @@ import {
   type CreateSessionRequest,
 } from "./generated/kakeya/v1/runtime_pb.js";
 import { History } from "./history.js";
+import { requestId } from "./place.js";
 import * as ranges from "./ranges.js";
 import { RetryBudget } from "./retries.js";
 import { Roster } from "./roster.js";
 import { Session } from "./session.js";
-import { openSession, requestId } from "./successor.js";
+import { openSession } from "./successor.js";
 import { timeoutsOf, type Timeouts } from "./timeouts.js";
 import { fetchTokenizer, type FetchedTokenizer } from "./tokenizer-fetch.js";
 import type { KvStrategy, SessionInfo } from "./generated/values.js";
@@ -71,6 +72,11 @@ export interface SessionOptions extends RestorerOptions, CallOptions {
   readonly speculation?: SpeculationChoice | undefined;
   /** For lists and logs; at most 128 characters. */
   readonly clientLabel?: string | undefined;
+  /**
+   * Sent with each call of the session (W3C Trace Context), so that its work on all nodes
+   * is part of your trace; `fleet trace` shows it by the trace's id.
+   */
+  readonly traceparent?: string | undefined;
   /** The same id within ten minutes gives the same session; made up unless given. */
   readonly requestId?: string | undefined;
   /**
@@ -129,6 +135,7 @@ export class Client {
   async createSession(model: string, options: SessionOptions = {}): Promise<Session> {
     const { signal } = options;
     const request = sessionRequest(model, options);
+    const traceparent = ranges.traceparent(options.traceparent ?? "");
     const tokens = ranges.tokenIds("tokens", options.tokens ?? []);
     const resumes = options.resume ?? false;
     if (resumes) {
@@ -136,7 +143,7 @@ export class Client {
       await this.#roster.remember(signal);
     }
     const place = await this.#followed((connection) =>
-      openSession(connection, request, tokens, signal),
+      openSession(connection, request, tokens, { traceparent, signal }),
     );
     const history = new History();
     history.append(

@@ -36,6 +36,7 @@
  * │   │   ├── ArchiveFull
  * │   │   ├── TooManyCalls
  * │   │   ├── TooManySessions
+ * │   │   ├── TooBusy
  * │   │   └── AnswerTooLarge
  * │   ├── PermissionDenied
  * │   │   ├── NotLoopback
@@ -306,6 +307,15 @@ export class TooManyCalls extends ResourceExhausted {
  */
 export class TooManySessions extends ResourceExhausted {
   static override readonly defaultReason: string = "TOO_MANY_SESSIONS";
+}
+
+/**
+ * So much work waits that a generation could not begin before its deadline.
+ *
+ * Nothing was computed for it.
+ */
+export class TooBusy extends ResourceExhausted {
+  static override readonly defaultReason: string = "TOO_BUSY";
 }
 
 /**

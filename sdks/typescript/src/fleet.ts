@@ -6,8 +6,8 @@ import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
 import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
-import type { KvStrategy, LimitUse, Node, Plan } from "./generated/values.js";
-import { limitUse, node, plan } from "./generated/wire.js";
+import type { KvStrategy, LimitUse, Node, NodeSpans, Plan } from "./generated/values.js";
+import { limitUse, node, nodeSpans, plan } from "./generated/wire.js";
 import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
 import * as ranges from "./ranges.js";
@@ -131,6 +131,23 @@ export class Fleet {
       { idempotent: true, signal: options.signal },
     );
     return response.limits.map(limitUse);
+  }
+
+  /**
+   * What the client's node did for one request, as far as it still knows.
+   *
+   * `request` is the id of a trace, 32 hexadecimal digits, or the `requestId` of a call.
+   * Throws BadRequest, TransportError.
+   */
+  async spans(request: string, options: CallOptions = {}): Promise<NodeSpans> {
+    const { capability, timeouts } = this.#connection;
+    const asked = { request: ranges.name("request", request) };
+    const response = await this.#connection.unary(
+      (terms) => capability.getSpans(asked, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return nodeSpans(response);
   }
 
   /**

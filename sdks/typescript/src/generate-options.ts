@@ -40,6 +40,8 @@ export interface GenerateOptions extends CallOptions {
   readonly topLogProbabilities?: number | undefined;
   /** Stop after so many seconds. */
   readonly deadlineSeconds?: number | undefined;
+  /** Names the generation for `fleet trace`; at most 128 characters. */
+  readonly requestId?: string | undefined;
 }
 
 /**
@@ -58,6 +60,7 @@ export function generateRequest(options: GenerateOptions, drawsSeed: boolean): G
     logitBias: ranges.logitBias(options.logitBias),
     stopTokenIds: ranges.stopTokenIds(options.stopTokenIds),
     deadlineSeconds: ranges.number("deadlineSeconds", deadlineSeconds, 0, ranges.LONGEST_SECONDS),
+    requestId: ranges.name("requestId", options.requestId ?? ""),
     ...seed(options, drawsSeed),
     ...(topLogProbabilities === undefined
       ? {}

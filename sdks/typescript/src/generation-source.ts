@@ -21,8 +21,11 @@ export const MAX_RESUMPTIONS = 8;
 export interface GenerationTerms {
   /** The stream of what a request asks for, at the session's node. */
   readonly open: (request: GenerateRequest) => MessageStream<GenerateResponse>;
-  /** Takes the session to another node for the error given; throws that when there is none. */
-  readonly resume: (lost: KakeyaError) => Promise<void>;
+  /**
+   * Takes the session to another node for the error given, so many seconds after the
+   * generation began; throws that when there is none.
+   */
+  readonly resume: (lost: KakeyaError, seconds: number) => Promise<void>;
   readonly history: History;
   /** Ids that end a generation of the session. */
   readonly stopTokenIds: ReadonlySet<number>;
@@ -117,7 +120,7 @@ export class GenerationSource implements MessageSource<GenerateResponse> {
     if (end !== null) {
       return end;
     }
-    await this.#terms.resume(lost);
+    await this.#terms.resume(lost, this.#seconds);
     // Appending there took a while.
     const lateEnd = this.#ended ? null : this.#ownEnd();
     if (lateEnd === null && !this.#ended) {

@@ -1,6 +1,9 @@
 /** A session on one node: the calls that name it. */
 
+import { randomBytes } from "node:crypto";
+
 import { create } from "@bufbuild/protobuf";
+import type { CallOptions as ConnectOptions } from "@connectrpc/connect";
 
 import type { Connection } from "./connection.js";
 import { KakeyaError } from "./errors.js";
@@ -18,17 +21,34 @@ import { sessionInfo } from "./generated/wire.js";
 /** Ids in one request: at most 5 bytes each, so well under the limit of 1 MiB. */
 export const MAX_APPEND_TOKENS = 65_536;
 
+/** A name that no other request has. */
+export function requestId(): string {
+  return randomBytes(16).toString("hex");
+}
+
+/** The terms of a call that is part of a trace; as they are, when it is empty. */
+export function traced<T extends ConnectOptions>(terms: T, traceparent: string): T {
+  return traceparent === "" ? terms : { ...terms, headers: { traceparent } };
+}
+
 /** A session, the node that holds it, and what that node said when it was opened. */
 export class Place {
   constructor(
     readonly connection: Connection,
     readonly opened: CreateSessionResponse,
     readonly sessionId: string,
+    /** Sent with each call, when not empty (W3C Trace Context). */
+    readonly traceparent = "",
   ) {}
+
+  /** What a call of the session is made with, besides `terms`. */
+  #traced<T extends ConnectOptions>(terms: T): T {
+    return traced(terms, this.traceparent);
+  }
 
   /** The session that a fork of this one opened on the same node. */
   withSession(sessionId: string): Place {
-    return new Place(this.connection, this.opened, sessionId);
+    return new Place(this.connection, this.opened, sessionId, this.traceparent);
   }
 
   /**
@@ -49,10 +69,11 @@ export class Place {
       expectedHistoryLength: BigInt(length),
     });
     const timeout = appendSeconds(timeouts, tokenIds.length + pending);
-    const send = this.connection.unary((terms) => runtime.appendTokens(request, terms), timeout, {
-      idempotent: true,
-      signal,
-    });
+    const send = this.connection.unary(
+      (terms) => runtime.appendTokens(request, this.#traced(terms)),
+      timeout,
+      { idempotent: true, signal },
+    );
     return (await send).prefillSeconds;
   }
 
@@ -67,34 +88,45 @@ export class Place {
     return sessionInfo(response.session ?? create(SessionInfoSchema));
   }
 
-  /** A session with the first `length` ids of this one, on the same node. */
+  /**
+   * A session with the first `length` ids of this one, on the same node; sent again when
+   * the network failed.
+   */
   async fork(length: number, signal?: AbortSignal): Promise<Place> {
     const { runtime, timeouts } = this.connection;
+    const { sessionId } = this;
+    const request = { sessionId, historyLength: BigInt(length), requestId: requestId() };
     const response = await this.connection.unary(
-      (terms) =>
-        runtime.forkSession({ sessionId: this.sessionId, historyLength: BigInt(length) }, terms),
+      (terms) => runtime.forkSession(request, this.#traced(terms)),
       timeouts.unary,
-      { signal },
+      { idempotent: true, signal },
     );
     return this.withSession(response.sessionId);
   }
 
-  /** Continues the history; the request's session is this one. */
+  /**
+   * Continues the history, which has `length` ids here; the request's session is this one.
+   *
+   * A node where it has not refuses: no token is doubled or left out.
+   */
   generate(
     request: GenerateRequest,
+    length: number,
     options: { signal: AbortSignal; timeoutMs: number },
   ): AsyncIterable<GenerateResponse> {
     request.sessionId = this.sessionId;
-    return this.connection.runtime.generate(request, options);
+    request.expectedHistoryLength = BigInt(length);
+    return this.connection.runtime.generate(request, this.#traced(options));
   }
 
-  /** Closes the session within `timeout` seconds. */
+  /** Closes the session within `timeout` seconds; sent again when the network failed. */
   async close(timeout: number, signal?: AbortSignal): Promise<void> {
     const { runtime } = this.connection;
+    const request = { sessionId: this.sessionId, requestId: requestId() };
     await this.connection.unary(
-      (terms) => runtime.closeSession({ sessionId: this.sessionId }, terms),
+      (terms) => runtime.closeSession(request, this.#traced(terms)),
       timeout,
-      { signal },
+      { idempotent: true, signal },
     );
   }
 

@@ -107,6 +107,14 @@ export function seed(value: bigint | number): bigint {
   return BigInt(value);
 }
 
+/** A header of W3C Trace Context, or empty. Throws BadRequest. */
+export function traceparent(value: string): string {
+  if (value !== "" && !/^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(value)) {
+    throw wrong("traceparent", "00-TRACE-SPAN-FLAGS, in hexadecimal digits", value);
+  }
+  return value;
+}
+
 function wrong(field: string, expected: string, value: unknown): BadRequest {
   const text = typeof value === "string" ? JSON.stringify(value) : String(value);
   const cut = text.length > 60 ? `${text.slice(0, 57)}...` : text;

@@ -2,6 +2,7 @@
 
 import { create } from "@bufbuild/protobuf";
 
+import { pause } from "./cancellation.js";
 import {
   GroupLost,
   HistoryLengthMismatch,
@@ -23,8 +24,9 @@ import { kvStrategy, modelOffer, plan } from "./generated/wire.js";
 import { History } from "./history.js";
 import { MAX_APPEND_TOKENS, type Place } from "./place.js";
 import * as ranges from "./ranges.js";
+import { pauseSeconds } from "./retries.js";
 import { MessageStream, type MessageSource } from "./streams.js";
-import { isLost, succeed, type Opening } from "./successor.js";
+import { isLost, isNobodyYet, mayReturn, succeed, type Opening } from "./successor.js";
 import { Turn } from "./turn.js";
 import type { Resumption } from "./values/session.js";
 
@@ -221,7 +223,10 @@ export class Session {
     const source = this.#resumes
       ? new GenerationSource(request, {
           open,
-          resume: (lost) => this.#turn.run(() => this.#goElsewhere(lost, signal)),
+          resume: (lost, seconds) => {
+            const left = deadlineSeconds > 0 ? deadlineSeconds - seconds : Infinity;
+            return this.#turn.run(() => this.#goElsewhere(lost, signal, left));
+          },
           history: this.#history,
           stopTokenIds: new Set([...this.#opening.request.stopTokenIds, ...request.stopTokenIds]),
           timeout: timeouts.generation,
@@ -245,7 +250,7 @@ export class Session {
           await this.#settle(cancelled);
           cancelled.throwIfAborted();
           this.#history.inStep = false;
-          return this.#place.generate(request, {
+          return this.#place.generate(request, this.#history.length, {
             signal: cancelled,
             timeoutMs: Math.ceil(timeout * 1000),
           });
@@ -343,13 +348,13 @@ export class Session {
     }
   }
 
-  /** Resumes after a loss; throws the loss when nobody goes on. */
-  async #goElsewhere(lost: KakeyaError, signal?: AbortSignal): Promise<void> {
+  /** Goes on after a loss, in `seconds` at most; throws the loss when nobody goes on. */
+  async #goElsewhere(lost: KakeyaError, signal?: AbortSignal, seconds = Infinity): Promise<void> {
     if (this.#closed || this.#place.connection.closed) {
       throw lost;
     }
     try {
-      await this.#move(lost.reason, { forgotten: lost instanceof SessionNotFound, signal });
+      await this.#moveWhenPossible(lost, seconds, signal);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -357,6 +362,44 @@ export class Session {
       lost.metadata["resumption_reason"] = error.reason;
       lost.metadata["resumption_failure"] = error.message;
       throw lost;
+    }
+  }
+
+  /**
+   * Moves; where nobody can go on yet, waits for one that can.
+   *
+   * The node itself is one of them: it may be back soon, as after an upgrade.
+   */
+  async #moveWhenPossible(
+    lost: KakeyaError,
+    seconds: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const left = this.#place;
+    const patience = Math.min(seconds, left.connection.timeouts.resume);
+    const until = performance.now() + patience * 1000;
+    let forgotten = lost instanceof SessionNotFound;
+    for (let attempt = 0; ; attempt += 1) {
+      try {
+        await this.#move(lost.reason, { forgotten, signal });
+        break;
+      } catch (error) {
+        const wait = pauseSeconds(attempt, 0.5 + Math.random() / 2);
+        const late = performance.now() + wait * 1000 >= until;
+        if (!(error instanceof KakeyaError) || !isNobodyYet(error)) {
+          throw error;
+        }
+        if (!mayReturn(lost) || this.#closed || late) {
+          throw error;
+        }
+        await pause(wait, signal);
+      }
+      // Once it is back, it knows nothing of the session that it had. Where its connection
+      // alone broke, the session is opened anew all the same, from what arrived here.
+      forgotten = true;
+    }
+    if (left.connection === this.#place.connection) {
+      await left.abandon();
     }
   }
 

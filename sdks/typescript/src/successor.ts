@@ -1,7 +1,5 @@
 /** A session that was lost, opened anew: on another node, or on its own that forgot it. */
 
-import { randomBytes } from "node:crypto";
-
 import { clone, create } from "@bufbuild/protobuf";
 
 import type { Connection } from "./connection.js";
@@ -11,9 +9,11 @@ import {
   GroupLost,
   HistoryLengthMismatch,
   KakeyaError,
+  ModelLoading,
   ModelNotFound,
   NoArchive,
   NodeNotFound,
+  NodeUnreachable,
   NoPlacement,
   SessionNotFound,
   TransportError,
@@ -30,7 +30,7 @@ import {
   type CreateSessionRequest,
 } from "./generated/kakeya/v1/runtime_pb.js";
 import type { History } from "./history.js";
-import { MAX_APPEND_TOKENS, Place } from "./place.js";
+import { MAX_APPEND_TOKENS, Place, requestId, traced } from "./place.js";
 import type { Roster } from "./roster.js";
 import { appendSeconds } from "./timeouts.js";
 import type { ModelOffer } from "./generated/values.js";
@@ -40,6 +40,16 @@ import type { NodeStatus } from "./values/watch.js";
 export interface Opening {
   readonly request: CreateSessionRequest;
   readonly roster: Roster;
+}
+
+/** Whether the node of the session left, or cannot be reached: it may be back soon. */
+export function mayReturn(error: KakeyaError): boolean {
+  return isOneOf(error, [Draining, NodeUnreachable]);
+}
+
+/** What nodes and the network say while the one that could go on is being started. */
+export function isNobodyYet(error: KakeyaError): boolean {
+  return isOneOf(error, [NoPlacement, TransportError, Draining, ModelNotFound, ModelLoading]);
 }
 
 /** Whether the session is gone, or its node is, or is going: it must be opened anew. */
@@ -57,14 +67,15 @@ export async function openSession(
   connection: Connection,
   asked: CreateSessionRequest,
   history: readonly number[],
-  signal?: AbortSignal,
+  terms: { traceparent: string; signal?: AbortSignal | undefined },
 ): Promise<Place> {
   const { runtime, timeouts } = connection;
+  const { traceparent, signal } = terms;
   const request = clone(CreateSessionRequestSchema, asked);
   request.initialTokenIds = history.slice(0, MAX_APPEND_TOKENS);
   const count = request.initialTokenIds.length;
   const opened = await connection.unary(
-    (terms) => runtime.createSession(request, terms),
+    (each) => runtime.createSession(request, traced(each, traceparent)),
     count > 0 ? appendSeconds(timeouts, count) : timeouts.unary,
     { idempotent: request.requestId !== "", signal },
   );
@@ -74,12 +85,7 @@ export async function openSession(
         `${count} were given; open it under another request id`,
     );
   }
-  return new Place(connection, opened, opened.sessionId);
-}
-
-/** A name that no other request has. */
-export function requestId(): string {
-  return randomBytes(16).toString("hex");
+  return new Place(connection, opened, opened.sessionId, traceparent);
 }
 
 /**
@@ -114,7 +120,8 @@ export async function succeed(
   const others = able.filter((candidate) => !hadIt(candidate));
   for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
     try {
-      return await openThere(node.address, model.modelId, offer, alike, history, signal);
+      const terms = { traceparent: lost.traceparent, signal };
+      return await openThere(node.address, model.modelId, offer, alike, history, terms);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -168,7 +175,7 @@ async function openThere(
   offer: ModelOfferMessage,
   opening: Opening,
   history: History,
-  signal: AbortSignal | undefined,
+  terms: { traceparent: string; signal: AbortSignal | undefined },
 ): Promise<Place> {
   const connection = opening.roster.connection(address);
   const place = await openAsFarAsPossible(
@@ -176,7 +183,7 @@ async function openThere(
     opening.request,
     modelId,
     history.ids(0, MAX_APPEND_TOKENS),
-    signal,
+    terms,
   );
   try {
     if (place.opened.model?.weightsDigest !== offer.weightsDigest) {
@@ -186,7 +193,7 @@ async function openThere(
     }
     const first = Number(place.opened.historyLength);
     for (let start = first; start < history.length; start += MAX_APPEND_TOKENS) {
-      await place.append(history.ids(start, start + MAX_APPEND_TOKENS), start, 0, signal);
+      await place.append(history.ids(start, start + MAX_APPEND_TOKENS), start, 0, terms.signal);
     }
     return place;
   } catch (error) {
@@ -206,14 +213,14 @@ async function openAsFarAsPossible(
   asked: CreateSessionRequest,
   modelId: string,
   firstTokens: readonly number[],
-  signal: AbortSignal | undefined,
+  terms: { traceparent: string; signal: AbortSignal | undefined },
 ): Promise<Place> {
   const request = clone(CreateSessionRequestSchema, asked);
   request.modelId = modelId;
   for (;;) {
     request.requestId = requestId();
     try {
-      return await openSession(connection, request, firstTokens, signal);
+      return await openSession(connection, request, firstTokens, terms);
     } catch (error) {
       const { speculation, restorer } = request;
       if (isOneOf(error, [NoPlacement, ModelNotFound, NodeNotFound]) && speculation) {

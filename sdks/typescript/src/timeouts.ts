@@ -43,6 +43,12 @@ export interface Timeouts {
    * streamIdle where that is less, because the node ends such a generation.
    */
   readonly generation: number;
+  /**
+   * For a session with `resume` whose node left, or is lost, while no other can go on: so
+   * long it waits for one that can, its own among them, as after an upgrade. A generation
+   * with `deadlineSeconds` waits no longer than those. 0 waits for nobody.
+   */
+  readonly resume: number;
   /** For one watch; watch again after it. */
   readonly watch: number;
 }
@@ -57,6 +63,7 @@ export const DEFAULT_TIMEOUTS: Timeouts = {
   firstTokens: 120,
   streamIdle: 30,
   generation: 86_400,
+  resume: 60,
   watch: 86_400,
 };
 

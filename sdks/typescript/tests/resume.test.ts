@@ -9,6 +9,7 @@ import {
   NoPlacement,
   type Session,
   type SessionOptions,
+  type Timeouts,
 } from "../src/index.js";
 import { Nodes } from "./nodes.js";
 
@@ -23,10 +24,13 @@ function stream(first: number, count: number, seed = 0): number[] {
   return Array.from({ length: count }, (_, index) => expected(first + index, seed));
 }
 
-async function open(options: SessionOptions = {}): Promise<Session> {
+async function open(
+  options: SessionOptions = {},
+  timeouts: Partial<Timeouts> = {},
+): Promise<Session> {
   await nodes.join();
   const session = await nodes
-    .client({ timeouts: { streamIdle: 0.5 } })
+    .client({ timeouts: { streamIdle: 0.5, ...timeouts } })
     .createSession("tiny", { resume: true, ...options });
   await session.append([1, 2, 3]);
   return session;
@@ -138,7 +142,7 @@ test("a session that was not asked to resume stays where it is", async () => {
 });
 
 test("other weights never take over: the first error says so", async () => {
-  const session = await open();
+  const session = await open({}, { resume: 0 });
   await nodes.other.set({ model: { weights_digest: "ee".repeat(32) } });
   await nodes.node.refuse("Generate", "UNAVAILABLE", { after_blocks: 1 });
   const error: unknown = await session
@@ -154,7 +158,8 @@ test("other weights never take over: the first error says so", async () => {
 });
 
 test("nobody left: the first error, with what resuming found", async () => {
-  const session = await nodes.client().createSession("tiny", { resume: true });
+  const client = nodes.client({ timeouts: { resume: 0 } });
+  const session = await client.createSession("tiny", { resume: true });
   await session.append([1]);
   await nodes.node.refuse("AppendTokens", "UNAVAILABLE", { reason: "DRAINING" });
   const error: unknown = await session.append([2]).catch((each) => each);

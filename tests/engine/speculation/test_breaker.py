@@ -31,6 +31,15 @@ def test_three_bad_blocks_in_a_row_open_it(kind: DraftFaultKind) -> None:
     assert breaker.after_fault(kind, now=0.0).opened_by is kind
 
 
+def test_drafts_that_were_asked_for_before_it_opened_are_no_trials_however_late_they_fail() -> None:
+    """With a deadline longer than the cool-down; then one trial fails, which counts."""
+    breaker = Breaker().after_fault(DraftFaultKind.DEADLINE, now=5.0, asked_at=0.0)
+    for late in range(1, 20):
+        assert breaker.after_fault(DraftFaultKind.DEADLINE, 5.0 + late, late * 0.05) == breaker
+    tried_in_vain = breaker.after_fault(DraftFaultKind.DEADLINE, now=11.0, asked_at=6.0)
+    assert tried_in_vain.cool_down_seconds == 2 * breaker.cool_down_seconds
+
+
 def tried(pattern: str, seconds: float = 0.01, lasting: float = 120.0) -> tuple[int, int]:
     """Faults and drafts of a proposer that is asked whenever it may be.
 

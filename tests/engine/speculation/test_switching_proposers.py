@@ -9,9 +9,8 @@ from typing import TypeVar
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.draft import DraftSource
-from kakeya_fleet.engine.contracts.verifier import Feed, Output
-from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.contracts.draft import Draft, DraftSource
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
@@ -20,7 +19,7 @@ from kakeya_fleet.engine.speculation.state import SpeculationState
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
-from tests.support.replacing import replace_method
+from tests.support.model_clock import ModelClock, timed_session
 
 Result = TypeVar("Result")
 
@@ -30,41 +29,33 @@ SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=12)
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 
 
-class ModelClock:
-    """Seconds that pass only in forwards and drafts, as a real verifier's do."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 Timed = Callable[[ModelClock], Session]
 
 
 @pytest.fixture
 def timed() -> Timed:
-    """A session over a hash verifier whose forwards take 10 ms of its clock."""
-
-    def opened(clock: ModelClock) -> Session:
-        verifier = hashing.HashVerifier()
-        session = Session(verifier, verifier.allocate(SPEC))
-        session.append(PROMPT)
-        honest = verifier.forward_batch
-
-        def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
-            clock.now += 0.01
-            return honest(feeds)
-
-        replace_method(verifier, "forward_batch", forward_batch)
-        return session
-
-    return opened
+    """See `timed_session`."""
+    return lambda clock: timed_session(clock, SPEC, PROMPT)
 
 
-def rival(name: str, source: DraftSource, hope: float = 8.0) -> Rival:
-    return Rival(("node", name), source, SpeculationState(), hope)
+def rival(name: str, source: DraftSource, hope: float = 8.0, *, stands_in: bool = False) -> Rival:
+    return Rival(("node", name), source, SpeculationState(), hope, stands_in)
+
+
+class DyingSource(sources.OracleSource):
+    """Right, until it is asked for the `last` time and later."""
+
+    def __init__(self, text: Sequence[int], kind: DraftFaultKind, last: int) -> None:
+        super().__init__(text, hashing.VOCABULARY)
+        self.kind = kind
+        self.last = last
+
+    async def answer(self, right: list[int], block_size: int) -> Draft:
+        if self.call_count < self.last:
+            return Draft(tuple(right), 1e-6, 2e-6)
+        if self.kind is DraftFaultKind.DEADLINE:
+            await asyncio.Event().wait()
+        raise DraftFailed(self.kind, "as scripted")
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
@@ -118,6 +109,39 @@ async def test_one_that_never_answers_is_opened_beside_the_stream(
     assert 1 <= broken.call_count <= 2
     assert {block.proposer for block in done.timeline} <= {("node", "honest"), None}
     assert broken.in_flight == 0
+
+
+@pytest.mark.parametrize("kind", [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE])
+async def test_one_that_dies_in_mid_stream_is_replaced_in_the_same_generation(
+    kind: DraftFaultKind, timed: Timed
+) -> None:
+    """By one that was not asked before: where two nodes have the same drafter, one is enough."""
+    clock = ModelClock()
+    asked = streams.parameters(COUNT, adaptive=True, block_size=3, draft_deadline_seconds=0.02)
+    alone, _ = await streams.collect(timed(clock), None, asked, run=sources.yielding, clock=clock)
+    text = [*PROMPT, *alone]
+    dying = DyingSource(text, kind, last=15)
+    asked_before: list[int] = []
+
+    class StandIn(sources.OracleSource):
+        async def answer(self, right: list[int], block_size: int) -> Draft:
+            asked_before.append(dying.call_count)
+            return await super().answer(right, block_size)
+
+    stand_in = StandIn(text, hashing.VOCABULARY)
+    roster = Roster([rival("dying", dying), rival("spare", stand_in, stands_in=True)])
+    tokens, done = await streams.collect(
+        timed(clock), roster, asked, run=sources.yielding, clock=clock
+    )
+    assert tokens == alone
+    assert min(asked_before) >= dying.last
+    drafted_by = [block.proposer and block.proposer[1] for block in done.timeline]
+    lost_at = max(index for index, name in enumerate(drafted_by) if name == "dying")
+    alone_count = drafted_by.index("spare") - lost_at - 1
+    # The block that lost its draft, and those beside which the other is opened.
+    assert alone_count <= 4
+    assert drafted_by[-2] == "spare"
+    assert done.speculation.drop_reason is None
 
 
 async def test_a_verifier_that_begins_alone_tries_what_it_is_given(timed: Timed) -> None:

@@ -44,6 +44,7 @@ PLAN = Plan(
     predicted_tokens_per_second_high=250.0,
     exploring=True,
     trials=(Trial(Placement("ee", "mini-5", "10.0.0.5:1", "drafter"), 300.0),),
+    stand_in=Trial(Placement("ff", "mini-6", "10.0.0.6:1", "ngram"), 200.0),
 )
 
 

@@ -480,6 +480,10 @@ class Plan:
     end of their acceptance they are faster than what was chosen. Empty when the request names the
     proposer or wants none.
     """
+    stand_in: Trial | None = None
+    """Who drafts when the proposer cannot, and is asked too when it is late; None when nobody
+    stands in.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,6 +605,12 @@ class SpeculationStatistics:
     """Its model; empty without one."""
     proposers: tuple[ProposerStatistics, ...] = ()
     """Every proposer that was asked for a draft, in the order of their first blocks."""
+    hedge_count: int = 0
+    """Blocks that were asked of a second proposer too, the first one being late: at most one in
+    twenty. 0 from nodes that do not tell.
+    """
+    hedge_won_count: int = 0
+    """Those of them for which the second draft came first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1049,6 +1059,58 @@ class LimitUse:
     """Why it is what it is, in sentences: its formula or its reason."""
     is_counted: bool
     """Whether callers hold it and are counted; nobody holds a deadline or a size."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanAttribute:
+    """A count or a name that says more of a span."""
+
+    name: str
+    """Such as "tokens"."""
+    value: str
+    """Such as "128"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Work that a node did for a request, from its begin to its end."""
+
+    trace_id: str
+    """Of the request everywhere: 32 hexadecimal digits."""
+    span_id: str
+    """Of this span: 16 hexadecimal digits."""
+    parent_span_id: str
+    """The span that this is a part of, there or on the node that asked for it; empty for the first
+    one.
+    """
+    name: str
+    """What was done: a method such as "/kakeya.v1.RuntimeService/Generate", a route such as "POST
+    /v1/chat/completions", or a part of either such as "prefill".
+    """
+    started_at_unix: float
+    """By the node's own clock, in seconds since 1970. Clocks of two nodes differ."""
+    duration_seconds: float
+    """How long it took, in seconds."""
+    request_id: str
+    """The `request_id` that its caller gave; empty without one."""
+    fault: str
+    """How it ended: empty when well, else the reason of its error, or CANCELLED when its caller
+    left or its deadline passed.
+    """
+    attributes: tuple[SpanAttribute, ...]
+    """What else is known: counts and names, such as "tokens" or "model"."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpans:
+    """What a node did for a request."""
+
+    node_id: str
+    """The node."""
+    node_name: str
+    """Its name."""
+    spans: tuple[Span, ...]
+    """Its spans of the request, by their begin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ def plan(message: placement_pb2.Plan) -> values.Plan:
         exploring=message.exploring,
         kv_strategy=kv_strategy(message.kv_strategy) if message.kv_strategy else None,
         trials=tuple(trial(each) for each in message.trials),
+        stand_in=trial(message.stand_in) if message.HasField("stand_in") else None,
     )
 
 
@@ -260,6 +261,8 @@ def speculation_statistics(
         proposer_node_id=message.proposer_node_id,
         proposer_model_id=message.proposer_model_id,
         proposers=tuple(proposer_statistics(each) for each in message.proposers),
+        hedge_count=message.hedge_count,
+        hedge_won_count=message.hedge_won_count,
     )
 
 
@@ -517,6 +520,38 @@ def limit_use(message: capability_pb2.LimitUse) -> values.LimitUse:
         refused_share_count=message.refused_share_count,
         why=message.why,
         is_counted=message.is_counted,
+    )
+
+
+def span_attribute(message: capability_pb2.SpanAttribute) -> values.SpanAttribute:
+    """The `SpanAttribute` that a message tells of."""
+    return values.SpanAttribute(
+        name=message.name,
+        value=message.value,
+    )
+
+
+def span(message: capability_pb2.Span) -> values.Span:
+    """The `Span` that a message tells of."""
+    return values.Span(
+        trace_id=message.trace_id,
+        span_id=message.span_id,
+        parent_span_id=message.parent_span_id,
+        name=message.name,
+        started_at_unix=message.started_at_unix,
+        duration_seconds=message.duration_seconds,
+        request_id=message.request_id,
+        fault=message.fault,
+        attributes=tuple(span_attribute(each) for each in message.attributes),
+    )
+
+
+def node_spans(message: capability_pb2.GetSpansResponse) -> values.NodeSpans:
+    """The `NodeSpans` that a message tells of."""
+    return values.NodeSpans(
+        node_id=message.node_id,
+        node_name=message.node_name,
+        spans=tuple(span(each) for each in message.spans),
     )
 
 

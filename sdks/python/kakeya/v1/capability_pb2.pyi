@@ -1597,3 +1597,147 @@ class WatchNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___WatchNodeResponse: _TypeAlias = WatchNodeResponse  # noqa: Y015
+
+@_typing.final
+class GetSpansRequest(_message.Message):
+    """Asks what a node did for one request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    request: _builtins.str
+    """A trace id (32 hexadecimal digits, as in traceparent), or the request_id of a
+    call; at most 128 characters. With a request_id, all spans of its trace.
+    """
+    def __init__(
+        self,
+        *,
+        request: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSpansRequest: _TypeAlias = GetSpansRequest  # noqa: Y015
+
+@_typing.final
+class Span(_message.Message):
+    """Work that a node did for a request, from its begin to its end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STARTED_AT_UNIX_FIELD_NUMBER: _builtins.int
+    DURATION_SECONDS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    FAULT_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    trace_id: _builtins.str
+    """Of the request everywhere: 32 hexadecimal digits."""
+    span_id: _builtins.str
+    """Of this span: 16 hexadecimal digits."""
+    parent_span_id: _builtins.str
+    """The span that this is a part of, there or on the node that asked for it; empty
+    for the first one.
+    """
+    name: _builtins.str
+    """What was done: a method such as "/kakeya.v1.RuntimeService/Generate", a route such as
+    "POST /v1/chat/completions", or a part of either such as "prefill".
+    """
+    started_at_unix: _builtins.float
+    """By the node's own clock, in seconds since 1970. Clocks of two nodes differ."""
+    duration_seconds: _builtins.float
+    """How long it took, in seconds."""
+    request_id: _builtins.str
+    """The request_id that its caller gave; empty without one."""
+    fault: _builtins.str
+    """How it ended: empty when well, else the reason of its error, or CANCELLED when
+    its caller left or its deadline passed.
+    """
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpanAttribute]:
+        """What else is known: counts and names, such as "tokens" or "model"."""
+
+    def __init__(
+        self,
+        *,
+        trace_id: _builtins.str = ...,
+        span_id: _builtins.str = ...,
+        parent_span_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        started_at_unix: _builtins.float = ...,
+        duration_seconds: _builtins.float = ...,
+        request_id: _builtins.str = ...,
+        fault: _builtins.str = ...,
+        attributes: _abc.Iterable[Global___SpanAttribute] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "duration_seconds", b"duration_seconds", "fault", b"fault", "name", b"name", "parent_span_id", b"parent_span_id", "request_id", b"request_id", "span_id", b"span_id", "started_at_unix", b"started_at_unix", "trace_id", b"trace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Span: _TypeAlias = Span  # noqa: Y015
+
+@_typing.final
+class SpanAttribute(_message.Message):
+    """A count or a name that says more of a span."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Such as "tokens"."""
+    value: _builtins.str
+    """Such as "128"."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpanAttribute: _TypeAlias = SpanAttribute  # noqa: Y015
+
+@_typing.final
+class GetSpansResponse(_message.Message):
+    """What a node did for a request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node."""
+    node_name: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
+        """Its spans of the request, by their begin."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        spans: _abc.Iterable[Global___Span] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_name", b"node_name", "spans", b"spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSpansResponse: _TypeAlias = GetSpansResponse  # noqa: Y015

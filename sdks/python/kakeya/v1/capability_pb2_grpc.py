@@ -65,6 +65,11 @@ class CapabilityServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeResponse.FromString,
                 _registered_method=True)
+        self.GetSpans = channel.unary_unary(
+                '/kakeya.v1.CapabilityService/GetSpans',
+                request_serializer=kakeya_dot_v1_dot_capability__pb2.GetSpansRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_capability__pb2.GetSpansResponse.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/kakeya.v1.CapabilityService/Leave',
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.LeaveRequest.SerializeToString,
@@ -129,6 +134,15 @@ class CapabilityServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSpans(self, request, context):
+        """What this node did for one request, as far as it still knows: the latest spans of
+        all requests are kept, and have names, times and counts, never a token or text.
+        Errors: INVALID_ARGUMENT (BAD_REQUEST).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Leave(self, request, context):
         """Drains this node and makes it leave the fleet. Only from its own machine:
         from loopback, or from another of the machine's own addresses.
@@ -170,6 +184,11 @@ def add_CapabilityServiceServicer_to_server(servicer, server):
                     servicer.WatchNode,
                     request_deserializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeResponse.SerializeToString,
+            ),
+            'GetSpans': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSpans,
+                    request_deserializer=kakeya_dot_v1_dot_capability__pb2.GetSpansRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_capability__pb2.GetSpansResponse.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -340,6 +359,33 @@ class CapabilityService(object):
             '/kakeya.v1.CapabilityService/WatchNode',
             kakeya_dot_v1_dot_capability__pb2.WatchNodeRequest.SerializeToString,
             kakeya_dot_v1_dot_capability__pb2.WatchNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSpans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.CapabilityService/GetSpans',
+            kakeya_dot_v1_dot_capability__pb2.GetSpansRequest.SerializeToString,
+            kakeya_dot_v1_dot_capability__pb2.GetSpansResponse.FromString,
             options,
             channel_credentials,
             insecure,

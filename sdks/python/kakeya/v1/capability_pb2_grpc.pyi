@@ -60,6 +60,11 @@ class CapabilityServiceStub:
     the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
+    GetSpans: _grpc.UnaryUnaryMultiCallable[_capability_pb2.GetSpansRequest, _capability_pb2.GetSpansResponse]
+    """What this node did for one request, as far as it still knows: the latest spans of
+    all requests are kept, and have names, times and counts, never a token or text.
+    Errors: INVALID_ARGUMENT (BAD_REQUEST).
+    """
     Leave: _grpc.UnaryUnaryMultiCallable[_capability_pb2.LeaveRequest, _capability_pb2.LeaveResponse]
     """Drains this node and makes it leave the fleet. Only from its own machine:
     from loopback, or from another of the machine's own addresses.
@@ -97,6 +102,11 @@ class CapabilityServiceAsyncStub(CapabilityServiceStub):
     events and transfers as they happen, and itself whenever it changed, until
     the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    """
+    GetSpans: _aio.UnaryUnaryMultiCallable[_capability_pb2.GetSpansRequest, _capability_pb2.GetSpansResponse]  # type: ignore[assignment]
+    """What this node did for one request, as far as it still knows: the latest spans of
+    all requests are kept, and have names, times and counts, never a token or text.
+    Errors: INVALID_ARGUMENT (BAD_REQUEST).
     """
     Leave: _aio.UnaryUnaryMultiCallable[_capability_pb2.LeaveRequest, _capability_pb2.LeaveResponse]  # type: ignore[assignment]
     """Drains this node and makes it leave the fleet. Only from its own machine:
@@ -168,6 +178,17 @@ class CapabilityServiceServicer(metaclass=_abc_1.ABCMeta):
         events and transfers as they happen, and itself whenever it changed, until
         the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        """
+
+    @_abc_1.abstractmethod
+    def GetSpans(
+        self,
+        request: _capability_pb2.GetSpansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_capability_pb2.GetSpansResponse, _abc.Awaitable[_capability_pb2.GetSpansResponse]]:
+        """What this node did for one request, as far as it still knows: the latest spans of
+        all requests are kept, and have names, times and counts, never a token or text.
+        Errors: INVALID_ARGUMENT (BAD_REQUEST).
         """
 
     @_abc_1.abstractmethod

@@ -564,6 +564,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
     what is taken.
     """
+    ERROR_REASON_TOO_BUSY: _ErrorReason.ValueType  # 170
+    """So much work waits that a generation could not begin before its deadline. Nothing was computed
+    for it. Remedy: Come back after the time that the error tells, ask another node, or give it
+    longer.
+    """
+    ERROR_REASON_TRACE_NOT_FOUND: _ErrorReason.ValueType  # 171
+    """No node of the fleet knows a request of that id: it was never made here, the nodes that served
+    it are gone, or so much was done since that they forgot it. Remedy: Ask soon after the request,
+    by the trace id of `traceparent` or the request id that the answer has.
+    """
     ERROR_REASON_ANSWER_TOO_LARGE: _ErrorReason.ValueType  # 133
     """The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older
     versions ask for all of it at once. Remedy: Update the client: newer ones ask for parts.
@@ -1167,6 +1177,16 @@ ERROR_REASON_TOO_MANY_SESSIONS: ErrorReason.ValueType  # 132
 `metadata["cause"]` is "full" or "share". Sessions that are idle for a minute have made way
 already. Remedy: Close sessions that are not needed, or ask another node; `fleet limits` shows
 what is taken.
+"""
+ERROR_REASON_TOO_BUSY: ErrorReason.ValueType  # 170
+"""So much work waits that a generation could not begin before its deadline. Nothing was computed
+for it. Remedy: Come back after the time that the error tells, ask another node, or give it
+longer.
+"""
+ERROR_REASON_TRACE_NOT_FOUND: ErrorReason.ValueType  # 171
+"""No node of the fleet knows a request of that id: it was never made here, the nodes that served
+it are gone, or so much was done since that they forgot it. Remedy: Ask soon after the request,
+by the trace id of `traceparent` or the request id that the answer has.
 """
 ERROR_REASON_ANSWER_TOO_LARGE: ErrorReason.ValueType  # 133
 """The answer does not fit a message of 4 MiB, and was not asked for in parts. Clients of older

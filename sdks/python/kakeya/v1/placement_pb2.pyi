@@ -453,6 +453,7 @@ class Plan(_message.Message):
     EXPLORING_FIELD_NUMBER: _builtins.int
     KV_STRATEGY_FIELD_NUMBER: _builtins.int
     TRIALS_FIELD_NUMBER: _builtins.int
+    STAND_IN_FIELD_NUMBER: _builtins.int
     transport: Global___Transport.ValueType
     """Best road that both ends offer for tensors between the two, where the
     proposer takes any, else that of its drafts; unspecified when the verifier decodes
@@ -540,6 +541,12 @@ class Plan(_message.Message):
         Empty when the request names the proposer or wants none.
         """
 
+    @_builtins.property
+    def stand_in(self) -> Global___Trial:
+        """Who drafts when the proposer cannot, and is asked too when it is late; not set
+        when nobody stands in.
+        """
+
     def __init__(
         self,
         *,
@@ -565,10 +572,11 @@ class Plan(_message.Message):
         exploring: _builtins.bool = ...,
         kv_strategy: Global___KvStrategy.ValueType = ...,
         trials: _abc.Iterable[Global___Trial] | None = ...,
+        stand_in: Global___Trial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "proposer", b"proposer", "stand_in", b"stand_in", "verifier", b"verifier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "acceptance_rate_high", b"acceptance_rate_high", "acceptance_rate_low", b"acceptance_rate_low", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "exploring", b"exploring", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "predicted_tokens_per_second_high", b"predicted_tokens_per_second_high", "predicted_tokens_per_second_low", b"predicted_tokens_per_second_low", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "trials", b"trials", "verifier", b"verifier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "acceptance_rate_high", b"acceptance_rate_high", "acceptance_rate_low", b"acceptance_rate_low", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "exploring", b"exploring", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "predicted_tokens_per_second_high", b"predicted_tokens_per_second_high", "predicted_tokens_per_second_low", b"predicted_tokens_per_second_low", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "stand_in", b"stand_in", "transport", b"transport", "trials", b"trials", "verifier", b"verifier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -474,6 +474,8 @@ class GenerateRequest(_message.Message):
     LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     TOP_LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
     STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    EXPECTED_HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     max_tokens: _builtins.int
@@ -510,6 +512,16 @@ class GenerateRequest(_message.Message):
     """When given, tokens come with their log-probabilities, and with those of so
     many most probable alternatives, 0 to 20.
     """
+    expected_history_length: _builtins.int
+    """When given, the length that the history must have when the generation has its
+    turn, so that one that is sent again neither doubles nor skips a token: what an
+    earlier one committed is in the history, and the caller has to fetch its own
+    state first.
+    """
+    request_id: _builtins.str
+    """Names the generation in traces, see CapabilityService.GetSpans. Empty for none;
+    at most 128 characters.
+    """
     @_builtins.property
     def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
         """By token id, what is added to the model's logits before all else: -10,000
@@ -538,15 +550,21 @@ class GenerateRequest(_message.Message):
         logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
         top_log_probabilities: _builtins.int | None = ...,
         stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        expected_history_length: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "expected_history_length", b"expected_history_length", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_history_length: _TypeAlias = _typing.Literal["expected_history_length"]  # noqa: Y015
+    _WhichOneofArgType__expected_history_length: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__top_log_probabilities: _TypeAlias = _typing.Literal["top_log_probabilities"]  # noqa: Y015
     _WhichOneofArgType__top_log_probabilities: _TypeAlias = _typing.Literal["_top_log_probabilities", b"_top_log_probabilities"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_history_length) -> _WhichOneofReturnType__expected_history_length | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
@@ -803,6 +821,8 @@ class SpeculationStatistics(_message.Message):
     PROPOSER_NODE_ID_FIELD_NUMBER: _builtins.int
     PROPOSER_MODEL_ID_FIELD_NUMBER: _builtins.int
     PROPOSERS_FIELD_NUMBER: _builtins.int
+    HEDGE_COUNT_FIELD_NUMBER: _builtins.int
+    HEDGE_WON_COUNT_FIELD_NUMBER: _builtins.int
     block_count: _builtins.int
     """Blocks that were verified with at least one drafted token."""
     drafted_count: _builtins.int
@@ -829,6 +849,12 @@ class SpeculationStatistics(_message.Message):
     """
     proposer_model_id: _builtins.str
     """Its model; empty without one."""
+    hedge_count: _builtins.int
+    """Blocks that were asked of a second proposer too, the first one being late: at
+    most one in twenty. 0 from nodes that do not tell.
+    """
+    hedge_won_count: _builtins.int
+    """Those of them for which the second draft came first."""
     @_builtins.property
     def faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftFault]:
         """Faults of the proposer, by kind. Being slower than alone is none: see
@@ -856,10 +882,12 @@ class SpeculationStatistics(_message.Message):
         proposer_node_id: _builtins.str = ...,
         proposer_model_id: _builtins.str = ...,
         proposers: _abc.Iterable[Global___ProposerStatistics] | None = ...,
+        hedge_count: _builtins.int = ...,
+        hedge_won_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_length", b"acceptance_length", "accepted_count", b"accepted_count", "ahead_hit_count", b"ahead_hit_count", "ahead_miss_count", b"ahead_miss_count", "block_count", b"block_count", "drafted_count", b"drafted_count", "drop_reason", b"drop_reason", "faults", b"faults", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "proposers", b"proposers", "round_trip_seconds_p50", b"round_trip_seconds_p50", "round_trip_seconds_p99", b"round_trip_seconds_p99", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_length", b"acceptance_length", "accepted_count", b"accepted_count", "ahead_hit_count", b"ahead_hit_count", "ahead_miss_count", b"ahead_miss_count", "block_count", b"block_count", "drafted_count", b"drafted_count", "drop_reason", b"drop_reason", "faults", b"faults", "hedge_count", b"hedge_count", "hedge_won_count", b"hedge_won_count", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "proposers", b"proposers", "round_trip_seconds_p50", b"round_trip_seconds_p50", "round_trip_seconds_p99", b"round_trip_seconds_p99", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1375,16 +1403,22 @@ class CloseSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
+    request_id: _builtins.str
+    """The same id within ten minutes has the same answer, so that a retry of a close
+    whose answer was lost succeeds. Empty for none; at most 128 characters.
+    """
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1420,19 +1454,25 @@ class ForkSessionRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session to fork."""
     history_length: _builtins.int
     """Tokens of its history to keep; all when not given."""
+    request_id: _builtins.str
+    """The same id within ten minutes returns the same session, so that a retry
+    opens no second one. Empty for none; at most 128 characters.
+    """
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         history_length: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_history_length", b"_history_length", "history_length", b"history_length"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_history_length", b"_history_length", "history_length", b"history_length", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_history_length", b"_history_length", "history_length", b"history_length", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__history_length: _TypeAlias = _typing.Literal["history_length"]  # noqa: Y015
     _WhichOneofArgType__history_length: _TypeAlias = _typing.Literal["_history_length", b"_history_length"]  # noqa: Y015

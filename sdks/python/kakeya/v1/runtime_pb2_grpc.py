@@ -124,9 +124,10 @@ class RuntimeServiceServicer(object):
         Cancelling stops the work within a block; what was committed stays in the
         history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
         when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
-        FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-        session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
-        room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+        FAILED_PRECONDITION (EMPTY_HISTORY; HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED,
+        which ends the session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that
+        grows found no room, with RetryInfo; the session stays as it is; TOO_BUSY: it
+        could not begin before the deadline, with RetryInfo), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
         was found in time for what was evicted, the session lives and tries again
         with its next operation).
         """
@@ -151,7 +152,7 @@ class RuntimeServiceServicer(object):
 
     def CloseSession(self, request, context):
         """Ends a session and frees its memory. Errors: NOT_FOUND
-        (SESSION_NOT_FOUND), also for a second close.
+        (SESSION_NOT_FOUND), also for a second close under another request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

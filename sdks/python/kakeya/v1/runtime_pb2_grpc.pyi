@@ -63,9 +63,10 @@ class RuntimeServiceStub:
     Cancelling stops the work within a block; what was committed stays in the
     history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
     when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
-    FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-    session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
-    room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+    FAILED_PRECONDITION (EMPTY_HISTORY; HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED,
+    which ends the session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that
+    grows found no room, with RetryInfo; the session stays as it is; TOO_BUSY: it
+    could not begin before the deadline, with RetryInfo), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
     was found in time for what was evicted, the session lives and tries again
     with its next operation).
     """
@@ -77,7 +78,7 @@ class RuntimeServiceStub:
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.CloseSessionRequest, _runtime_pb2.CloseSessionResponse]
     """Ends a session and frees its memory. Errors: NOT_FOUND
-    (SESSION_NOT_FOUND), also for a second close.
+    (SESSION_NOT_FOUND), also for a second close under another request_id.
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.ForkSessionRequest, _runtime_pb2.ForkSessionResponse]
     """A new session with the first history_length tokens of another one.
@@ -134,9 +135,10 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     Cancelling stops the work within a block; what was committed stays in the
     history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
     when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
-    FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-    session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
-    room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+    FAILED_PRECONDITION (EMPTY_HISTORY; HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED,
+    which ends the session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that
+    grows found no room, with RetryInfo; the session stays as it is; TOO_BUSY: it
+    could not begin before the deadline, with RetryInfo), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
     was found in time for what was evicted, the session lives and tries again
     with its next operation).
     """
@@ -148,7 +150,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_runtime_pb2.CloseSessionRequest, _runtime_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Ends a session and frees its memory. Errors: NOT_FOUND
-    (SESSION_NOT_FOUND), also for a second close.
+    (SESSION_NOT_FOUND), also for a second close under another request_id.
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_runtime_pb2.ForkSessionRequest, _runtime_pb2.ForkSessionResponse]  # type: ignore[assignment]
     """A new session with the first history_length tokens of another one.
@@ -220,9 +222,10 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         Cancelling stops the work within a block; what was committed stays in the
         history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
         when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
-        FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-        session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
-        room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+        FAILED_PRECONDITION (EMPTY_HISTORY; HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED,
+        which ends the session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that
+        grows found no room, with RetryInfo; the session stays as it is; TOO_BUSY: it
+        could not begin before the deadline, with RetryInfo), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
         was found in time for what was evicted, the session lives and tries again
         with its next operation).
         """
@@ -252,7 +255,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_pb2.CloseSessionResponse, _abc.Awaitable[_runtime_pb2.CloseSessionResponse]]:
         """Ends a session and frees its memory. Errors: NOT_FOUND
-        (SESSION_NOT_FOUND), also for a second close.
+        (SESSION_NOT_FOUND), also for a second close under another request_id.
         """
 
     @_abc_1.abstractmethod

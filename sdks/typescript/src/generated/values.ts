@@ -448,6 +448,11 @@ export interface Plan {
    * proposer or wants none.
    */
   readonly trials: readonly Trial[];
+  /**
+   * Who drafts when the proposer cannot, and is asked too when it is late; null when nobody stands
+   * in.
+   */
+  readonly standIn: Trial | null;
 }
 
 /** Durations of one generation. */
@@ -560,6 +565,13 @@ export interface SpeculationStatistics {
   readonly proposerModelId: string;
   /** Every proposer that was asked for a draft, in the order of their first blocks. */
   readonly proposers: readonly ProposerStatistics[];
+  /**
+   * Blocks that were asked of a second proposer too, the first one being late: at most one in
+   * twenty. 0 from nodes that do not tell.
+   */
+  readonly hedgeCount: number;
+  /** Those of them for which the second draft came first. */
+  readonly hedgeWonCount: number;
 }
 
 /** A tensor link of the session went over to another road. */
@@ -989,6 +1001,55 @@ export interface LimitUse {
   readonly why: string;
   /** Whether callers hold it and are counted; nobody holds a deadline or a size. */
   readonly isCounted: boolean;
+}
+
+/** A count or a name that says more of a span. */
+export interface SpanAttribute {
+  /** Such as "tokens". */
+  readonly name: string;
+  /** Such as "128". */
+  readonly value: string;
+}
+
+/** Work that a node did for a request, from its begin to its end. */
+export interface Span {
+  /** Of the request everywhere: 32 hexadecimal digits. */
+  readonly traceId: string;
+  /** Of this span: 16 hexadecimal digits. */
+  readonly spanId: string;
+  /**
+   * The span that this is a part of, there or on the node that asked for it; empty for the first
+   * one.
+   */
+  readonly parentSpanId: string;
+  /**
+   * What was done: a method such as "/kakeya.v1.RuntimeService/Generate", a route such as "POST
+   * /v1/chat/completions", or a part of either such as "prefill".
+   */
+  readonly name: string;
+  /** By the node's own clock, in seconds since 1970. Clocks of two nodes differ. */
+  readonly startedAtUnix: number;
+  /** How long it took, in seconds. */
+  readonly durationSeconds: number;
+  /** The `requestId` that its caller gave; empty without one. */
+  readonly requestId: string;
+  /**
+   * How it ended: empty when well, else the reason of its error, or CANCELLED when its caller left
+   * or its deadline passed.
+   */
+  readonly fault: string;
+  /** What else is known: counts and names, such as "tokens" or "model". */
+  readonly attributes: readonly SpanAttribute[];
+}
+
+/** What a node did for a request. */
+export interface NodeSpans {
+  /** The node. */
+  readonly nodeId: string;
+  /** Its name. */
+  readonly nodeName: string;
+  /** Its spans of the request, by their begin. */
+  readonly spans: readonly Span[];
 }
 
 /** What a node did in one second, and what it held at its end. Rates are means over that second. */

@@ -191,6 +191,7 @@ export function plan(message = create(placementPb.PlanSchema)): values.Plan {
     exploring: message.exploring,
     kvStrategy: message.kvStrategy ? kvStrategy(message.kvStrategy) : null,
     trials: message.trials.map(trial),
+    standIn: message.standIn ? trial(message.standIn) : null,
   };
 }
 
@@ -265,6 +266,8 @@ export function speculationStatistics(
     proposerNodeId: message.proposerNodeId,
     proposerModelId: message.proposerModelId,
     proposers: message.proposers.map(proposerStatistics),
+    hedgeCount: message.hedgeCount,
+    hedgeWonCount: message.hedgeWonCount,
   };
 }
 
@@ -528,6 +531,38 @@ export function limitUse(message: capabilityPb.LimitUse): values.LimitUse {
     refusedShareCount: Number(message.refusedShareCount),
     why: message.why,
     isCounted: message.isCounted,
+  };
+}
+
+/** The `SpanAttribute` that a message tells of. */
+export function spanAttribute(message: capabilityPb.SpanAttribute): values.SpanAttribute {
+  return {
+    name: message.name,
+    value: message.value,
+  };
+}
+
+/** The `Span` that a message tells of. */
+export function span(message: capabilityPb.Span): values.Span {
+  return {
+    traceId: message.traceId,
+    spanId: message.spanId,
+    parentSpanId: message.parentSpanId,
+    name: message.name,
+    startedAtUnix: message.startedAtUnix,
+    durationSeconds: message.durationSeconds,
+    requestId: message.requestId,
+    fault: message.fault,
+    attributes: message.attributes.map(spanAttribute),
+  };
+}
+
+/** The `NodeSpans` that a message tells of. */
+export function nodeSpans(message: capabilityPb.GetSpansResponse): values.NodeSpans {
+  return {
+    nodeId: message.nodeId,
+    nodeName: message.nodeName,
+    spans: message.spans.map(span),
   };
 }
 
