@@ -1,0 +1,39 @@
+"""Who makes the present call, and so whose sessions it can see."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kakeya_fleet.node.admission.caller import THIS_MACHINE, Caller, caller_of_peer
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.rpc.handlers import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """`caller` has sessions and a share; with `observes` it is also told how much others do.
+
+    That is counts and times of sessions, in lists and watches, never a token of them.
+    """
+
+    caller: Caller
+    observes: bool = False
+
+
+proven: ContextVar[Calling | None] = ContextVar("proven", default=None)
+"""What `Authorisation` found, in a fleet with an authority; None in others."""
+
+
+def calling_of(context: Context) -> Calling:
+    """Who calls. Without an authority a connection proves no more than its address.
+
+    Programs of this machine are then those of whoever runs the node.
+    """
+    found = proven.get()
+    if found is not None:
+        return found
+    caller = caller_of_peer(context.peer())
+    return Calling(caller, observes=caller == THIS_MACHINE)
