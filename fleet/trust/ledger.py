@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.judgement import Judgement, judge
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.fleet.trust.statements import Keeper, Statement, VerifyStatement
 
-MAX_STATEMENTS = 1024
-"""Of a fleet of 50 machines twenty a machine; 300 bytes each are one message."""
+MAX_STATEMENTS = 4096
+"""Of a fleet of 50 machines twenty a machine, and three for each key that it ever makes."""
 
 
 class Ledger:
@@ -68,6 +69,16 @@ class Ledger:
     def revoked(self) -> frozenset[str]:
         """Node ids that were put out."""
         return frozenset(self._judged.upheld)
+
+    @property
+    def keys(self) -> Mapping[bytes, ApplicationKey]:
+        """Keys of applications, by their digests, those that were revoked too."""
+        return self._judged.keys
+
+    @property
+    def revoked_keys(self) -> frozenset[str]:
+        """Ids of the keys that are in force no more."""
+        return self._judged.revoked_keys
 
     def root_hash(self) -> bytes:
         """Equal on nodes that know the same, 32 bytes."""

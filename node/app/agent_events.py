@@ -15,7 +15,8 @@ from kakeya_fleet.fleet.views.advice import Advice
 class AgentEvents:
     """Makes the events of one node. Addresses are host:port, that of HTTP empty without it.
 
-    In a fleet with an authority programs of this machine call `local_address`, members `address`.
+    In a fleet with an authority programs of this machine call `local_address`, members `address`,
+    and applications with a key `applications_address`.
     """
 
     node_id: str
@@ -24,6 +25,7 @@ class AgentEvents:
     address: str
     http_address: str
     local_address: str = ""
+    applications_address: str = ""
 
     def joined(self, serve: Sequence[str]) -> Mapping[str, object]:
         """It is a member of the fleet, and loads what it will serve."""
@@ -67,4 +69,6 @@ class AgentEvents:
         }
         if self.local_address:
             where["local_address"] = self.local_address
+        if self.applications_address:
+            where["applications_address"] = self.applications_address
         return where

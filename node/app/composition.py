@@ -133,6 +133,7 @@ def _composed(
             control.addresses[0],
             ground.http_address,
             ground.local_address,
+            control.applications_address,
         ),
         activity=activity,
         ring_probe=probe,

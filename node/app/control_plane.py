@@ -72,6 +72,12 @@ class ControlPlane:
     keeping: TrustKeeping | None
     issuer: JoinIssuer | None
 
+    @property
+    def applications_address(self) -> str:
+        """Where applications with a key call gRPC, host:port; empty where they cannot."""
+        port = self.ground.applications_port
+        return join_address(self.hosts[0], port) if port else ""
+
     def begin(self) -> Iterator[asyncio.Task[None]]:
         """Begins what runs as long as the node does."""
         period, registry = self.ground.config.period_seconds, self.membership.registry
@@ -189,6 +195,7 @@ def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
         loading=bool(ground.expected.awaited),
         http_address=_http_on_card(ground, addresses),
         certificate=ground.trust.member.certificate if ground.trust is not None else b"",
+        applications_port=ground.applications_port,
     )
     return CardMaker(ground.identity, ground.state, facts, ground.incarnation, time.time)
 

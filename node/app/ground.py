@@ -30,8 +30,10 @@ from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
+from kakeya_fleet.node.rpc.recognition import Recogniser, Recognition
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
 from kakeya_fleet.node.trust.membership_files import MembershipFiles
+from kakeya_fleet.node.trust.tls import applications_credentials, server_credentials
 from kakeya_fleet.node.trust.trust import Trust
 
 _log = structlog.get_logger(__name__)
@@ -42,8 +44,9 @@ class Ground:
     """`server` is bound to `port`, and nothing is registered at it yet.
 
     `http` is None when the configuration wants none. `trust` is None in a fleet without an
-    authority; with it members alone call at `port`, and programs of this machine in plain text
-    at `local_port`. `beneath` is closed once the server has stopped.
+    authority; with it members alone call at `port`, programs of this machine in plain text at
+    `local_port`, and applications with a key at `applications_port`, 0 for none. `beneath` is
+    closed once the server has stopped.
     """
 
     config: Config
@@ -59,6 +62,7 @@ class Ground:
     port: int
     trust: Trust | None
     local_port: int
+    applications_port: int
     http: HttpServer | None
     beneath: AsyncExitStack
 
@@ -104,19 +108,30 @@ async def break_ground(
     settings = replace(role_settings(config), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
+    recogniser = Recogniser(trust) if trust is not None else None
     server = make_server(
         *(each.interceptor for each in traces),
         ErrorInterceptor(metrics),
+        *((Recognition(recogniser),) if recogniser is not None else ()),
         CallAdmission(allowances),
-        *((Authorisation(trust),) if trust is not None else ()),
+        *((Authorisation(trust, recogniser),) if trust is not None and recogniser else ()),
         limits=allowances.limits.calls,
     )
     stack.push_async_callback(server.stop, None)
     host, port = config.bind_address
-    port = listen(server, host, port, state.last_port(), trust)
-    local_port = 0
+    credentials = server_credentials(trust) if trust is not None else None
+    port = listen(server, host, port, state.last_port(), credentials)
+    local_port = applications_port = 0
     if trust is not None:
         local_port = listen(server, "127.0.0.1", 0, state.last_local_port())
+        if config.applications_port >= 0:
+            applications_port = listen(
+                server,
+                host,
+                config.applications_port,
+                state.last_key_port("applications"),
+                applications_credentials(trust),
+            )
     state.announce_start(config.name, started, join_address(addresses_of(host)[0], port))
     if http is not None:
         stack.push_async_callback(http.close)
@@ -141,6 +156,7 @@ async def break_ground(
         port=port,
         trust=trust,
         local_port=local_port,
+        applications_port=applications_port,
         http=http,
         beneath=beneath,
     )

@@ -225,6 +225,8 @@ class Node:
         ground.state.remember_port(ground.port)
         if ground.local_port:
             ground.state.remember_local_port(ground.local_port)
+        if ground.applications_port:
+            ground.state.remember_key_port("applications", ground.applications_port)
         if ground.http is not None:
             ground.state.remember_http_port(ground.http.port)
         ground.state.announce(
@@ -234,6 +236,7 @@ class Node:
                 "node_id": events.node_id,
                 "address": events.address,
                 "local_address": events.local_address,
+                "applications_address": events.applications_address,
                 "http_address": events.http_address,
                 "metrics_address": events.http_address,
                 "fleet_name": events.fleet_name,

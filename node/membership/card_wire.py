@@ -115,6 +115,8 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         loading=card.loading,
         host_id=card.host_id,
         certificate=card.certificate,
+        applications_port=card.applications_port,
+        https_port=card.https_port,
     )
 
 
@@ -145,6 +147,8 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         loading=wire.loading,
         host_id=wire.host_id,
         certificate=wire.certificate,
+        applications_port=wire.applications_port,
+        https_port=wire.https_port,
     )
 
 

@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.node.admission.caller import THIS_MACHINE, Caller, caller_of_peer
 
 if TYPE_CHECKING:
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """`caller` has sessions and a share; with `observes` it is also told how much others do.
+    """`caller` has sessions and a share; one that `observes` is told how much others do, too.
 
     That is counts and times of sessions, in lists and watches, never a token of them.
     """
 
     caller: Caller
     observes: bool = False
+    key: ApplicationKey | None = None
+    """Of an application of a fleet with an authority: its limits count."""
 
 
 proven: ContextVar[Calling | None] = ContextVar("proven", default=None)

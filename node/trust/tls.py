@@ -47,6 +47,23 @@ def server_credentials(trust: Trust) -> grpc.ServerCredentials:
     )
 
 
+def applications_credentials(trust: Trust) -> grpc.ServerCredentials:
+    """For a port that shows this node's certificate, and asks callers for none: they have keys."""
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        own = trust.member
+        return grpc.ssl_server_certificate_configuration([(own.key_pem, own.certificate_pem)])
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), configuration, require_client_authentication=False
+    )
+
+
+def is_encrypted(auth_context: Mapping[str, object]) -> bool:
+    """Whether a call of gRPC came by TLS, with or without the caller's certificate."""
+    return auth_context.get("transport_security_type") in ([b"ssl"], (b"ssl",))
+
+
 def channel_credentials(trust: Trust) -> grpc.ChannelCredentials:
     """For one channel, with this node's certificate of now: a renewed one needs a new channel."""
     own = trust.member

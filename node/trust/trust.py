@@ -10,10 +10,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kakeya_fleet.fleet.errors import StatementRejected
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.fleet.trust.ledger import Ledger
 from kakeya_fleet.fleet.trust.statements import (
     Keeper,
+    KeyRevocation,
     Revocation,
+    Says,
     Statement,
     statement_message,
 )
@@ -198,7 +201,11 @@ class Trust:
         was_keeper = len(others) < len(self._ledger.keepers)
         self._say(Revocation(node_id, upheld if was_keeper else frozenset()))
 
-    def _say(self, says: Keeper | Revocation) -> None:
+    def say_key(self, key: ApplicationKey | KeyRevocation) -> None:
+        """Says that a key is in force, or no more. Raises `NotAKeeper`, `StatementRejected`."""
+        self._say(key)
+
+    def _say(self, says: Says) -> None:
         own = self._keeper()
         self.merge([signed_statement(own, self.fleet.fleet_id, says, self._clock())])
 
@@ -219,9 +226,7 @@ class Trust:
             tell()
 
 
-def signed_statement(
-    own: KeyPair, fleet_id: str, says: Keeper | Revocation, now_unix: float
-) -> Statement:
+def signed_statement(own: KeyPair, fleet_id: str, says: Says, now_unix: float) -> Statement:
     """What an authority says, signed."""
     body = body_of(fleet_id, says, now_unix)
     signature = own.key.sign(statement_message(body), ec.ECDSA(hashes.SHA256()))

@@ -94,7 +94,8 @@ def _typescript_class(vocabulary: Vocabulary, reason: Reason) -> Iterator[str]:
     for key, meaning in reason.attributes.items():
         yield ""
         yield f"  /** {meaning} */"
-        yield f"  get {key}(): string {{"
+        first, *others = key.split("_")
+        yield f"  get {first}{''.join(map(str.title, others))}(): string {{"
         yield f'    return this.metadata["{key}"] ?? "";'
         yield "  }"
     yield "}"

@@ -50,7 +50,8 @@ PAGE_BYTES = 1 << 20
 class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     """Answers with what the registry knows, and the lifecycle and the generations do.
 
-    A session is its caller's own: to all others it does not exist. Each operation on a session waits for its turn; info, list and close do not.
+    A session is its caller's own: to all others it does not exist. Each operation on one waits
+    for its turn; info, list and close do not.
     """
 
     def __init__(

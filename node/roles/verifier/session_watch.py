@@ -140,14 +140,13 @@ class SessionWatch(SessionObserver):
         """See `SessionObserver.ended`."""
         if self._activities.pop(session.session_id, None) is None:
             return
-        owner = session.record.owner
         self._pacer.forget(session.session_id)
         self._dropped_at.pop(session.session_id, None)
         self._publish_end(session.session_id, outcome, session.record.owner)
         self._on_change()
 
     def watched(self, block_count: int, owner: str | None = None) -> WatchedSessions:
-        """The owner's sessions, all of them for None, each with at most `block_count` of its latest blocks in a snapshot.
+        """The owner's sessions, or all; of each at most `block_count` of its latest blocks.
 
         Ask for it within the context of a new watcher: what was not told to the others
         yet comes to all.

@@ -108,13 +108,19 @@ export async function succeed(
     { metadata: { weights_digest: offer.weightsDigest } },
   );
   const hadIt = ({ node }: Candidate): boolean =>
-    node.address === address || (!!nodeId && node.nodeId === nodeId);
+    node.address === address ||
+    opening.roster.ways.to(node) === address ||
+    (!!nodeId && node.nodeId === nodeId);
   const alike = keptAlike(lost, opening);
-  const able = candidates(nodes, offer);
+  const { ways } = opening.roster;
+  const able = candidates(
+    nodes.filter((node) => ways.to(node)),
+    offer,
+  );
   const others = able.filter((candidate) => !hadIt(candidate));
   for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
     try {
-      return await openThere(node.address, model.modelId, offer, alike, history, signal);
+      return await openThere(ways.to(node), model.modelId, offer, alike, history, signal);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -147,7 +153,7 @@ function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): rea
     node.roundTripSeconds ?? 0,
   ];
   return nodes
-    .filter((node) => node.address && (node.liveness === "alive" || node.liveness === "suspect"))
+    .filter((node) => node.liveness === "alive" || node.liveness === "suspect")
     .flatMap((node) => node.models.map((model) => ({ node, model })))
     .filter(
       ({ model }) =>

@@ -878,6 +878,11 @@ class Card:
     """
     certificate: str = ""
     """Makes the owner a member of a fleet with an authority: X.509, DER; empty in one without."""
+    applications_port: int = 0
+    """Port of its addresses at which applications with a key call gRPC by TLS; 0 when they cannot.
+    """
+    https_port: int = 0
+    """The same of HTTP: HTTPS with a key."""
 
 
 @dataclass(frozen=True, slots=True)

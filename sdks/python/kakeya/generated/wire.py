@@ -419,6 +419,8 @@ def card(message: capability_pb2.CapabilityCard) -> values.Card:
         http_address=message.http_address,
         host_id=message.host_id,
         certificate=message.certificate.hex(),
+        applications_port=message.applications_port,
+        https_port=message.https_port,
     )
 
 

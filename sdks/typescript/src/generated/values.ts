@@ -829,6 +829,12 @@ export interface Card {
   readonly hostId: string;
   /** Makes the owner a member of a fleet with an authority: X.509, DER; empty in one without. */
   readonly certificate: string;
+  /**
+   * Port of its addresses at which applications with a key call gRPC by TLS; 0 when they cannot.
+   */
+  readonly applicationsPort: number;
+  /** The same of HTTP: HTTPS with a key. */
+  readonly httpsPort: number;
 }
 
 /** A measured way to another node. */

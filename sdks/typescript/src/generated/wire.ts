@@ -428,6 +428,8 @@ export function card(message = create(capabilityPb.CapabilityCardSchema)): value
     httpAddress: message.httpAddress,
     hostId: message.hostId,
     certificate: Buffer.from(message.certificate).toString("hex"),
+    applicationsPort: message.applicationsPort,
+    httpsPort: message.httpsPort,
   };
 }
 
