@@ -47,7 +47,10 @@ def caller_of(host: str) -> Caller:
 
 def caller_of_peer(peer: str) -> Caller:
     """The caller of a gRPC peer such as "ipv4:127.0.0.1:5123" or "ipv6:%5B::1%5D:5123"."""
+    return caller_of(host_of_peer(peer))
+
+
+def host_of_peer(peer: str) -> str:
+    """The IP address of a gRPC peer; empty for one without."""
     family, _, address = unquote(peer).partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return NOBODY
-    return caller_of(address.rpartition(":")[0].strip("[]"))
+    return address.rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else ""

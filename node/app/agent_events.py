@@ -16,7 +16,7 @@ class AgentEvents:
     """Makes the events of one node. Addresses are host:port, that of HTTP empty without it.
 
     In a fleet with an authority programs of this machine call `local_address`, members `address`,
-    and applications with a key `applications_address`.
+    and applications with a key `applications_address`, or `https_address` by HTTPS.
     """
 
     node_id: str
@@ -26,6 +26,7 @@ class AgentEvents:
     http_address: str
     local_address: str = ""
     applications_address: str = ""
+    https_address: str = ""
 
     def joined(self, serve: Sequence[str]) -> Mapping[str, object]:
         """It is a member of the fleet, and loads what it will serve."""
@@ -71,4 +72,6 @@ class AgentEvents:
             where["local_address"] = self.local_address
         if self.applications_address:
             where["applications_address"] = self.applications_address
+        if self.https_address:
+            where["https_address"] = self.https_address
         return where

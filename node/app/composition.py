@@ -134,6 +134,7 @@ def _composed(
             ground.http_address,
             ground.local_address,
             control.applications_address,
+            control.https_address,
         ),
         activity=activity,
         ring_probe=probe,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from kakeya_fleet.engine.memory import system_memory
@@ -15,10 +17,12 @@ from kakeya_fleet.fleet.membership.merge_rules import Usable
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.fleet.trust.host_names import HostNames
 from kakeya_fleet.node.app.ground import Ground
 from kakeya_fleet.node.app.letting_in import grant_of
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.config.config import (
+    Config,
     answerable,
     is_loopback,
     join_address,
@@ -76,6 +80,13 @@ class ControlPlane:
     def applications_address(self) -> str:
         """Where applications with a key call gRPC, host:port; empty where they cannot."""
         port = self.ground.applications_port
+        return join_address(self.hosts[0], port) if port else ""
+
+    @property
+    def https_address(self) -> str:
+        """The same of HTTPS."""
+        http = self.ground.http
+        port = http.https_port if http is not None else 0
         return join_address(self.hosts[0], port) if port else ""
 
     def begin(self) -> Iterator[asyncio.Task[None]]:
@@ -153,6 +164,8 @@ async def open_control_plane(
     keeping = None
     if trust is not None and statements is not None:
         keeping = TrustKeeping(trust, statements, gossip, known, peers, card_maker, tasks, events)
+        if ground.http is not None and ground.http.https_port:
+            keeping.hosts = partial(_called_at, config)
     issuer = None
     if trust is not None:
         issuer = JoinIssuer(
@@ -183,6 +196,13 @@ async def open_control_plane(
     )
 
 
+def _called_at(config: Config) -> HostNames:
+    """Where clients of HTTPS call this machine now."""
+    name = socket.gethostname().partition(".")[0]
+    names = (name, f"{name}.local", "localhost", *config.http_hosts)
+    return HostNames.of(names, (*addresses_of(config.bind_address[0]), "127.0.0.1", "::1"))
+
+
 def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
     facts = CardFacts(
         name=ground.config.name,
@@ -196,6 +216,7 @@ def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
         http_address=_http_on_card(ground, addresses),
         certificate=ground.trust.member.certificate if ground.trust is not None else b"",
         applications_port=ground.applications_port,
+        https_port=ground.http.https_port if ground.http is not None else 0,
     )
     return CardMaker(ground.identity, ground.state, facts, ground.incarnation, time.time)
 

@@ -101,7 +101,7 @@ async def break_ground(
     metrics = NodeMetrics()
     metrics.incarnation.set(incarnation)
     allowances = Allowances(Limits(), metrics)
-    http = _http_server(config, state, metrics, allowances, health)
+    http = _http_server(config, state, metrics, allowances, health, trust)
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
@@ -198,16 +198,24 @@ def _http_server(
     metrics: NodeMetrics,
     allowances: Allowances,
     health: HealthSettings,
+    trust: Trust | None,
 ) -> HttpServer | None:
     address = config.http_address
     if address is None:
         return None
     return HttpServer(
         HttpSettings(
-            *address, last_port=state.last_http_port(), names=config.http_hosts, health=health
+            *address,
+            last_port=state.last_http_port(),
+            https_host=config.bind_address[0],
+            https_port=config.https_port,
+            last_https_port=state.last_key_port("https"),
+            names=config.http_hosts,
+            health=health,
         ),
         metrics,
         allowances,
+        trust,
     )
 
 

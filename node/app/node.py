@@ -229,6 +229,8 @@ class Node:
             ground.state.remember_key_port("applications", ground.applications_port)
         if ground.http is not None:
             ground.state.remember_http_port(ground.http.port)
+            if ground.http.https_port:
+                ground.state.remember_key_port("https", ground.http.https_port)
         ground.state.announce(
             {
                 "state": RUNNING,
@@ -237,6 +239,7 @@ class Node:
                 "address": events.address,
                 "local_address": events.local_address,
                 "applications_address": events.applications_address,
+                "https_address": events.https_address,
                 "http_address": events.http_address,
                 "metrics_address": events.http_address,
                 "fleet_name": events.fleet_name,

@@ -11,6 +11,7 @@ from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.fleet.trust.invitation import LIFETIME_SECONDS, TRIES
 from kakeya_fleet.fleet.trust.ledger import MAX_STATEMENTS
+from kakeya_fleet.node.admission.caller import host_of_peer
 from kakeya_fleet.node.app.keys_wire import key_from_wire, key_to_wire
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.errors import BadCertificate, NoAuthority
@@ -56,13 +57,15 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
     async def RenewCertificate(  # noqa: N802
         self,
         request: trust_pb2.RenewCertificateRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> trust_pb2.RenewCertificateResponse:
         """For the calling member itself. Raises `NoAuthority`, `NotAKeeper`, `BadCertificate`."""
         keeping = self._keeping()
         if len(request.certificate_request) > MOST_REQUEST_BYTES:
             raise MalformedMessage(f"a request has at most {MOST_REQUEST_BYTES} bytes")
-        certificate = keeping.trust.issue(request.certificate_request, calling_member.get())
+        certificate = keeping.trust.issue(
+            request.certificate_request, calling_member.get(), host_of_peer(context.peer())
+        )
         return trust_pb2.RenewCertificateResponse(certificate=certificate)
 
     async def MakeAuthority(  # noqa: N802

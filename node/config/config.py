@@ -356,7 +356,14 @@ def _check(config: Config, *, is_member: bool) -> None:
     )
     for peer in config.peers:
         split_address("peers", peer)
-    addresses = {"http_bind": config.http_address}
+    http = config.http_address
+    if is_member and http is not None and not is_loopback(http[0]):
+        raise InsecureBind(
+            f"http_bind = {http[0]} would answer other machines in plain text",
+            "leave it on loopback: they call HTTPS with a key, at https_port",
+            key="http_bind",
+        )
+    addresses = {"http_bind": http}
     if not is_member:
         addresses["bind"] = config.bind_address
     for key, address in addresses.items():

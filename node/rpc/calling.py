@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.node.admission.caller import THIS_MACHINE, Caller, caller_of_peer
-
-if TYPE_CHECKING:
-    from kakeya_fleet.node.rpc.handlers import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,15 @@ proven: ContextVar[Calling | None] = ContextVar("proven", default=None)
 """What `Authorisation` found, in a fleet with an authority; None in others."""
 
 
-def calling_of(context: Context) -> Calling:
+class Peer(Protocol):
+    """The context of a call, of either kind of server."""
+
+    def peer(self) -> str:
+        """Where it comes from, in gRPC's words."""
+        ...
+
+
+def calling_of(context: Peer) -> Calling:
     """Who calls. Without an authority a connection proves no more than its address.
 
     Programs of this machine are then those of whoever runs the node.

@@ -96,6 +96,27 @@ def client_context(trust: Trust) -> ssl.SSLContext:
     return _context(trust, ssl.PROTOCOL_TLS_CLIENT)
 
 
+def kept_https_context(trust: Trust) -> ssl.SSLContext:
+    """For HTTPS: it asks clients for no certificate, and shows this node's of each moment.
+
+    TLS 1.2 is taken too: what people call it with is not of our choosing.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    shown = b""
+
+    def show() -> None:
+        nonlocal shown
+        if trust.member.certificate != shown:
+            context.load_cert_chain(trust.files.member_file)
+            shown = trust.member.certificate
+
+    show()
+    trust.on_change.append(show)
+    return context
+
+
 def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kakeya_fleet.fleet.errors import StatementRejected
+from kakeya_fleet.fleet.trust.host_names import HostNames
 from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.fleet.trust.ledger import Ledger
 from kakeya_fleet.fleet.trust.statements import (
@@ -22,6 +23,7 @@ from kakeya_fleet.fleet.trust.statements import (
 )
 from kakeya_fleet.node.errors import BadCertificate, LastKeeper, NotAKeeper, TrustCorrupt
 from kakeya_fleet.node.trust.certificates import (
+    NO_HOSTS,
     authority_id,
     issue,
     load_certificate,
@@ -139,10 +141,10 @@ class Trust:
         self._changed()
         return True
 
-    def request(self) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
+    def request(self, hosts: HostNames = NO_HOSTS) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
         """A new key, and what a keeper is asked with for its certificate."""
         key = new_key()
-        return key, new_request(key, self.node_id)
+        return key, new_request(key, self.node_id, hosts)
 
     def renewed(self, key: ec.EllipticCurvePrivateKey, certificate: bytes) -> None:
         """Goes on with a new certificate. Raises `BadCertificate` for one that is not its own."""
@@ -153,8 +155,11 @@ class Trust:
         self._member = pair
         self._changed()
 
-    def issue(self, request: bytes, node_id: str) -> bytes:
-        """A certificate, DER, for a node. Raises `NotAKeeper`, `BadCertificate`."""
+    def issue(self, request: bytes, node_id: str, caller_host: str = "") -> bytes:
+        """A certificate, DER, for a node that asks from an IP address, empty for one unknown.
+
+        Raises `NotAKeeper`, `BadCertificate`.
+        """
         own = self._keeper()
         if self.is_out(node_id):
             raise BadCertificate(
@@ -162,7 +167,7 @@ class Trust:
                 "rm its identity.key and join as a new node",
                 fault="revoked",
             )
-        return issue(own.key, own.certificate, request, node_id, self._now())
+        return issue(own.key, own.certificate, request, node_id, self._now(), caller_host)
 
     def make_authority(self) -> bytes:
         """The certificate, DER, of this node's authority, which is made when there is none."""

@@ -11,6 +11,8 @@ from kakeya_fleet.node.cli.members.known_keys import complete_keys
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kakeya.v1 import trust_pb2
     from kakeya.v1.trust_pb2_grpc import TrustServiceAsyncStub
 
@@ -209,7 +211,7 @@ def _words(key: trust_pb2.ApplicationKey) -> list[str]:
     return [name.removeprefix("KEY_SCOPE_").lower() for name in names]
 
 
-def _table(keys: list[trust_pb2.ApplicationKey]) -> None:
+def _table(keys: Iterable[trust_pb2.ApplicationKey]) -> None:
     import sys
     import time
 
