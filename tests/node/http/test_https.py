@@ -143,7 +143,7 @@ async def test_a_session_of_http_is_its_callers_key_s(
     key, other = await home.key("one"), await home.key("other")
     await known(serving, 2)
     asking = Asking(home, serving)
-    long = {**ASKED, "max_tokens": 3000, "stream": True, "temperature": 1}
+    long = {**ASKED, "max_tokens": 1500, "stream": True, "temperature": 1.0}
     async with (
         home.application(key, serving) as mine,
         home.application(other, serving) as theirs,
@@ -157,7 +157,7 @@ async def test_a_session_of_http_is_its_callers_key_s(
                 headers={"Authorization": f"Bearer {key}"},
                 ssl=asking.context,
             ) as answer:
-                assert answer.status == 200
+                assert answer.status == 200, await answer.text()
                 await answer.content.readline()
                 assert len([each async for each in mine.sessions()]) == 1
                 for others in (theirs, program):
@@ -173,7 +173,7 @@ async def test_a_stream_ends_when_its_key_is_revoked(home: Home, serving: Runnin
     key = await home.key("app")
     await known(serving, 1)
     asking = Asking(home, serving)
-    long = {**ASKED, "max_tokens": 3000, "stream": True, "temperature": 1}
+    long = {**ASKED, "max_tokens": 1500, "stream": True, "temperature": 1.0}
     async with (
         aiohttp.ClientSession() as session,
         session.post(
