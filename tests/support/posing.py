@@ -9,13 +9,20 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from kakeya_fleet.node.admission.caller import Caller
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
+from kakeya_fleet.node.admission.caller import Caller, caller_of_key
 from kakeya_fleet.node.rpc.calling import Calling, proven
 from kakeya_fleet.node.rpc.handlers import behaviour_of
 
 
 class Posing(grpc.aio.ServerInterceptor):
-    """Takes the word of whoever calls for who it is; calls without one come from this machine."""
+    """Takes the word of whoever calls for who it is; calls without one come from this machine.
+
+    Who is called as one of `keys` has what that key allows.
+    """
+
+    def __init__(self, *keys: ApplicationKey) -> None:
+        self._keys = {key.name: key for key in keys}
 
     async def intercept_service(
         self,
@@ -26,7 +33,7 @@ class Posing(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         name = dict(handler_call_details.invocation_metadata or ()).get("caller")
-        calling = None if name is None else Calling(Caller(str(name)))
+        calling = self._calling(str(name)) if name is not None else None
         behaviour, make = behaviour_of(handler)
 
         async def awaiting(request: object, context: Any) -> object:
@@ -43,3 +50,9 @@ class Posing(grpc.aio.ServerInterceptor):
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
+
+    def _calling(self, name: str) -> Calling:
+        key = self._keys.get(name)
+        if key is None:
+            return Calling(Caller(name))
+        return Calling(caller_of_key(key.key_id), key=key)

@@ -16,10 +16,12 @@ from kakeya_fleet.node.membership.card_wire import offer_to_wire
 from kakeya_fleet.node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
 from kakeya_fleet.node.roles.verifier.appending import Appending
 from kakeya_fleet.node.roles.verifier.generations import Generations
+from kakeya_fleet.node.roles.verifier.key_spending import KeySpending
 from kakeya_fleet.node.roles.verifier.observer import Finished
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession, planned
 from kakeya_fleet.node.roles.verifier.report_wire import committed_to_wire, done_to_wire
 from kakeya_fleet.node.roles.verifier.runtime_wire import (
+    GenerationSpec,
     generation_spec_from_wire,
     page_from_wire,
     session_spec_from_wire,
@@ -59,6 +61,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         lifecycle: SessionLifecycle,
         generations: Generations,
         watch: SessionWatch,
+        spending: KeySpending,
         clock: Callable[[], float],
     ) -> None:
         """`clock` gives monotonic seconds."""
@@ -67,6 +70,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self._appending = Appending(lifecycle, clock)
         self._generations = generations
         self._watch = watch
+        self._spending = spending
         self._clock = clock
 
     async def CreateSession(  # noqa: N802
@@ -75,8 +79,10 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         """Opens a session, with the first tokens of its history."""
         self._lifecycle.check_first_tokens(request.model_id, len(request.initial_token_ids))
         spec = session_spec_from_wire(request)
-        caller = calling_of(context).caller
-        session = await self._appending.open(spec, request.initial_token_ids, caller)
+        calling = calling_of(context)
+        self._spending.begin(calling)
+        self._spending.spend(calling, len(request.initial_token_ids))
+        session = await self._appending.open(spec, request.initial_token_ids, calling.caller)
         record = self._registry.get(session.session_id)
         offer = session.served.offer
         response = wire.CreateSessionResponse(
@@ -101,6 +107,9 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> wire.AppendTokensResponse:
         """Appends, and computes keys and values: see `Appending.append`."""
         session = self._own(request.session_id, context)
+        # What was begun is counted, also if the caller leaves before it is done.
+        self._spending.begin(calling_of(context))
+        self._spending.spend(calling_of(context), len(request.token_ids))
         expected = (
             request.expected_history_length if request.HasField("expected_history_length") else None
         )
@@ -119,6 +128,14 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         spec = generation_spec_from_wire(request, os.urandom)
         session = self._own(request.session_id, context)
         spec.check_for_model(session.served.verifier.info)
+        calling = calling_of(context)
+        self._spending.begin(calling)
+        with self._spending.generating(calling):
+            await self._stream(session, spec, calling, context)
+
+    async def _stream(
+        self, session: OpenSession, spec: GenerationSpec, calling: Calling, context: Context
+    ) -> None:
         async with aclosing(self._generations.run(session, spec)) as events:
             async for event in events:
                 if isinstance(event, Finished):
@@ -134,6 +151,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                     await context.write(done)
                 else:
                     await context.write(committed_to_wire(event))
+                    self._spending.spend(calling, len(event.token_ids))
+                    self._spending.go_on(calling)
 
     async def GetSessionInfo(  # noqa: N802
         self, request: wire.GetSessionInfoRequest, context: Context
@@ -178,6 +197,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         """A new session with the first tokens of another one."""
         origin = self._own(request.session_id, context)
         length = request.history_length if request.HasField("history_length") else None
+        self._spending.begin(calling_of(context))
         async with origin.turn:
             session = await self._lifecycle.fork(origin, length, calling_of(context).caller)
         record = self._registry.get(session.session_id)
