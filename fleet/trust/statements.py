@@ -53,6 +53,8 @@ class KeyRevocation:
     key_id: str
 
 
+OfKeys = (ApplicationKey, KeyRevocation)
+"""What is said of applications' keys, and not of nodes."""
 Says: TypeAlias = Keeper | Revocation | ApplicationKey | KeyRevocation
 
 

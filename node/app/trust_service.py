@@ -10,7 +10,7 @@ from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.fleet.trust.invitation import LIFETIME_SECONDS, TRIES
-from kakeya_fleet.fleet.trust.ledger import MAX_STATEMENTS
+from kakeya_fleet.fleet.trust.ledger import MOST_KNOWN
 from kakeya_fleet.node.admission.caller import host_of_peer
 from kakeya_fleet.node.app.keys_wire import key_from_wire, key_to_wire
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_REQUEST_BYTES = 8192
 """Of a request for a certificate."""
-LIMITS = {"known": MAX_STATEMENTS, "statements": MOST_IN_A_MESSAGE}
+LIMITS = {"known": MOST_KNOWN, "statements": MOST_IN_A_MESSAGE}
 CALL_SECONDS = 10.0
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import openai
@@ -191,44 +191,67 @@ async def test_a_stream_ends_when_its_key_is_revoked(home: Home, serving: Runnin
     assert "[DONE]" not in rest
 
 
+PROGRAM = """
+import openai
+client = openai.OpenAI()
+asked = [{"role": "user", "content": "Hi"}]
+answer = client.chat.completions.create(model="tiny", max_tokens=4, messages=asked)
+print(answer.usage.completion_tokens)
+"""
+
+
 async def test_the_official_client_trusts_it_by_a_file(
     home: Home, serving: RunningAgent, tmp_path: Path
 ) -> None:
+    """In its own process the file is told by SSL_CERT_FILE, in a program to its HTTP client."""
     key = await home.key("app")
     await known(serving, 1)
     asking = Asking(home, serving)
-    program = (
-        "import openai\n"
-        "client = openai.OpenAI()\n"
-        "answer = client.chat.completions.create(model='tiny', max_tokens=4,"
-        " messages=[{'role': 'user', 'content': 'Hi'}])\n"
-        "print(answer.usage.completion_tokens)\n"
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", PROGRAM],
+        env={
+            "SSL_CERT_FILE": str(asking.bundle),
+            "OPENAI_API_KEY": key,
+            "OPENAI_BASE_URL": f"{asking.base}/v1",
+            "PATH": os.environ["PATH"],
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    environment = {
-        "SSL_CERT_FILE": str(asking.bundle),
-        "OPENAI_API_KEY": key,
-        "OPENAI_BASE_URL": f"{asking.base}/v1",
-        "PATH": "/usr/bin",
-    }
-
-    def run(**changed: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment | changed,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    done = await asyncio.to_thread(run)
     assert done.stdout.strip() == "4", done.stderr
-    # Who answers for another fleet is not trusted, and is sent no key.
     (other := tmp_path / "other.pem").write_bytes(
         authorities_pem(first_keeper(tmp_path / "other", "other"))
     )
-    refused = await asyncio.to_thread(run, SSL_CERT_FILE=str(other))
-    assert refused.returncode != 0
-    assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
-    wrong: Any = await asyncio.to_thread(run, OPENAI_API_KEY="kky_wrong")
-    assert openai.AuthenticationError.__name__ in wrong.stderr
+
+    def client(bundle: Path, shown: str) -> openai.AsyncOpenAI:
+        context = ssl.create_default_context(cafile=bundle)
+        http = openai.DefaultAsyncHttpxClient(verify=context)
+        return openai.AsyncOpenAI(
+            api_key=shown, base_url=f"{asking.base}/v1", http_client=http, max_retries=0
+        )
+
+    async with client(asking.bundle, key) as good:
+        assert [each.id async for each in good.models.list()] == ["tiny"]
+    # Who answers for another fleet is not trusted, and is sent no key.
+    async with client(other, key) as elsewhere:
+        with pytest.raises(openai.APIConnectionError):
+            await elsewhere.models.list()
+    async with client(asking.bundle, "kky_wrong") as wrong:
+        with pytest.raises(openai.AuthenticationError) as caught:
+            await wrong.models.list()
+    assert caught.value.code == "KEY_UNKNOWN"
+
+
+async def test_what_is_too_much_for_a_key_comes_back_later(
+    home: Home, serving: RunningAgent
+) -> None:
+    key = await home.key("app", tokens_per_minute=1)
+    await known(serving, 1)
+    asking = Asking(home, serving)
+    await asking("/v1/chat/completions", key, ASKED)
+    status, reason, headers = await asking("/v1/chat/completions", key, ASKED)
+    assert (status, reason) == (429, "KEY_TOKENS_SPENT")
+    assert int(headers["Retry-After"]) > 60
