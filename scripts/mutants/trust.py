@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "a program in plain text that follows to a member",
         "sdks/python/kakeya/ways.py",
-        "        if not self._has_tls:\n            return \"\"\n",
+        '        if not self._has_tls:\n            return ""\n',
         "",
         ("tests/node/app/test_applications.py",),
     ),
