@@ -15,7 +15,7 @@ from kakeya_fleet.node.trust.certificates import MEMBER_NAME
 from kakeya_fleet.node.trust.tls import applications_credentials, authorities_pem
 from kakeya_fleet.node.trust.trust import Trust
 from tests.support import scripted_node as scripted
-from tests.support.scripted_answers import next_token
+from tests.support.scripted_answers import PLAN, next_token
 from tests.support.trusted_nodes import fleet_of
 
 KEY = "kky_sesame"
@@ -128,3 +128,20 @@ async def test_a_node_without_a_port_for_applications_is_no_successor(certified:
         with pytest.raises(kakeya.KakeyaError):
             await session.generate(6).collect()
     assert not certified.there.requests
+
+
+async def test_a_program_in_plain_text_goes_on_at_its_own_node_that_forgot_the_session() -> None:
+    """Whose card names a port that it cannot call: the one for members."""
+    node = scripted.ScriptedNode("mini-1", PLAN.verifier.node_id)
+    await node.start()
+    event = scripted.fleet_of(node)
+    event.snapshot.nodes[0].card.certificate = b"not looked at here"
+    event.snapshot.nodes[0].card.addresses[:] = ["127.0.0.1:1"]
+    node.fleet_events = [event]
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny", tokens=[1], resume=True)
+        node.sessions.clear()
+        completion = await session.generate(3).collect()
+        assert session.address == node.address
+    assert completion.token_ids == tuple(next_token(each) for each in range(1, 4))
+    await node.stop()

@@ -67,7 +67,8 @@ def readers_text(plan: Plan) -> str:
     """
     places = [plan.verifier, plan.proposer, *(each.proposer for each in plan.trials)]
     readers = dict.fromkeys(place.node_name for place in places if place is not None)
-    archives = [each.archive for each in plan.archives] or [plan.archive]
+    archives: list[Placement | None] = [each.archive for each in plan.archives]
+    archives = archives or [plan.archive]
     keepers = dict.fromkeys(place.node_name for place in archives if place is not None)
     told = ", ".join(readers)
     if keepers:

@@ -61,16 +61,20 @@ async def succeed(
         metadata={"weights_digest": offer.weights_digest},
     )
     opening = _kept_alike(lost, opening)
-    candidates = _candidates([node for node in nodes if opening.roster.ways.to(node)], offer)
+
+    def way(node: NodeStatus) -> str:
+        # The node that had it was called already, whichever of its ports others are told of.
+        known = lost.connection.address if _had_it(node, lost) else ""
+        return opening.roster.ways.to(node) or known
+
+    candidates = _candidates([node for node in nodes if way(node)], offer)
     # Sorting is stable: the others keep their order.
     candidates.sort(key=lambda pair: not _had_it(pair[0], lost))
     for node, there in candidates:
         if _had_it(node, lost) and not forgotten:
             continue
         try:
-            return await _open_there(
-                opening.roster.ways.to(node), there.model_id, offer, opening, history
-            )
+            return await _open_there(way(node), there.model_id, offer, opening, history)
         except KakeyaError as error:
             failure = error
     raise failure

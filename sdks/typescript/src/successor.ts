@@ -107,20 +107,21 @@ export async function succeed(
       "start a second verifier, or wait for this one",
     { metadata: { weights_digest: offer.weightsDigest } },
   );
-  const hadIt = ({ node }: Candidate): boolean =>
-    node.address === address ||
-    opening.roster.ways.to(node) === address ||
-    (!!nodeId && node.nodeId === nodeId);
-  const alike = keptAlike(lost, opening);
   const { ways } = opening.roster;
+  const hadIt = (node: NodeStatus): boolean =>
+    node.address === address || ways.to(node) === address || (!!nodeId && node.nodeId === nodeId);
+  // The node that had it was called already, whichever of its ports others are told of.
+  const way = (node: NodeStatus): string => ways.to(node) || (hadIt(node) ? address : "");
+  const alike = keptAlike(lost, opening);
   const able = candidates(
-    nodes.filter((node) => ways.to(node)),
+    nodes.filter((node) => way(node)),
     offer,
   );
-  const others = able.filter((candidate) => !hadIt(candidate));
-  for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
+  const others = able.filter(({ node }) => !hadIt(node));
+  const own = able.filter(({ node }) => hadIt(node));
+  for (const { node, model } of forgotten ? [...own, ...others] : others) {
     try {
-      return await openThere(ways.to(node), model.modelId, offer, alike, history, signal);
+      return await openThere(way(node), model.modelId, offer, alike, history, signal);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
