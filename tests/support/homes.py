@@ -18,6 +18,8 @@ import pytest
 from kakeya import AsyncClient, Liveness, Tls
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
+from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.certificates import MEMBER_NAME
 from kakeya_fleet.node.trust.tls import authorities_pem, channel_options
 from kakeya_fleet.node.trust.trust import Trust
@@ -95,6 +97,13 @@ async def home(tmp_path: Path, fleet_name: str, start_agent: StartAgent) -> Home
     keeper = first_keeper(tmp_path / "a", fleet_name)
     a = await start_agent("a", bind=HERE)
     return Home(a, keeper, tmp_path, start_agent)
+
+
+def keys_of(agent: RunningAgent) -> tuple[ApplicationKey, ...]:
+    """Keys that a node knows."""
+    trust = agent.node.ground.trust
+    assert trust is not None
+    return ApplicationKeys(trust).all()
 
 
 def local(agent: RunningAgent) -> AsyncClient:

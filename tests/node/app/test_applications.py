@@ -16,10 +16,14 @@ from kakeya import (
 )
 from kakeya.v1 import runtime_pb2, trust_pb2
 from tests.node.conftest import Eventually, RunningAgent
-from tests.support.homes import Home, local
+from tests.support.homes import Home, keys_of, local
 
 PROMPT = tuple(range(300, 320))
-ALONE: SessionOptions = {"speculation": "off", "kv_strategy": "sink_window"}
+OPENED: SessionOptions = {
+    "tokens": PROMPT,
+    "speculation": "off",
+    "kv_strategy": "sink_window",
+}
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ async def test_a_key_made_at_one_node_generates_at_another_and_sees_its_own_sess
     watcher = await home.key("watcher", scopes=[trust_pb2.KEY_SCOPE_OBSERVE])
 
     async def is_known() -> bool:
-        return len(server.node.ground.trust.ledger.keys) == 3
+        return len(keys_of(server)) == 3
 
     await eventually(is_known)
     # The keeper's node names the one that serves the model, at the port for applications.
@@ -58,7 +62,7 @@ async def test_a_key_made_at_one_node_generates_at_another_and_sees_its_own_sess
         home.application(watcher, server) as observer,
         local(server) as program,
     ):
-        session = await client.create_session("tiny", tokens=PROMPT, **ALONE)
+        session = await client.create_session("tiny", **OPENED)
         assert session.address == str(server.ready["applications_address"])
         assert len((await session.generate(8).collect()).token_ids) == 8
         for others in (stranger, program):
@@ -70,7 +74,7 @@ async def test_a_key_made_at_one_node_generates_at_another_and_sees_its_own_sess
             connection = others._home
             with pytest.raises(SessionNotFound):
                 await connection.unary(connection.runtime.ForkSession, fork, 5)
-        own = await stranger.create_session("tiny", tokens=PROMPT, **ALONE)
+        own = await stranger.create_session("tiny", **OPENED)
         assert [each.session_id async for each in stranger.sessions()] == [own.session_id]
 
 
@@ -80,11 +84,11 @@ async def test_a_key_that_is_revoked_ends_in_mid_stream_at_every_node(
     key = await home.key("app")
 
     async def is_known() -> bool:
-        return bool(server.node.ground.trust.ledger.keys)
+        return bool(keys_of(server))
 
     await eventually(is_known)
     async with home.application(key, server) as client, local(server) as owner:
-        session = await client.create_session("tiny", tokens=PROMPT, **ALONE)
+        session = await client.create_session("tiny", **OPENED)
         generation = session.generate(4000, temperature=1.0, seed=1)
         tokens = 0
         with pytest.raises(KeyRevoked):
@@ -106,7 +110,7 @@ async def test_a_key_ends_when_its_time_is_over_in_mid_stream_too(home: Home) ->
             with pytest.raises(KeyExpired):
                 async for _ in client.fleet.watch():
                     pass
-        assert home.a.node.ground.trust.ledger.keys
+        assert keys_of(home.a)
         with pytest.raises(KeyExpired):
             await client.fleet.node()
 

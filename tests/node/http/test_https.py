@@ -19,7 +19,7 @@ from kakeya.v1 import trust_pb2
 from kakeya_fleet.node.trust.tls import authorities_pem
 from tests.node.conftest import Eventually, RunningAgent
 from tests.support.calls import until
-from tests.support.homes import Home, local
+from tests.support.homes import Home, keys_of, local
 from tests.support.members import first_keeper
 
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
@@ -84,7 +84,7 @@ async def named(home: Home, agent: RunningAgent) -> None:
 
 
 async def known(agent: RunningAgent, count: int) -> None:
-    await until(lambda: len(agent.node.ground.trust.ledger.keys) >= count, 30)
+    await until(lambda: len(keys_of(agent)) >= count, 30)
 
 
 async def test_each_path_is_for_keys_of_its_scope_and_for_nobody_without(
