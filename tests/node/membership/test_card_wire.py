@@ -62,6 +62,8 @@ def test_every_field_survives_the_wire(make_card: MakeCard) -> None:
         http_address="10.0.0.1:2",
         host_id="ab" * 16,
         certificate=b"DER",
+        applications_port=7601,
+        https_port=7602,
     )
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
     assert all(values), "a field left at its default proves nothing"
