@@ -277,14 +277,14 @@ class ModelServedElsewhere(FailedPrecondition):
     default_reason = "MODEL_SERVED_ELSEWHERE"
 
     @property
-    def applications_address(self) -> str:
-        """The same for clients with a key, in a fleet with an authority; empty in others."""
-        return self.metadata.get("applications_address", "")
-
-    @property
     def address(self) -> str:
         """Where the model is served, host:port; empty when the node did not say."""
         return self.metadata.get("address", "")
+
+    @property
+    def applications_address(self) -> str:
+        """The same for clients with a key, in a fleet with an authority; empty in others."""
+        return self.metadata.get("applications_address", "")
 
 
 class TrainedForAnother(FailedPrecondition):

@@ -187,14 +187,14 @@ export class InvariantViolated extends FailedPrecondition {
 export class ModelServedElsewhere extends FailedPrecondition {
   static override readonly defaultReason: string = "MODEL_SERVED_ELSEWHERE";
 
-  /** The same for clients with a key, in a fleet with an authority; empty in others. */
-  get applicationsAddress(): string {
-    return this.metadata["applications_address"] ?? "";
-  }
-
   /** Where the model is served, host:port; empty when the node did not say. */
   get address(): string {
     return this.metadata["address"] ?? "";
+  }
+
+  /** The same for clients with a key, in a fleet with an authority; empty in others. */
+  get applicationsAddress(): string {
+    return this.metadata["applications_address"] ?? "";
   }
 }
 
