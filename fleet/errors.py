@@ -13,7 +13,16 @@ FleetError
 ├── InvitationClosed    expired, locked, used or withdrawn; `cause` says which
 ├── NoInvitationFound   no node has such an invitation open
 ├── TooManyInvitations  a node has as many open as it may
-└── JoinRefused         the code was right, and the node refuses all the same
+├── JoinRefused         the code was right, and the node refuses all the same
+├── KeyMissing          an application shows no key
+├── KeyUnknown          the key is none of this fleet's
+├── KeyRevoked          the key was put out of force
+├── KeyExpired          the key's time is over
+├── KeyLimitReached     the key has as many sessions or generations as it may
+├── KeyTokensSpent      the key has spent its tokens of this minute
+├── KeyNotFound         no key has that name or id
+├── KeyAmbiguous        a key of that name is in force, or several are
+└── TooManyKeys         the fleet has made as many keys as it may
 
 Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
 wire, and `metadata` for programs.
@@ -114,3 +123,57 @@ class JoinRefused(FleetError):
     """The code was right, and the node refuses all the same; the message has its words."""
 
     reason = "JOIN_REFUSED"
+
+
+class KeyMissing(FleetError):
+    """An application of a fleet with an authority shows no key."""
+
+    reason = "KEY_MISSING"
+
+
+class KeyUnknown(FleetError):
+    """The key is none of this fleet's, or was not heard of yet."""
+
+    reason = "KEY_UNKNOWN"
+
+
+class KeyRevoked(FleetError):
+    """The key was put out of force."""
+
+    reason = "KEY_REVOKED"
+
+
+class KeyExpired(FleetError):
+    """The key's time is over."""
+
+    reason = "KEY_EXPIRED"
+
+
+class KeyLimitReached(FleetError):
+    """The key has as much as it may; metadata has `limit` and `most`."""
+
+    reason = "KEY_LIMIT_REACHED"
+
+
+class KeyTokensSpent(FleetError):
+    """The key has spent its tokens; metadata has `retry_after_seconds`."""
+
+    reason = "KEY_TOKENS_SPENT"
+
+
+class KeyNotFound(FleetError):
+    """No key of the fleet has that name or id."""
+
+    reason = "KEY_NOT_FOUND"
+
+
+class KeyAmbiguous(FleetError):
+    """A key of that name is in force, or several are."""
+
+    reason = "KEY_AMBIGUOUS"
+
+
+class TooManyKeys(FleetError):
+    """The fleet has made as many keys as it ever may."""
+
+    reason = "TOO_MANY_KEYS"

@@ -10,6 +10,7 @@ from kakeya_fleet.engine.sessions.creation_requests import REMEMBERED_REQUESTS, 
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
+    owner: str
     request_id: str
     history_length: int
     closed_at: float
@@ -21,16 +22,26 @@ class Closings:
     def __init__(self) -> None:
         self._closings: OrderedDict[str, _Closing] = OrderedDict()
 
-    def remember(self, session_id: str, request_id: str, history_length: int, now: float) -> None:
-        """`request_id` closed a session with a history so long; an empty one is not remembered."""
+    def remember(
+        self, session_id: str, owner: str, request_id: str, history_length: int, now: float
+    ) -> None:
+        """The owner's `request_id` closed a session with a history so long.
+
+        An empty one is not remembered.
+        """
         if request_id:
-            self._closings[session_id] = _Closing(request_id, history_length, now)
+            self._closings[session_id] = _Closing(owner, request_id, history_length, now)
         while len(self._closings) > REMEMBERED_REQUESTS:
             self._closings.popitem(last=False)
 
-    def answer(self, session_id: str, request_id: str, now: float) -> int | None:
-        """What the close of this id answered; None when it closed nothing."""
+    def answer(self, session_id: str, owner: str | None, request_id: str, now: float) -> int | None:
+        """What the close of this id answered; None when it closed nothing of the owner's.
+
+        `owner` is None for whoever may close any session.
+        """
         closing = self._closings.get(session_id)
         if not request_id or closing is None or closing.request_id != request_id:
+            return None
+        if owner not in (None, closing.owner):
             return None
         return closing.history_length if now - closing.closed_at < REQUEST_ID_SECONDS else None

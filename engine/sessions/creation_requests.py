@@ -34,36 +34,46 @@ class _Request:
 class CreationRequests:
     """The latest request ids, for ten minutes. Used by one thread at a time.
 
-    Each verifier has request ids of its own; `verifier` stands for it.
+    Each owner has request ids of its own at each verifier, which `verifier` stands for: what
+    somebody else has asked for by the same id is told to nobody.
     """
 
     def __init__(self) -> None:
-        self._requests: OrderedDict[tuple[Hashable, str], _Request] = OrderedDict()
+        self._requests: OrderedDict[tuple[Hashable, str, str], _Request] = OrderedDict()
 
     def remember(
-        self, verifier: Hashable, request_id: str, session_id: str, asked_for: Hashable, now: float
+        self,
+        verifier: Hashable,
+        owner: str,
+        request_id: str,
+        session_id: str,
+        asked_for: Hashable,
+        now: float,
     ) -> None:
         """`request_id` opened a session; an empty one is not remembered."""
         if not request_id:
             return
-        self._requests.pop((verifier, request_id), None)
-        self._requests[verifier, request_id] = _Request(session_id, hash(asked_for), now)
+        key = (verifier, owner, request_id)
+        self._requests.pop(key, None)
+        self._requests[key] = _Request(session_id, hash(asked_for), now)
         if len(self._requests) > REMEMBERED_REQUESTS:
             self._requests.popitem(last=False)
 
-    def check(self, verifier: Hashable, request_id: str, asked_for: Hashable, now: float) -> None:
+    def check(
+        self, verifier: Hashable, owner: str, request_id: str, asked_for: Hashable, now: float
+    ) -> None:
         """Raises `BadParameters` when `request_id` asked for something else."""
         self.forget(now)
-        request = self._requests.get((verifier, request_id))
+        request = self._requests.get((verifier, owner, request_id))
         if request is not None and request.asked_for != hash(asked_for):
             raise BadParameters(
                 f"request id {request_id!r} opened another kind of session", field="request_id"
             )
 
-    def found(self, verifier: Hashable, request_id: str, now: float) -> str | None:
+    def found(self, verifier: Hashable, owner: str, request_id: str, now: float) -> str | None:
         """The session that `request_id` opened, which may have ended; None for an unknown one."""
         self.forget(now)
-        request = self._requests.get((verifier, request_id))
+        request = self._requests.get((verifier, owner, request_id))
         return request.session_id if request is not None else None
 
     def forget_verifier(self, verifier: Hashable) -> None:

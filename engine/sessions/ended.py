@@ -32,23 +32,26 @@ def ended_error(subject: str, reason: str, **metadata: str) -> EngineError:
 
 
 class EndedSessions:
-    """How the latest `REMEMBERED_ENDS` sessions ended. Used by one thread at a time."""
+    """How the latest `REMEMBERED_ENDS` sessions ended. Used by one thread at a time.
+
+    Their owners alone are told: to everybody else they never were.
+    """
 
     def __init__(self) -> None:
-        self._reasons: OrderedDict[str, str] = OrderedDict()
+        self._reasons: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
-    def add(self, session_id: str, reason: str) -> None:
-        """A session has ended."""
-        self._reasons[session_id] = reason
+    def add(self, session_id: str, reason: str, owner: str) -> None:
+        """A session of `owner` has ended."""
+        self._reasons[session_id] = (reason, owner)
         if len(self._reasons) > REMEMBERED_ENDS:
             self._reasons.popitem(last=False)
 
-    def error(self, session_id: str) -> EngineError:
-        """What a call on a session that is not there is told."""
+    def error(self, session_id: str, owner: str | None = None) -> EngineError:
+        """What a call on a session that is not there is told; `owner` calls, None for the node."""
         # Whatever a client sends as an id comes back in messages.
         named = session_id[:64]
-        reason = self._reasons.get(session_id)
-        if reason is not None:
+        reason, whose = self._reasons.get(session_id, ("", ""))
+        if reason and owner in (None, whose):
             return ended_error(f"session {named!r}", reason, session_id=named)
         return SessionNotFound(
             f"session {named!r} is not known to this node; open a new one and append the history",

@@ -77,7 +77,7 @@ class SessionRecord(Generic[Opened]):
     created_at: float
     last_used_at: float
     owner: str = ""
-    """Whoever it was made for; compared only."""
+    """Whose it is: nobody else finds it. Compared only."""
     activities: list[Activity] = field(default_factory=list)
     ordinal: int = 0
     opened: Opened | None = None

@@ -56,7 +56,10 @@ class SessionRegistry(Generic[Opened]):
     and the session stays as it is.
 
     A session that was created is known to its creator alone. `open` gives it its place
-    among those that others find and list, with what whoever serves it keeps with it.
+    among those that its owner finds and lists, with what whoever serves it keeps with it.
+
+    Where an `owner` is given, sessions of others are not there: whoever asks for one is told
+    what one who asks for a session that never was is told. None stands for the node itself.
     """
 
     def __init__(
@@ -128,8 +131,8 @@ class SessionRegistry(Generic[Opened]):
         """A new session with an empty history, of the verifier of `budget`.
 
         One with a `restored` cache takes over `evicted`, which is released when
-        there is none to take it. The same `request_id` within ten minutes
-        returns the session that it opened, if it still lives. Raises
+        there is none to take it. The same `request_id` of the same owner within ten
+        minutes returns the session that it opened, if it still lives. Raises
         `OutOfKvMemory`, `BadParameters` (also for a `request_id` that asked for
         something else), `GroupLost`, and what the places raise, and the verifier
         for the spec.
@@ -141,8 +144,8 @@ class SessionRegistry(Generic[Opened]):
             check_request_id(request_id)
             needed = budget.verifier.bytes_needed(spec)
             with self._lock:
-                self._requests.check(budget, request_id, (spec, options), self._clock())
-                earlier = self.created(budget, request_id)
+                self._requests.check(budget, owner, request_id, (spec, options), self._clock())
+                earlier = self.created(budget, request_id, owner=owner)
                 if earlier is not None:
                     return earlier
                 self._take_place(owner)
@@ -153,14 +156,16 @@ class SessionRegistry(Generic[Opened]):
         with self._lock:
             record = self._insert(session, options, budget, owner)
             self._requests.remember(
-                budget, request_id, record.session_id, (spec, options), record.created_at
+                budget, owner, request_id, record.session_id, (spec, options), record.created_at
             )
         return record
 
-    def created(self, budget: KvBudget, request_id: str) -> SessionRecord[Opened] | None:
-        """The living session that `request_id` opened within ten minutes; None without one."""
+    def created(
+        self, budget: KvBudget, request_id: str, *, owner: str = ""
+    ) -> SessionRecord[Opened] | None:
+        """The living session that the owner's `request_id` opened within ten minutes, if any."""
         with self._lock:
-            session_id = self._requests.found(budget, request_id, self._clock())
+            session_id = self._requests.found(budget, owner, request_id, self._clock())
             record = self._records.get(session_id or "")
             return record if record is not None and not record.session.end_reason else None
 
@@ -183,23 +188,25 @@ class SessionRegistry(Generic[Opened]):
                 record.session.renew(evicted)
             undo.pop_all()
 
-    def get(self, session_id: str) -> SessionRecord[Opened]:
+    def get(self, session_id: str, owner: str | None = None) -> SessionRecord[Opened]:
         """The live session; raises `SessionNotFound` or `GroupLost`, saying how it ended."""
         with self._lock:
             record = self._records.get(session_id)
+            if record is not None and owner not in (None, record.owner):
+                raise self._ended.error(session_id, owner)
             if record is not None and record.session.end_reason:
                 self._remove(record, EndReason.INVARIANT)
                 record = None
             if record is None:
-                raise self._ended.error(session_id)
+                raise self._ended.error(session_id, owner)
             return record
 
-    def opened(self, session_id: str) -> Opened:
+    def opened(self, session_id: str, owner: str | None = None) -> Opened:
         """What was given to `open` of a live session; raises as `get`, also before that."""
         with self._lock:
-            opened = self.get(session_id).opened
+            opened = self.get(session_id, owner).opened
             if opened is None:
-                raise self._ended.error(session_id)
+                raise self._ended.error(session_id, owner)
             return opened
 
     @contextmanager
@@ -244,8 +251,8 @@ class SessionRegistry(Generic[Opened]):
             origin.session.check_prefix(history_length)
             needed = origin.session.fork_bytes(history_length)
             with self._lock:
-                self._requests.check(origin.budget, request_id, asked_for, self._clock())
-                earlier = self.created(origin.budget, request_id)
+                self._requests.check(origin.budget, owner, request_id, asked_for, self._clock())
+                earlier = self.created(origin.budget, request_id, owner=owner)
                 if earlier is not None:
                     return earlier
                 self._take_place(owner)
@@ -256,11 +263,11 @@ class SessionRegistry(Generic[Opened]):
             record = self._insert(forked, origin.options, origin.budget, owner)
         with self._lock:
             self._requests.remember(
-                record.budget, request_id, record.session_id, asked_for, record.created_at
+                record.budget, owner, request_id, record.session_id, asked_for, record.created_at
             )
         return record
 
-    def close(self, session_id: str, request_id: str = "") -> int:
+    def close(self, session_id: str, owner: str | None = None, request_id: str = "") -> int:
         """Ends the session, frees its memory, returns its history's length.
 
         So does the same `request_id` within ten minutes, which ended it before. A step that runs
@@ -270,13 +277,13 @@ class SessionRegistry(Generic[Opened]):
         check_request_id(request_id)
         with self._lock:
             now = self._clock()
-            answered = self._closings.answer(session_id, request_id, now)
+            answered = self._closings.answer(session_id, owner, request_id, now)
             if answered is not None:
                 return answered
-            record = self.get(session_id)
+            record = self.get(session_id, owner)
             self._remove(record, EndReason.CLOSED)
             length = len(record.session.history)
-            self._closings.remember(session_id, request_id, length, now)
+            self._closings.remember(session_id, record.owner, request_id, length, now)
             return length
 
     def check_room(self, budget: KvBudget, spec: CacheSpec, owner: str = "") -> None:
@@ -310,14 +317,20 @@ class SessionRegistry(Generic[Opened]):
                 self._remove(record, reason)
             return len(lost)
 
-    def page(self, after: int = 0, size: int | None = None) -> tuple[list[Opened], int | None]:
-        """What was opened with an ordinal above `after`, oldest first.
+    def page(
+        self, after: int = 0, size: int | None = None, *, owner: str | None = None
+    ) -> tuple[list[Opened], int | None]:
+        """What `owner` opened, or everybody, with an ordinal above `after`, oldest first.
 
         At most `size` >= 1 of them, all by default. The second value is the `after` of the
         next page, None at the end.
         """
         with self._lock:
-            later = [record for record in self._records.values() if record.ordinal > after]
+            later = [
+                record
+                for record in self._records.values()
+                if record.ordinal > after and owner in (None, record.owner)
+            ]
         later.sort(key=lambda record: record.ordinal)
         page = later[:size]
         opened = [record.opened for record in page if record.opened is not None]
@@ -360,7 +373,7 @@ class SessionRegistry(Generic[Opened]):
         del self._records[record.session_id]
         self._places.give_back(record.owner)
         record.session.end(reason.value)
-        self._ended.add(record.session_id, record.session.end_reason)
+        self._ended.add(record.session_id, record.session.end_reason, record.owner)
         self._on_end(record, reason)
 
     def _take_place(self, owner: str) -> None:

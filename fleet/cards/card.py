@@ -129,8 +129,10 @@ class Card:
     when it has none, or none that another machine could reach. A node that is
     `loading` will offer more. Nodes of one `host_id` run on one machine and share its
     memory; it is empty from nodes that do not tell. `certificate` makes its owner a member of
-    a fleet with an authority, X.509 in DER; empty in a fleet without one. The process had run
-    for `running_seconds` when the card was signed; 0 from nodes that do not tell.
+    a fleet with an authority, X.509 in DER; empty in a fleet without one. There applications
+    with a key call gRPC at `applications_port` of its addresses, and HTTP by TLS at `https_port`;
+    0 for neither. The process had run for `running_seconds` when the card was signed; 0 from
+    nodes that do not tell.
     """
 
     node_id: str
@@ -158,6 +160,8 @@ class Card:
     host_id: str = ""
     certificate: bytes = b""
     running_seconds: float = 0.0
+    applications_port: int = 0
+    https_port: int = 0
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

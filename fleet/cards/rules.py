@@ -139,6 +139,10 @@ def _check_addresses(card: Card) -> None:
         CardRule.BAD_ADDRESS,
         f"{len(card.addresses)} addresses are more than {MAX_ADDRESSES}",
     )
+    ports = (card.applications_port, card.https_port)
+    _require(
+        all(0 <= each <= 65535 for each in ports), CardRule.BAD_ADDRESS, "a port is above 65535"
+    )
     optional = tuple(each for each in (card.ring_address, card.http_address) if each)
     for address in card.addresses + optional:
         try:

@@ -13,16 +13,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kakeya_fleet.fleet.trust.statements import Keeper, Revocation, Statement
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
+from kakeya_fleet.fleet.trust.statements import Keeper, KeyRevocation, Revocation, Statement
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`keepers` by authority id, those that were put out too; `upheld` by revoked node."""
+    """`keepers` by authority id, those that were put out too; `upheld` by revoked node.
+
+    `keys` are those of applications, by their digests, `revoked_keys` the ids of those that are
+    in force no more.
+    """
 
     holding: tuple[Statement, ...]
     keepers: Mapping[str, Keeper]
     upheld: Mapping[str, frozenset[bytes]]
+    keys: Mapping[bytes, ApplicationKey]
+    revoked_keys: frozenset[str]
 
     @property
     def present(self) -> Mapping[str, Keeper]:
@@ -47,12 +54,24 @@ def judge(fleet_id: str, statements: Iterable[Statement]) -> Judgement:
         holding, keepers = _read(fleet_id, by_signer, upheld)
         further = next((each for each in holding if _is_new(each, counted)), None)
         if further is None:
-            return Judgement(tuple(holding), keepers, upheld)
+            return Judgement(tuple(holding), keepers, upheld, *_keys(holding))
         # What holds is read again under each revocation: it may take back what comes after it.
         counted.add(further.digest)
         says = further.says
         if isinstance(says, Revocation):
             upheld[says.node_id] = upheld.get(says.node_id, says.upheld) & says.upheld
+
+
+def _keys(
+    holding: Sequence[Statement],
+) -> tuple[Mapping[bytes, ApplicationKey], frozenset[str]]:
+    """Of two that say something of the same key the senior is believed."""
+    keys: dict[bytes, ApplicationKey] = {}
+    for statement in holding:
+        if isinstance(statement.says, ApplicationKey):
+            keys.setdefault(statement.says.digest, statement.says)
+    said = (statement.says for statement in holding)
+    return keys, frozenset(each.key_id for each in said if isinstance(each, KeyRevocation))
 
 
 def _is_new(statement: Statement, counted: set[bytes]) -> bool:

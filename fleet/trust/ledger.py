@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.judgement import Judgement, judge
-from kakeya_fleet.fleet.trust.statements import Keeper, Statement, VerifyStatement
+from kakeya_fleet.fleet.trust.keys import MOST_KEYS, ApplicationKey
+from kakeya_fleet.fleet.trust.statements import Keeper, OfKeys, Statement, VerifyStatement
 
 MAX_STATEMENTS = 1024
-"""Of a fleet of 50 machines twenty a machine; 300 bytes each are one message."""
+"""Of keepers and nodes: of a fleet of 50 machines twenty a machine."""
+MAX_KEY_STATEMENTS = 3 * MOST_KEYS
+"""Of keys of applications: each may be revoked by two keepers at the same time."""
+MOST_KNOWN = MAX_STATEMENTS + MAX_KEY_STATEMENTS
 
 
 class Ledger:
@@ -69,6 +73,16 @@ class Ledger:
         """Node ids that were put out."""
         return frozenset(self._judged.upheld)
 
+    @property
+    def keys(self) -> Mapping[bytes, ApplicationKey]:
+        """Keys of applications, by their digests, those that were revoked too."""
+        return self._judged.keys
+
+    @property
+    def revoked_keys(self) -> frozenset[str]:
+        """Ids of the keys that are in force no more."""
+        return self._judged.revoked_keys
+
     def root_hash(self) -> bytes:
         """Equal on nodes that know the same, 32 bytes."""
         return hashlib.sha256(b"".join(sorted(self._known))).digest()
@@ -77,7 +91,7 @@ class Ledger:
         """Takes what others know; whether any of it is new.
 
         Raises `StatementRejected`, and takes none, when there would be more than
-        `MAX_STATEMENTS`.
+        `MAX_STATEMENTS`, or `MAX_KEY_STATEMENTS` of keys.
         """
         waiting = {each.digest: each for each in statements if each.digest not in self._known}
         known, named = dict(self._known), dict(self._named)
@@ -93,8 +107,11 @@ class Ledger:
                 if isinstance(each.says, Keeper):
                     named.setdefault(each.says.authority_id, each.says)
                 del waiting[each.digest]
-        if len(known) > MAX_STATEMENTS:
-            raise StatementRejected(f"a fleet has at most {MAX_STATEMENTS} statements")
+        of_keys = sum(isinstance(each.says, OfKeys) for each in known.values())
+        if len(known) - of_keys > MAX_STATEMENTS or of_keys > MAX_KEY_STATEMENTS:
+            raise StatementRejected(
+                f"a fleet has at most {MAX_STATEMENTS} statements, and {MAX_KEY_STATEMENTS} of keys"
+            )
         is_new = len(known) > len(self._known)
         self._known, self._named = known, named
         if is_new:

@@ -22,25 +22,34 @@ class Caller(StrEnum):
     """Shows a certificate of this fleet that was not revoked."""
     LOCAL = "local"
     """A program of this machine, which shows nothing."""
+    GENERATOR = "key that generates"
+    """An application with a key whose scope is `generate`."""
+    OBSERVER = "key that observes"
+    """An application with a key whose scope is `observe`."""
 
 
-_EVERYONE = frozenset(Caller)
+_EVERYONE = frozenset({Caller.OWNER, Caller.KEEPER, Caller.MEMBER, Caller.LOCAL})
+_GENERATING = _EVERYONE | {Caller.GENERATOR}
+_OBSERVING = _EVERYONE | {Caller.OBSERVER}
+_ANYBODY_WITH_A_KEY = _GENERATING | _OBSERVING
 _MEMBERS = frozenset({Caller.OWNER, Caller.KEEPER, Caller.MEMBER})
 _KEEPERS = frozenset({Caller.KEEPER})
 _OWNER = frozenset({Caller.OWNER})
 
 PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
     {
-        # Applications of this machine, and members for the people at theirs.
-        "kakeya.v1.RuntimeService": _EVERYONE,
-        "kakeya.v1.PlacementService": _EVERYONE,
-        "kakeya.v1.CapabilityService/GetNode": _EVERYONE,
-        "kakeya.v1.CapabilityService/ListLimits": _EVERYONE,
+        # Applications: those of this machine, those with a key; members for the people at theirs.
+        "kakeya.v1.RuntimeService": _GENERATING,
+        "kakeya.v1.RuntimeService/ListSessions": _ANYBODY_WITH_A_KEY,
+        "kakeya.v1.RuntimeService/WatchSessions": _ANYBODY_WITH_A_KEY,
+        "kakeya.v1.PlacementService": _GENERATING,
+        "kakeya.v1.CapabilityService/GetNode": _ANYBODY_WITH_A_KEY,
+        "kakeya.v1.CapabilityService/ListLimits": _OBSERVING,
         # Names, times and counts of a request whose id the caller knows.
-        "kakeya.v1.CapabilityService/GetSpans": _EVERYONE,
-        "kakeya.v1.CapabilityService/WatchFleet": _EVERYONE,
-        "kakeya.v1.CapabilityService/WatchNode": _EVERYONE,
-        "grpc.health.v1.Health": _EVERYONE,
+        "kakeya.v1.CapabilityService/GetSpans": _OBSERVING,
+        "kakeya.v1.CapabilityService/WatchFleet": _ANYBODY_WITH_A_KEY,
+        "kakeya.v1.CapabilityService/WatchNode": _OBSERVING,
+        "grpc.health.v1.Health": _ANYBODY_WITH_A_KEY,
         "grpc.reflection.v1alpha.ServerReflection": _EVERYONE,
         # Between nodes.
         "kakeya.v1.CapabilityService/ExchangeCapabilities": _MEMBERS,
@@ -57,6 +66,9 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.TrustService/Invite": _OWNER,
         "kakeya.v1.TrustService/Revoke": _OWNER,
         "kakeya.v1.TrustService/AddKeeper": _OWNER,
+        "kakeya.v1.TrustService/CreateKey": _OWNER,
+        "kakeya.v1.TrustService/ListKeys": _OWNER,
+        "kakeya.v1.TrustService/RevokeKey": _OWNER,
     }
 )
 """By service, or by service and method where methods differ."""

@@ -10,6 +10,9 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
+
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
 
 STATEMENT_PREFIX = b"kakeya.v1.statement"
 
@@ -43,11 +46,23 @@ class Revocation:
     upheld: frozenset[bytes] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class KeyRevocation:
+    """A key of applications is in force no more, and never again."""
+
+    key_id: str
+
+
+OfKeys = (ApplicationKey, KeyRevocation)
+"""What is said of applications' keys, and not of nodes."""
+Says: TypeAlias = Keeper | Revocation | ApplicationKey | KeyRevocation
+
+
 @dataclass(frozen=True)
 class Statement:
     """One sentence as it travels: `body` is what `signer`, an authority's id, has signed."""
 
-    says: Keeper | Revocation
+    says: Says
     body: bytes
     signer: str
     signature: bytes

@@ -24,23 +24,24 @@ class TargetGroup(TypedDict):
 
 
 def targets(states: Iterable[NodeView]) -> list[TargetGroup]:
-    """The nodes that are alive or suspect and have an HTTP address, by name and id."""
+    """The nodes that are alive or suspect and tell where HTTP answers, by name and id."""
     return [target_group(view) for view in scraped(states)]
 
 
 def scraped(states: Iterable[NodeView]) -> list[NodeView]:
     """The same as views, for those who make groups of them in their own time."""
-    found = [view for view in states if view.liveness in _SCRAPED and view.card.http_address]
+    found = [view for view in states if view.liveness in _SCRAPED and _address(view.card)]
     found.sort(key=lambda view: (view.card.name, view.card.node_id))
     return found
 
 
 def target_group(view: NodeView) -> TargetGroup:
-    """The group of one node that has an HTTP address."""
+    """The group of one node that has an HTTP address, or one of HTTPS, which wants a key."""
     card = view.card
     return {
-        "targets": [card.http_address],
+        "targets": [_address(card)],
         "labels": {
+            **({} if card.http_address else {"__scheme__": "https"}),
             "node": card.name,
             "fleet": card.fleet_name,
             "roles": ",".join(_roles(card)),
@@ -50,6 +51,13 @@ def target_group(view: NodeView) -> TargetGroup:
             "__meta_kakeya_software_version": card.software_version,
         },
     }
+
+
+def _address(card: Card) -> str:
+    """host:port of its HTTP, or else of its HTTPS; empty without either."""
+    if card.http_address or not card.https_port or not card.addresses:
+        return card.http_address
+    return f"{card.addresses[0].rpartition(':')[0]}:{card.https_port}"
 
 
 def _roles(card: Card) -> list[str]:

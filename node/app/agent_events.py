@@ -17,7 +17,8 @@ class AgentEvents:
 
     Addresses are host:port as they are now, that of HTTP empty without it.
 
-    In a fleet with an authority programs of this machine call `local_address`, members `address`.
+    In a fleet with an authority programs of this machine call `local_address`, members `address`,
+    and applications with a key `applications_address`, or `https_address` by HTTPS.
     """
 
     node_id: str
@@ -26,6 +27,8 @@ class AgentEvents:
     address_now: Callable[[], str]
     http_address_now: Callable[[], str]
     local_address: str = ""
+    applications_address: str = ""
+    https_address: str = ""
 
     @property
     def address(self) -> str:
@@ -79,4 +82,8 @@ class AgentEvents:
         }
         if self.local_address:
             where["local_address"] = self.local_address
+        if self.applications_address:
+            where["applications_address"] = self.applications_address
+        if self.https_address:
+            where["https_address"] = self.https_address
         return where

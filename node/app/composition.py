@@ -139,6 +139,8 @@ def _composed(
             lambda: ground.own.addresses[0],
             lambda: ground.http_address,
             ground.local_address,
+            control.applications_address,
+            control.https_address,
         ),
         activity=activity,
         ring_probe=probe,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -16,13 +17,16 @@ from kakeya_fleet.fleet.membership.merge_rules import Usable
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.fleet.trust.host_names import HostNames
 from kakeya_fleet.node.app.address_watch import AddressWatch
 from kakeya_fleet.node.app.ground import Ground
 from kakeya_fleet.node.app.letting_in import grant_of
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.config.config import (
+    Config,
     answerable,
     is_loopback,
+    join_address,
     require_answerable,
 )
 from kakeya_fleet.node.config.machine import machine
@@ -37,6 +41,7 @@ from kakeya_fleet.node.membership.gossip import Clocks, Gossip, GossipParts
 from kakeya_fleet.node.membership.identity import verifies
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.members import members_of
+from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.membership.peer_memory import PeerMemory
 from kakeya_fleet.node.membership.peers import Peers
@@ -71,6 +76,19 @@ class ControlPlane:
     gossip: Gossip
     keeping: TrustKeeping | None
     issuer: JoinIssuer | None
+
+    @property
+    def applications_address(self) -> str:
+        """Where applications with a key call gRPC, host:port; empty where they cannot."""
+        port = self.ground.applications_port
+        return join_address(self.own.hosts[0], port) if port else ""
+
+    @property
+    def https_address(self) -> str:
+        """The same of HTTPS."""
+        http = self.ground.http
+        port = http.https_port if http is not None else 0
+        return join_address(self.own.hosts[0], port) if port else ""
 
     def begin(self) -> Iterator[asyncio.Task[None]]:
         """Begins what runs as long as the node does."""
@@ -152,6 +170,8 @@ async def open_control_plane(
     keeping = None
     if trust is not None and statements is not None:
         keeping = TrustKeeping(trust, statements, gossip, known, peers, card_maker, tasks, events)
+        if ground.http is not None and ground.http.https_port:
+            keeping.hosts = partial(_called_at, config)
     issuer = None
     if trust is not None:
         issuer = JoinIssuer(
@@ -202,6 +222,13 @@ def _show_limits(
     watch("watches.events", lambda: len(events.latest))
 
 
+def _called_at(config: Config) -> HostNames:
+    """Where clients of HTTPS call this machine now."""
+    name = socket.gethostname().partition(".")[0]
+    names = (name, f"{name}.local", "localhost", *config.http_hosts)
+    return HostNames.of(names, (*addresses_of(config.bind_address[0]), "127.0.0.1", "::1"))
+
+
 def _card_maker(ground: Ground) -> CardMaker:
     facts = CardFacts(
         name=ground.config.name,
@@ -214,6 +241,8 @@ def _card_maker(ground: Ground) -> CardMaker:
         loading=bool(ground.expected.awaited),
         http_address=_http_on_card(ground),
         certificate=ground.trust.member.certificate if ground.trust is not None else b"",
+        applications_port=ground.applications_port,
+        https_port=ground.http.https_port if ground.http is not None else 0,
     )
     return CardMaker(ground.identity, ground.state, facts, ground.incarnation, time.time)
 

@@ -30,9 +30,11 @@ from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
+from kakeya_fleet.node.rpc.recognition import Recogniser, Recognition
 from kakeya_fleet.node.tracing.kept_spans import KeptSpans
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
 from kakeya_fleet.node.trust.membership_files import MembershipFiles
+from kakeya_fleet.node.trust.tls import applications_credentials, server_credentials
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.span_ring import SpanRing
 
@@ -44,8 +46,9 @@ class Ground:
     """`server` is bound to `port`, at the addresses `own`, and nothing is registered at it yet.
 
     `http` is None when the configuration wants none. `trust` is None in a fleet without an
-    authority; with it members alone call at `port`, and programs of this machine in plain text
-    at `local_port`. `beneath` is closed once the server has stopped.
+    authority; with it members alone call at `port`, programs of this machine in plain text at
+    `local_port`, and applications with a key at `applications_port`, 0 for none. `beneath` is
+    closed once the server has stopped.
     """
 
     config: Config
@@ -62,6 +65,7 @@ class Ground:
     own: OwnAddresses
     trust: Trust | None
     local_port: int
+    applications_port: int
     http: HttpServer | None
     beneath: AsyncExitStack
 
@@ -109,27 +113,38 @@ async def break_ground(
     metrics.incarnation.set(incarnation)
     allowances = Allowances(Limits(), metrics)
     kept = KeptSpans(spans if spans is not None else SpanRing())
-    http = _http_server(config, state, metrics, allowances, health, kept.ring)
+    http = _http_server(config, state, metrics, allowances, health, kept.ring, trust)
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
     settings = replace(role_settings(config), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
+    recogniser = Recogniser(trust) if trust is not None else None
     server = make_server(
         *(each.interceptor for each in traces),
         ErrorInterceptor(metrics),
+        *((Recognition(recogniser),) if recogniser is not None else ()),
         CallAdmission(allowances),
-        *((Authorisation(trust),) if trust is not None else ()),
+        *((Authorisation(trust, recogniser),) if trust is not None and recogniser else ()),
         kept.interceptor,
         limits=allowances.limits.calls,
     )
     stack.push_async_callback(server.stop, None)
     host, port = config.bind_address
-    port = listen(server, host, port, state.last_port(), trust)
-    local_port = 0
+    credentials = server_credentials(trust) if trust is not None else None
+    port = listen(server, host, port, state.last_port(), credentials)
+    local_port = applications_port = 0
     if trust is not None:
         local_port = listen(server, "127.0.0.1", 0, state.last_local_port())
+        if config.applications_port >= 0:
+            applications_port = listen(
+                server,
+                host,
+                config.applications_port,
+                state.last_key_port("applications"),
+                applications_credentials(trust),
+            )
     own = OwnAddresses(host, port)
     state.announce_start(config.name, started, own.addresses[0])
     if http is not None:
@@ -156,6 +171,7 @@ async def break_ground(
         own=own,
         trust=trust,
         local_port=local_port,
+        applications_port=applications_port,
         http=http,
         beneath=beneath,
     )
@@ -198,17 +214,25 @@ def _http_server(
     allowances: Allowances,
     health: HealthSettings,
     spans: SpanRing,
+    trust: Trust | None,
 ) -> HttpServer | None:
     address = config.http_address
     if address is None:
         return None
     return HttpServer(
         HttpSettings(
-            *address, last_port=state.last_http_port(), names=config.http_hosts, health=health
+            *address,
+            last_port=state.last_http_port(),
+            https_host=config.bind_address[0],
+            https_port=config.https_port,
+            last_https_port=state.last_key_port("https"),
+            names=config.http_hosts,
+            health=health,
         ),
         metrics,
         allowances,
         spans,
+        trust,
     )
 
 

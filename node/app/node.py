@@ -226,8 +226,12 @@ class Node:
         ground.state.remember_port(ground.port)
         if ground.local_port:
             ground.state.remember_local_port(ground.local_port)
+        if ground.applications_port:
+            ground.state.remember_key_port("applications", ground.applications_port)
         if ground.http is not None:
             ground.state.remember_http_port(ground.http.port)
+            if ground.http.https_port:
+                ground.state.remember_key_port("https", ground.http.https_port)
         self._tell_tools()
         self.control.moves.on_move.append(self._moved)
 
@@ -240,14 +244,16 @@ class Node:
 
     def _tell_tools(self) -> None:
         """Says in agent.json where this node answers now."""
-        events = self.events
-        self.ground.state.announce(
+        ground, events = self.ground, self.events
+        ground.state.announce(
             {
                 "state": RUNNING,
                 "name": events.name,
                 "node_id": events.node_id,
                 "address": events.address,
                 "local_address": events.local_address,
+                "applications_address": events.applications_address,
+                "https_address": events.https_address,
                 "http_address": events.http_address,
                 "metrics_address": events.http_address,
                 "fleet_name": events.fleet_name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import grpc.aio
@@ -12,12 +12,14 @@ import structlog
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.trust.host_names import HostNames, certifiable
 from kakeya_fleet.node.errors import BadCertificate, NotAKeeper
 from kakeya_fleet.node.membership.card_maker import CardMaker
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.statement_exchange import StatementExchange
+from kakeya_fleet.node.trust.certificates import hosts_of
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
@@ -46,6 +48,9 @@ class TrustKeeping:
         tasks: BackgroundTasks,
         events: EventLog,
     ) -> None:
+        self.hosts: Callable[[], HostNames] = HostNames
+        """Where clients call this node now that compare its certificate with what they called."""
+        self._asked_for = HostNames()
         self.trust = trust
         self.exchange = exchange
         self._gossip = gossip
@@ -89,9 +94,11 @@ class TrustKeeping:
 
     async def renew(self) -> bool:
         """Asks a keeper for a new certificate; whether one gave it."""
-        key, request = self.trust.request()
+        hosts = self.hosts()
+        key, request = self.trust.request(hosts)
         if self.trust.is_keeper:
             self.trust.renewed(key, self.trust.issue(request, self.trust.node_id))
+            self._asked_for = hosts
             return True
         keepers = {keeper.node_id for keeper in self.trust.ledger.keepers.values()}
         message = trust_pb2.RenewCertificateRequest(certificate_request=request)
@@ -108,6 +115,7 @@ class TrustKeeping:
             except BadCertificate as error:
                 _log.warning("not_renewed", keeper=node_id, cause=error.cause)
             else:
+                self._asked_for = hosts
                 return True
         return False
 
@@ -142,7 +150,15 @@ class TrustKeeping:
 
     def _is_due(self) -> bool:
         began, ends = self.trust.began_unix, self.trust.ends_unix
-        return self.trust.now_unix() >= began + (ends - began) / 2 or not self.trust.is_kept
+        is_old = self.trust.now_unix() >= began + (ends - began) / 2
+        return is_old or not self.trust.is_kept or self._is_called_elsewhere()
+
+    def _is_called_elsewhere(self) -> bool:
+        """Whether the certificate lacks a host, which no keeper has refused to certify yet."""
+        hosts = self.hosts()
+        if hosts == self._asked_for:
+            return False
+        return hosts_of(self.trust.member.certificate).lacks(certifiable(hosts))
 
     def _warn(self) -> None:
         left = self.trust.ends_unix - self.trust.now_unix()

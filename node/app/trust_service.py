@@ -10,20 +10,25 @@ from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.fleet.trust.invitation import LIFETIME_SECONDS, TRIES
+from kakeya_fleet.fleet.trust.ledger import MOST_KNOWN
+from kakeya_fleet.node.admission.caller import host_of_peer
+from kakeya_fleet.node.app.keys_wire import key_from_wire, key_to_wire
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.errors import BadCertificate, NoAuthority
 from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.statement_exchange import MOST_IN_A_MESSAGE
 from kakeya_fleet.node.rpc.authorisation import calling_member
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
+from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 
 if TYPE_CHECKING:
     from kakeya_fleet.node.rpc.handlers import Context
 
 MOST_REQUEST_BYTES = 8192
 """Of a request for a certificate."""
-LIMITS = {"known": 2048, "statements": 1024}
+LIMITS = {"known": MOST_KNOWN, "statements": MOST_IN_A_MESSAGE}
 CALL_SECONDS = 10.0
 
 
@@ -58,13 +63,15 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
     async def RenewCertificate(  # noqa: N802
         self,
         request: trust_pb2.RenewCertificateRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> trust_pb2.RenewCertificateResponse:
         """For the calling member itself. Raises `NoAuthority`, `NotAKeeper`, `BadCertificate`."""
         keeping = self._keeping()
         if len(request.certificate_request) > MOST_REQUEST_BYTES:
             raise MalformedMessage(f"a request has at most {MOST_REQUEST_BYTES} bytes")
-        certificate = keeping.trust.issue(request.certificate_request, calling_member.get())
+        certificate = keeping.trust.issue(
+            request.certificate_request, calling_member.get(), host_of_peer(context.peer())
+        )
         return trust_pb2.RenewCertificateResponse(certificate=certificate)
 
     async def MakeAuthority(  # noqa: N802
@@ -86,7 +93,11 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
             fleet_name=trust.fleet.name,
             fleet_id=trust.fleet.fleet_id,
             keepers=[
-                trust_pb2.FleetKeeper(node_id=keeper.node_id, authority_id=authority)
+                trust_pb2.FleetKeeper(
+                    node_id=keeper.node_id,
+                    authority_id=authority,
+                    certificate=keeper.certificate,
+                )
                 for authority, keeper in sorted(trust.ledger.keepers.items())
             ],
             revoked_node_ids=sorted(trust.ledger.revoked),
@@ -145,6 +156,49 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
         authority = keeping.trust.name_keeper(request.node_id, made.certificate)
         await keeping.spread()
         return trust_pb2.AddKeeperResponse(authority_id=authority)
+
+    async def CreateKey(  # noqa: N802
+        self,
+        request: trust_pb2.CreateKeyRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.CreateKeyResponse:
+        """Raises `NoAuthority`, `NotAKeeper`, `MalformedMessage`, `KeyAmbiguous`, `TooManyKeys`."""
+        keeping = self._keeping()
+        keeping.require_keeper()
+        keys, now = ApplicationKeys(keeping.trust), keeping.trust.now_unix()
+        text, made = keys.make(key_from_wire(request, now))
+        return trust_pb2.CreateKeyResponse(
+            key=text,
+            made=key_to_wire(made, keys, now),
+            told_count=await keeping.spread(),
+        )
+
+    async def ListKeys(  # noqa: N802
+        self,
+        request: trust_pb2.ListKeysRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.ListKeysResponse:
+        """Raises `NoAuthority`."""
+        trust = self._keeping().trust
+        keys, now = ApplicationKeys(trust), trust.now_unix()
+        told = [key_to_wire(each, keys, now) for each in keys.all()]
+        told.sort(key=lambda each: each.revoked or each.expired)
+        return trust_pb2.ListKeysResponse(keys=told)
+
+    async def RevokeKey(  # noqa: N802
+        self,
+        request: trust_pb2.RevokeKeyRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.RevokeKeyResponse:
+        """Raises `NoAuthority`, `NotAKeeper`, `KeyNotFound`, `KeyAmbiguous`."""
+        keeping = self._keeping()
+        keeping.require_keeper()
+        keys = ApplicationKeys(keeping.trust)
+        key = keys.revoke(request.key)
+        return trust_pb2.RevokeKeyResponse(
+            revoked=key_to_wire(key, keys, keeping.trust.now_unix()),
+            told_count=await keeping.spread(),
+        )
 
     def _keeping(self) -> TrustKeeping:
         if self._kept is None:

@@ -59,6 +59,11 @@ class Config:
     """host:port of HTTP (/v1, /health, /metrics), or "off"; port 0 as that of `bind`."""
     http_hosts: tuple[str, ...] = ()
     """Further names under which HTTP may be asked for, such as a proxy's; without ports."""
+    applications_port: int = 0
+    """Port at which applications with a key call gRPC, in a fleet with an authority, on the host of
+    `bind`; 0 takes the last one again, or a free one, -1 opens none."""
+    https_port: int = 0
+    """The same of HTTP by TLS, for clients with a key."""
     kv_budget_bytes: int = 0
     """K/V bytes of all sessions together; 0 is a quarter of the free memory at start."""
     session_ttl_seconds: float = 1800.0
@@ -321,6 +326,8 @@ def _check(config: Config, *, is_member: bool) -> None:
     _require(config.fleet_name.isprintable(), "fleet_name", "leave out control characters")
     _require("/" not in config.name and config.name not in {".", ".."}, "name", "leave out /")
     _require(0 < len(config.fleet_name) <= 64, "fleet_name", "give it 1 to 64 characters")
+    _require(-1 <= config.applications_port <= 65535, "applications_port", "give -1 to 65535")
+    _require(-1 <= config.https_port <= 65535, "https_port", "give -1 to 65535")
     _require(config.kv_budget_bytes >= 0, "kv_budget_bytes", "give 0 or more bytes")
     _require(0 < config.session_ttl_seconds < 1e9, "session_ttl_seconds", "give seconds above 0")
     _require(0 < config.draft_deadline_seconds <= 60, "draft_deadline_seconds", "give 0 to 60 s")
@@ -349,7 +356,14 @@ def _check(config: Config, *, is_member: bool) -> None:
     )
     for peer in config.peers:
         split_address("peers", peer)
-    addresses = {"http_bind": config.http_address}
+    http = config.http_address
+    if is_member and http is not None and not is_loopback(http[0]):
+        raise InsecureBind(
+            f"http_bind = {http[0]} would answer other machines in plain text",
+            "leave it on loopback: they call HTTPS with a key, at https_port",
+            key="http_bind",
+        )
+    addresses = {"http_bind": http}
     if not is_member:
         addresses["bind"] = config.bind_address
     for key, address in addresses.items():

@@ -6,6 +6,7 @@ peers          last known addresses of other nodes; a cache, rebuilt from peers
 port           last used port, tried first at the next start
 http_port      the same of HTTP
 local_port     the same of what programs of this machine call, in a fleet with an authority
+applications_port, https_port    the same of what applications with a key call there
 trust/         what a member keeps of such a fleet, see `node.trust.membership_files`
 agent.json     state, address and process id while an agent runs, for local tools
 lock           held with flock while an agent runs
@@ -110,6 +111,17 @@ class StateDirectory:
     def remember_local_port(self, port: int) -> None:
         """Keeps the port for programs of this machine. Raises `StateUnwritable`."""
         write_durable(self.path / "local_port", f"{port}\n".encode())
+
+    def last_key_port(self, kind: str) -> int:
+        """The port for applications with a key of the last run, 0 when it is not known.
+
+        `kind` is "applications", which call gRPC, or "https".
+        """
+        return self._port(f"{kind}_port")
+
+    def remember_key_port(self, kind: str, port: int) -> None:
+        """Keeps a port for applications with a key. Raises `StateUnwritable`."""
+        write_durable(self.path / f"{kind}_port", f"{port}\n".encode())
 
     def last_http_port(self) -> int:
         """The port of HTTP of the last run, 0 when it is not known."""

@@ -14,11 +14,11 @@ from aiohttp import web
 
 from kakeya import AsyncClient, KakeyaError
 from kakeya_fleet.node.admission.allowances import Allowances
-from kakeya_fleet.node.admission.caller import caller_of
 from kakeya_fleet.node.admission.holding import held_by
 from kakeya_fleet.node.http.answer_feed import AnswerFeed
 from kakeya_fleet.node.http.answer_shape import AnswerShape, Chunk
 from kakeya_fleet.node.http.answering import Delta, End, Happening, Work, answer
+from kakeya_fleet.node.http.callers import CALLER, CallersClients
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.chat_shape import ChatShape
 from kakeya_fleet.node.http.completion_request import read_completion
@@ -59,13 +59,17 @@ class Endpoints:
     def __init__(
         self,
         client: AsyncClient,
+        clients: CallersClients,
         allowances: Allowances,
         metrics: NodeMetrics,
         is_loading: Callable[[], bool],
         now_unix: Callable[[], float] = time.time,
     ) -> None:
-        """`client` is of this node's own address, so that any node is a way in."""
-        self._client = client
+        """`client` is of this node's own address, so that any node is a way in.
+
+        `clients` are the same, each for one who calls.
+        """
+        self._clients = clients
         self._limits = allowances.limits.http
         self._metrics = metrics
         self._models = ServedModels(client, is_loading)
@@ -89,7 +93,7 @@ class Endpoints:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
-        caller = caller_of(request.remote or "")
+        caller = request[CALLER].caller
         with held_by(self._bodies, caller) as memory:
             asked = read_chat(await read_json(request, self._limits, memory))
             with self._requests.holding(caller):
@@ -100,7 +104,7 @@ class Endpoints:
 
     async def completion(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/completions."""
-        caller = caller_of(request.remote or "")
+        caller = request[CALLER].caller
         with held_by(self._bodies, caller) as memory:
             asked = read_completion(await read_json(request, self._limits, memory))
             with self._requests.holding(caller):
@@ -116,7 +120,10 @@ class Endpoints:
     async def _answer(
         self, request: web.Request, work: Work, shape: AnswerShape
     ) -> web.StreamResponse:
-        async with AnswerFeed(partial(answer, self._client, work)) as feed:
+        async with (
+            self._clients.client_of(request[CALLER]) as client,
+            AnswerFeed(partial(answer, client, work)) as feed,
+        ):
             if work.options.stream:
                 return await self._stream(request, feed, shape)
             return await self._whole(feed, shape)

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kakeya import KakeyaError
+from kakeya_fleet.node.http.callers import is_secure
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.own_hosts import OwnHosts
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
@@ -80,20 +81,24 @@ async def enveloping(request: web.Request, handler: Handler) -> web.StreamRespon
         return _refused(HttpRefusal("INTERNAL_ERROR", "a fault of this node; see its log"))
 
 
-def guarding(hosts: OwnHosts) -> Middleware:
-    """Refuses what pages of elsewhere make a browser send."""
+def guarding(hosts: OwnHosts, secure_hosts: OwnHosts) -> Middleware:
+    """Refuses what pages of elsewhere make a browser send.
+
+    By TLS the node is asked for by `secure_hosts`: its certificate has them.
+    """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         host = request.headers.get("Host", "")
-        if not hosts.allows_host(host, _reached_at(request)):
+        named = secure_hosts if is_secure(request) else hosts
+        if not named.allows_host(host, _reached_at(request)):
             raise HttpRefusal(
                 "FOREIGN_HOST",
                 f"{host[:80]!r} is not a name of this node: ask by its address, or add the name "
                 "to http_hosts in its configuration",
             )
         origin = request.headers.get("Origin")
-        if origin is not None and not hosts.allows_origin(origin, host):
+        if origin is not None and not named.allows_origin(origin, host):
             raise HttpRefusal("FOREIGN_ORIGIN", f"pages of {origin[:80]!r} may not use this node")
         if origin is None and _is_of_another_page(request):
             raise HttpRefusal("FOREIGN_ORIGIN", "pages of other sites may not use this node")

@@ -15,6 +15,8 @@ RETRY_SECONDS = 1.0
 
 _KINDS: Mapping[int, str] = MappingProxyType(
     {
+        401: "authentication_error",
+        403: "permission_error",
         404: "not_found_error",
         408: "timeout_error",
         429: "rate_limit_error",
@@ -64,7 +66,9 @@ class HttpRefusal(Exception):
         }
 
     def headers(self) -> dict[str, str]:
-        """Retry-After, in whole seconds as HTTP has them."""
+        """When to come back, in whole seconds as HTTP has them, or how to show a key."""
+        if self.status == HTTPStatus.UNAUTHORIZED:
+            return {"WWW-Authenticate": "Bearer"}
         if self.retry_after is None:
             return {}
         return {"Retry-After": str(max(1, math.ceil(self.retry_after)))}

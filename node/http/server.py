@@ -15,6 +15,7 @@ from kakeya import AsyncClient, Timeouts, Tls
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
+from kakeya_fleet.node.http.callers import CallersClients, identifying
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
 from kakeya_fleet.node.http.endpoints import Endpoints
@@ -29,16 +30,26 @@ from kakeya_fleet.node.http.request_spans import REQUEST_ID, request_id_of, span
 from kakeya_fleet.node.http.server_log import server_log
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.trust.application_keys import ApplicationKeys
+from kakeya_fleet.node.trust.tls import kept_https_context
+from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.span_ring import SpanRing
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where to listen, as configured; `names` are further names of the node."""
+    """Where to listen, as configured; `names` are further names of the node.
+
+    With a `https_port` clients with a key call `https_host`, which is all of it that other
+    machines of a fleet with an authority can reach; -1 for none.
+    """
 
     host: str
     port: int
     last_port: int = 0
+    https_host: str = ""
+    https_port: int = -1
+    last_https_port: int = 0
     names: tuple[str, ...] = ()
     health: HealthSettings = field(default_factory=HealthSettings)
 
@@ -66,9 +77,17 @@ class HttpServer:
         metrics: NodeMetrics,
         allowances: Allowances,
         spans: SpanRing | None = None,
+        trust: Trust | None = None,
     ) -> None:
-        """`spans` gets the requests below /v1."""
+        """`spans` gets the requests below /v1.
+
+        `trust` is None in a fleet without an authority, in which nothing is encrypted.
+        """
         self._spans = spans if spans is not None else SpanRing()
+        self._trust = trust
+        self._https_socket: socket.socket | None = None
+        self._https_server: asyncio.Server | None = None
+        self._clients: CallersClients | None = None
         self._settings = settings
         self._allowances = allowances
         self._limits = allowances.limits.http
@@ -97,6 +116,11 @@ class HttpServer:
         host = addresses_of(bound)[0] if bound in ANY_HOST else bound
         return join_address(host, self.port)
 
+    @property
+    def https_port(self) -> int:
+        """The port of HTTPS that was bound; 0 without."""
+        return int(self._https_socket.getsockname()[1]) if self._https_socket is not None else 0
+
     async def start(self) -> None:
         """Listens; what needs the node is refused until `open`. Raises `PortInUse`."""
         settings = self._settings
@@ -114,13 +138,33 @@ class HttpServer:
         self._runner = runner
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connections, sock=self._socket)
+        if self._trust is not None and settings.https_port >= 0:
+            self._https_socket = http_socket(
+                settings.https_host, settings.https_port, settings.last_https_port
+            )
+            self._https_server = await loop.create_server(
+                self._connections,
+                sock=self._https_socket,
+                ssl=kept_https_context(self._trust),
+                ssl_handshake_timeout=self._limits.header_seconds,
+            )
 
     def open(self, node: ServingNode) -> None:
         """The node serves."""
         # The node may be the only verifier, and leave: an answer must not wait for its return.
-        self._client = AsyncClient(node.address, tls=node.tls, timeouts=Timeouts(resume=0))
+        waits = Timeouts(resume=0)
+        own = AsyncClient(node.address, tls=node.tls, timeouts=waits)
+        self._client = own
+        self._clients = CallersClients(
+            own,
+            lambda key: AsyncClient(node.address, tls=node.tls, api_key=key, timeouts=waits),
+        )
         self._endpoints = Endpoints(
-            self._client, self._allowances, self._metrics, lambda: bool(node.roles.awaited())
+            own,
+            self._clients,
+            self._allowances,
+            self._metrics,
+            lambda: bool(node.roles.awaited()),
         )
         self._checks = HealthChecks(node.roles, self.recent, time.monotonic, self._settings.health)
         self._pages.open(
@@ -133,19 +177,26 @@ class HttpServer:
 
     async def close(self) -> None:
         """Ends what runs, closes its sessions and the socket."""
-        if self._server is not None:
-            self._server.close()
+        for server in (self._server, self._https_server):
+            if server is not None:
+                server.close()
         if self._checks is not None:
             self._checks.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._clients is not None:
+            await self._clients.close()
         if self._client is not None:
             await self._client.close()
-        if self._socket is not None:
-            self._socket.close()
+        for bound in (self._socket, self._https_socket):
+            if bound is not None:
+                bound.close()
 
     def _application(self) -> web.Application:
-        names = (*_machine_names(self._settings.host), *self._settings.names)
+        settings = self._settings
+        names = (*_machine_names(settings.host), *settings.names)
+        https_names = (*_machine_names(settings.https_host or settings.host), *settings.names)
+        keys = ApplicationKeys(self._trust) if self._trust is not None else None
         self._connections = OpenConnections(self._protocol, self._allowances)
         application = web.Application(
             client_max_size=self._limits.body_bytes,
@@ -154,7 +205,8 @@ class HttpServer:
                 measuring(self._metrics, time.monotonic),
                 spanning(self._spans),
                 enveloping,
-                guarding(OwnHosts(names)),
+                guarding(OwnHosts(names), OwnHosts(https_names)),
+                identifying(keys),
             ],
         )
         pages = self._pages

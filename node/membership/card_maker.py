@@ -42,6 +42,8 @@ class CardFacts:
     http_address: str = ""
     loading: bool = False
     certificate: bytes = b""
+    applications_port: int = 0
+    https_port: int = 0
 
 
 class CardMaker:
@@ -195,4 +197,6 @@ class CardMaker:
             loading=facts.loading,
             host_id=facts.machine.host_id,
             certificate=facts.certificate,
+            applications_port=facts.applications_port,
+            https_port=facts.https_port,
         )

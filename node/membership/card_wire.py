@@ -116,6 +116,8 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         host_id=card.host_id,
         certificate=card.certificate,
         running_seconds=card.running_seconds,
+        applications_port=card.applications_port,
+        https_port=card.https_port,
     )
 
 
@@ -147,6 +149,8 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         host_id=wire.host_id,
         certificate=wire.certificate,
         running_seconds=wire.running_seconds,
+        applications_port=wire.applications_port,
+        https_port=wire.https_port,
     )
 
 

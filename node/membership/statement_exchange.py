@@ -19,6 +19,7 @@ from kakeya_fleet.node.watch.background import BackgroundTasks
 
 MOST_ANSWER_BYTES = 512 * 1024
 """Of statements in one message; what does not fit comes the next time."""
+MOST_IN_A_MESSAGE = 1024
 SECONDS = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -86,12 +87,12 @@ class StatementExchange:
 
 
 def within(statements: Iterable[Statement], most_bytes: int) -> list[Statement]:
-    """The first of them that have so many bytes together at most."""
+    """The first of them that have so many bytes together at most, and fit one message."""
     found: list[Statement] = []
     size = 0
     for statement in statements:
         size += len(statement.body) + len(statement.signature) + 128
-        if size > most_bytes:
+        if size > most_bytes or len(found) == MOST_IN_A_MESSAGE:
             break
         found.append(statement)
     return found

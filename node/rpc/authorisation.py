@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import inspect
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
-from kakeya_fleet.fleet.trust.permissions import Caller, permitted
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
+from kakeya_fleet.fleet.trust.permissions import permitted
+from kakeya_fleet.node.admission.caller import caller_of_key
 from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.rpc.handlers import behaviour_of
+from kakeya_fleet.node.rpc.recognition import Recognised, Recogniser, recognised
 from kakeya_fleet.node.rpc.refusals import NotPermitted
-from kakeya_fleet.node.trust.tls import member_calling
 from kakeya_fleet.node.trust.trust import Trust
 
 if TYPE_CHECKING:
@@ -29,15 +30,15 @@ calling_member: ContextVar[str] = ContextVar("calling_member", default="")
 
 
 class Authorisation(grpc.aio.ServerInterceptor):
-    """Comes behind the `ErrorInterceptor` that answers its refusals.
+    """Comes behind the `ErrorInterceptor` that answers its refusals, and `Recognition`.
 
     Certificates were checked by the handshake, against the keepers of then; each call asks
     again, so that whoever was put out since is refused on connections that are open, too.
     """
 
-    def __init__(self, trust: Trust) -> None:
+    def __init__(self, trust: Trust, recogniser: Recogniser) -> None:
         self._trust = trust
-        self._owner = f"Bearer {trust.files.owner_key()}".encode("ascii")
+        self._recogniser = recogniser
         self._ends: defaultdict[str, set[asyncio.Timeout]] = defaultdict(set)
         trust.on_change.append(self._end_calls)
 
@@ -51,16 +52,14 @@ class Authorisation(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
-        shown = dict(handler_call_details.invocation_metadata or ()).get("authorization", b"")
-        key = shown if isinstance(shown, bytes) else shown.encode("utf-8")
         behaviour, make = behaviour_of(handler)
 
         async def awaiting(request: object, context: Context) -> object:
-            async with self._admitted(method, key, context):
+            async with self._admitted(method, context):
                 return await behaviour(request, context)
 
         async def iterating(request: object, context: Context) -> AsyncIterator[object]:
-            async with self._admitted(method, key, context):
+            async with self._admitted(method, context):
                 async for response in behaviour(request, context):
                     yield response
 
@@ -71,58 +70,57 @@ class Authorisation(grpc.aio.ServerInterceptor):
         )
 
     @asynccontextmanager
-    async def _admitted(self, method: str, key: bytes, context: Context) -> AsyncIterator[None]:
-        """Lets the call run until its member is put out; see `_check` for errors."""
-        member = self._check(method, key, context)
-        if not member:
+    async def _admitted(self, method: str, context: Context) -> AsyncIterator[None]:
+        """Lets the call run until its member is put out, or its key is revoked or over.
+
+        Raises `NotPermitted`, and what `Recogniser.recognise` does.
+        """
+        found = recognised.get()
+        if not isinstance(found, Recognised):
+            raise found
+        if not found.callers & permitted(method):
+            raise NotPermitted(f"{method} is not for {found.told} to call")
+        calling_member.set(found.member)
+        if not found.names:
             yield
             return
-        end = asyncio.timeout(None)
-        self._ends[member].add(end)
+        end = asyncio.timeout(self._seconds_left(found.key))
+        with self._ending(found.names, end):
+            try:
+                async with end:
+                    yield
+            except TimeoutError:
+                if end.expired():
+                    # Says why, as the next call will be told.
+                    self._recogniser.recognise(context)
+                raise
+
+    @contextmanager
+    def _ending(self, names: tuple[str, ...], end: asyncio.Timeout) -> Iterator[None]:
+        """Has the call end with the first of these."""
+        for name in names:
+            self._ends[name].add(end)
         try:
-            async with end:
-                yield
-        except TimeoutError:
-            if end.expired():
-                # Says why, as the next call will be told.
-                self._check(method, key, context)
-            raise
+            yield
         finally:
-            self._ends[member].discard(end)
-            if not self._ends[member]:
-                del self._ends[member]
+            for name in names:
+                self._ends[name].discard(end)
+                if not self._ends[name]:
+                    del self._ends[name]
+
+    def _seconds_left(self, key: ApplicationKey | None) -> float | None:
+        if key is None or not key.expires_at_unix:
+            return None
+        return max(0.0, key.expires_at_unix - self._trust.now_unix())
 
     def _end_calls(self) -> None:
         """Ends the calls of those who were put out while they ran."""
         now = asyncio.get_running_loop().time()
-        for member in self._ends.keys() & self._trust.ledger.revoked:
-            for end in self._ends[member]:
+        ledger = self._trust.ledger
+        over = {*ledger.revoked, *map(caller_of_key, ledger.revoked_keys)}
+        for name in self._ends.keys() & over:
+            for end in self._ends[name]:
                 end.reschedule(now)
-
-    def _check(self, method: str, key: bytes, context: Context) -> str:
-        """The calling member's id, empty without a certificate.
-
-        Raises `NotPermitted`, and `BadCertificate` for one who is a member no more.
-        """
-        member = member_calling(context.auth_context(), self._trust)
-        callers = {Caller.LOCAL}
-        if member is not None:
-            callers = {Caller.MEMBER}
-            keepers = self._trust.ledger.keepers.values()
-            if any(keeper.node_id == member for keeper in keepers):
-                callers.add(Caller.KEEPER)
-        if key and hmac.compare_digest(key, self._owner):
-            callers.add(Caller.OWNER)
-        if not callers & permitted(method):
-            raise NotPermitted(f"{method} is not for {_told(callers)} to call")
-        calling_member.set(member or "")
-        return member or ""
-
-
-def _told(callers: set[Caller]) -> str:
-    if Caller.LOCAL in callers:
-        return "a program without a certificate"
-    return "a member" if Caller.KEEPER not in callers else "a keeper"
 
 
 def require_sender(sender_id: str) -> None:

@@ -20,10 +20,11 @@ import grpc.aio
 
 from kakeya_fleet.node.admission.allowance import Allowance
 from kakeya_fleet.node.admission.allowances import Allowances
-from kakeya_fleet.node.admission.caller import Caller, caller_of_peer
+from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.admission.holding import Holding, held_by
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.admission.share import Cause
+from kakeya_fleet.node.rpc.calling import calling_of
 from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, TooManyCalls
 
@@ -159,11 +160,11 @@ def _admitted(handler: Handler, places: _Places) -> Handler:
         return await places.request(call, requests) if has_one_request else requests
 
     async def awaiting(requests: AsyncIterator[object], context: Context) -> object:
-        with places.holding(caller_of_peer(context.peer())) as call:
+        with places.holding(calling_of(context).caller) as call:
             return await behaviour(await request_of(call, requests), context)
 
     async def iterating(requests: AsyncIterator[object], context: Context) -> AsyncIterator[object]:
-        with places.holding(caller_of_peer(context.peer())) as call:
+        with places.holding(calling_of(context).caller) as call:
             async for response in behaviour(await request_of(call, requests), context):
                 yield response
 

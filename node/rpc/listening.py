@@ -26,33 +26,45 @@ def make_server(
 
 
 def listen(
-    server: grpc.aio.Server, host: str, port: int, last_port: int, trust: Trust | None = None
+    server: grpc.aio.Server,
+    host: str,
+    port: int,
+    last_port: int,
+    credentials: grpc.ServerCredentials | None = None,
 ) -> int:
     """Binds the server and returns its port; raises `PortInUse`.
 
-    With `trust`, members of the fleet alone can call there.
+    In plain text without `credentials`, which say who can call there.
 
     Port 0 takes `last_port` when that is free, or else any free one. Others can
     connect from now on; they are answered when the server starts.
     """
     if port == 0 and last_port:
         try:
-            return _listen(server, host, last_port, trust)
+            return _listen(server, host, last_port, credentials)
         except PortInUse:
             pass
-    return _listen(server, host, port, trust)
+    return _listen(server, host, port, credentials)
 
 
-def _listen(server: grpc.aio.Server, host: str, port: int, trust: Trust | None) -> int:
+def _listen(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None
+) -> int:
     require_free(host, port)
     try:
-        return bind(server, join_address(host, port), trust)
+        return _bind(server, join_address(host, port), credentials)
     except RuntimeError as error:
         raise port_in_use(host, port, "gRPC could not bind it") from error
 
 
 def bind(server: grpc.Server | grpc.aio.Server, address: str, trust: Trust | None) -> int:
     """Binds either kind of server to host:port, and returns its port; raises `RuntimeError`."""
-    if trust is None:
+    return _bind(server, address, server_credentials(trust) if trust is not None else None)
+
+
+def _bind(
+    server: grpc.Server | grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+) -> int:
+    if credentials is None:
         return server.add_insecure_port(address)
-    return server.add_secure_port(address, server_credentials(trust))
+    return server.add_secure_port(address, credentials)

@@ -20,11 +20,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from kakeya_fleet.fleet.trust.host_names import HostNames, certifiable
 from kakeya_fleet.node.errors import BadCertificate
 
 MEMBER_NAME = "member.kakeya"
 """A DNS name in every member's certificate: whoever is dialled by address alone proves that."""
 _NODE_SUFFIX = ".node.kakeya"
+_OWN_SUFFIX = ".kakeya"
+NO_HOSTS = HostNames()
 MEMBER_LIFE = timedelta(days=7)
 AUTHORITY_LIFE = timedelta(days=3653)
 SKEW = timedelta(hours=1)
@@ -90,21 +93,31 @@ def new_authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> bytes:
     return certificate.public_bytes(Encoding.DER)
 
 
-def new_request(key: ec.EllipticCurvePrivateKey, node_id: str) -> bytes:
-    """What a node asks a keeper with: PKCS #10 (RFC 2986), DER."""
+def new_request(
+    key: ec.EllipticCurvePrivateKey, node_id: str, hosts: HostNames = NO_HOSTS
+) -> bytes:
+    """What a node asks a keeper with: PKCS #10 (RFC 2986), DER; it is called at `hosts`, too."""
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([]))
-        .add_extension(_names(node_id), critical=True)
+        .add_extension(_names(node_id, hosts), critical=True)
         .sign(key, hashes.SHA256())
     )
     return request.public_bytes(Encoding.DER)
 
 
 def issue(
-    key: ec.EllipticCurvePrivateKey, authority: bytes, request: bytes, node_id: str, now: datetime
+    key: ec.EllipticCurvePrivateKey,
+    authority: bytes,
+    request: bytes,
+    node_id: str,
+    now: datetime,
+    caller_host: str = "",
 ) -> bytes:
-    """The certificate of a member, DER: the request's key with the names of `node_id`, no others.
+    """The certificate of a member, DER: the request's key with the names of `node_id`.
+
+    And those of the hosts where it is called that are `certifiable` for one who asks from the
+    address `caller_host`: of the request's own names of nodes none counts.
 
     Raises `BadCertificate` for what is no request, and one that its key has not signed.
     """
@@ -129,7 +142,7 @@ def issue(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - SKEW)
         .not_valid_after(now + MEMBER_LIFE)
-        .add_extension(_names(node_id), critical=True)
+        .add_extension(_names(node_id, certifiable(_hosts(asked), caller_host)), critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -200,9 +213,31 @@ def signed_by(certificate: bytes, message: bytes, signature: bytes) -> bool:
     return True
 
 
-def _names(node_id: str) -> x509.SubjectAlternativeName:
-    names = (name_of_node(node_id), MEMBER_NAME)
-    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+def hosts_of(certificate: bytes) -> HostNames:
+    """Where a certificate, DER, says that its node is called. Raises `BadCertificate`."""
+    return _hosts(load_certificate(certificate))
+
+
+def _hosts(holder: x509.Certificate | x509.CertificateSigningRequest) -> HostNames:
+    try:
+        names = holder.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return NO_HOSTS
+    told = (each for each in names.get_values_for_type(x509.DNSName) if not _is_own(each))
+    return HostNames.of(told, map(str, names.get_values_for_type(x509.IPAddress)))
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name means a member or a node, and no host."""
+    return name.lower().endswith(_OWN_SUFFIX)
+
+
+def _names(node_id: str, hosts: HostNames) -> x509.SubjectAlternativeName:
+    names = (name_of_node(node_id), MEMBER_NAME, *sorted(hosts.names))
+    addresses = sorted(hosts.addresses, key=lambda each: (each.version, int(each)))
+    return x509.SubjectAlternativeName(
+        [*map(x509.DNSName, names), *(x509.IPAddress(each) for each in addresses)]
+    )
 
 
 def _issuer_key(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:

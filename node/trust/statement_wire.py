@@ -11,14 +11,33 @@ from google.protobuf.message import DecodeError
 
 from kakeya.v1 import trust_pb2
 from kakeya_fleet.fleet.errors import StatementRejected
-from kakeya_fleet.fleet.trust.statements import Keeper, Revocation, Statement
+from kakeya_fleet.fleet.trust.keys import (
+    KEY_ID_DIGITS,
+    MAX_NAME_CHARACTERS,
+    ApplicationKey,
+    Scope,
+)
+from kakeya_fleet.fleet.trust.statements import Keeper, KeyRevocation, Revocation, Says, Statement
 from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.trust.certificates import authority_id
 
 MAX_BODY_BYTES = 65_536
 
 
-def body_of(fleet_id: str, says: Keeper | Revocation, now_unix: float) -> bytes:
+SCOPES = {
+    Scope.GENERATE: trust_pb2.KEY_SCOPE_GENERATE,
+    Scope.OBSERVE: trust_pb2.KEY_SCOPE_OBSERVE,
+}
+_DIGEST_BYTES = 32
+
+
+def scopes_from_wire(scopes: Iterable[trust_pb2.KeyScope.ValueType]) -> frozenset[Scope]:
+    """Those that this version knows: of others it grants nothing."""
+    told = set(scopes)
+    return frozenset(scope for scope, number in SCOPES.items() if number in told)
+
+
+def body_of(fleet_id: str, says: Says, now_unix: float) -> bytes:
     """What an authority signs."""
     body = trust_pb2.StatementBody(fleet_id=fleet_id)
     match says:
@@ -29,6 +48,18 @@ def body_of(fleet_id: str, says: Keeper | Revocation, now_unix: float) -> bytes:
             body.revocation.node_id = says.node_id
             body.revocation.upheld.extend(sorted(says.upheld))
             body.revocation.revoked_at_unix = now_unix
+        case ApplicationKey():
+            body.key.name = says.name
+            body.key.secret_sha256 = says.digest
+            body.key.scopes.extend(sorted(SCOPES[each] for each in says.scopes))
+            body.key.session_limit = says.session_limit
+            body.key.tokens_per_minute = says.tokens_per_minute
+            body.key.generation_limit = says.generation_limit
+            body.key.expires_at_unix = says.expires_at_unix
+            body.key.made_at_unix = says.made_at_unix
+        case KeyRevocation():
+            body.key_revocation.key_id = says.key_id
+            body.key_revocation.revoked_at_unix = now_unix
     return body.SerializeToString(deterministic=True)
 
 
@@ -64,7 +95,22 @@ def statement_from_bytes(content: bytes, fleet_id: str) -> Statement:
     return statement_from_wire(message, fleet_id)
 
 
-def _said(body: trust_pb2.StatementBody) -> Keeper | Revocation:
+def _key_of(key: trust_pb2.KeyStatement) -> ApplicationKey:
+    if len(key.secret_sha256) != _DIGEST_BYTES or len(key.name) > MAX_NAME_CHARACTERS:
+        raise StatementRejected("the statement is of no key")
+    return ApplicationKey(
+        name=key.name,
+        digest=key.secret_sha256,
+        scopes=scopes_from_wire(key.scopes),
+        session_limit=key.session_limit,
+        tokens_per_minute=key.tokens_per_minute,
+        generation_limit=key.generation_limit,
+        expires_at_unix=key.expires_at_unix,
+        made_at_unix=key.made_at_unix,
+    )
+
+
+def _said(body: trust_pb2.StatementBody) -> Says:
     match body.WhichOneof("says"):
         case "keeper":
             certificate = body.keeper.certificate
@@ -74,6 +120,10 @@ def _said(body: trust_pb2.StatementBody) -> Keeper | Revocation:
                 raise StatementRejected(error.cause) from error
         case "revocation":
             return Revocation(body.revocation.node_id, frozenset(body.revocation.upheld))
+        case "key":
+            return _key_of(body.key)
+        case "key_revocation" if len(body.key_revocation.key_id) == KEY_ID_DIGITS:
+            return KeyRevocation(body.key_revocation.key_id)
         case _:
             raise StatementRejected("the statement says nothing that this version knows")
 

@@ -36,13 +36,7 @@ def callers_pem(trust: Trust) -> bytes:
 
 def server_credentials(trust: Trust) -> grpc.ServerCredentials:
     """For a port that members alone can call. Renewed certificates count from the next one on."""
-
-    renewed = RenewedCertificates(trust)
-    return grpc.dynamic_ssl_server_credentials(
-        renewed.first,
-        renewed,  # type: ignore[arg-type]  # None is "no other ones", as gRPC documents it
-        require_client_authentication=True,
-    )
+    return _credentials(trust, asks_callers=True)
 
 
 class RenewedCertificates:
@@ -53,8 +47,10 @@ class RenewedCertificates:
     are enough. So it is told something when it is another, and None otherwise.
     """
 
-    def __init__(self, trust: Trust) -> None:
+    def __init__(self, trust: Trust, *, asks_callers: bool = True) -> None:
+        """Callers of a port that `asks_callers` for certificates are members."""
         self._trust = trust
+        self._asks_callers = asks_callers
         self._lock = threading.Lock()
         self._told = self._of_now()
         self.first = _configuration(*self._told)
@@ -68,14 +64,36 @@ class RenewedCertificates:
             self._told = now
         return _configuration(*now)
 
-    def _of_now(self) -> tuple[bytes, bytes, bytes]:
+    def _of_now(self) -> tuple[bytes, bytes, bytes | None]:
         # What is read is replaced, never changed.
         own = self._trust.member
-        return own.key_pem, own.certificate_pem, callers_pem(self._trust)
+        callers = callers_pem(self._trust) if self._asks_callers else None
+        return own.key_pem, own.certificate_pem, callers
 
 
-def _configuration(key: bytes, chain: bytes, callers: bytes) -> grpc.ServerCertificateConfiguration:
+def _configuration(
+    key: bytes, chain: bytes, callers: bytes | None
+) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(key, chain)], callers)
+
+
+def applications_credentials(trust: Trust) -> grpc.ServerCredentials:
+    """For a port that shows this node's certificate, and asks callers for none: they have keys."""
+    return _credentials(trust, asks_callers=False)
+
+
+def _credentials(trust: Trust, *, asks_callers: bool) -> grpc.ServerCredentials:
+    renewed = RenewedCertificates(trust, asks_callers=asks_callers)
+    return grpc.dynamic_ssl_server_credentials(
+        renewed.first,
+        renewed,  # type: ignore[arg-type]  # None is "no other ones", as gRPC documents it
+        require_client_authentication=asks_callers,
+    )
+
+
+def is_encrypted(auth_context: Mapping[str, object]) -> bool:
+    """Whether a call of gRPC came by TLS, with or without the caller's certificate."""
+    return auth_context.get("transport_security_type") in ([b"ssl"], (b"ssl",))
 
 
 def channel_credentials(trust: Trust) -> grpc.ChannelCredentials:
@@ -108,6 +126,27 @@ def server_context(trust: Trust) -> ssl.SSLContext:
 def client_context(trust: Trust) -> ssl.SSLContext:
     """For sockets that connect to a member, with the certificates of now."""
     return _context(trust, ssl.PROTOCOL_TLS_CLIENT)
+
+
+def kept_https_context(trust: Trust) -> ssl.SSLContext:
+    """For HTTPS: it asks clients for no certificate, and shows this node's of each moment.
+
+    TLS 1.2 is taken too: what people call it with is not of our choosing.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    shown = b""
+
+    def show() -> None:
+        nonlocal shown
+        if trust.member.certificate != shown:
+            context.load_cert_chain(trust.files.member_file)
+            shown = trust.member.certificate
+
+    show()
+    trust.on_change.append(show)
+    return context
 
 
 def _context(trust: Trust, protocol: int) -> ssl.SSLContext:

@@ -10,15 +10,20 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from kakeya_fleet.fleet.errors import StatementRejected
+from kakeya_fleet.fleet.trust.host_names import HostNames
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.fleet.trust.ledger import Ledger
 from kakeya_fleet.fleet.trust.statements import (
     Keeper,
+    KeyRevocation,
     Revocation,
+    Says,
     Statement,
     statement_message,
 )
 from kakeya_fleet.node.errors import BadCertificate, LastKeeper, NotAKeeper, TrustCorrupt
 from kakeya_fleet.node.trust.certificates import (
+    NO_HOSTS,
     authority_id,
     issue,
     load_certificate,
@@ -136,10 +141,10 @@ class Trust:
         self._changed()
         return True
 
-    def request(self) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
+    def request(self, hosts: HostNames = NO_HOSTS) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
         """A new key, and what a keeper is asked with for its certificate."""
         key = new_key()
-        return key, new_request(key, self.node_id)
+        return key, new_request(key, self.node_id, hosts)
 
     def renewed(self, key: ec.EllipticCurvePrivateKey, certificate: bytes) -> None:
         """Goes on with a new certificate. Raises `BadCertificate` for one that is not its own."""
@@ -150,8 +155,11 @@ class Trust:
         self._member = pair
         self._changed()
 
-    def issue(self, request: bytes, node_id: str) -> bytes:
-        """A certificate, DER, for a node. Raises `NotAKeeper`, `BadCertificate`."""
+    def issue(self, request: bytes, node_id: str, caller_host: str = "") -> bytes:
+        """A certificate, DER, for a node that asks from an IP address, empty for one unknown.
+
+        Raises `NotAKeeper`, `BadCertificate`.
+        """
         own = self._keeper()
         if self.is_out(node_id):
             raise BadCertificate(
@@ -159,7 +167,7 @@ class Trust:
                 "rm its identity.key and join as a new node",
                 fault="revoked",
             )
-        return issue(own.key, own.certificate, request, node_id, self._now())
+        return issue(own.key, own.certificate, request, node_id, self._now(), caller_host)
 
     def make_authority(self) -> bytes:
         """The certificate, DER, of this node's authority, which is made when there is none."""
@@ -198,7 +206,11 @@ class Trust:
         was_keeper = len(others) < len(self._ledger.keepers)
         self._say(Revocation(node_id, upheld if was_keeper else frozenset()))
 
-    def _say(self, says: Keeper | Revocation) -> None:
+    def say_key(self, key: ApplicationKey | KeyRevocation) -> None:
+        """Says that a key is in force, or no more. Raises `NotAKeeper`, `StatementRejected`."""
+        self._say(key)
+
+    def _say(self, says: Says) -> None:
         own = self._keeper()
         self.merge([signed_statement(own, self.fleet.fleet_id, says, self._clock())])
 
@@ -219,9 +231,7 @@ class Trust:
             tell()
 
 
-def signed_statement(
-    own: KeyPair, fleet_id: str, says: Keeper | Revocation, now_unix: float
-) -> Statement:
+def signed_statement(own: KeyPair, fleet_id: str, says: Says, now_unix: float) -> Statement:
     """What an authority says, signed."""
     body = body_of(fleet_id, says, now_unix)
     signature = own.key.sign(statement_message(body), ec.ECDSA(hashes.SHA256()))

@@ -24,7 +24,9 @@ class Watcher(Generic[Message]):
     that the watcher reads of it.
     """
 
-    def __init__(self, most: int = WATCH_QUEUE) -> None:
+    def __init__(self, most: int = WATCH_QUEUE, owner: str | None = None) -> None:
+        """`owner` is whose messages it gets; None for all."""
+        self.owner = owner
         self._backlog: Backlog[Message] | None = None
         self._most = most
         self._unread = 0
@@ -86,7 +88,7 @@ class Watcher(Generic[Message]):
 
 
 class Watchers(Generic[Message]):
-    """Hands every message to every watcher."""
+    """Hands every message to every watcher, or to those who may see what it is about."""
 
     def __init__(self, metrics: NodeMetrics, most: int = WATCH_QUEUE) -> None:
         """`most` messages may wait for a watcher."""
@@ -99,9 +101,9 @@ class Watchers(Generic[Message]):
         return len(self._watchers)
 
     @contextmanager
-    def watcher(self) -> Iterator[Watcher[Message]]:
-        """A watcher for as long as the context lasts."""
-        watcher: Watcher[Message] = Watcher(self._most)
+    def watcher(self, owner: str | None = None) -> Iterator[Watcher[Message]]:
+        """A watcher for as long as the context lasts, of what is `owner`'s; None for all."""
+        watcher: Watcher[Message] = Watcher(self._most, owner)
         if self._closed:
             watcher.end()
         self._watchers.add(watcher)
@@ -110,9 +112,14 @@ class Watchers(Generic[Message]):
         finally:
             self._watchers.discard(watcher)
 
-    def publish(self, message: Message) -> None:
-        """Queues the message; a watcher that is too slow is dropped and counted."""
+    def publish(self, message: Message, owner: str | None = None) -> None:
+        """Queues the message; a watcher that is too slow is dropped and counted.
+
+        With `owner` it is about something of theirs alone.
+        """
         for watcher in list(self._watchers):
+            if watcher.owner is not None and watcher.owner != owner:
+                continue
             watcher.put(message)
             if watcher.too_slow:
                 self._watchers.discard(watcher)

@@ -8,6 +8,7 @@ _LEDGER = ("tests/fleet/trust/test_ledger.py",)
 _CERTIFICATES = ("tests/node/trust/test_certificates.py",)
 _NODES = ("tests/node/app/test_authority.py",)
 _RENEWED = ("tests/node/trust/test_renewed_certificates.py",)
+_OWNERSHIP = ("tests/node/roles/verifier/test_session_ownership.py",)
 
 MUTANTS = (
     Mutant(
@@ -90,5 +91,83 @@ MUTANTS = (
         "first[1] - now_unix > LATE_DAYS * DAY",
         "first[1] - now_unix < LATE_DAYS * DAY",
         ("tests/node/cli/fleet/test_certificate_notes.py",),
+    ),
+    Mutant(
+        "a session that whoever knows its id may use",
+        "engine/sessions/session_registry.py",
+        "if record is not None and owner not in (None, record.owner):",
+        "if record is not None and owner in ():",
+        _OWNERSHIP,
+    ),
+    Mutant(
+        "an end that strangers are told",
+        "engine/sessions/ended.py",
+        "if reason and owner in (None, whose):",
+        "if reason and whose is not None:",
+        _OWNERSHIP,
+    ),
+    Mutant(
+        "a request id that finds another's session",
+        "engine/sessions/creation_requests.py",
+        "request = self._requests.get((verifier, owner, request_id))\n        return request",
+        "request = next((each for key, each in self._requests.items() "
+        "if key[2] == request_id), None)\n        return request",
+        _OWNERSHIP,
+    ),
+    Mutant(
+        "a watch of everybody's sessions",
+        "node/watch/watchers.py",
+        "if watcher.owner is not None and watcher.owner != owner:",
+        "if watcher.owner is not None and not watcher.owner:",
+        _OWNERSHIP,
+    ),
+    Mutant(
+        "a revoked key that is good on",
+        "node/trust/application_keys.py",
+        "return key.key_id in self._trust.ledger.revoked_keys",
+        "return key.key_id in self._trust.ledger.revoked",
+        _NODES,
+    ),
+    Mutant(
+        "a revoked key whose calls go on",
+        "node/rpc/authorisation.py",
+        "over = {*ledger.revoked, *map(caller_of_key, ledger.revoked_keys)}",
+        "over = {*ledger.revoked}",
+        ("tests/node/app/test_applications.py",),
+    ),
+    Mutant(
+        "a key of any scope generates",
+        "node/rpc/recognition.py",
+        "callers = frozenset(_CALLERS[scope] for scope in key.scopes)",
+        "callers = frozenset(_CALLERS.values())",
+        _NODES,
+    ),
+    Mutant(
+        "applications without a key",
+        "node/rpc/recognition.py",
+        "if is_encrypted(connection) and not member:",
+        "if bearer and is_encrypted(connection) and not member:",
+        _NODES,
+    ),
+    Mutant(
+        "any name certified",
+        "fleet/trust/host_names.py",
+        "if _NAME.fullmatch(name))",
+        "if name)",
+        ("tests/fleet/trust/test_host_names.py",),
+    ),
+    Mutant(
+        "a program in plain text that follows to a member",
+        "sdks/python/kakeya/ways.py",
+        '        if not self._has_tls:\n            return ""\n',
+        "",
+        ("tests/node/app/test_applications.py",),
+    ),
+    Mutant(
+        "a key that owes for ever",
+        "fleet/trust/token_rate.py",
+        "return self.left(now) <= -self.per_minute",
+        "return self.left(now) <= -1e9",
+        ("tests/fleet/trust/test_token_rate.py",),
     ),
 )

@@ -50,7 +50,8 @@ def _python_class(vocabulary: Vocabulary, reason: Reason) -> Iterator[str]:
     yield f'    default_reason = "{reason.name}"'
     if _has_own_code(vocabulary, reason):
         yield f'    default_code = "{reason.status}"'
-    for key, meaning in reason.attributes.items():
+    # The order of a map of proto is no order.
+    for key, meaning in sorted(reason.attributes.items()):
         yield ""
         yield "    @property"
         yield f"    def {key}(self) -> str:"
@@ -91,10 +92,12 @@ def _typescript_class(vocabulary: Vocabulary, reason: Reason) -> Iterator[str]:
     yield f'  static override readonly defaultReason: string = "{reason.name}";'
     if _has_own_code(vocabulary, reason):
         yield f'  static override readonly defaultCode: string = "{reason.status}";'
-    for key, meaning in reason.attributes.items():
+    # The order of a map of proto is no order.
+    for key, meaning in sorted(reason.attributes.items()):
         yield ""
         yield f"  /** {meaning} */"
-        yield f"  get {key}(): string {{"
+        first, *others = key.split("_")
+        yield f"  get {first}{''.join(map(str.title, others))}(): string {{"
         yield f'    return this.metadata["{key}"] ?? "";'
         yield "  }"
     yield "}"

@@ -47,6 +47,16 @@ def test_the_dead_the_departed_and_those_without_http_are_left_out(view: MakeVie
     assert names == ["name-a", "name-c"]
 
 
+def test_members_are_scraped_by_https(view: MakeView) -> None:
+    member = {"addresses": ("10.0.0.2:7600", "[fd00::2]:7600"), "https_port": 8443}
+    [group] = targets([view("a", http_address="", **member)])
+    assert group["targets"] == ["10.0.0.2:8443"]
+    assert group["labels"]["__scheme__"] == "https"
+    [here] = targets([view("a", **member)])
+    assert here["targets"] == ["10.0.0.1:8000"]
+    assert "__scheme__" not in here["labels"]
+
+
 def test_liveness_is_no_label_of_the_series(view: MakeView) -> None:
     def series(liveness: Liveness) -> dict[str, str]:
         labels = targets([view("a", liveness)])[0]["labels"]

@@ -185,8 +185,12 @@ class Neighbourhood:
         limits: Limits | None = None,
         port: int = 0,
         roads: Sequence[RoadBuilder] = (),
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> Node:
-        """A node that serves the specs, and whose tensor links may have `roads`."""
+        """A node that serves the specs, and whose tensor links may have `roads`.
+
+        Calls pass the `interceptors` behind the one that answers errors.
+        """
         metrics = NodeMetrics()
         view = View(node_id, self.directory)
         expected = ExpectedRoles(specs, settings.group)
@@ -202,7 +206,9 @@ class Neighbourhood:
             allowances=allowances,
         )
         await roles.load()
-        server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
+        server = grpc.aio.server(
+            interceptors=[ErrorInterceptor(metrics), *interceptors], options=server_options()
+        )
         roles.register(server)
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()

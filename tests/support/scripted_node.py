@@ -108,15 +108,16 @@ class ScriptedNode(
     ) -> capability_pb2.ProbePeerResponse:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no agent")
 
-    async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
+    async def start(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
         self._server = aio.server(options=(("grpc.so_reuseport", 0),))
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(self, self._server)
         capability_pb2_grpc.add_CapabilityServiceServicer_to_server(self, self._server)
         placement_pb2_grpc.add_PlacementServiceServicer_to_server(self, self._server)
+        asked = f"127.0.0.1:{port}"
         port = (
-            self._server.add_secure_port("127.0.0.1:0", credentials)
+            self._server.add_secure_port(asked, credentials)
             if credentials
-            else self._server.add_insecure_port("127.0.0.1:0")
+            else self._server.add_insecure_port(asked)
         )
         self.address = f"127.0.0.1:{port}"
         await self._server.start()

@@ -39,6 +39,7 @@ def plan_lines(plan: Plan) -> list[str]:
         for index, each in enumerate(plan.trials)
     ]
     lines += _archive_lines(plan)
+    lines += [f"  tokens go to {readers_text(plan)}"]
     if plan.reasons:
         lines += ["why", *(f"  - {reason}" for reason in plan.reasons)]
     if plan.rejections:
@@ -57,6 +58,22 @@ def _archive_lines(plan: Plan) -> list[str]:
         f"({each.archive.address}), {positions_text(each.first_position, each.end_position)}"
         for index, each in enumerate(plan.archives)
     ]
+
+
+def readers_text(plan: Plan) -> str:
+    """The machines that see a session's tokens, and those from whose keys they could be had.
+
+    Nobody else is sent any of a session, but whoever goes on with it once its verifier is lost.
+    """
+    places = [plan.verifier, plan.proposer, *(each.proposer for each in plan.trials)]
+    readers = dict.fromkeys(place.node_name for place in places if place is not None)
+    archives: list[Placement | None] = [each.archive for each in plan.archives]
+    archives = archives or [plan.archive]
+    keepers = dict.fromkeys(place.node_name for place in archives if place is not None)
+    told = ", ".join(readers)
+    if keepers:
+        told += f"; keys and values of what is evicted to {', '.join(keepers)}"
+    return told
 
 
 def positions_text(first: int, end: int) -> str:

@@ -202,10 +202,18 @@ def ready_lines(event: Event, roles: Sequence[str]) -> list[str]:
         "HTTP": f"http://{event['http_address']}/v1, /health, /metrics"
         if event.get("http_address")
         else "",
+        "by key": _by_key(event),
         "mDNS": event.get("mdns"),
     }
     lines = [f"{event.get('name', '')} is ready"]
     return [*lines, *(f"  {title:<8}  {fact}" for title, fact in facts.items() if fact)]
+
+
+def _by_key(event: Event) -> str:
+    """Where applications of other machines call, in a fleet with an authority."""
+    grpc, https = event.get("applications_address"), event.get("https_address")
+    told = (f"gRPC {grpc}" if grpc else "", f"https://{https}/v1" if https else "")
+    return ", ".join(filter(None, told))
 
 
 def _node(event: Event) -> str:

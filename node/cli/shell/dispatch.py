@@ -29,6 +29,12 @@ COMMANDS = {
     "keeper": LazyCommand(
         "kakeya_fleet.node.cli.members.keeper", "Have another node let machines in, too."
     ),
+    "key": LazyCommand(
+        "kakeya_fleet.node.cli.members.key", "Let applications of other machines in, by a key."
+    ),
+    "certificate": LazyCommand(
+        "kakeya_fleet.node.cli.members.certificate", "Print what clients know the fleet by."
+    ),
     "status": LazyCommand(
         "kakeya_fleet.node.cli.fleet.status", "Show nodes, roles, models, memory, liveness."
     ),

@@ -13,7 +13,6 @@ import grpc.aio
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
-from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkUse
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
@@ -28,6 +27,7 @@ from kakeya_fleet.node.links.transport.wire import (
 )
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.authorisation import calling_member, require_sender
+from kakeya_fleet.node.rpc.calling import calling_of
 from kakeya_fleet.node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         if calling_member.get():
             require_sender(asked.sender_node_id or "nobody")
         service = self._handlers[asked.purpose].open(asked)
-        caller = caller_of_peer(context.peer())
+        caller = calling_of(context).caller
         link = self._table.open(asked, service, kinds_from_wire(request.transports), caller)
         self._metrics.links_opened.inc()
         self._metrics.links_active.set(len(self._table))

@@ -12,12 +12,12 @@ import structlog
 
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1 import archive_pb2_grpc
-from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_frames import VERSION
 from kakeya_fleet.node.roles.archive.opening import opening_from_wire
+from kakeya_fleet.node.rpc.calling import calling_of
 from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
     INTERNAL_REASON,
@@ -89,7 +89,7 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
             owner = self._member(context)
             check_parsed(request)
             archive = self._archives.open(
-                opening_from_wire(request), caller_of_peer(context.peer()), owner
+                opening_from_wire(request), calling_of(context).caller, owner
             )
             return wire.OpenArchiveResponse(
                 archive_id=archive.archive_id,

@@ -14,7 +14,6 @@ from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.errors import BadParameters, EngineError
 from kakeya_fleet.fleet.errors import ModelNotFound
 from kakeya_fleet.node.admission.allowances import Allowances
-from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemories, DraftMemory
 from kakeya_fleet.node.roles.proposer.draft_session import (
@@ -26,6 +25,7 @@ from kakeya_fleet.node.roles.proposer.draft_session import (
     propose_once,
 )
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
+from kakeya_fleet.node.rpc.calling import calling_of
 from kakeya_fleet.node.rpc.refusals import Draining, Refusal, TooManyStreams
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         check_block_size(request.block_size)
         check_ids(request.committed_token_ids, served.offer.vocabulary_size or _ANY_VOCABULARY)
         ids = request.committed_token_ids
-        with self._memories.of(caller_of_peer(context.peer())) as memory:
+        with self._memories.of(calling_of(context).caller) as memory:
             memory.keep(0, len(ids), "committed_token_ids")
             draft, seconds = await propose_once(served, ids, request.block_size, request.step_count)
         self._draft_count += 1
@@ -121,7 +121,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     ) -> None:
         """One session's draft stream, until the caller leaves or the node drains."""
         self._refuse_when_draining()
-        caller = caller_of_peer(context.peer())
+        caller = calling_of(context).caller
         with (
             self._streams.holding(caller),
             self._memories.of(caller) as memory,

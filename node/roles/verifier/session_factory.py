@@ -52,11 +52,11 @@ class SessionFactory:
     restorers: Restorers
     self_id: str
 
-    def decide(self, asked: SessionSpec, served: ServedVerifier) -> KvDecision:
+    def decide(self, asked: SessionSpec, served: ServedVerifier, caller: Caller) -> KvDecision:
         """How the session's keys and values are kept; as before for a request id that is known."""
         if not asked.leaves_strategy:
             return KvDecision(asked)
-        earlier = self.registry.created(served.budget, asked.request_id)
+        earlier = self.registry.created(served.budget, asked.request_id, owner=caller)
         session = earlier.opened if earlier is not None else None
         if session is not None:
             return KvDecision(session.spec, session.kv_reason)

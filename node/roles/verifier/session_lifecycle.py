@@ -116,7 +116,7 @@ class SessionLifecycle:
         self.refuse_when_draining()
         served = self.verifiers.served(asked.model_id)
         check_for_model(asked, served.verifier.info)
-        decision = self._factory.decide(asked, served)
+        decision = self._factory.decide(asked, served, caller)
         pairing = Pairing(decision.spec, served.verifier.info, self._context)
         made = await self._made(asked, decision, served, caller)
         session = made.record.opened

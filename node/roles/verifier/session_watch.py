@@ -142,11 +142,11 @@ class SessionWatch(SessionObserver):
             return
         self._pacer.forget(session.session_id)
         self._dropped_at.pop(session.session_id, None)
-        self._publish_end(session.session_id, outcome)
+        self._publish_end(session.session_id, outcome, session.record.owner)
         self._on_change()
 
-    def watched(self, block_count: int) -> WatchedSessions:
-        """All sessions, each with at most `block_count` of its latest blocks in a snapshot.
+    def watched(self, block_count: int, owner: str | None = None) -> WatchedSessions:
+        """The owner's sessions, or all; of each at most `block_count` of its latest blocks.
 
         Ask for it within the context of a new watcher: what was not told to the others
         yet comes to all.
@@ -155,18 +155,20 @@ class SessionWatch(SessionObserver):
             for activity in self._activities.values():
                 activity.new_blocks()
         most = max(1, min(block_count, SNAPSHOT_BLOCKS // max(1, len(self._activities))))
-        return WatchedSessions(self._activities, most, self._told)
+        return WatchedSessions(self._activities, most, self._told, owner)
 
-    def watcher(self) -> AbstractContextManager[Watcher[wire.WatchSessionsResponse]]:
-        """A watcher for as long as the context lasts."""
-        return self._watchers.watcher()
+    def watcher(
+        self, owner: str | None = None
+    ) -> AbstractContextManager[Watcher[wire.WatchSessionsResponse]]:
+        """A watcher of the owner's sessions, or of all, for as long as the context lasts."""
+        return self._watchers.watcher(owner)
 
     def close(self) -> None:
         """Ends every watch: the node leaves, and its sessions with it."""
         for session_id in self._pacer.take(math.inf):
             self._publish(session_id)
-        for session_id in self._activities:
-            self._publish_end(session_id, Outcome.DRAINED)
+        for session_id, activity in self._activities.items():
+            self._publish_end(session_id, Outcome.DRAINED, activity.session.record.owner)
         self._watchers.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -224,7 +226,8 @@ class SessionWatch(SessionObserver):
         if activity is None or activity.session.has_ended or not len(self._watchers):
             return
         changed = self._told(activity, activity.new_blocks())
-        self._watchers.publish(wire.WatchSessionsResponse(changed=changed))
+        message = wire.WatchSessionsResponse(changed=changed)
+        self._watchers.publish(message, activity.session.record.owner)
 
     def _told(
         self, activity: SessionActivity, blocks: Sequence[tuple[int, BlockTiming]]
@@ -235,7 +238,7 @@ class SessionWatch(SessionObserver):
         activity.told_idle = info.state == wire.SESSION_STATE_IDLE
         return activity_to_wire(activity, info, blocks, now)
 
-    def _publish_end(self, session_id: str, outcome: Outcome) -> None:
+    def _publish_end(self, session_id: str, outcome: Outcome, owner: str) -> None:
         if len(self._watchers):
             ended = ended_to_wire(session_id, outcome)
-            self._watchers.publish(wire.WatchSessionsResponse(ended=ended))
+            self._watchers.publish(wire.WatchSessionsResponse(ended=ended), owner)

@@ -35,6 +35,7 @@ from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.generations import Generations
 from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup
+from kakeya_fleet.node.roles.verifier.key_spending import KeySpending
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_service import RuntimeServicer
@@ -82,6 +83,7 @@ class VerifierRole:
         self._archive = archive
         self._events = events
         self.totals = SessionTotals()
+        self._spending = KeySpending(clock)
         self.session_watch = SessionWatch(
             events, metrics, clock, settings.watch, context.activity.changed
         )
@@ -93,7 +95,7 @@ class VerifierRole:
             ids=new_session_id,
             ttl_seconds=settings.session_ttl_seconds,
             on_end=announcer.on_end,
-            places=SessionPlaces(context.allowances),
+            places=SessionPlaces(context.allowances, self._spending.most_sessions),
         )
         self._verifiers = ServedVerifiers(
             self.sessions, settings.kv_budget_bytes, lambda: context.expected.verifier_count
@@ -156,7 +158,11 @@ class VerifierRole:
     def services(self) -> tuple[RoleService, ...]:
         """RuntimeService, and PlacementService, which says where a session would be."""
         runtime = RuntimeServicer(
-            self._lifecycle, self._generations, self.session_watch, self._context.clock
+            self._lifecycle,
+            self._generations,
+            self.session_watch,
+            self._spending,
+            self._context.clock,
         )
         placement = PlacementServicer(self._planner)
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kakeya_fleet.fleet.cards.card import Role
+from kakeya_fleet.fleet.cards.card import Card, Role
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import ModelNotFound
 from kakeya_fleet.node.planning.fleet_view import FleetView
@@ -49,6 +49,7 @@ class VerifierRouting:
                     f"{model_id!r} is served by {view.card.name} at {address}; ask there",
                     address=address,
                     node_id=view.card.node_id,
+                    **_of_members(view.card, address),
                 )
         if self._is_loading(model_id):
             raise ModelLoading(
@@ -62,3 +63,13 @@ class VerifierRouting:
             model_id=model_id[:64],
             served=names,
         )
+
+
+def _of_members(card: Card, address: str) -> dict[str, str]:
+    """What clients must know of a node of a fleet with an authority before they call it."""
+    if not card.certificate:
+        return {}
+    host, _, _ = address.rpartition(":")
+    port = card.applications_port
+    told = {"applications_address": f"{host}:{port}"} if port else {}
+    return {"encrypted": "true", **told}

@@ -28,9 +28,17 @@ class WatchedSessions:
     """Sessions by id, for one watcher: a `node.watch.snapshot_parts.Watched`."""
 
     def __init__(
-        self, activities: Mapping[str, SessionActivity], block_count: int, tell: Tell
+        self,
+        activities: Mapping[str, SessionActivity],
+        block_count: int,
+        tell: Tell,
+        owner: str | None = None,
     ) -> None:
-        """`tell` makes the message of a session and of those of its blocks that come along."""
+        """`tell` makes the message of a session and of those of its blocks that come along.
+
+        With `owner` nobody else's sessions are among them.
+        """
+        self._owner = owner
         self._activities = activities
         self._block_count = block_count
         self._tell = tell
@@ -38,7 +46,11 @@ class WatchedSessions:
 
     def keys(self) -> list[str]:
         """The sessions' ids, oldest first."""
-        return list(self._activities)
+        return [
+            session_id
+            for session_id, activity in self._activities.items()
+            if self._owner in (None, activity.session.record.owner)
+        ]
 
     def item(self, key: str) -> wire.SessionActivity | None:
         """See `Watched.item`: with the latest blocks that all watchers were told of."""

@@ -28,6 +28,7 @@ from kakeya.tokenizer_fetch import fetch_codec
 from kakeya.v1 import runtime_pb2
 from kakeya.watch_values import SessionsEvent
 from kakeya.watches import AsyncWatch
+from kakeya.ways import Ways
 
 
 class AsyncClient:
@@ -56,7 +57,7 @@ class AsyncClient:
         credentials = Credentials.of(api_key, tls, owner)
         self._home = Connection(address, self._timeouts, self._budget, credentials)
         self._credentials = credentials.for_others()
-        self._roster = Roster(self._home, self._connect)
+        self._roster = Roster(self._home, self._connect, Ways(self._credentials))
         self._codecs: dict[str, TextCodec] = {}
 
     def _connect(self, address: str) -> Connection:
@@ -109,9 +110,10 @@ class AsyncClient:
         try:
             return await open_session(self._home, request, history, traceparent)
         except ModelServedElsewhere as elsewhere:
-            if not elsewhere.address:
+            address = self._roster.ways.named_by(elsewhere)
+            if not address:
                 raise
-            there = self._roster.connection(elsewhere.address)
+            there = self._roster.connection(address)
         return await open_session(there, request, history, traceparent)
 
     async def sessions(self, *, page_size: int = 100) -> AsyncIterator[SessionInfo]:
@@ -142,9 +144,10 @@ class AsyncClient:
         try:
             return await fetch_codec(self._home, model, self._codecs)
         except ModelServedElsewhere as elsewhere:
-            if not elsewhere.address:
+            address = self._roster.ways.named_by(elsewhere)
+            if not address:
                 raise
-            there = self._roster.connection(elsewhere.address)
+            there = self._roster.connection(address)
         return await fetch_codec(there, model, self._codecs)
 
     def watch_sessions(self, *, block_count: int = 64) -> AsyncWatch[SessionsEvent]:

@@ -111,6 +111,11 @@ class Credentials:
         made.pems()
         return made
 
+    @property
+    def shows_key_alone(self) -> bool:
+        """Whether nodes know the client by its key: it has no certificate to show them."""
+        return self.api_key is not None and self.tls is not None and not self.tls.client_certificate
+
     def for_others(self) -> Credentials:
         """For nodes that are not the owner's."""
         return Credentials(self.api_key, self.tls)

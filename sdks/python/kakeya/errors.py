@@ -5,7 +5,8 @@ KakeyaError
 │   ├── NotFound
 │   │   ├── SessionNotFound
 │   │   ├── ModelNotFound
-│   │   └── NodeNotFound
+│   │   ├── NodeNotFound
+│   │   └── KeyNotFound
 │   ├── InvalidArgument
 │   │   ├── EmptyAppend
 │   │   ├── TokenOutOfVocabulary
@@ -25,7 +26,8 @@ KakeyaError
 │   │   ├── NoAuthority
 │   │   ├── NotAKeeper
 │   │   ├── LastKeeper
-│   │   └── StatementRejected
+│   │   ├── StatementRejected
+│   │   └── KeyAmbiguous
 │   ├── OutOfRange
 │   │   └── ContextExceeded
 │   ├── ResourceExhausted
@@ -33,6 +35,9 @@ KakeyaError
 │   │   ├── WatcherTooSlow
 │   │   ├── TooManyStreams
 │   │   ├── ArchiveFull
+│   │   ├── KeyLimitReached
+│   │   ├── KeyTokensSpent
+│   │   ├── TooManyKeys
 │   │   ├── TooManyCalls
 │   │   ├── TooManySessions
 │   │   ├── TooBusy
@@ -40,6 +45,11 @@ KakeyaError
 │   ├── PermissionDenied
 │   │   ├── NotLoopback
 │   │   └── NotPermitted
+│   ├── Unauthenticated
+│   │   ├── KeyMissing
+│   │   ├── KeyUnknown
+│   │   ├── KeyRevoked
+│   │   └── KeyExpired
 │   ├── Unimplemented
 │   │   └── KvStrategyUnsupported
 │   └── Unavailable
@@ -96,7 +106,15 @@ __all__ = [
     "InvalidArgument",
     "InvariantViolated",
     "KakeyaError",
+    "KeyAmbiguous",
+    "KeyExpired",
     "KeyExposed",
+    "KeyLimitReached",
+    "KeyMissing",
+    "KeyNotFound",
+    "KeyRevoked",
+    "KeyTokensSpent",
+    "KeyUnknown",
     "KvStrategyUnsupported",
     "LastKeeper",
     "ModelLoading",
@@ -130,10 +148,12 @@ __all__ = [
     "TokenizerNotFound",
     "TooBusy",
     "TooManyCalls",
+    "TooManyKeys",
     "TooManySessions",
     "TooManyStreams",
     "TrainedForAnother",
     "TransportError",
+    "Unauthenticated",
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",
@@ -177,6 +197,12 @@ class NodeNotFound(NotFound):
     """No node of that name or id is known to the asked node."""
 
     default_reason = "NODE_NOT_FOUND"
+
+
+class KeyNotFound(NotFound):
+    """No key of the fleet has that name or id."""
+
+    default_reason = "KEY_NOT_FOUND"
 
 
 class InvalidArgument(RpcError):
@@ -257,6 +283,11 @@ class ModelServedElsewhere(FailedPrecondition):
         """Where the model is served, host:port; empty when the node did not say."""
         return self.metadata.get("address", "")
 
+    @property
+    def applications_address(self) -> str:
+        """The same for clients with a key, in a fleet with an authority; empty in others."""
+        return self.metadata.get("applications_address", "")
+
 
 class TrainedForAnother(FailedPrecondition):
     """A learned map or a drafter belongs to another verifier; `metadata` names both."""
@@ -332,6 +363,12 @@ class StatementRejected(FailedPrecondition):
     default_reason = "STATEMENT_REJECTED"
 
 
+class KeyAmbiguous(FailedPrecondition):
+    """A key of that name is in force, or several have the name that was given to revoke one."""
+
+    default_reason = "KEY_AMBIGUOUS"
+
+
 class OutOfRange(RpcError):
     """A value is past what exists."""
 
@@ -378,6 +415,31 @@ class ArchiveFull(ResourceExhausted):
     """Archives have no room for what the session evicts."""
 
     default_reason = "ARCHIVE_FULL"
+
+
+class KeyLimitReached(ResourceExhausted):
+    """The key has as many sessions or generations as it may on this node.
+
+    `metadata["limit"]` is "sessions" or "generations".
+    """
+
+    default_reason = "KEY_LIMIT_REACHED"
+
+
+class KeyTokensSpent(ResourceExhausted):
+    """The key has spent its tokens of this minute on this node.
+
+    Appended and generated ones count together. What was done stays done: the session and its
+    history live.
+    """
+
+    default_reason = "KEY_TOKENS_SPENT"
+
+
+class TooManyKeys(ResourceExhausted):
+    """The fleet has made as many keys as it ever may: what is said of a fleet only grows."""
+
+    default_reason = "TOO_MANY_KEYS"
 
 
 class TooManyCalls(ResourceExhausted):
@@ -441,6 +503,40 @@ class NotPermitted(PermissionDenied):
     """
 
     default_reason = "NOT_PERMITTED"
+
+
+class Unauthenticated(RpcError):
+    """The caller did not show who it is, or nobody that the node knows."""
+
+    default_reason = "UNAUTHENTICATED"
+    default_code = "UNAUTHENTICATED"
+
+
+class KeyMissing(Unauthenticated):
+    """An application called a fleet with an authority, and showed no key."""
+
+    default_reason = "KEY_MISSING"
+
+
+class KeyUnknown(Unauthenticated):
+    """The key is none of this fleet's.
+
+    Or it was made a moment ago, and this node has not heard of it.
+    """
+
+    default_reason = "KEY_UNKNOWN"
+
+
+class KeyRevoked(Unauthenticated):
+    """The key was revoked: what it had open has ended, and nothing answers it any more."""
+
+    default_reason = "KEY_REVOKED"
+
+
+class KeyExpired(Unauthenticated):
+    """The key was good until a time that is past by the node's clock."""
+
+    default_reason = "KEY_EXPIRED"
 
 
 class Unimplemented(RpcError):

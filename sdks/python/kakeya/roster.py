@@ -10,6 +10,7 @@ from kakeya.errors import KakeyaError
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generated.values import Liveness
 from kakeya.watch_values import NodeStatus
+from kakeya.ways import Ways
 
 _LOOK_SECONDS = 2.0
 
@@ -17,8 +18,9 @@ _LOOK_SECONDS = 2.0
 class Roster:
     """Connections of one client, by address, and the fleet as it was last seen."""
 
-    def __init__(self, home: Connection, connect: Callable[[str], Connection]) -> None:
+    def __init__(self, home: Connection, connect: Callable[[str], Connection], ways: Ways) -> None:
         self.home = home
+        self.ways = ways
         self._connect = connect
         self._connections = {home.address: home}
         self._seen: tuple[NodeStatus, ...] = ()
@@ -41,7 +43,8 @@ class Roster:
         was asked when none answers and nothing was ever seen.
         """
         addresses = [self.home.address, *self._connections]
-        addresses += [node.address for node in self._seen if node.liveness is not Liveness.LEFT]
+        left = Liveness.LEFT
+        addresses += [self.ways.to(node) for node in self._seen if node.liveness is not left]
         first: KakeyaError | None = None
         for address in sorted(filter(None, dict.fromkeys(addresses)), key=lost_address.__eq__):
             try:

@@ -66,7 +66,13 @@ async def succeed(
         metadata={"weights_digest": offer.weights_digest},
     )
     opening = _kept_alike(lost, opening)
-    candidates = _candidates(nodes, offer)
+
+    def way(node: NodeStatus) -> str:
+        # The node that had it was called already, whichever of its ports others are told of.
+        known = lost.connection.address if _had_it(node, lost) else ""
+        return opening.roster.ways.to(node) or known
+
+    candidates = _candidates([node for node in nodes if way(node)], offer)
     # Sorting is stable: the others keep their order.
     candidates.sort(key=lambda pair: not _had_it(pair[0], lost))
     for node, there in candidates:
@@ -74,7 +80,7 @@ async def succeed(
             continue
         try:
             there_opening = replace(opening, traceparent=lost.traceparent)
-            return await _open_there(node.address, there.model_id, offer, there_opening, history)
+            return await _open_there(way(node), there.model_id, offer, there_opening, history)
         except KakeyaError as error:
             failure = error
     raise failure
@@ -91,7 +97,8 @@ def _kept_alike(lost: Place, opening: Opening) -> Opening:
 
 def _had_it(node: NodeStatus, lost: Place) -> bool:
     node_id = lost.opened.plan.verifier.node_id
-    return node.address == lost.connection.address or (node_id != "" and node.node_id == node_id)
+    here = (node.address, node.applications_address)
+    return lost.connection.address in here or (node_id != "" and node.node_id == node_id)
 
 
 def _candidates(
@@ -108,7 +115,7 @@ def _candidates(
     serving = [
         (node, there)
         for node in nodes
-        if node.address and node.liveness in (Liveness.ALIVE, Liveness.SUSPECT)
+        if node.liveness in (Liveness.ALIVE, Liveness.SUSPECT)
         for there in node.models
         if there.role is Role.VERIFIER
         and offer.weights_digest

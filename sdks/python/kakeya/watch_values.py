@@ -48,6 +48,13 @@ class NodeStatus:
         return self.card.addresses[0] if self.card and self.card.addresses else ""
 
     @property
+    def applications_address(self) -> str:
+        """Where clients with a key call it, host:port; empty in a fleet without an authority."""
+        if self.card is None or not self.card.applications_port or not self.address:
+            return ""
+        return f"{self.address.rpartition(':')[0]}:{self.card.applications_port}"
+
+    @property
     def models(self) -> tuple[ModelOffer, ...]:
         """Models that the node serves; empty while no card is known."""
         return self.card.models if self.card else ()

@@ -26,6 +26,7 @@ import { sessionInfo } from "./generated/wire.js";
 import type { SpeculationChoice } from "./values/session.js";
 import type { SessionsEvent } from "./values/watch.js";
 import { Watch } from "./watch.js";
+import { Ways } from "./ways.js";
 import { build } from "./wire/numbers.js";
 import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/restorer.js";
 import { hasMore, sessionsEvents } from "./wire/watch.js";
@@ -110,7 +111,8 @@ export class Client {
     const budget = new RetryBudget();
     const connect = (each: string) => new Connection(each, timeouts, budget, credentials);
     const own = { ...credentials, owner: options.owner };
-    this.#roster = new Roster(new Connection(address, timeouts, budget, own), connect);
+    const ways = new Ways(credentials);
+    this.#roster = new Roster(new Connection(address, timeouts, budget, own), connect, ways);
   }
 
   /** The node that is asked first, host:port. */
@@ -167,10 +169,12 @@ export class Client {
     try {
       return await ask(this.#roster.home);
     } catch (error) {
-      if (!(error instanceof ModelServedElsewhere) || !error.address) {
+      const there =
+        error instanceof ModelServedElsewhere ? this.#roster.ways.namedBy(error) : undefined;
+      if (!there) {
         throw error;
       }
-      return ask(this.#roster.connection(error.address));
+      return ask(this.#roster.connection(there));
     }
   }
 

@@ -40,6 +40,12 @@ export interface Credentials {
   readonly owner?: Owner | undefined;
 }
 
+/** Whether nodes know the client by its key: it has no certificate to show them. */
+export function showsKeyAlone(credentials: Credentials): boolean {
+  if (credentials.apiKey === undefined || credentials.tls === undefined) return false;
+  return tlsOf({ tls: credentials.tls })?.certificate === undefined;
+}
+
 /** What each call carries as `Bearer`. */
 export function bearerOf({ apiKey, owner }: Credentials): string | undefined {
   return owner === undefined ? apiKey : owner.key;

@@ -6,7 +6,8 @@
  * │   ├── NotFound
  * │   │   ├── SessionNotFound
  * │   │   ├── ModelNotFound
- * │   │   └── NodeNotFound
+ * │   │   ├── NodeNotFound
+ * │   │   └── KeyNotFound
  * │   ├── InvalidArgument
  * │   │   ├── EmptyAppend
  * │   │   ├── TokenOutOfVocabulary
@@ -26,7 +27,8 @@
  * │   │   ├── NoAuthority
  * │   │   ├── NotAKeeper
  * │   │   ├── LastKeeper
- * │   │   └── StatementRejected
+ * │   │   ├── StatementRejected
+ * │   │   └── KeyAmbiguous
  * │   ├── OutOfRange
  * │   │   └── ContextExceeded
  * │   ├── ResourceExhausted
@@ -34,6 +36,9 @@
  * │   │   ├── WatcherTooSlow
  * │   │   ├── TooManyStreams
  * │   │   ├── ArchiveFull
+ * │   │   ├── KeyLimitReached
+ * │   │   ├── KeyTokensSpent
+ * │   │   ├── TooManyKeys
  * │   │   ├── TooManyCalls
  * │   │   ├── TooManySessions
  * │   │   ├── TooBusy
@@ -41,6 +46,11 @@
  * │   ├── PermissionDenied
  * │   │   ├── NotLoopback
  * │   │   └── NotPermitted
+ * │   ├── Unauthenticated
+ * │   │   ├── KeyMissing
+ * │   │   ├── KeyUnknown
+ * │   │   ├── KeyRevoked
+ * │   │   └── KeyExpired
  * │   ├── Unimplemented
  * │   │   └── KvStrategyUnsupported
  * │   └── Unavailable
@@ -104,6 +114,11 @@ export class ModelNotFound extends NotFound {
 /** No node of that name or id is known to the asked node. */
 export class NodeNotFound extends NotFound {
   static override readonly defaultReason: string = "NODE_NOT_FOUND";
+}
+
+/** No key of the fleet has that name or id. */
+export class KeyNotFound extends NotFound {
+  static override readonly defaultReason: string = "KEY_NOT_FOUND";
 }
 
 /** A value of the request is not allowed, whatever the state of the node. */
@@ -177,6 +192,11 @@ export class ModelServedElsewhere extends FailedPrecondition {
   get address(): string {
     return this.metadata["address"] ?? "";
   }
+
+  /** The same for clients with a key, in a fleet with an authority; empty in others. */
+  get applicationsAddress(): string {
+    return this.metadata["applications_address"] ?? "";
+  }
 }
 
 /** A learned map or a drafter belongs to another verifier; `metadata` names both. */
@@ -247,6 +267,11 @@ export class StatementRejected extends FailedPrecondition {
   static override readonly defaultReason: string = "STATEMENT_REJECTED";
 }
 
+/** A key of that name is in force, or several have the name that was given to revoke one. */
+export class KeyAmbiguous extends FailedPrecondition {
+  static override readonly defaultReason: string = "KEY_AMBIGUOUS";
+}
+
 /** A value is past what exists. */
 export class OutOfRange extends RpcError {
   static override readonly defaultReason: string = "OUT_OF_RANGE";
@@ -287,6 +312,30 @@ export class TooManyStreams extends ResourceExhausted {
 /** Archives have no room for what the session evicts. */
 export class ArchiveFull extends ResourceExhausted {
   static override readonly defaultReason: string = "ARCHIVE_FULL";
+}
+
+/**
+ * The key has as many sessions or generations as it may on this node.
+ *
+ * `metadata["limit"]` is "sessions" or "generations".
+ */
+export class KeyLimitReached extends ResourceExhausted {
+  static override readonly defaultReason: string = "KEY_LIMIT_REACHED";
+}
+
+/**
+ * The key has spent its tokens of this minute on this node.
+ *
+ * Appended and generated ones count together. What was done stays done: the session and its history
+ * live.
+ */
+export class KeyTokensSpent extends ResourceExhausted {
+  static override readonly defaultReason: string = "KEY_TOKENS_SPENT";
+}
+
+/** The fleet has made as many keys as it ever may: what is said of a fleet only grows. */
+export class TooManyKeys extends ResourceExhausted {
+  static override readonly defaultReason: string = "TOO_MANY_KEYS";
 }
 
 /**
@@ -349,6 +398,36 @@ export class NotLoopback extends PermissionDenied {
  */
 export class NotPermitted extends PermissionDenied {
   static override readonly defaultReason: string = "NOT_PERMITTED";
+}
+
+/** The caller did not show who it is, or nobody that the node knows. */
+export class Unauthenticated extends RpcError {
+  static override readonly defaultReason: string = "UNAUTHENTICATED";
+  static override readonly defaultCode: string = "UNAUTHENTICATED";
+}
+
+/** An application called a fleet with an authority, and showed no key. */
+export class KeyMissing extends Unauthenticated {
+  static override readonly defaultReason: string = "KEY_MISSING";
+}
+
+/**
+ * The key is none of this fleet's.
+ *
+ * Or it was made a moment ago, and this node has not heard of it.
+ */
+export class KeyUnknown extends Unauthenticated {
+  static override readonly defaultReason: string = "KEY_UNKNOWN";
+}
+
+/** The key was revoked: what it had open has ended, and nothing answers it any more. */
+export class KeyRevoked extends Unauthenticated {
+  static override readonly defaultReason: string = "KEY_REVOKED";
+}
+
+/** The key was good until a time that is past by the node's clock. */
+export class KeyExpired extends Unauthenticated {
+  static override readonly defaultReason: string = "KEY_EXPIRED";
 }
 
 /** The node's version does not serve that. */

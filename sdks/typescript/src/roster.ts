@@ -5,6 +5,7 @@ import type { Connection } from "./connection.js";
 import { KakeyaError } from "./errors.js";
 import { Fleet } from "./fleet.js";
 import type { NodeStatus } from "./values/watch.js";
+import type { Ways } from "./ways.js";
 
 const LOOK_SECONDS = 2;
 
@@ -17,6 +18,7 @@ export class Roster {
   constructor(
     readonly home: Connection,
     readonly connect: (address: string) => Connection,
+    readonly ways: Ways,
   ) {
     this.#connections.set(home.address, home);
   }
@@ -69,8 +71,9 @@ export class Roster {
   }
 
   #addresses(lostAddress: string): readonly string[] {
-    const seen = this.#seen.filter((node) => node.address && node.liveness !== "left");
-    const all = new Set([...this.#connections.keys(), ...seen.map((node) => node.address)]);
+    const seen = this.#seen.filter((node) => node.liveness !== "left");
+    const told = seen.map((node) => this.ways.to(node)).filter(Boolean);
+    const all = new Set([...this.#connections.keys(), ...told]);
     return all.delete(lostAddress) ? [...all, lostAddress] : [...all];
   }
 

@@ -113,15 +113,22 @@ export async function succeed(
       "start a second verifier, or wait for this one",
     { metadata: { weights_digest: offer.weightsDigest } },
   );
-  const hadIt = ({ node }: Candidate): boolean =>
-    node.address === address || (!!nodeId && node.nodeId === nodeId);
+  const { ways } = opening.roster;
+  const hadIt = (node: NodeStatus): boolean =>
+    node.address === address || ways.to(node) === address || (!!nodeId && node.nodeId === nodeId);
+  // The node that had it was called already, whichever of its ports others are told of.
+  const way = (node: NodeStatus): string => ways.to(node) || (hadIt(node) ? address : "");
   const alike = keptAlike(lost, opening);
-  const able = candidates(nodes, offer);
-  const others = able.filter((candidate) => !hadIt(candidate));
-  for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
+  const able = candidates(
+    nodes.filter((node) => way(node)),
+    offer,
+  );
+  const others = able.filter(({ node }) => !hadIt(node));
+  const own = able.filter(({ node }) => hadIt(node));
+  for (const { node, model } of forgotten ? [...own, ...others] : others) {
     try {
       const terms = { traceparent: lost.traceparent, signal };
-      return await openThere(node.address, model.modelId, offer, alike, history, terms);
+      return await openThere(way(node), model.modelId, offer, alike, history, terms);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -154,7 +161,7 @@ function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): rea
     node.roundTripSeconds ?? 0,
   ];
   return nodes
-    .filter((node) => node.address && (node.liveness === "alive" || node.liveness === "suspect"))
+    .filter((node) => node.liveness === "alive" || node.liveness === "suspect")
     .flatMap((node) => node.models.map((model) => ({ node, model })))
     .filter(
       ({ model }) =>

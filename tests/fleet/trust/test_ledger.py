@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.errors import StatementRejected
-from kakeya_fleet.fleet.trust.ledger import MAX_STATEMENTS, Ledger
-from kakeya_fleet.fleet.trust.statements import Keeper, Revocation, Statement, statement_message
+from kakeya_fleet.fleet.trust.keys import ApplicationKey, digest_of
+from kakeya_fleet.fleet.trust.ledger import MAX_KEY_STATEMENTS, MAX_STATEMENTS, Ledger
+from kakeya_fleet.fleet.trust.statements import (
+    Keeper,
+    KeyRevocation,
+    Revocation,
+    Says,
+    Statement,
+    statement_message,
+)
 
 FLEET = "authority-0"
 
@@ -25,10 +33,35 @@ def verify(certificate: bytes, message: bytes, signature: bytes) -> bool:
     return hashlib.sha256(certificate + message).digest() == signature
 
 
-def said(signer: int, says: Keeper | Revocation) -> Statement:
-    upheld = sorted(says.upheld) if isinstance(says, Revocation) else ()
-    body = repr((type(says).__name__, says.node_id, upheld)).encode()
+def said(signer: int, says: Says) -> Statement:
+    body = repr((type(says).__name__, _told(says))).encode()
     return Statement(says, body, f"authority-{signer}", sign(signer, statement_message(body)))
+
+
+def _told(says: Says) -> object:
+    match says:
+        case Revocation():
+            return says.node_id, sorted(says.upheld)
+        case ApplicationKey():
+            return says.digest, says.tokens_per_minute
+        case KeyRevocation():
+            return says.key_id
+    return says.node_id
+
+
+def key(signer: int, number: int, tokens_per_minute: int = 0) -> Statement:
+    made = ApplicationKey(
+        f"key-{number}", digest_of(f"{number}"), tokens_per_minute=tokens_per_minute
+    )
+    return said(signer, made)
+
+
+def key_revocation(signer: int, number: int) -> Statement:
+    return said(signer, KeyRevocation(id_of_key(number)))
+
+
+def id_of_key(number: int) -> str:
+    return digest_of(f"{number}").hex()[:16]
 
 
 def keeper(signer: int, node: int) -> Statement:
@@ -93,6 +126,29 @@ def test_a_revocation_that_lost_its_force_takes_nothing_with_it() -> None:
     assert members(known) == {"node-0", "node-1", "node-3"}
 
 
+def test_a_key_is_in_force_until_a_keeper_revokes_it() -> None:
+    known = ledger(keeper(0, 1), key(1, 1), key(0, 2))
+    assert {each.name for each in known.keys.values()} == {"key-1", "key-2"}
+    known.merge([key_revocation(0, 1)])
+    assert known.revoked_keys == {id_of_key(1)}
+    # What nobody says who was ever a keeper makes no key, and revokes none.
+    known.merge([key(7, 3), key_revocation(7, 2)])
+    assert digest_of("3") not in known.keys
+    assert known.revoked_keys == {id_of_key(1)}
+
+
+def test_of_a_keeper_that_is_out_the_keys_hold_that_were_upheld() -> None:
+    before, later = key(1, 1), key(1, 2)
+    known = ledger(keeper(0, 1), before, revocation(0, 1, before), later)
+    assert {each.name for each in known.keys.values()} == {"key-1"}
+    assert not ledger(keeper(0, 1), before, revocation(0, 1)).keys
+
+
+def test_of_two_that_say_something_of_one_key_the_senior_is_believed() -> None:
+    known = ledger(keeper(0, 1), key(1, 1, tokens_per_minute=0), key(0, 1, tokens_per_minute=5))
+    assert known.keys[digest_of("1")].tokens_per_minute == 5
+
+
 def test_a_fleet_without_its_first_keepers_word_is_none() -> None:
     with pytest.raises(StatementRejected, match="first keeper"):
         Ledger(FLEET, verify, [keeper(0, 1)])
@@ -108,6 +164,11 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     assert len(known.statements) == 1
     known.merge([revocation(0, node) for node in range(1, MAX_STATEMENTS)])
     assert len(known.statements) == MAX_STATEMENTS
+    # Keys leave room for the rest, and the rest for them.
+    every = [key(0, number) for number in range(MAX_KEY_STATEMENTS + 1)]
+    with pytest.raises(StatementRejected, match="of keys"):
+        known.merge(every)
+    assert known.merge(every[:-1])
 
 
 @st.composite
@@ -117,6 +178,10 @@ def sentences(draw: st.DrawFn) -> Sequence[Statement]:
         signer, node = draw(st.integers(0, 5)), draw(st.integers(0, 6))
         upheld = draw(st.lists(st.sampled_from(found), max_size=3))
         found.append(revocation(signer, node, *upheld))
+    for _ in range(draw(st.integers(0, 6))):
+        signer, number = draw(st.integers(0, 5)), draw(st.integers(0, 2))
+        rate, is_end = draw(st.integers(0, 1)), draw(st.booleans())
+        found.append(key_revocation(signer, number) if is_end else key(signer, number, rate))
     return found
 
 

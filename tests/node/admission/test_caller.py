@@ -12,7 +12,8 @@ from kakeya_fleet.node.admission.caller import NOBODY, caller_of, caller_of_peer
     [
         ("10.0.0.7", "10.0.0.7"),
         ("::ffff:10.0.0.7", "10.0.0.7"),
-        ("::1", "::1"),
+        ("::1", "127.0.0.1"),
+        ("127.1.2.3", "127.0.0.1"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
         ("2001:db8:1:2:9::", "2001:db8:1:2::/64"),
         ("fe80::1%eth0", "fe80::/64"),
@@ -28,7 +29,7 @@ def test_an_address_is_one_caller_and_so_is_a_network_of_ipv6(host: str, caller:
     ("peer", "caller"),
     [
         ("ipv4:127.0.0.1:5123", "127.0.0.1"),
-        ("ipv6:%5B::1%5D:5123", "::1"),
+        ("ipv6:%5B::1%5D:5123", "127.0.0.1"),
         ("ipv6:[2001:db8::7]:5123", "2001:db8::/64"),
         ("unix:", NOBODY),
         ("unknown", NOBODY),

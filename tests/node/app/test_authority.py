@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -14,7 +12,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from structlog.testing import capture_logs
 
-from kakeya import AsyncClient, Liveness, SessionOptions, Speculation
+from kakeya import SessionOptions, Speculation
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import (
     archive_pb2,
@@ -28,62 +26,20 @@ from kakeya.v1 import (
     trust_pb2,
     trust_pb2_grpc,
 )
+from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.fleet.trust.permissions import Caller, permitted
 from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import load_or_create
+from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.certificates import MEMBER_LIFE
-from kakeya_fleet.node.trust.trust import Trust
-from tests.node.conftest import Eventually, RunningAgent, StartAgent
-from tests.support.members import channel_to, first_keeper, member
+from tests.node.conftest import Eventually
+from tests.support.homes import Home, Metadata, bearer, known, local, reason_of, refusal
+from tests.support.members import channel_to, first_keeper
 
 WEEK = MEMBER_LIFE.total_seconds()
 HALF_A_DAY = 43_200.0
 HERE = "127.0.0.1:0"
-
-
-@dataclass
-class Home:
-    """A keeper's node `a` that runs, and what is needed for others."""
-
-    a: RunningAgent
-    keeper: Trust
-    folder: Path
-    start_agent: StartAgent
-
-    def let_in(self, name: str, *, age: float = 0.0) -> Trust:
-        return member(self.folder / name, self.keeper, age=age)
-
-    async def start(self, name: str, **flags: object) -> RunningAgent:
-        return await self.start_agent(name, **{"bind": HERE, "peers": [self.a.address]} | flags)
-
-    def own(self, name: str = "a") -> tuple[tuple[str, str], ...]:
-        """What the owner of a node shows."""
-        key = (self.folder / name / "trust" / "owner.key").read_text().strip()
-        return (("authorization", f"Bearer {key}"),)
-
-
-@pytest.fixture
-async def home(tmp_path: Path, fleet_name: str, start_agent: StartAgent) -> Home:
-    keeper = first_keeper(tmp_path / "a", fleet_name)
-    a = await start_agent("a", bind=HERE)
-    return Home(a, keeper, tmp_path, start_agent)
-
-
-def local(agent: RunningAgent) -> AsyncClient:
-    return AsyncClient(str(agent.ready["local_address"]))
-
-
-async def known(agent: RunningAgent) -> set[str]:
-    async with local(agent) as client:
-        nodes = await client.fleet.nodes()
-    return {each.node_id for each in nodes if each.liveness is Liveness.ALIVE}
-
-
-async def refusal(call: Awaitable[object]) -> str:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return kakeya_error(caught.value, "").reason
 
 
 async def test_members_find_each_other_and_draft_over_encrypted_connections(
@@ -327,53 +283,63 @@ def test_every_method_is_somebodys() -> None:
 
 async def test_every_method_answers_those_whom_the_table_names_and_nobody_else(home: Home) -> None:
     b = home.let_in("b")
-    callers: dict[Caller, tuple[grpc.aio.Channel, tuple[tuple[str, str], ...]]] = {
-        Caller.LOCAL: (grpc.aio.insecure_channel(str(home.a.ready["local_address"])), ()),
-        Caller.MEMBER: (channel_to(home.a.address, b), ()),
-        Caller.KEEPER: (channel_to(home.a.address, home.keeper), ()),
-        Caller.OWNER: (
-            grpc.aio.insecure_channel(str(home.a.ready["local_address"])),
-            home.own(),
-        ),
-    }
-    proves = {caller: {caller} for caller in callers}
-    proves[Caller.KEEPER].add(Caller.MEMBER)
-    proves[Caller.OWNER].add(Caller.LOCAL)
+    generates = bearer(await home.key("g", scopes=[trust_pb2.KEY_SCOPE_GENERATE]))
+    observes = bearer(await home.key("o", scopes=[trust_pb2.KEY_SCOPE_OBSERVE]))
+    here, members, keys = home.channels(b)
+    keepers = channel_to(home.a.address, home.keeper)
+    # Who calls, by which port, showing what; and all that it proves.
+    callers: list[tuple[set[Caller], grpc.aio.Channel, Metadata]] = [
+        ({Caller.LOCAL}, here, ()),
+        ({Caller.MEMBER}, members, ()),
+        ({Caller.KEEPER, Caller.MEMBER}, keepers, ()),
+        ({Caller.OWNER, Caller.LOCAL}, here, home.own()),
+        *(({Caller.GENERATOR}, channel, generates) for channel in (here, members, keys)),
+        *(({Caller.OBSERVER}, channel, observes) for channel in (here, members, keys)),
+    ]
     # Archives have a port of their own.
-    here = [each for each in METHODS if each.containing_service.name != "ArchiveService"]
-    for method in here:
+    for method in (each for each in METHODS if each.containing_service.name != "ArchiveService"):
         path = path_of(method)
-        for caller, (channel, metadata) in callers.items():
-            may = bool(permitted(path) & proves[caller])
+        for proves, channel, metadata in callers:
+            may = bool(permitted(path) & proves)
             if path.endswith("/Leave") and may:
                 continue
             reason = await reason_of(channel, path, metadata)
-            assert (reason == "NOT_PERMITTED") == (not may), (path, caller, reason)
+            assert (reason == "NOT_PERMITTED") == (not may), (path, proves, reason)
+            assert not reason.startswith("KEY_") or reason == "KEY_NOT_FOUND"
     wrong = (("authorization", "Bearer nonsense"),)
-    channel = callers[Caller.LOCAL][0]
     leave = "/kakeya.v1.CapabilityService/Leave"
-    assert await reason_of(channel, leave, wrong) == "NOT_PERMITTED"
-    for channel, _ in callers.values():
+    assert await reason_of(here, leave, wrong) == "NOT_PERMITTED"
+    for channel in (here, members, keys, keepers):
         await channel.close()
 
 
-async def reason_of(
-    channel: grpc.aio.Channel, path: str, metadata: tuple[tuple[str, str], ...]
-) -> str:
-    """Why a call with an empty request was refused; empty when it was not."""
-
-    async def requests() -> AsyncIterator[bytes]:
-        yield b""
-
-    method: Any = channel.stream_stream(path)
-    call = method(requests(), metadata=metadata, timeout=5)
-    try:
-        async with asyncio.timeout(5):
-            await call.read()
-            call.cancel()
-    except grpc.aio.AioRpcError as error:
-        return kakeya_error(error, "").reason
-    return ""
+async def test_no_method_answers_a_key_that_is_revoked_over_foreign_or_none(home: Home) -> None:
+    b = home.let_in("b")
+    both = [trust_pb2.KEY_SCOPE_GENERATE, trust_pb2.KEY_SCOPE_OBSERVE]
+    revoked = await home.key("revoked", scopes=both)
+    await home.revoke_key("revoked")
+    expired = await home.key("expired", scopes=both, valid_seconds=1e-6)
+    other = first_keeper(home.folder / "other", "other")
+    foreign, _ = ApplicationKeys(other).make(ApplicationKey("foreign", b""))
+    here, members, keys = home.channels(b)
+    refused = {revoked: "KEY_REVOKED", expired: "KEY_EXPIRED", foreign: "KEY_UNKNOWN"}
+    cases = [
+        (channel, bearer(key), reason)
+        for key, reason in refused.items()
+        for channel in (here, members, keys)
+    ]
+    # Where applications call nobody is known by anything but a key.
+    cases += [
+        (keys, (), "KEY_MISSING"),
+        (keys, bearer("nonsense"), "KEY_UNKNOWN"),
+        (keys, home.own(), "KEY_UNKNOWN"),
+    ]
+    for method in (each for each in METHODS if each.containing_service.name != "ArchiveService"):
+        for channel, metadata, reason in cases:
+            found = await reason_of(channel, path_of(method), metadata)
+            assert found == reason, (path_of(method), metadata, found)
+    for channel in (here, members, keys):
+        await channel.close()
 
 
 async def test_what_is_evicted_is_kept_by_a_member_and_the_stream_is_the_same(

@@ -36,6 +36,7 @@ from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.homes import home as home
 
 WEATHER_CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 END_ID, CALL_ID = 256, 257

@@ -63,6 +63,8 @@ def test_every_field_survives_the_wire(make_card: MakeCard) -> None:
         host_id="ab" * 16,
         certificate=b"DER",
         running_seconds=12.5,
+        applications_port=7601,
+        https_port=7602,
     )
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
     assert all(values), "a field left at its default proves nothing"

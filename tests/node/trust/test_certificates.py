@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from kakeya_fleet.fleet.trust.host_names import HostNames
 from kakeya_fleet.node.errors import (
     BadCertificate,
     LastKeeper,
@@ -20,6 +21,7 @@ from kakeya_fleet.node.errors import (
 from kakeya_fleet.node.trust.certificates import (
     MEMBER_LIFE,
     MEMBER_NAME,
+    hosts_of,
     issue,
     load_certificate,
     member_of,
@@ -54,6 +56,21 @@ def test_a_nodes_name_is_a_label_of_dns_and_leads_back() -> None:
     assert node_of_name(name) == node_of_name(name.upper()) == NODE
     for other in (MEMBER_NAME, "", ".node.kakeya", f"x.{name}", name_of_node(NODE)[1:]):
         assert node_of_name(other) is None
+
+
+def test_a_certificate_names_where_its_node_is_called_and_no_other_node(
+    authority: tuple[ec.EllipticCurvePrivateKey, bytes],
+) -> None:
+    other = name_of_node(id_of("other"))
+    asked = HostNames.of(
+        ["mini-1.local", "example.com", other, MEMBER_NAME], ["10.0.0.7", "8.8.8.8"]
+    )
+    request = new_request(new_key(), NODE, asked)
+    certificate = issue(*authority, request, NODE, NOW)
+    assert hosts_of(certificate) == HostNames.of(["mini-1.local"], ["10.0.0.7"])
+    assert member_of(certificate, [authority[1]], NOW) == NODE
+    seen_at = issue(*authority, request, NODE, NOW, "8.8.8.8")
+    assert hosts_of(seen_at) == HostNames.of(["mini-1.local"], ["10.0.0.7", "8.8.8.8"])
 
 
 def test_a_certificate_is_good_for_its_node_its_week_and_its_fleet(

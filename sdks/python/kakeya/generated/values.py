@@ -894,6 +894,10 @@ class Card:
     """
     certificate: str = ""
     """Makes the owner a member of a fleet with an authority: X.509, DER; empty in one without."""
+    https_port: int = 0
+    """The port of its addresses at which applications with a key call HTTPS; 0 when they cannot."""
+    applications_port: int = 0
+    """The same of gRPC, by TLS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -422,6 +422,8 @@ def card(message: capability_pb2.CapabilityCard) -> values.Card:
         http_address=message.http_address,
         host_id=message.host_id,
         certificate=message.certificate.hex(),
+        https_port=message.https_port,
+        applications_port=message.applications_port,
     )
 
 

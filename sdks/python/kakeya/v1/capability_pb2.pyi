@@ -265,6 +265,8 @@ class CapabilityCard(_message.Message):
     HOST_ID_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     RUNNING_SECONDS_FIELD_NUMBER: _builtins.int
+    HTTPS_PORT_FIELD_NUMBER: _builtins.int
+    APPLICATIONS_PORT_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -319,6 +321,12 @@ class CapabilityCard(_message.Message):
     processes under one key the one that was there first stays; 0 from nodes
     that do not tell.
     """
+    https_port: _builtins.int
+    """The port of its addresses at which applications with a key call HTTPS; 0
+    when they cannot.
+    """
+    applications_port: _builtins.int
+    """The same of gRPC, by TLS."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the node answers, host:port, best first."""
@@ -363,10 +371,12 @@ class CapabilityCard(_message.Message):
         host_id: _builtins.str = ...,
         certificate: _builtins.bytes = ...,
         running_seconds: _builtins.float = ...,
+        https_port: _builtins.int = ...,
+        applications_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "running_seconds", b"running_seconds", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "applications_port", b"applications_port", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "https_port", b"https_port", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "running_seconds", b"running_seconds", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -99,7 +99,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_MODEL_SERVED_ELSEWHERE: _ErrorReason.ValueType  # 17
     """Another live node serves the model; `metadata["address"]` is its address. Remedy: Ask the
-    address that the message names; clients follow by themselves.
+    address that the message names; clients follow by themselves. In a fleet with an authority
+    (`metadata["encrypted"]`) they follow by TLS alone, with a key to `applications_address`.
     """
     ERROR_REASON_MODEL_LOADING: _ErrorReason.ValueType  # 18
     """The model is still being loaded there. Remedy: Wait until `fleet top` shows that it is loaded."""
@@ -246,6 +247,45 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 156
     """The caller may not do this. It is for members of the fleet, for keepers, or for whoever owns the
     node. Remedy: Who may call what is one table, `fleet/trust/permissions.py`.
+    """
+    ERROR_REASON_KEY_MISSING: _ErrorReason.ValueType  # 160
+    """# Keys of applications
+
+    An application called a fleet with an authority, and showed no key. Remedy: The owner of a
+    keeper's node makes one with `fleet key create NAME`; `api_key` of a client, or `authorization:
+    Bearer KEY`, shows it.
+    """
+    ERROR_REASON_KEY_UNKNOWN: _ErrorReason.ValueType  # 161
+    """The key is none of this fleet's. Or it was made a moment ago, and this node has not heard of it.
+    Remedy: `fleet key list` has the fleet's keys; a key was copied wrong, or is another fleet's.
+    """
+    ERROR_REASON_KEY_REVOKED: _ErrorReason.ValueType  # 162
+    """The key was revoked: what it had open has ended, and nothing answers it any more. Remedy: Its
+    sessions end when their time to live is over; nobody else can see them.
+    """
+    ERROR_REASON_KEY_EXPIRED: _ErrorReason.ValueType  # 163
+    """The key was good until a time that is past by the node's clock. Remedy: If it should not be past
+    yet, set the clock of the node's machine.
+    """
+    ERROR_REASON_KEY_LIMIT_REACHED: _ErrorReason.ValueType  # 164
+    """The key has as many sessions or generations as it may on this node. `metadata["limit"]` is
+    "sessions" or "generations". Remedy: Close sessions, or wait for a
+    generation to end. Each node counts for itself: another one may have room.
+    """
+    ERROR_REASON_KEY_TOKENS_SPENT: _ErrorReason.ValueType  # 165
+    """The key has spent its tokens of this minute on this node. Appended and generated ones count
+    together. What was done stays done: the session and its history live. Remedy: Go on after
+    `retry_after_seconds`.
+    """
+    ERROR_REASON_KEY_NOT_FOUND: _ErrorReason.ValueType  # 166
+    """No key of the fleet has that name or id. Remedy: `fleet key list` has them all."""
+    ERROR_REASON_KEY_AMBIGUOUS: _ErrorReason.ValueType  # 167
+    """A key of that name is in force, or several have the name that was given to revoke one. Remedy:
+    Give another name, or the key's id.
+    """
+    ERROR_REASON_TOO_MANY_KEYS: _ErrorReason.ValueType  # 168
+    """The fleet has made as many keys as it ever may: what is said of a fleet only grows. Remedy: Use
+    keys for long, one for each application, not for each user or day.
     """
     ERROR_REASON_JOIN_CODE_MALFORMED: _ErrorReason.ValueType  # 126
     """# Joining a fleet by a code
@@ -602,6 +642,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 113
     """The caller may not do that. Remedy: Run the command on the node's own machine."""
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 169
+    """The caller did not show who it is, or nobody that the node knows. Remedy: Show a key of the
+    fleet.
+    """
     ERROR_REASON_UNIMPLEMENTED: _ErrorReason.ValueType  # 114
     """The node's version does not serve that. Remedy: Update the node."""
     ERROR_REASON_UNAVAILABLE: _ErrorReason.ValueType  # 115
@@ -713,7 +757,8 @@ message lists what is served.
 """
 ERROR_REASON_MODEL_SERVED_ELSEWHERE: ErrorReason.ValueType  # 17
 """Another live node serves the model; `metadata["address"]` is its address. Remedy: Ask the
-address that the message names; clients follow by themselves.
+address that the message names; clients follow by themselves. In a fleet with an authority
+(`metadata["encrypted"]`) they follow by TLS alone, with a key to `applications_address`.
 """
 ERROR_REASON_MODEL_LOADING: ErrorReason.ValueType  # 18
 """The model is still being loaded there. Remedy: Wait until `fleet top` shows that it is loaded."""
@@ -860,6 +905,45 @@ gives one with `fleet invite`.
 ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 156
 """The caller may not do this. It is for members of the fleet, for keepers, or for whoever owns the
 node. Remedy: Who may call what is one table, `fleet/trust/permissions.py`.
+"""
+ERROR_REASON_KEY_MISSING: ErrorReason.ValueType  # 160
+"""# Keys of applications
+
+An application called a fleet with an authority, and showed no key. Remedy: The owner of a
+keeper's node makes one with `fleet key create NAME`; `api_key` of a client, or `authorization:
+Bearer KEY`, shows it.
+"""
+ERROR_REASON_KEY_UNKNOWN: ErrorReason.ValueType  # 161
+"""The key is none of this fleet's. Or it was made a moment ago, and this node has not heard of it.
+Remedy: `fleet key list` has the fleet's keys; a key was copied wrong, or is another fleet's.
+"""
+ERROR_REASON_KEY_REVOKED: ErrorReason.ValueType  # 162
+"""The key was revoked: what it had open has ended, and nothing answers it any more. Remedy: Its
+sessions end when their time to live is over; nobody else can see them.
+"""
+ERROR_REASON_KEY_EXPIRED: ErrorReason.ValueType  # 163
+"""The key was good until a time that is past by the node's clock. Remedy: If it should not be past
+yet, set the clock of the node's machine.
+"""
+ERROR_REASON_KEY_LIMIT_REACHED: ErrorReason.ValueType  # 164
+"""The key has as many sessions or generations as it may on this node. `metadata["limit"]` is
+"sessions" or "generations". Remedy: Close sessions, or wait for a
+generation to end. Each node counts for itself: another one may have room.
+"""
+ERROR_REASON_KEY_TOKENS_SPENT: ErrorReason.ValueType  # 165
+"""The key has spent its tokens of this minute on this node. Appended and generated ones count
+together. What was done stays done: the session and its history live. Remedy: Go on after
+`retry_after_seconds`.
+"""
+ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 166
+"""No key of the fleet has that name or id. Remedy: `fleet key list` has them all."""
+ERROR_REASON_KEY_AMBIGUOUS: ErrorReason.ValueType  # 167
+"""A key of that name is in force, or several have the name that was given to revoke one. Remedy:
+Give another name, or the key's id.
+"""
+ERROR_REASON_TOO_MANY_KEYS: ErrorReason.ValueType  # 168
+"""The fleet has made as many keys as it ever may: what is said of a fleet only grows. Remedy: Use
+keys for long, one for each application, not for each user or day.
 """
 ERROR_REASON_JOIN_CODE_MALFORMED: ErrorReason.ValueType  # 126
 """# Joining a fleet by a code
@@ -1216,6 +1300,10 @@ it is known.
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 113
 """The caller may not do that. Remedy: Run the command on the node's own machine."""
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 169
+"""The caller did not show who it is, or nobody that the node knows. Remedy: Show a key of the
+fleet.
+"""
 ERROR_REASON_UNIMPLEMENTED: ErrorReason.ValueType  # 114
 """The node's version does not serve that. Remedy: Update the node."""
 ERROR_REASON_UNAVAILABLE: ErrorReason.ValueType  # 115

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +18,108 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _KeyScope:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _KeyScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KeyScope.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    KEY_SCOPE_UNSPECIFIED: _KeyScope.ValueType  # 0
+    """Not told."""
+    KEY_SCOPE_GENERATE: _KeyScope.ValueType  # 1
+    """Sessions of its own, plans, models and their tokenizers."""
+    KEY_SCOPE_OBSERVE: _KeyScope.ValueType  # 2
+    """Watching the fleet, its metrics, and how much all sessions do; no token of them."""
+
+class KeyScope(_KeyScope, metaclass=_KeyScopeEnumTypeWrapper):
+    """What the holder of a key may do."""
+
+KEY_SCOPE_UNSPECIFIED: KeyScope.ValueType  # 0
+"""Not told."""
+KEY_SCOPE_GENERATE: KeyScope.ValueType  # 1
+"""Sessions of its own, plans, models and their tokenizers."""
+KEY_SCOPE_OBSERVE: KeyScope.ValueType  # 2
+"""Watching the fleet, its metrics, and how much all sessions do; no token of them."""
+Global___KeyScope: _TypeAlias = KeyScope  # noqa: Y015
+
+@_typing.final
+class KeyStatement(_message.Message):
+    """A key is made. Its id is the first 16 hexadecimal digits of secret_sha256."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SECRET_SHA256_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    SESSION_LIMIT_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    GENERATION_LIMIT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_UNIX_FIELD_NUMBER: _builtins.int
+    MADE_AT_UNIX_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name for people, at most 64 characters."""
+    secret_sha256: _builtins.bytes
+    """SHA-256 of the key's ASCII text, of which nobody keeps more, 32 bytes."""
+    session_limit: _builtins.int
+    """Sessions that it may have on one node at once; 0 for no limit of its own."""
+    tokens_per_minute: _builtins.int
+    """Tokens that it may append and generate on one node in a minute; 0 for no limit."""
+    generation_limit: _builtins.int
+    """Generations that it may run on one node at once; 0 for no limit."""
+    expires_at_unix: _builtins.float
+    """When it ends, in seconds since 1970; 0 for never."""
+    made_at_unix: _builtins.float
+    """Clock of who made it, in seconds since 1970; for people."""
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___KeyScope.ValueType]:
+        """What it is for."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        secret_sha256: _builtins.bytes = ...,
+        scopes: _abc.Iterable[Global___KeyScope.ValueType] | None = ...,
+        session_limit: _builtins.int = ...,
+        tokens_per_minute: _builtins.int = ...,
+        generation_limit: _builtins.int = ...,
+        expires_at_unix: _builtins.float = ...,
+        made_at_unix: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_unix", b"expires_at_unix", "generation_limit", b"generation_limit", "made_at_unix", b"made_at_unix", "name", b"name", "scopes", b"scopes", "secret_sha256", b"secret_sha256", "session_limit", b"session_limit", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyStatement: _TypeAlias = KeyStatement  # noqa: Y015
+
+@_typing.final
+class KeyRevocationStatement(_message.Message):
+    """A key is in force no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    REVOKED_AT_UNIX_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """Which, 16 hexadecimal digits."""
+    revoked_at_unix: _builtins.float
+    """Clock of who revoked it, in seconds since 1970; for people."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        revoked_at_unix: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "revoked_at_unix", b"revoked_at_unix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyRevocationStatement: _TypeAlias = KeyRevocationStatement  # noqa: Y015
 
 @_typing.final
 class KeeperStatement(_message.Message):
@@ -87,6 +190,8 @@ class StatementBody(_message.Message):
     FLEET_ID_FIELD_NUMBER: _builtins.int
     KEEPER_FIELD_NUMBER: _builtins.int
     REVOCATION_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    KEY_REVOCATION_FIELD_NUMBER: _builtins.int
     fleet_id: _builtins.str
     """SHA-256 of the first keeper's public key (SubjectPublicKeyInfo), hexadecimal."""
     @_builtins.property
@@ -97,18 +202,28 @@ class StatementBody(_message.Message):
     def revocation(self) -> Global___RevocationStatement:
         """A node is put out."""
 
+    @_builtins.property
+    def key(self) -> Global___KeyStatement:
+        """A key is made."""
+
+    @_builtins.property
+    def key_revocation(self) -> Global___KeyRevocationStatement:
+        """A key is put out of force."""
+
     def __init__(
         self,
         *,
         fleet_id: _builtins.str = ...,
         keeper: Global___KeeperStatement | None = ...,
         revocation: Global___RevocationStatement | None = ...,
+        key: Global___KeyStatement | None = ...,
+        key_revocation: Global___KeyRevocationStatement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "key", b"key", "key_revocation", b"key_revocation", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet_id", b"fleet_id", "keeper", b"keeper", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet_id", b"fleet_id", "keeper", b"keeper", "key", b"key", "key_revocation", b"key_revocation", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_says: _TypeAlias = _typing.Literal["keeper", "revocation"]  # noqa: Y015
+    _WhichOneofReturnType_says: _TypeAlias = _typing.Literal["keeper", "revocation", "key", "key_revocation"]  # noqa: Y015
     _WhichOneofArgType_says: _TypeAlias = _typing.Literal["says", b"says"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_says) -> _WhichOneofReturnType_says | None: ...
 
@@ -306,19 +421,23 @@ class FleetKeeper(_message.Message):
 
     NODE_ID_FIELD_NUMBER: _builtins.int
     AUTHORITY_ID_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Whose authority it is."""
     authority_id: _builtins.str
     """SHA-256 of its public key (SubjectPublicKeyInfo), hexadecimal."""
+    certificate: _builtins.bytes
+    """Self-signed X.509 certificate of the authority, DER, from which nodes' certificates descend."""
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         authority_id: _builtins.str = ...,
+        certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_id", b"authority_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_id", b"authority_id", "certificate", b"certificate", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -516,3 +635,230 @@ class AddKeeperResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddKeeperResponse: _TypeAlias = AddKeeperResponse  # noqa: Y015
+
+@_typing.final
+class CreateKeyRequest(_message.Message):
+    """Asks for a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    SESSION_LIMIT_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    GENERATION_LIMIT_FIELD_NUMBER: _builtins.int
+    VALID_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name for people, 1 to 64 characters; no other key in force has it."""
+    session_limit: _builtins.int
+    """Sessions that it may have on one node at once; 0 for no limit of its own."""
+    tokens_per_minute: _builtins.int
+    """Tokens that it may append and generate on one node in a minute; 0 for no limit."""
+    generation_limit: _builtins.int
+    """Generations that it may run on one node at once; 0 for no limit."""
+    valid_seconds: _builtins.float
+    """Seconds for which it is good, from now on; 0 for ever."""
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___KeyScope.ValueType]:
+        """What it is for; to generate when none is named."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        scopes: _abc.Iterable[Global___KeyScope.ValueType] | None = ...,
+        session_limit: _builtins.int = ...,
+        tokens_per_minute: _builtins.int = ...,
+        generation_limit: _builtins.int = ...,
+        valid_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation_limit", b"generation_limit", "name", b"name", "scopes", b"scopes", "session_limit", b"session_limit", "tokens_per_minute", b"tokens_per_minute", "valid_seconds", b"valid_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateKeyRequest: _TypeAlias = CreateKeyRequest  # noqa: Y015
+
+@_typing.final
+class CreateKeyResponse(_message.Message):
+    """The key, which is told this once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    MADE_FIELD_NUMBER: _builtins.int
+    TOLD_COUNT_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Whoever shows it is its holder: kky_ and 43 characters of base64url (RFC 4648)."""
+    told_count: _builtins.int
+    """Members that were told before the answer."""
+    @_builtins.property
+    def made(self) -> Global___ApplicationKey:
+        """What it is."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        made: Global___ApplicationKey | None = ...,
+        told_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["made", b"made"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "made", b"made", "told_count", b"told_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateKeyResponse: _TypeAlias = CreateKeyResponse  # noqa: Y015
+
+@_typing.final
+class ApplicationKey(_message.Message):
+    """A key without its secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    SESSION_LIMIT_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    GENERATION_LIMIT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_UNIX_FIELD_NUMBER: _builtins.int
+    MADE_AT_UNIX_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """16 hexadecimal digits."""
+    name: _builtins.str
+    """Name for people."""
+    session_limit: _builtins.int
+    """Sessions that it may have on one node at once; 0 for no limit of its own."""
+    tokens_per_minute: _builtins.int
+    """Tokens that it may append and generate on one node in a minute; 0 for no limit."""
+    generation_limit: _builtins.int
+    """Generations that it may run on one node at once; 0 for no limit."""
+    expires_at_unix: _builtins.float
+    """When it ends, in seconds since 1970; 0 for never."""
+    made_at_unix: _builtins.float
+    """When it was made, by the clock of who made it, in seconds since 1970."""
+    revoked: _builtins.bool
+    """Whether it was revoked."""
+    expired: _builtins.bool
+    """Whether its time is over, by this node's clock."""
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___KeyScope.ValueType]:
+        """What it is for."""
+
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        scopes: _abc.Iterable[Global___KeyScope.ValueType] | None = ...,
+        session_limit: _builtins.int = ...,
+        tokens_per_minute: _builtins.int = ...,
+        generation_limit: _builtins.int = ...,
+        expires_at_unix: _builtins.float = ...,
+        made_at_unix: _builtins.float = ...,
+        revoked: _builtins.bool = ...,
+        expired: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expired", b"expired", "expires_at_unix", b"expires_at_unix", "generation_limit", b"generation_limit", "key_id", b"key_id", "made_at_unix", b"made_at_unix", "name", b"name", "revoked", b"revoked", "scopes", b"scopes", "session_limit", b"session_limit", "tokens_per_minute", b"tokens_per_minute"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplicationKey: _TypeAlias = ApplicationKey  # noqa: Y015
+
+@_typing.final
+class ListKeysRequest(_message.Message):
+    """Asks for the fleet's keys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKeysRequest: _TypeAlias = ListKeysRequest  # noqa: Y015
+
+@_typing.final
+class ListKeysResponse(_message.Message):
+    """All keys that were ever made."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApplicationKey]:
+        """By name, those in force first."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___ApplicationKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKeysResponse: _TypeAlias = ListKeysResponse  # noqa: Y015
+
+@_typing.final
+class RevokeKeyRequest(_message.Message):
+    """Asks to put a key out of force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Its name, or its id."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeKeyRequest: _TypeAlias = RevokeKeyRequest  # noqa: Y015
+
+@_typing.final
+class RevokeKeyResponse(_message.Message):
+    """It is out of force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVOKED_FIELD_NUMBER: _builtins.int
+    TOLD_COUNT_FIELD_NUMBER: _builtins.int
+    told_count: _builtins.int
+    """Members that were told before the answer."""
+    @_builtins.property
+    def revoked(self) -> Global___ApplicationKey:
+        """Which it was."""
+
+    def __init__(
+        self,
+        *,
+        revoked: Global___ApplicationKey | None = ...,
+        told_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revoked", b"revoked"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revoked", b"revoked", "told_count", b"told_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeKeyResponse: _TypeAlias = RevokeKeyResponse  # noqa: Y015

@@ -71,6 +71,21 @@ class TrustServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperResponse.FromString,
                 _registered_method=True)
+        self.CreateKey = channel.unary_unary(
+                '/kakeya.v1.TrustService/CreateKey',
+                request_serializer=kakeya_dot_v1_dot_trust__pb2.CreateKeyRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_trust__pb2.CreateKeyResponse.FromString,
+                _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/kakeya.v1.TrustService/ListKeys',
+                request_serializer=kakeya_dot_v1_dot_trust__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_trust__pb2.ListKeysResponse.FromString,
+                _registered_method=True)
+        self.RevokeKey = channel.unary_unary(
+                '/kakeya.v1.TrustService/RevokeKey',
+                request_serializer=kakeya_dot_v1_dot_trust__pb2.RevokeKeyRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_trust__pb2.RevokeKeyResponse.FromString,
+                _registered_method=True)
 
 
 class TrustServiceServicer(object):
@@ -141,6 +156,33 @@ class TrustServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateKey(self, request, context):
+        """Makes a key for applications that run on no member's machine, good at every
+        node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
+        (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
+        (TOO_MANY_KEYS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKeys(self, request, context):
+        """The fleet's keys, as this node knows them. The owner of this node alone.
+        Errors: PERMISSION_DENIED (NOT_PERMITTED), FAILED_PRECONDITION (NO_AUTHORITY).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeKey(self, request, context):
+        """Puts a key out of force, for good, and ends its calls. The owner of this node
+        alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (KEY_NOT_FOUND),
+        FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrustServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -178,6 +220,21 @@ def add_TrustServiceServicer_to_server(servicer, server):
                     servicer.AddKeeper,
                     request_deserializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperResponse.SerializeToString,
+            ),
+            'CreateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateKey,
+                    request_deserializer=kakeya_dot_v1_dot_trust__pb2.CreateKeyRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_trust__pb2.CreateKeyResponse.SerializeToString,
+            ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=kakeya_dot_v1_dot_trust__pb2.ListKeysRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_trust__pb2.ListKeysResponse.SerializeToString,
+            ),
+            'RevokeKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeKey,
+                    request_deserializer=kakeya_dot_v1_dot_trust__pb2.RevokeKeyRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_trust__pb2.RevokeKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -371,6 +428,87 @@ class TrustService(object):
             '/kakeya.v1.TrustService/AddKeeper',
             kakeya_dot_v1_dot_trust__pb2.AddKeeperRequest.SerializeToString,
             kakeya_dot_v1_dot_trust__pb2.AddKeeperResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.TrustService/CreateKey',
+            kakeya_dot_v1_dot_trust__pb2.CreateKeyRequest.SerializeToString,
+            kakeya_dot_v1_dot_trust__pb2.CreateKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.TrustService/ListKeys',
+            kakeya_dot_v1_dot_trust__pb2.ListKeysRequest.SerializeToString,
+            kakeya_dot_v1_dot_trust__pb2.ListKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.TrustService/RevokeKey',
+            kakeya_dot_v1_dot_trust__pb2.RevokeKeyRequest.SerializeToString,
+            kakeya_dot_v1_dot_trust__pb2.RevokeKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,21 @@ class TrustServiceStub:
     PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
     FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER), UNAVAILABLE (NODE_UNREACHABLE).
     """
+    CreateKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyResponse]
+    """Makes a key for applications that run on no member's machine, good at every
+    node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
+    (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
+    (TOO_MANY_KEYS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+    """
+    ListKeys: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListKeysRequest, _trust_pb2.ListKeysResponse]
+    """The fleet's keys, as this node knows them. The owner of this node alone.
+    Errors: PERMISSION_DENIED (NOT_PERMITTED), FAILED_PRECONDITION (NO_AUTHORITY).
+    """
+    RevokeKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RevokeKeyRequest, _trust_pb2.RevokeKeyResponse]
+    """Puts a key out of force, for good, and ends its calls. The owner of this node
+    alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (KEY_NOT_FOUND),
+    FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+    """
 
 @_typing.type_check_only
 class TrustServiceAsyncStub(TrustServiceStub):
@@ -112,6 +127,21 @@ class TrustServiceAsyncStub(TrustServiceStub):
     """Makes a keeper of a member. The owner of this node alone. Errors:
     PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
     FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER), UNAVAILABLE (NODE_UNREACHABLE).
+    """
+    CreateKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyResponse]  # type: ignore[assignment]
+    """Makes a key for applications that run on no member's machine, good at every
+    node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
+    (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
+    (TOO_MANY_KEYS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+    """
+    ListKeys: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListKeysRequest, _trust_pb2.ListKeysResponse]  # type: ignore[assignment]
+    """The fleet's keys, as this node knows them. The owner of this node alone.
+    Errors: PERMISSION_DENIED (NOT_PERMITTED), FAILED_PRECONDITION (NO_AUTHORITY).
+    """
+    RevokeKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.RevokeKeyRequest, _trust_pb2.RevokeKeyResponse]  # type: ignore[assignment]
+    """Puts a key out of force, for good, and ends its calls. The owner of this node
+    alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (KEY_NOT_FOUND),
+    FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
     """
 
 class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -194,6 +224,39 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         """Makes a keeper of a member. The owner of this node alone. Errors:
         PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
         FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER), UNAVAILABLE (NODE_UNREACHABLE).
+        """
+
+    @_abc_1.abstractmethod
+    def CreateKey(
+        self,
+        request: _trust_pb2.CreateKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.CreateKeyResponse, _abc.Awaitable[_trust_pb2.CreateKeyResponse]]:
+        """Makes a key for applications that run on no member's machine, good at every
+        node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
+        (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
+        (TOO_MANY_KEYS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+        """
+
+    @_abc_1.abstractmethod
+    def ListKeys(
+        self,
+        request: _trust_pb2.ListKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.ListKeysResponse, _abc.Awaitable[_trust_pb2.ListKeysResponse]]:
+        """The fleet's keys, as this node knows them. The owner of this node alone.
+        Errors: PERMISSION_DENIED (NOT_PERMITTED), FAILED_PRECONDITION (NO_AUTHORITY).
+        """
+
+    @_abc_1.abstractmethod
+    def RevokeKey(
+        self,
+        request: _trust_pb2.RevokeKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.RevokeKeyResponse, _abc.Awaitable[_trust_pb2.RevokeKeyResponse]]:
+        """Puts a key out of force, for good, and ends its calls. The owner of this node
+        alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (KEY_NOT_FOUND),
+        FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
         """
 
 def add_TrustServiceServicer_to_server(servicer: TrustServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

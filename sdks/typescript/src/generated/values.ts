@@ -844,6 +844,10 @@ export interface Card {
   readonly hostId: string;
   /** Makes the owner a member of a fleet with an authority: X.509, DER; empty in one without. */
   readonly certificate: string;
+  /** The port of its addresses at which applications with a key call HTTPS; 0 when they cannot. */
+  readonly httpsPort: number;
+  /** The same of gRPC, by TLS. */
+  readonly applicationsPort: number;
 }
 
 /** A measured way to another node. */

@@ -431,6 +431,8 @@ export function card(message = create(capabilityPb.CapabilityCardSchema)): value
     httpAddress: message.httpAddress,
     hostId: message.hostId,
     certificate: Buffer.from(message.certificate).toString("hex"),
+    httpsPort: message.httpsPort,
+    applicationsPort: message.applicationsPort,
   };
 }
 

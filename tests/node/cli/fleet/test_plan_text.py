@@ -10,7 +10,12 @@ from kakeya import (
     Transport,
     Trial,
 )
-from kakeya_fleet.node.cli.fleet.plan_text import pair_text, plan_lines, prediction_text
+from kakeya_fleet.node.cli.fleet.plan_text import (
+    pair_text,
+    plan_lines,
+    prediction_text,
+    readers_text,
+)
 
 VERIFIER = Placement("v" * 64, "mini-1", "127.0.0.1:1", "tiny")
 PROPOSER = Placement("p" * 64, "mini-2", "127.0.0.1:2", "ngram")
@@ -61,6 +66,21 @@ def test_alone_nothing_is_said_of_drafts() -> None:
     assert "block size" not in text
     assert prediction_text(ALONE) == "179 tok/s, alone"
     assert pair_text(ALONE) == "tiny on mini-1, alone"
+
+
+def test_a_plan_says_whom_the_tokens_go_to() -> None:
+    third = dataclasses.replace(PROPOSER, node_name="mini-3")
+    fourth, fifth = (dataclasses.replace(PROPOSER, node_name=name) for name in ("mini-4", "mini-5"))
+    assert readers_text(ALONE) == "mini-1"
+    assert readers_text(PAIR) == "mini-1, mini-2"
+    tried = dataclasses.replace(PAIR, trials=(Trial(third, 1.0),))
+    assert readers_text(tried) == "mini-1, mini-2, mini-3"
+    archived = dataclasses.replace(tried, archive=fourth)
+    assert readers_text(archived).endswith("; keys and values of what is evicted to mini-4")
+    ranges = (ArchiveRange(fourth, 0, 8192), ArchiveRange(fifth, 8192, 9000))
+    shared = dataclasses.replace(archived, archives=ranges)
+    assert readers_text(shared).endswith("evicted to mini-4, mini-5")
+    assert f"  tokens go to {readers_text(shared)}" in plan_lines(shared)
 
 
 def test_a_pair_that_is_not_exact_is_never_told_like_one_that_is() -> None:

@@ -34,6 +34,10 @@ def test_the_ready_block_tells_where_the_node_answers_and_what_it_serves() -> No
     assert "address   127.0.0.1:7600" in text
     assert "serves    verifier=/models/my model" in text
     assert "http://127.0.0.1:9100/v1, /health, /metrics" in text
+    assert "by key" not in text
+    apart = {"applications_address": "10.0.0.2:7601", "https_address": "10.0.0.2:7602"}
+    text = "\n".join(event_lines({**READY, **apart}, []))
+    assert "by key    gRPC 10.0.0.2:7601, https://10.0.0.2:7602/v1" in text
 
 
 def test_peers_that_cannot_be_joined_are_told_with_their_mend() -> None:

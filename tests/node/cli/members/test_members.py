@@ -129,7 +129,14 @@ def test_what_is_no_code_is_told_before_anything_is_sent(
 def test_a_fleet_without_an_authority_says_how_to_make_one(fleet: Terminal) -> None:
     process = fleet.start("join", "--name", "mini-1", *NGRAM)
     until(process, "ready")
-    for words in (("invite",), ("members",), ("revoke", "x"), ("keeper", "add", "x")):
+    for words in (
+        ("invite",),
+        ("members",),
+        ("revoke", "x"),
+        ("keeper", "add", "x"),
+        ("key", "create", "x"),
+        ("certificate",),
+    ):
         done = fleet.run(*words)
         assert done.code == 3
         assert "fleet init" in done.err

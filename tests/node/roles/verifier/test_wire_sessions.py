@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from kakeya.v1 import runtime_pb2
+from kakeya_fleet.node.admission.caller import THIS_MACHINE
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -55,7 +56,7 @@ async def test_a_session_that_waits_to_be_forked_is_not_evicted(
     await client.append(session, PROMPT)
     busy = threading.Event()
     working = asyncio.create_task(served.worker.run(busy.wait))
-    forking = asyncio.create_task(lifecycle.fork(sessions.opened(session), None))
+    forking = asyncio.create_task(lifecycle.fork(sessions.opened(session), None, THIS_MACHINE))
     await asyncio.sleep(0)
     sessions.sweep(float("inf"))
     busy.set()

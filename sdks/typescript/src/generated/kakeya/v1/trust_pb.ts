@@ -2,15 +2,113 @@
 // @generated from file kakeya/v1/trust.proto (package kakeya.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file kakeya/v1/trust.proto.
  */
 export const file_kakeya_v1_trust: GenFile = /*@__PURE__*/
-  fileDesc("ChVrYWtleWEvdjEvdHJ1c3QucHJvdG8SCWtha2V5YS52MSI3Cg9LZWVwZXJTdGF0ZW1lbnQSDwoHbm9kZV9pZBgBIAEoCRITCgtjZXJ0aWZpY2F0ZRgCIAEoDCJPChNSZXZvY2F0aW9uU3RhdGVtZW50Eg8KB25vZGVfaWQYASABKAkSDgoGdXBoZWxkGAIgAygMEhcKD3Jldm9rZWRfYXRfdW5peBgDIAEoASKNAQoNU3RhdGVtZW50Qm9keRIQCghmbGVldF9pZBgBIAEoCRIsCgZrZWVwZXIYAiABKAsyGi5rYWtleWEudjEuS2VlcGVyU3RhdGVtZW50SAASNAoKcmV2b2NhdGlvbhgDIAEoCzIeLmtha2V5YS52MS5SZXZvY2F0aW9uU3RhdGVtZW50SABCBgoEc2F5cyI8CglTdGF0ZW1lbnQSDAoEYm9keRgBIAEoDBIOCgZzaWduZXIYAiABKAkSEQoJc2lnbmF0dXJlGAMgASgMIlQKGUV4Y2hhbmdlU3RhdGVtZW50c1JlcXVlc3QSDQoFa25vd24YASADKAwSKAoKc3RhdGVtZW50cxgCIAMoCzIULmtha2V5YS52MS5TdGF0ZW1lbnQiRgoaRXhjaGFuZ2VTdGF0ZW1lbnRzUmVzcG9uc2USKAoKc3RhdGVtZW50cxgBIAMoCzIULmtha2V5YS52MS5TdGF0ZW1lbnQiNgoXUmVuZXdDZXJ0aWZpY2F0ZVJlcXVlc3QSGwoTY2VydGlmaWNhdGVfcmVxdWVzdBgBIAEoDCIvChhSZW5ld0NlcnRpZmljYXRlUmVzcG9uc2USEwoLY2VydGlmaWNhdGUYASABKAwiFgoUTWFrZUF1dGhvcml0eVJlcXVlc3QiLAoVTWFrZUF1dGhvcml0eVJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgMIhEKD0dldFRydXN0UmVxdWVzdCI0CgtGbGVldEtlZXBlchIPCgdub2RlX2lkGAEgASgJEhQKDGF1dGhvcml0eV9pZBgCIAEoCSK0AQoQR2V0VHJ1c3RSZXNwb25zZRISCgpmbGVldF9uYW1lGAEgASgJEhAKCGZsZWV0X2lkGAIgASgJEicKB2tlZXBlcnMYAyADKAsyFi5rYWtleWEudjEuRmxlZXRLZWVwZXISGAoQcmV2b2tlZF9ub2RlX2lkcxgEIAMoCRIdChVjZXJ0aWZpY2F0ZV9lbmRzX3VuaXgYBSABKAESGAoQdGVuc29yc19pbl9jbGVhchgGIAEoCCIPCg1JbnZpdGVSZXF1ZXN0IncKDkludml0ZVJlc3BvbnNlEhIKCnNob3J0X2NvZGUYASABKAkSEgoKbG9uZ19jb2RlcxgCIAMoCRIVCg12YWxpZF9zZWNvbmRzGAMgASgBEg0KBXRyaWVzGAQgASgNEhcKD211bHRpY2FzdF9mYXVsdBgFIAEoCSIgCg1SZXZva2VSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkiJAoOUmV2b2tlUmVzcG9uc2USEgoKdG9sZF9jb3VudBgBIAEoDSIjChBBZGRLZWVwZXJSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkiKQoRQWRkS2VlcGVyUmVzcG9uc2USFAoMYXV0aG9yaXR5X2lkGAEgASgJMq0ECgxUcnVzdFNlcnZpY2USYQoSRXhjaGFuZ2VTdGF0ZW1lbnRzEiQua2FrZXlhLnYxLkV4Y2hhbmdlU3RhdGVtZW50c1JlcXVlc3QaJS5rYWtleWEudjEuRXhjaGFuZ2VTdGF0ZW1lbnRzUmVzcG9uc2USWwoQUmVuZXdDZXJ0aWZpY2F0ZRIiLmtha2V5YS52MS5SZW5ld0NlcnRpZmljYXRlUmVxdWVzdBojLmtha2V5YS52MS5SZW5ld0NlcnRpZmljYXRlUmVzcG9uc2USUgoNTWFrZUF1dGhvcml0eRIfLmtha2V5YS52MS5NYWtlQXV0aG9yaXR5UmVxdWVzdBogLmtha2V5YS52MS5NYWtlQXV0aG9yaXR5UmVzcG9uc2USQwoIR2V0VHJ1c3QSGi5rYWtleWEudjEuR2V0VHJ1c3RSZXF1ZXN0Ghsua2FrZXlhLnYxLkdldFRydXN0UmVzcG9uc2USPQoGSW52aXRlEhgua2FrZXlhLnYxLkludml0ZVJlcXVlc3QaGS5rYWtleWEudjEuSW52aXRlUmVzcG9uc2USPQoGUmV2b2tlEhgua2FrZXlhLnYxLlJldm9rZVJlcXVlc3QaGS5rYWtleWEudjEuUmV2b2tlUmVzcG9uc2USRgoJQWRkS2VlcGVyEhsua2FrZXlhLnYxLkFkZEtlZXBlclJlcXVlc3QaHC5rYWtleWEudjEuQWRkS2VlcGVyUmVzcG9uc2ViBnByb3RvMw");
+  fileDesc("ChVrYWtleWEvdjEvdHJ1c3QucHJvdG8SCWtha2V5YS52MSLTAQoMS2V5U3RhdGVtZW50EgwKBG5hbWUYASABKAkSFQoNc2VjcmV0X3NoYTI1NhgCIAEoDBIjCgZzY29wZXMYAyADKA4yEy5rYWtleWEudjEuS2V5U2NvcGUSFQoNc2Vzc2lvbl9saW1pdBgEIAEoDRIZChF0b2tlbnNfcGVyX21pbnV0ZRgFIAEoDRIYChBnZW5lcmF0aW9uX2xpbWl0GAYgASgNEhcKD2V4cGlyZXNfYXRfdW5peBgHIAEoARIUCgxtYWRlX2F0X3VuaXgYCCABKAEiQQoWS2V5UmV2b2NhdGlvblN0YXRlbWVudBIOCgZrZXlfaWQYASABKAkSFwoPcmV2b2tlZF9hdF91bml4GAIgASgBIjcKD0tlZXBlclN0YXRlbWVudBIPCgdub2RlX2lkGAEgASgJEhMKC2NlcnRpZmljYXRlGAIgASgMIk8KE1Jldm9jYXRpb25TdGF0ZW1lbnQSDwoHbm9kZV9pZBgBIAEoCRIOCgZ1cGhlbGQYAiADKAwSFwoPcmV2b2tlZF9hdF91bml4GAMgASgBIvIBCg1TdGF0ZW1lbnRCb2R5EhAKCGZsZWV0X2lkGAEgASgJEiwKBmtlZXBlchgCIAEoCzIaLmtha2V5YS52MS5LZWVwZXJTdGF0ZW1lbnRIABI0CgpyZXZvY2F0aW9uGAMgASgLMh4ua2FrZXlhLnYxLlJldm9jYXRpb25TdGF0ZW1lbnRIABImCgNrZXkYBCABKAsyFy5rYWtleWEudjEuS2V5U3RhdGVtZW50SAASOwoOa2V5X3Jldm9jYXRpb24YBSABKAsyIS5rYWtleWEudjEuS2V5UmV2b2NhdGlvblN0YXRlbWVudEgAQgYKBHNheXMiPAoJU3RhdGVtZW50EgwKBGJvZHkYASABKAwSDgoGc2lnbmVyGAIgASgJEhEKCXNpZ25hdHVyZRgDIAEoDCJUChlFeGNoYW5nZVN0YXRlbWVudHNSZXF1ZXN0Eg0KBWtub3duGAEgAygMEigKCnN0YXRlbWVudHMYAiADKAsyFC5rYWtleWEudjEuU3RhdGVtZW50IkYKGkV4Y2hhbmdlU3RhdGVtZW50c1Jlc3BvbnNlEigKCnN0YXRlbWVudHMYASADKAsyFC5rYWtleWEudjEuU3RhdGVtZW50IjYKF1JlbmV3Q2VydGlmaWNhdGVSZXF1ZXN0EhsKE2NlcnRpZmljYXRlX3JlcXVlc3QYASABKAwiLwoYUmVuZXdDZXJ0aWZpY2F0ZVJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgMIhYKFE1ha2VBdXRob3JpdHlSZXF1ZXN0IiwKFU1ha2VBdXRob3JpdHlSZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoDCIRCg9HZXRUcnVzdFJlcXVlc3QiSQoLRmxlZXRLZWVwZXISDwoHbm9kZV9pZBgBIAEoCRIUCgxhdXRob3JpdHlfaWQYAiABKAkSEwoLY2VydGlmaWNhdGUYAyABKAwitAEKEEdldFRydXN0UmVzcG9uc2USEgoKZmxlZXRfbmFtZRgBIAEoCRIQCghmbGVldF9pZBgCIAEoCRInCgdrZWVwZXJzGAMgAygLMhYua2FrZXlhLnYxLkZsZWV0S2VlcGVyEhgKEHJldm9rZWRfbm9kZV9pZHMYBCADKAkSHQoVY2VydGlmaWNhdGVfZW5kc191bml4GAUgASgBEhgKEHRlbnNvcnNfaW5fY2xlYXIYBiABKAgiDwoNSW52aXRlUmVxdWVzdCJ3Cg5JbnZpdGVSZXNwb25zZRISCgpzaG9ydF9jb2RlGAEgASgJEhIKCmxvbmdfY29kZXMYAiADKAkSFQoNdmFsaWRfc2Vjb25kcxgDIAEoARINCgV0cmllcxgEIAEoDRIXCg9tdWx0aWNhc3RfZmF1bHQYBSABKAkiIAoNUmV2b2tlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIiQKDlJldm9rZVJlc3BvbnNlEhIKCnRvbGRfY291bnQYASABKA0iIwoQQWRkS2VlcGVyUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIikKEUFkZEtlZXBlclJlc3BvbnNlEhQKDGF1dGhvcml0eV9pZBgBIAEoCSKoAQoQQ3JlYXRlS2V5UmVxdWVzdBIMCgRuYW1lGAEgASgJEiMKBnNjb3BlcxgCIAMoDjITLmtha2V5YS52MS5LZXlTY29wZRIVCg1zZXNzaW9uX2xpbWl0GAMgASgNEhkKEXRva2Vuc19wZXJfbWludXRlGAQgASgNEhgKEGdlbmVyYXRpb25fbGltaXQYBSABKA0SFQoNdmFsaWRfc2Vjb25kcxgGIAEoASJdChFDcmVhdGVLZXlSZXNwb25zZRILCgNrZXkYASABKAkSJwoEbWFkZRgCIAEoCzIZLmtha2V5YS52MS5BcHBsaWNhdGlvbktleRISCgp0b2xkX2NvdW50GAMgASgNIvABCg5BcHBsaWNhdGlvbktleRIOCgZrZXlfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIjCgZzY29wZXMYAyADKA4yEy5rYWtleWEudjEuS2V5U2NvcGUSFQoNc2Vzc2lvbl9saW1pdBgEIAEoDRIZChF0b2tlbnNfcGVyX21pbnV0ZRgFIAEoDRIYChBnZW5lcmF0aW9uX2xpbWl0GAYgASgNEhcKD2V4cGlyZXNfYXRfdW5peBgHIAEoARIUCgxtYWRlX2F0X3VuaXgYCCABKAESDwoHcmV2b2tlZBgJIAEoCBIPCgdleHBpcmVkGAogASgIIhEKD0xpc3RLZXlzUmVxdWVzdCI7ChBMaXN0S2V5c1Jlc3BvbnNlEicKBGtleXMYASADKAsyGS5rYWtleWEudjEuQXBwbGljYXRpb25LZXkiHwoQUmV2b2tlS2V5UmVxdWVzdBILCgNrZXkYASABKAkiUwoRUmV2b2tlS2V5UmVzcG9uc2USKgoHcmV2b2tlZBgBIAEoCzIZLmtha2V5YS52MS5BcHBsaWNhdGlvbktleRISCgp0b2xkX2NvdW50GAIgASgNKlQKCEtleVNjb3BlEhkKFUtFWV9TQ09QRV9VTlNQRUNJRklFRBAAEhYKEktFWV9TQ09QRV9HRU5FUkFURRABEhUKEUtFWV9TQ09QRV9PQlNFUlZFEAIyggYKDFRydXN0U2VydmljZRJhChJFeGNoYW5nZVN0YXRlbWVudHMSJC5rYWtleWEudjEuRXhjaGFuZ2VTdGF0ZW1lbnRzUmVxdWVzdBolLmtha2V5YS52MS5FeGNoYW5nZVN0YXRlbWVudHNSZXNwb25zZRJbChBSZW5ld0NlcnRpZmljYXRlEiIua2FrZXlhLnYxLlJlbmV3Q2VydGlmaWNhdGVSZXF1ZXN0GiMua2FrZXlhLnYxLlJlbmV3Q2VydGlmaWNhdGVSZXNwb25zZRJSCg1NYWtlQXV0aG9yaXR5Eh8ua2FrZXlhLnYxLk1ha2VBdXRob3JpdHlSZXF1ZXN0GiAua2FrZXlhLnYxLk1ha2VBdXRob3JpdHlSZXNwb25zZRJDCghHZXRUcnVzdBIaLmtha2V5YS52MS5HZXRUcnVzdFJlcXVlc3QaGy5rYWtleWEudjEuR2V0VHJ1c3RSZXNwb25zZRI9CgZJbnZpdGUSGC5rYWtleWEudjEuSW52aXRlUmVxdWVzdBoZLmtha2V5YS52MS5JbnZpdGVSZXNwb25zZRI9CgZSZXZva2USGC5rYWtleWEudjEuUmV2b2tlUmVxdWVzdBoZLmtha2V5YS52MS5SZXZva2VSZXNwb25zZRJGCglBZGRLZWVwZXISGy5rYWtleWEudjEuQWRkS2VlcGVyUmVxdWVzdBocLmtha2V5YS52MS5BZGRLZWVwZXJSZXNwb25zZRJGCglDcmVhdGVLZXkSGy5rYWtleWEudjEuQ3JlYXRlS2V5UmVxdWVzdBocLmtha2V5YS52MS5DcmVhdGVLZXlSZXNwb25zZRJDCghMaXN0S2V5cxIaLmtha2V5YS52MS5MaXN0S2V5c1JlcXVlc3QaGy5rYWtleWEudjEuTGlzdEtleXNSZXNwb25zZRJGCglSZXZva2VLZXkSGy5rYWtleWEudjEuUmV2b2tlS2V5UmVxdWVzdBocLmtha2V5YS52MS5SZXZva2VLZXlSZXNwb25zZWIGcHJvdG8z");
+
+/**
+ * A key is made. Its id is the first 16 hexadecimal digits of secret_sha256.
+ *
+ * @generated from message kakeya.v1.KeyStatement
+ */
+export type KeyStatement = Message<"kakeya.v1.KeyStatement"> & {
+  /**
+   * Name for people, at most 64 characters.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * SHA-256 of the key's ASCII text, of which nobody keeps more, 32 bytes.
+   *
+   * @generated from field: bytes secret_sha256 = 2;
+   */
+  secretSha256: Uint8Array;
+
+  /**
+   * What it is for.
+   *
+   * @generated from field: repeated kakeya.v1.KeyScope scopes = 3;
+   */
+  scopes: KeyScope[];
+
+  /**
+   * Sessions that it may have on one node at once; 0 for no limit of its own.
+   *
+   * @generated from field: uint32 session_limit = 4;
+   */
+  sessionLimit: number;
+
+  /**
+   * Tokens that it may append and generate on one node in a minute; 0 for no limit.
+   *
+   * @generated from field: uint32 tokens_per_minute = 5;
+   */
+  tokensPerMinute: number;
+
+  /**
+   * Generations that it may run on one node at once; 0 for no limit.
+   *
+   * @generated from field: uint32 generation_limit = 6;
+   */
+  generationLimit: number;
+
+  /**
+   * When it ends, in seconds since 1970; 0 for never.
+   *
+   * @generated from field: double expires_at_unix = 7;
+   */
+  expiresAtUnix: number;
+
+  /**
+   * Clock of who made it, in seconds since 1970; for people.
+   *
+   * @generated from field: double made_at_unix = 8;
+   */
+  madeAtUnix: number;
+};
+
+/**
+ * Describes the message kakeya.v1.KeyStatement.
+ * Use `create(KeyStatementSchema)` to create a new message.
+ */
+export const KeyStatementSchema: GenMessage<KeyStatement> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 0);
+
+/**
+ * A key is in force no more.
+ *
+ * @generated from message kakeya.v1.KeyRevocationStatement
+ */
+export type KeyRevocationStatement = Message<"kakeya.v1.KeyRevocationStatement"> & {
+  /**
+   * Which, 16 hexadecimal digits.
+   *
+   * @generated from field: string key_id = 1;
+   */
+  keyId: string;
+
+  /**
+   * Clock of who revoked it, in seconds since 1970; for people.
+   *
+   * @generated from field: double revoked_at_unix = 2;
+   */
+  revokedAtUnix: number;
+};
+
+/**
+ * Describes the message kakeya.v1.KeyRevocationStatement.
+ * Use `create(KeyRevocationStatementSchema)` to create a new message.
+ */
+export const KeyRevocationStatementSchema: GenMessage<KeyRevocationStatement> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 1);
 
 /**
  * A node may let others in with the key of an authority.
@@ -38,7 +136,7 @@ export type KeeperStatement = Message<"kakeya.v1.KeeperStatement"> & {
  * Use `create(KeeperStatementSchema)` to create a new message.
  */
 export const KeeperStatementSchema: GenMessage<KeeperStatement> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 0);
+  messageDesc(file_kakeya_v1_trust, 2);
 
 /**
  * A node is no member any more.
@@ -74,7 +172,7 @@ export type RevocationStatement = Message<"kakeya.v1.RevocationStatement"> & {
  * Use `create(RevocationStatementSchema)` to create a new message.
  */
 export const RevocationStatementSchema: GenMessage<RevocationStatement> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 1);
+  messageDesc(file_kakeya_v1_trust, 3);
 
 /**
  * What a keeper says. Signed as serialized bytes.
@@ -110,6 +208,22 @@ export type StatementBody = Message<"kakeya.v1.StatementBody"> & {
      */
     value: RevocationStatement;
     case: "revocation";
+  } | {
+    /**
+     * A key is made.
+     *
+     * @generated from field: kakeya.v1.KeyStatement key = 4;
+     */
+    value: KeyStatement;
+    case: "key";
+  } | {
+    /**
+     * A key is put out of force.
+     *
+     * @generated from field: kakeya.v1.KeyRevocationStatement key_revocation = 5;
+     */
+    value: KeyRevocationStatement;
+    case: "keyRevocation";
   } | { case: undefined; value?: undefined };
 };
 
@@ -118,7 +232,7 @@ export type StatementBody = Message<"kakeya.v1.StatementBody"> & {
  * Use `create(StatementBodySchema)` to create a new message.
  */
 export const StatementBodySchema: GenMessage<StatementBody> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 2);
+  messageDesc(file_kakeya_v1_trust, 4);
 
 /**
  * A statement as it travels.
@@ -153,7 +267,7 @@ export type Statement = Message<"kakeya.v1.Statement"> & {
  * Use `create(StatementSchema)` to create a new message.
  */
 export const StatementSchema: GenMessage<Statement> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 3);
+  messageDesc(file_kakeya_v1_trust, 5);
 
 /**
  * Asks for statements.
@@ -181,7 +295,7 @@ export type ExchangeStatementsRequest = Message<"kakeya.v1.ExchangeStatementsReq
  * Use `create(ExchangeStatementsRequestSchema)` to create a new message.
  */
 export const ExchangeStatementsRequestSchema: GenMessage<ExchangeStatementsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 4);
+  messageDesc(file_kakeya_v1_trust, 6);
 
 /**
  * What the caller lacks, and what the node lacks.
@@ -202,7 +316,7 @@ export type ExchangeStatementsResponse = Message<"kakeya.v1.ExchangeStatementsRe
  * Use `create(ExchangeStatementsResponseSchema)` to create a new message.
  */
 export const ExchangeStatementsResponseSchema: GenMessage<ExchangeStatementsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 5);
+  messageDesc(file_kakeya_v1_trust, 7);
 
 /**
  * Asks for a certificate.
@@ -223,7 +337,7 @@ export type RenewCertificateRequest = Message<"kakeya.v1.RenewCertificateRequest
  * Use `create(RenewCertificateRequestSchema)` to create a new message.
  */
 export const RenewCertificateRequestSchema: GenMessage<RenewCertificateRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 6);
+  messageDesc(file_kakeya_v1_trust, 8);
 
 /**
  * The new certificate.
@@ -244,7 +358,7 @@ export type RenewCertificateResponse = Message<"kakeya.v1.RenewCertificateRespon
  * Use `create(RenewCertificateResponseSchema)` to create a new message.
  */
 export const RenewCertificateResponseSchema: GenMessage<RenewCertificateResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 7);
+  messageDesc(file_kakeya_v1_trust, 9);
 
 /**
  * Asks a member to make an authority.
@@ -259,7 +373,7 @@ export type MakeAuthorityRequest = Message<"kakeya.v1.MakeAuthorityRequest"> & {
  * Use `create(MakeAuthorityRequestSchema)` to create a new message.
  */
 export const MakeAuthorityRequestSchema: GenMessage<MakeAuthorityRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 8);
+  messageDesc(file_kakeya_v1_trust, 10);
 
 /**
  * The authority that was made, which nobody trusts yet.
@@ -280,7 +394,7 @@ export type MakeAuthorityResponse = Message<"kakeya.v1.MakeAuthorityResponse"> &
  * Use `create(MakeAuthorityResponseSchema)` to create a new message.
  */
 export const MakeAuthorityResponseSchema: GenMessage<MakeAuthorityResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 9);
+  messageDesc(file_kakeya_v1_trust, 11);
 
 /**
  * Asks for the fleet's authority.
@@ -295,7 +409,7 @@ export type GetTrustRequest = Message<"kakeya.v1.GetTrustRequest"> & {
  * Use `create(GetTrustRequestSchema)` to create a new message.
  */
 export const GetTrustRequestSchema: GenMessage<GetTrustRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 10);
+  messageDesc(file_kakeya_v1_trust, 12);
 
 /**
  * Who can let others in.
@@ -316,6 +430,13 @@ export type FleetKeeper = Message<"kakeya.v1.FleetKeeper"> & {
    * @generated from field: string authority_id = 2;
    */
   authorityId: string;
+
+  /**
+   * Self-signed X.509 certificate of the authority, DER, from which nodes' certificates descend.
+   *
+   * @generated from field: bytes certificate = 3;
+   */
+  certificate: Uint8Array;
 };
 
 /**
@@ -323,7 +444,7 @@ export type FleetKeeper = Message<"kakeya.v1.FleetKeeper"> & {
  * Use `create(FleetKeeperSchema)` to create a new message.
  */
 export const FleetKeeperSchema: GenMessage<FleetKeeper> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 11);
+  messageDesc(file_kakeya_v1_trust, 13);
 
 /**
  * The authority of a fleet, as one member knows it.
@@ -380,7 +501,7 @@ export type GetTrustResponse = Message<"kakeya.v1.GetTrustResponse"> & {
  * Use `create(GetTrustResponseSchema)` to create a new message.
  */
 export const GetTrustResponseSchema: GenMessage<GetTrustResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 12);
+  messageDesc(file_kakeya_v1_trust, 14);
 
 /**
  * Asks to open the door.
@@ -395,7 +516,7 @@ export type InviteRequest = Message<"kakeya.v1.InviteRequest"> & {
  * Use `create(InviteRequestSchema)` to create a new message.
  */
 export const InviteRequestSchema: GenMessage<InviteRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 13);
+  messageDesc(file_kakeya_v1_trust, 15);
 
 /**
  * What the other machine needs.
@@ -444,7 +565,7 @@ export type InviteResponse = Message<"kakeya.v1.InviteResponse"> & {
  * Use `create(InviteResponseSchema)` to create a new message.
  */
 export const InviteResponseSchema: GenMessage<InviteResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 14);
+  messageDesc(file_kakeya_v1_trust, 16);
 
 /**
  * Asks to put a node out.
@@ -465,7 +586,7 @@ export type RevokeRequest = Message<"kakeya.v1.RevokeRequest"> & {
  * Use `create(RevokeRequestSchema)` to create a new message.
  */
 export const RevokeRequestSchema: GenMessage<RevokeRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 15);
+  messageDesc(file_kakeya_v1_trust, 17);
 
 /**
  * It is out.
@@ -486,7 +607,7 @@ export type RevokeResponse = Message<"kakeya.v1.RevokeResponse"> & {
  * Use `create(RevokeResponseSchema)` to create a new message.
  */
 export const RevokeResponseSchema: GenMessage<RevokeResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 16);
+  messageDesc(file_kakeya_v1_trust, 18);
 
 /**
  * Asks to make a keeper.
@@ -507,7 +628,7 @@ export type AddKeeperRequest = Message<"kakeya.v1.AddKeeperRequest"> & {
  * Use `create(AddKeeperRequestSchema)` to create a new message.
  */
 export const AddKeeperRequestSchema: GenMessage<AddKeeperRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 17);
+  messageDesc(file_kakeya_v1_trust, 19);
 
 /**
  * It is a keeper.
@@ -528,7 +649,301 @@ export type AddKeeperResponse = Message<"kakeya.v1.AddKeeperResponse"> & {
  * Use `create(AddKeeperResponseSchema)` to create a new message.
  */
 export const AddKeeperResponseSchema: GenMessage<AddKeeperResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 18);
+  messageDesc(file_kakeya_v1_trust, 20);
+
+/**
+ * Asks for a key.
+ *
+ * @generated from message kakeya.v1.CreateKeyRequest
+ */
+export type CreateKeyRequest = Message<"kakeya.v1.CreateKeyRequest"> & {
+  /**
+   * Name for people, 1 to 64 characters; no other key in force has it.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What it is for; to generate when none is named.
+   *
+   * @generated from field: repeated kakeya.v1.KeyScope scopes = 2;
+   */
+  scopes: KeyScope[];
+
+  /**
+   * Sessions that it may have on one node at once; 0 for no limit of its own.
+   *
+   * @generated from field: uint32 session_limit = 3;
+   */
+  sessionLimit: number;
+
+  /**
+   * Tokens that it may append and generate on one node in a minute; 0 for no limit.
+   *
+   * @generated from field: uint32 tokens_per_minute = 4;
+   */
+  tokensPerMinute: number;
+
+  /**
+   * Generations that it may run on one node at once; 0 for no limit.
+   *
+   * @generated from field: uint32 generation_limit = 5;
+   */
+  generationLimit: number;
+
+  /**
+   * Seconds for which it is good, from now on; 0 for ever.
+   *
+   * @generated from field: double valid_seconds = 6;
+   */
+  validSeconds: number;
+};
+
+/**
+ * Describes the message kakeya.v1.CreateKeyRequest.
+ * Use `create(CreateKeyRequestSchema)` to create a new message.
+ */
+export const CreateKeyRequestSchema: GenMessage<CreateKeyRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 21);
+
+/**
+ * The key, which is told this once.
+ *
+ * @generated from message kakeya.v1.CreateKeyResponse
+ */
+export type CreateKeyResponse = Message<"kakeya.v1.CreateKeyResponse"> & {
+  /**
+   * Whoever shows it is its holder: kky_ and 43 characters of base64url (RFC 4648).
+   *
+   * @generated from field: string key = 1;
+   */
+  key: string;
+
+  /**
+   * What it is.
+   *
+   * @generated from field: kakeya.v1.ApplicationKey made = 2;
+   */
+  made?: ApplicationKey | undefined;
+
+  /**
+   * Members that were told before the answer.
+   *
+   * @generated from field: uint32 told_count = 3;
+   */
+  toldCount: number;
+};
+
+/**
+ * Describes the message kakeya.v1.CreateKeyResponse.
+ * Use `create(CreateKeyResponseSchema)` to create a new message.
+ */
+export const CreateKeyResponseSchema: GenMessage<CreateKeyResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 22);
+
+/**
+ * A key without its secret.
+ *
+ * @generated from message kakeya.v1.ApplicationKey
+ */
+export type ApplicationKey = Message<"kakeya.v1.ApplicationKey"> & {
+  /**
+   * 16 hexadecimal digits.
+   *
+   * @generated from field: string key_id = 1;
+   */
+  keyId: string;
+
+  /**
+   * Name for people.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * What it is for.
+   *
+   * @generated from field: repeated kakeya.v1.KeyScope scopes = 3;
+   */
+  scopes: KeyScope[];
+
+  /**
+   * Sessions that it may have on one node at once; 0 for no limit of its own.
+   *
+   * @generated from field: uint32 session_limit = 4;
+   */
+  sessionLimit: number;
+
+  /**
+   * Tokens that it may append and generate on one node in a minute; 0 for no limit.
+   *
+   * @generated from field: uint32 tokens_per_minute = 5;
+   */
+  tokensPerMinute: number;
+
+  /**
+   * Generations that it may run on one node at once; 0 for no limit.
+   *
+   * @generated from field: uint32 generation_limit = 6;
+   */
+  generationLimit: number;
+
+  /**
+   * When it ends, in seconds since 1970; 0 for never.
+   *
+   * @generated from field: double expires_at_unix = 7;
+   */
+  expiresAtUnix: number;
+
+  /**
+   * When it was made, by the clock of who made it, in seconds since 1970.
+   *
+   * @generated from field: double made_at_unix = 8;
+   */
+  madeAtUnix: number;
+
+  /**
+   * Whether it was revoked.
+   *
+   * @generated from field: bool revoked = 9;
+   */
+  revoked: boolean;
+
+  /**
+   * Whether its time is over, by this node's clock.
+   *
+   * @generated from field: bool expired = 10;
+   */
+  expired: boolean;
+};
+
+/**
+ * Describes the message kakeya.v1.ApplicationKey.
+ * Use `create(ApplicationKeySchema)` to create a new message.
+ */
+export const ApplicationKeySchema: GenMessage<ApplicationKey> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 23);
+
+/**
+ * Asks for the fleet's keys.
+ *
+ * @generated from message kakeya.v1.ListKeysRequest
+ */
+export type ListKeysRequest = Message<"kakeya.v1.ListKeysRequest"> & {
+};
+
+/**
+ * Describes the message kakeya.v1.ListKeysRequest.
+ * Use `create(ListKeysRequestSchema)` to create a new message.
+ */
+export const ListKeysRequestSchema: GenMessage<ListKeysRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 24);
+
+/**
+ * All keys that were ever made.
+ *
+ * @generated from message kakeya.v1.ListKeysResponse
+ */
+export type ListKeysResponse = Message<"kakeya.v1.ListKeysResponse"> & {
+  /**
+   * By name, those in force first.
+   *
+   * @generated from field: repeated kakeya.v1.ApplicationKey keys = 1;
+   */
+  keys: ApplicationKey[];
+};
+
+/**
+ * Describes the message kakeya.v1.ListKeysResponse.
+ * Use `create(ListKeysResponseSchema)` to create a new message.
+ */
+export const ListKeysResponseSchema: GenMessage<ListKeysResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 25);
+
+/**
+ * Asks to put a key out of force.
+ *
+ * @generated from message kakeya.v1.RevokeKeyRequest
+ */
+export type RevokeKeyRequest = Message<"kakeya.v1.RevokeKeyRequest"> & {
+  /**
+   * Its name, or its id.
+   *
+   * @generated from field: string key = 1;
+   */
+  key: string;
+};
+
+/**
+ * Describes the message kakeya.v1.RevokeKeyRequest.
+ * Use `create(RevokeKeyRequestSchema)` to create a new message.
+ */
+export const RevokeKeyRequestSchema: GenMessage<RevokeKeyRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 26);
+
+/**
+ * It is out of force.
+ *
+ * @generated from message kakeya.v1.RevokeKeyResponse
+ */
+export type RevokeKeyResponse = Message<"kakeya.v1.RevokeKeyResponse"> & {
+  /**
+   * Which it was.
+   *
+   * @generated from field: kakeya.v1.ApplicationKey revoked = 1;
+   */
+  revoked?: ApplicationKey | undefined;
+
+  /**
+   * Members that were told before the answer.
+   *
+   * @generated from field: uint32 told_count = 2;
+   */
+  toldCount: number;
+};
+
+/**
+ * Describes the message kakeya.v1.RevokeKeyResponse.
+ * Use `create(RevokeKeyResponseSchema)` to create a new message.
+ */
+export const RevokeKeyResponseSchema: GenMessage<RevokeKeyResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 27);
+
+/**
+ * What the holder of a key may do.
+ *
+ * @generated from enum kakeya.v1.KeyScope
+ */
+export enum KeyScope {
+  /**
+   * Not told.
+   *
+   * @generated from enum value: KEY_SCOPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Sessions of its own, plans, models and their tokenizers.
+   *
+   * @generated from enum value: KEY_SCOPE_GENERATE = 1;
+   */
+  GENERATE = 1,
+
+  /**
+   * Watching the fleet, its metrics, and how much all sessions do; no token of them.
+   *
+   * @generated from enum value: KEY_SCOPE_OBSERVE = 2;
+   */
+  OBSERVE = 2,
+}
+
+/**
+ * Describes the enum kakeya.v1.KeyScope.
+ */
+export const KeyScopeSchema: GenEnum<KeyScope> = /*@__PURE__*/
+  enumDesc(file_kakeya_v1_trust, 0);
 
 /**
  * Whom a fleet trusts: its keepers let machines in, renew their certificates
@@ -620,6 +1035,42 @@ export const TrustService: GenService<{
     methodKind: "unary";
     input: typeof AddKeeperRequestSchema;
     output: typeof AddKeeperResponseSchema;
+  },
+  /**
+   * Makes a key for applications that run on no member's machine, good at every
+   * node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
+   * (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), RESOURCE_EXHAUSTED
+   * (TOO_MANY_KEYS), FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+   *
+   * @generated from rpc kakeya.v1.TrustService.CreateKey
+   */
+  createKey: {
+    methodKind: "unary";
+    input: typeof CreateKeyRequestSchema;
+    output: typeof CreateKeyResponseSchema;
+  },
+  /**
+   * The fleet's keys, as this node knows them. The owner of this node alone.
+   * Errors: PERMISSION_DENIED (NOT_PERMITTED), FAILED_PRECONDITION (NO_AUTHORITY).
+   *
+   * @generated from rpc kakeya.v1.TrustService.ListKeys
+   */
+  listKeys: {
+    methodKind: "unary";
+    input: typeof ListKeysRequestSchema;
+    output: typeof ListKeysResponseSchema;
+  },
+  /**
+   * Puts a key out of force, for good, and ends its calls. The owner of this node
+   * alone. Errors: PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (KEY_NOT_FOUND),
+   * FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, KEY_AMBIGUOUS).
+   *
+   * @generated from rpc kakeya.v1.TrustService.RevokeKey
+   */
+  revokeKey: {
+    methodKind: "unary";
+    input: typeof RevokeKeyRequestSchema;
+    output: typeof RevokeKeyResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_kakeya_v1_trust, 0);
