@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from kakeya_fleet.engine.backends.architectures import Architecture
+from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
@@ -19,6 +20,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
+    StoredTensor,
     check_tensors,
     listed,
     read_tensors,
@@ -84,6 +86,26 @@ def load_model(
     if packs:
         pack_linears(model, rows)
     return model.eval()
+
+
+def check_shapes(
+    folder: Path, architecture: Architecture, stored: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raises what loading raises of weights with these stored names and shapes.
+
+    `WeightsMismatch` for missing, unexpected and mis-shaped ones, `ModelUnusable` for a config
+    of which there can be no model.
+    """
+    found: dict[str, StoredTensor] = {}
+    for stored_name, shape in stored.items():
+        name = _text_name(architecture, stored_name)
+        if name is not None:
+            found[name] = StoredTensor(folder, stored_name, shape, FLOAT_TYPES[0])
+    model = _empty_model(folder, architecture, torch.float32)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if architecture.config.tie_word_embeddings and HEAD not in found:
+        del expected[HEAD]
+    check_tensors(folder, expected, found)
 
 
 def _unpacked(linear: nn.Linear) -> nn.Linear:
