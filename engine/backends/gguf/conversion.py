@@ -60,9 +60,9 @@ def convert(header: GgufHeader, folder: Path, dtype: str, progress: Progress | N
 def converted_bytes(header: GgufHeader, dtype: str) -> int:
     """Bytes that the weights will take in `dtype`; what else is written is less than a hundredth
     of a language model's."""
-    return sum(math.prod(each.shape) for each in header.tensors.values()) * torch_dtype(
-        dtype
-    ).itemsize
+    return (
+        sum(math.prod(each.shape) for each in header.tensors.values()) * torch_dtype(dtype).itemsize
+    )
 
 
 def _check_vocabulary(entries: Entries, described: Described) -> None:
@@ -70,6 +70,4 @@ def _check_vocabulary(entries: Entries, described: Described) -> None:
     count, rows = len(entries.texts("tokenizer.ggml.tokens")), described.config["vocab_size"]
     if not isinstance(rows, int) or count > rows:
         path = entries.header.path
-        raise GgufInvalid(
-            f"{path} has {count} tokens and an embedding of {rows}", path=str(path)
-        )
+        raise GgufInvalid(f"{path} has {count} tokens and an embedding of {rows}", path=str(path))

@@ -87,7 +87,7 @@ def _read(source: HeaderBytes, path: Path) -> GgufHeader:
             raise source.invalid(f"has the tensor {tensor.name} twice")
         tensors[tensor.name] = tensor
     start = _aligned(source, metadata)
-    return GgufHeader(path, metadata, _placed(source, tensors, start, path))
+    return GgufHeader(path, metadata, _placed(source, tensors, start))
 
 
 def _tensor(source: HeaderBytes) -> GgufTensor:
@@ -141,7 +141,7 @@ def _aligned(source: HeaderBytes, metadata: dict[str, Value]) -> int:
 
 
 def _placed(
-    source: HeaderBytes, tensors: dict[str, GgufTensor], start: int, path: Path
+    source: HeaderBytes, tensors: dict[str, GgufTensor], start: int
 ) -> dict[str, GgufTensor]:
     """The tensors with their places in the file, none beyond it and none over another."""
     placed: dict[str, GgufTensor] = {}

@@ -68,7 +68,9 @@ class HeaderBytes:
         """The next string, of at most so many bytes."""
         length = self.u64()
         if length > most_bytes:
-            raise self.invalid(f"has {what} of {length:,} bytes, and at most {most_bytes:,} are read")
+            raise self.invalid(
+                f"has {what} of {length:,} bytes, and at most {most_bytes:,} are read"
+            )
         try:
             return self.take(length).decode()
         except UnicodeDecodeError as error:

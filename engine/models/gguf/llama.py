@@ -51,9 +51,7 @@ def describe_llama(entries: Entries) -> Described:
     }
     for leaf, name, count in (("attn_q", "q_proj", heads), ("attn_k", "k_proj", kv_heads)):
         for part in ("weight", "bias"):
-            leaves[f"{leaf}.{part}"] = Target(
-                f"self_attn.{name}.{part}", order=HalvesApart(count)
-            )
+            leaves[f"{leaf}.{part}"] = Target(f"self_attn.{name}.{part}", order=HalvesApart(count))
     return Described(config, targets(layers, leaves), frozenset({ROPE_FREQUENCIES}))
 
 
