@@ -67,9 +67,10 @@ def load_verifier(
 
     `backend`: one of `BACKENDS`, or `AUTO`. `dtype`: `float32` or `bfloat16`, of
     weights and K/V, or `auto`: the checkpoint's own. `available_bytes`: memory the
-    weights may take; what the machine has available if None. `reading` hears of (done bytes, total bytes) of
-    the weights, in this thread. Raises a `ModelUnusable`, also when the back
-    end is not installed, or `BadParameters` for an unknown back end or dtype.
+    weights may take; what the machine has available if None. `reading` hears of
+    (done bytes, total bytes) of the weights, in this thread. Raises a `ModelUnusable`,
+    also when the back end is not installed, or `BadParameters` for an unknown back
+    end or dtype.
     """
     load = _imported(_chosen(backend), lambda each: each.verifiers())
     with _told(reading, folder):

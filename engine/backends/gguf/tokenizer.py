@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from transformers.integrations.gguf import gguf_tokenizer_mapping as library
 
 from kakeya_fleet.engine.errors import GgufInvalid, ModelUnusable, WeightFormatUnsupported
@@ -20,8 +29,10 @@ AS_GPT2 = ("gpt-2", "phi-2", "jina-es", "jina-de", "mpt", "olmo", "jais")
 WHOLE_WORDS_FIRST = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral")
 """A word that the vocabulary has is one token, whatever merges would make of it; they begin
 with a first token besides."""
-CONTROL = 3
-"""The type of tokens that no text is to make."""
+COMPOSED = ("qwen2", "qwen35", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez")
+"""Text is put into composed characters first, as their own tokenizers do."""
+CONTROL, USER_DEFINED = 3, 4
+"""Types of tokens: never made of a text's parts, and matched whole where they stand."""
 ENDS = (
     "<|eot_id|>",
     "<|im_end|>",
@@ -72,35 +83,57 @@ def write_tokenizer(entries: Entries, folder: Path) -> None:
 def _built(entries: Entries, kind: str, tokens: list[str]) -> Tokenizer:
     """The tokenizer, without what it adds to a text."""
     types = [int(each) for each in entries.numbers("tokenizer.ggml.token_type")]
-    said: dict[str, object] = {
-        "tokenizer_type": kind,
-        "tokens": tokens,
-        "token_type": types,
-        "add_prefix_space": entries.flag("tokenizer.ggml.add_space_prefix"),
-    }
-    merges = entries.texts("tokenizer.ggml.merges")
-    scores = entries.numbers("tokenizer.ggml.scores")
-    if merges:
-        said["merges"] = merges
-    elif kind == BYTE_LEVEL:
-        path = entries.header.path
-        raise GgufInvalid(f"{path} has a vocabulary of bytes without merges", path=str(path))
-    if scores:
-        said["scores"] = scores
-    name = entries.text("tokenizer.ggml.pre", "")
-    splits = _splits(entries, name) if kind == BYTE_LEVEL else None
     try:
-        tokenizer, _ = library.convert_gguf_tokenizer(entries.architecture, said)
-    # The library raises bare Exception for a vocabulary whose merges are not in it.
+        if kind == BYTE_LEVEL:
+            return _of_bytes(entries, tokens, types)
+        return _of_pieces(entries, kind, tokens, types)
+    except ModelUnusable:
+        raise
+    # The libraries raise bare Exception for merges that the vocabulary does not have.
     except Exception as error:
         path = entries.header.path
         raise GgufInvalid(
             f"{path} has a vocabulary that makes no tokenizer ({error})", path=str(path)
         ) from error
-    if splits is not None:
-        tokenizer.pre_tokenizer = splits
-        tokenizer.model.ignore_merges = name in WHOLE_WORDS_FIRST
-    if kind == "llama" and said["add_prefix_space"] is False:
+
+
+def _of_bytes(entries: Entries, tokens: list[str], types: list[int]) -> Tokenizer:
+    """A vocabulary of bytes with merges. Special tokens are in it by their own texts."""
+    name = entries.text("tokenizer.ggml.pre", "")
+    splits = _splits(entries, name)
+    merges = [tuple(merge.split(" ", 1)) for merge in entries.texts("tokenizer.ggml.merges")]
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={token: number for number, token in enumerate(tokens)},
+            merges=merges,
+            ignore_merges=name in WHOLE_WORDS_FIRST,
+        )
+    )
+    if name in COMPOSED:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = splits
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=kind == CONTROL)
+            for token, kind in zip(tokens, types, strict=False)
+            if kind in (CONTROL, USER_DEFINED)
+        ]
+    )
+    return tokenizer
+
+
+def _of_pieces(entries: Entries, kind: str, tokens: list[str], types: list[int]) -> Tokenizer:
+    """A vocabulary of sentencepiece: the library has its merges come of the scores."""
+    said: dict[str, object] = {"tokenizer_type": kind, "tokens": tokens, "token_type": types}
+    merges = entries.texts("tokenizer.ggml.merges")
+    scores = entries.numbers("tokenizer.ggml.scores")
+    if merges:
+        said["merges"] = merges
+    if scores:
+        said["scores"] = scores
+    tokenizer, _ = library.convert_gguf_tokenizer(entries.architecture, said)
+    if kind == "llama" and entries.flag("tokenizer.ggml.add_space_prefix") is False:
         _without_first_space(tokenizer)
     return tokenizer
 
