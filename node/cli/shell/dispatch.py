@@ -65,6 +65,9 @@ COMMANDS = {
     "logs": LazyCommand(
         "kakeya_fleet.node.cli.logs.command", "Show a node's events, and its log where it is."
     ),
+    "models": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.models", "Show the models converted here; clear them."
+    ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."
     ),
