@@ -36,7 +36,7 @@ def load_proposer(
     name: str,
     *,
     backend: str = AUTO,
-    dtype: str = "float32",
+    dtype: str = "auto",
     progress: Progress | None = None,
     reading: Progress | None = None,
 ) -> Proposer:
