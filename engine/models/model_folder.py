@@ -114,8 +114,8 @@ def folder_here(spec: str) -> ModelFolder | None:
         return ModelFolder(_checked(path.resolve(), spec), path.resolve().name)
     if HUB_ID.fullmatch(spec) is None:
         raise ModelNotFound(
-            f"no model {spec!r}: not a shipped one ({', '.join(SHIPPED)}), not a folder or a .gguf "
-            "here, and not a hub id of the form organisation/name",
+            f"no model {spec!r}: not a shipped one ({', '.join(SHIPPED)}), not a folder here, "
+            "not a .gguf, and not a hub id of the form organisation/name",
             model=spec,
         )
     return None

@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+
 from kakeya_fleet.engine.backends.gguf.dequantize import KERNELS, dequantize
 from kakeya_fleet.engine.models.gguf.tensor_types import TENSOR_TYPES
 
