@@ -1,14 +1,16 @@
-"""The published model, as people meet it: a verifier, prompt lookup and an archive, three processes.
+"""The published model, as people meet it: a verifier, prompt lookup and an archive.
 
-One fleet for all of it, and few tokens: two cores make some twenty a second.
+One fleet of three processes for all of it, and few tokens: two cores make some twenty a second.
 """
 
+import asyncio
 import importlib.util
 import json
 import os
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,19 @@ async def all_known(client: AsyncClient, nodes: dict[str, AgentProcess]) -> None
                 return
 
 
+def asked(node: AgentProcess) -> list[dict[str, Any]]:
+    """The choices of one call of the node's /v1/chat/completions."""
+    body = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 40}
+    request = urllib.request.Request(
+        f"http://{node.ready['http_address']}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as response:
+        choices: list[dict[str, Any]] = json.load(response)["choices"]
+    return choices
+
+
 async def generated(session: AsyncSession, history: list[int]) -> tuple[int, ...]:
     async with session:
         await session.append(history)
@@ -73,14 +88,7 @@ async def generated(session: AsyncSession, history: list[int]) -> tuple[int, ...
 async def test_it_answers_a_chat_through_http_and_the_sdk(
     nodes: dict[str, AgentProcess], client: AsyncClient
 ) -> None:
-    body = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 40}
-    request = urllib.request.Request(
-        f"http://{nodes['verifier'].ready['http_address']}/v1/chat/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request) as response:
-        (choice,) = json.load(response)["choices"]
+    (choice,) = await asyncio.to_thread(asked, nodes["verifier"])
     # The model's own end of turn ended it, and is no part of the text.
     assert choice["finish_reason"] == "stop"
     assert "Paris" in choice["message"]["content"]
@@ -101,7 +109,7 @@ async def test_past_the_window_a_proposer_changes_nothing(
     text = await client.text(MODEL)
     history = text.encode(STORY * 8)
     assert len(history) > 2 * WINDOW_TOKENS
-    options = {"kv_strategy": strategy, "sink_tokens": 4, "window_tokens": WINDOW_TOKENS}
+    options: dict[str, Any] = {"kv_strategy": strategy, "sink_tokens": 4, "window_tokens": WINDOW_TOKENS}
     if strategy == "restored":
         options["restorer_node_id"] = nodes["archive"].node_id
     alone = await client.create_session(MODEL, speculation="off", **options)
