@@ -109,7 +109,11 @@ async def test_past_the_window_a_proposer_changes_nothing(
     text = await client.text(MODEL)
     history = text.encode(STORY * 8)
     assert len(history) > 2 * WINDOW_TOKENS
-    options: dict[str, Any] = {"kv_strategy": strategy, "sink_tokens": 4, "window_tokens": WINDOW_TOKENS}
+    options: dict[str, Any] = {
+        "kv_strategy": strategy,
+        "sink_tokens": 4,
+        "window_tokens": WINDOW_TOKENS,
+    }
     if strategy == "restored":
         options["restorer_node_id"] = nodes["archive"].node_id
     alone = await client.create_session(MODEL, speculation="off", **options)
