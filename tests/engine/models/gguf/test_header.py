@@ -155,7 +155,7 @@ def test_what_is_wrong_is_refused_by_name(case: str, tmp_path: Path) -> None:
 def test_a_type_that_is_not_read_is_named(tmp_path: Path) -> None:
     raw = valid()
     raw.tensors.append(tensor("x", 256, kind=16, start=160))
-    with pytest.raises(ArchitectureUnsupported, match="IQ2_XXS.*llama-quantize"):
+    with pytest.raises(ArchitectureUnsupported, match=r"IQ2_XXS.*llama-quantize"):
         read_header(raw.write(tmp_path / "a.gguf"))
 
 
@@ -189,10 +189,9 @@ def test_no_mutation_is_taken_or_costs_memory(tmp_path: Path) -> None:
                 describe(read_header(path))
             except ModelUnusable:
                 continue
+            except Exception as error:
+                raise AssertionError(f"seed {seed}") from error
         peak = tracemalloc.get_traced_memory()[1]
-    except BaseException:
-        print(f"seed {seed}")
-        raise
     finally:
         tracemalloc.stop()
     assert peak < MOST_BYTES, f"seed {seed}"
