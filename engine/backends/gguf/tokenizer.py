@@ -31,6 +31,8 @@ WHOLE_WORDS_FIRST = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", 
 with a first token besides."""
 COMPOSED = ("qwen2", "qwen35", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez")
 """Text is put into composed characters first, as their own tokenizers do."""
+SPACE = "\u2581"
+"""How vocabularies of pieces write it."""
 CONTROL, USER_DEFINED = 3, 4
 """Types of tokens: never made of a text's parts, and matched whole where they stand."""
 ENDS = (
@@ -133,8 +135,16 @@ def _of_pieces(entries: Entries, kind: str, tokens: list[str], types: list[int])
     if scores:
         said["scores"] = scores
     tokenizer, _ = library.convert_gguf_tokenizer(entries.architecture, said)
-    if kind == "llama" and entries.flag("tokenizer.ggml.add_space_prefix") is False:
-        _without_first_space(tokenizer)
+    if kind == "llama" and not entries.architecture.startswith("gemma"):
+        # As sentencepiece: a space before each text, though it begins with one.
+        starts = entries.flag("tokenizer.ggml.add_space_prefix") is not False
+        tokenizer.pre_tokenizer = None
+        tokenizer.normalizer = normalizers.Sequence(
+            [
+                *([normalizers.Prepend(SPACE)] if starts else []),
+                normalizers.Replace(" ", SPACE),
+            ]
+        )
     return tokenizer
 
 
@@ -159,11 +169,6 @@ def _splits(entries: Entries, name: str) -> pre_tokenizers.PreTokenizer:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-
-
-def _without_first_space(tokenizer: Tokenizer) -> None:
-    """Text begins as it is: some files of sentencepiece say so."""
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
 
 
 def _first_token(entries: Entries, kind: str, tokens: list[str]) -> tuple[str, int] | None:
