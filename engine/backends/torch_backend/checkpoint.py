@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from kakeya_fleet.engine.backends.affine_quantization import Quantization
 from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
+from kakeya_fleet.engine.backends.torch_backend.affine_weights import unpacked
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
@@ -55,7 +57,10 @@ def load_model(
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
     """
-    stored = stored_tensors(folder, partial(_text_name, architecture))
+    quantization: Quantization | None = getattr(architecture, "quantization", None)
+    stored, quantized = unpacked(
+        folder, stored_tensors(folder, partial(_text_name, architecture)), quantization
+    )
     config = architecture.config
     model = _empty_model(folder, architecture, dtype)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -68,7 +73,7 @@ def load_model(
     parts = shard.cut(model) if shard is not None else {}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     _check_memory(folder, kept, dtype, available_bytes, joined=plain)
-    weights = read_tensors(stored, needed, dtype, parts)
+    weights = read_tensors(stored, needed, dtype, parts, quantized)
     if tied:
         _tie(folder, weights)
     model.load_state_dict(weights, strict=True, assign=True)

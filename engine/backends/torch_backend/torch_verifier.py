@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kakeya_fleet.engine.backends.affine_quantization import Quantization
 from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
 from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
@@ -142,6 +143,7 @@ def verifier_of(
     dtype: str,
 ) -> TorchVerifier:
     """A verifier of a loaded `model` of `folder` whose caches are those of `layout`."""
+    quantization: Quantization | None = getattr(architecture, "quantization", None)
     info = verifier_info(
         folder,
         architecture.config,
@@ -149,6 +151,7 @@ def verifier_of(
         architecture=architecture.name,
         dtype=dtype,
         backend="torch",
+        quantization=quantization.label if quantization is not None else "",
     )
     return TorchVerifier(TextModel(architecture, model), info, layout)
 
