@@ -2,11 +2,12 @@
 
     python -m scripts.eval.published_model --out benchmarks/published_model.json
 
-transformers reads the file with its own reader (`gguf_file=`) and decodes each chat prompt
-greedily, one at a time, end of turn or not. The engine's choice behind every prefix of that
-stream must be its next token: by induction that is its own greedy stream. Told are the
-weights that differ in a bit (none may), the choices that differ (none may), how far the
-logits are apart, and the smallest lead of a chosen token, which such a distance must not reach.
+transformers reads the file with its own reader (`gguf_file=`) and decodes the chat prompts
+greedily, in one batch, padded on the left, end of turn or not. The engine's choice behind
+every prefix of that stream must be its next token: by induction that is its own greedy
+stream. Told are the weights that differ in a bit (none may), the choices that differ (none
+may), how far the logits are apart, and the smallest lead of a chosen token, which such a
+distance must not reach.
 """
 
 from __future__ import annotations
@@ -85,15 +86,16 @@ def main() -> None:
     weights = _weights_that_differ(library, folder.path)
     verifier = load_verifier(folder, dtype="float32")
     codec = TextCodec.from_folder(folder.path)
-    compared = []
-    for question in QUESTIONS[: arguments.prompts]:
-        began = time.monotonic()
-        compared.append(_compare(question, library, verifier, codec, arguments.tokens))
-        print(
-            f"{time.monotonic() - began:6.1f} s  {compared[-1].choices_that_differ} differ of"
-            f" {compared[-1].tokens}  {question}",
-            flush=True,
-        )
+    questions = QUESTIONS[: arguments.prompts]
+    prompts = [codec.tokens_for_chat([{"role": "user", "content": each}]) for each in questions]
+    began = time.monotonic()
+    expected, theirs = _decoded(library, prompts, arguments.tokens)
+    print(f"{time.monotonic() - began:.0f} s for transformers", flush=True)
+    compared = [
+        _compare(question, prompt, expected[row], theirs[row], verifier, codec)
+        for row, (question, prompt) in enumerate(zip(questions, prompts, strict=True))
+    ]
+    print(f"{time.monotonic() - began:.0f} s with the engine's", flush=True)
     different = sum(each.choices_that_differ for each in compared)
     report: dict[str, Any] = {
         "command": command(__file__),
@@ -124,28 +126,37 @@ def _weights_that_differ(library: transformers.PreTrainedModel, folder: Path) ->
 
 
 @torch.inference_mode()
-def _compare(
-    question: str,
-    library: transformers.PreTrainedModel,
-    verifier: Verifier,
-    codec: TextCodec,
-    count: int,
-) -> Compared:
-    ids = codec.tokens_for_chat([{"role": "user", "content": question}])
+def _decoded(
+    library: transformers.PreTrainedModel, prompts: list[list[int]], count: int
+) -> tuple[list[list[int]], np.ndarray]:
+    """Of each prompt the greedy stream, and the logits [count, vocabulary] that it was of."""
+    longest = max(map(len, prompts))
+    padded = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
     output = library.generate(
-        torch.tensor([ids]),
+        padded,
+        attention_mask=mask,
         max_new_tokens=count,
         do_sample=False,
         return_dict_in_generate=True,
         output_logits=True,
     )
-    expected = output.sequences[0].tolist()[len(ids) :]
-    theirs = torch.cat(output.logits).numpy()
-    ours = _logits(verifier, [*ids, *expected[:-1]])[len(ids) - 1 :]
+    return output.sequences[:, longest:].tolist(), torch.stack(output.logits, dim=1).numpy()
+
+
+def _compare(
+    question: str,
+    prompt: list[int],
+    expected: list[int],
+    theirs: np.ndarray,
+    verifier: Verifier,
+    codec: TextCodec,
+) -> Compared:
+    ours = _logits(verifier, [*prompt, *expected[:-1]])[len(prompt) - 1 :]
     top = np.sort(theirs, axis=1)[:, -2:]
     return Compared(
         question=question,
-        prompt_tokens=len(ids),
+        prompt_tokens=len(prompt),
         tokens=len(expected),
         choices_that_differ=int((ours.argmax(axis=1) != np.array(expected)).sum()),
         largest_logit_distance=float(np.abs(ours - theirs).max()),
