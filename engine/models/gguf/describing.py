@@ -31,6 +31,11 @@ def describe(header: GgufHeader) -> Described:
     """
     entries = Entries(header)
     name = entries.architecture
+    if entries.whole("split.count", 1, least=0) > 1:
+        raise GgufInvalid(
+            f"{header.path} is one of several parts; join them with llama-gguf-split --merge",
+            path=str(header.path),
+        )
     family = FAMILIES.get(name)
     if family is None:
         raise ArchitectureUnsupported(
