@@ -67,10 +67,10 @@ PROMPT = '''class Header:
 def parse_header(line):
 '''
 CHAT = (
-    "Marie lives in Lyon and wants to see Paris for the first time. She likes museums, old"
-    " churches and walks by the river, and she has one day. She does not like crowds, and she"
-    " wants to be back at the station by eight in the evening. What is Paris known for, and"
-    " what should she see?"
+    "I am preparing a lesson about Europe for a class of ten-year-olds. They have learned the"
+    " names of the countries, and this week they learn about the capitals and what there is to"
+    " see in them. Tell them about Paris: where it is, and five famous places that they could"
+    " visit there."
 )
 SHORT_TOKENS = 200
 LONG_TOKENS = 450
