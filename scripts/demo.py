@@ -139,10 +139,11 @@ class Show:
         started = time.monotonic()
         agent = self.fleet.start(name, serve=roles, peers=peers, mdns=mdns)
         self.agents.append(agent)
+        # Known once it is ready.
+        address = agent.address
         waited = seconds_text(time.monotonic() - started)
         self.stage.line(
-            f"{name}  {', '.join(roles):<36}  {agent.address:<15}  "
-            f"process {agent.pid}, ready in {waited}"
+            f"{name}  {', '.join(roles):<36}  {address:<15}  process {agent.pid}, ready in {waited}"
         )
         return agent
 

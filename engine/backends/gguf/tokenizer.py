@@ -103,7 +103,8 @@ def _of_bytes(entries: Entries, tokens: list[str], types: list[int]) -> Tokenize
     """A vocabulary of bytes with merges. Special tokens are in it by their own texts."""
     name = entries.text("tokenizer.ggml.pre", "")
     splits = _splits(entries, name)
-    merges = [tuple(merge.split(" ", 1)) for merge in entries.texts("tokenizer.ggml.merges")]
+    pairs = (merge.partition(" ") for merge in entries.texts("tokenizer.ggml.merges"))
+    merges = [(first, second) for first, _, second in pairs]
     tokenizer = Tokenizer(
         models.BPE(
             vocab={token: number for number, token in enumerate(tokens)},
@@ -134,7 +135,7 @@ def _of_pieces(entries: Entries, kind: str, tokens: list[str], types: list[int])
         said["merges"] = merges
     if scores:
         said["scores"] = scores
-    tokenizer, _ = library.convert_gguf_tokenizer(entries.architecture, said)
+    tokenizer: Tokenizer = library.convert_gguf_tokenizer(entries.architecture, said)[0]
     if kind == "llama" and not entries.architecture.startswith("gemma"):
         # As sentencepiece: a space before each text, though it begins with one.
         starts = entries.flag("tokenizer.ggml.add_space_prefix") is not False

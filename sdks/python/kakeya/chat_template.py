@@ -194,7 +194,8 @@ class _CountingEnvironment(ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> Template:
         tree = super()._parse(source, name, filename)
         # What is found does not grow by what is put in.
-        for node in list(tree.find_all((For, Macro))):
+        found: list[For | Macro] = [*tree.find_all(For), *tree.find_all(Macro)]
+        for node in found:
             node.body.insert(0, ExprStmt(_counting(node.lineno), lineno=node.lineno))
             if isinstance(node, For) and node.test is not None:
                 # Turns that it leaves out are turns.

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from kakeya_fleet.engine.errors import ModelCacheUnwritable
-from kakeya_fleet.engine.models import converted_models
 from kakeya_fleet.engine.models.converted_models import clear, converted, kept_models
 
 WEIGHTS = "model.safetensors"
@@ -149,9 +148,7 @@ def test_a_disk_that_fills_up_is_named_and_left_as_it_was(source: Path, cache: P
 def test_a_disk_without_room_is_named_before_a_byte_is_written(
     source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        converted_models.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20)
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with pytest.raises(ModelCacheUnwritable, match="has 1,048,576 free") as refused:
         make(source, never, needed=1 << 30)
     assert refused.value.metadata["needed_bytes"] == str(1 << 30)
