@@ -264,8 +264,8 @@ SAID = (
         lambda found: [f"{found['comparison']['cached_over_recomputed']:.1f}"],
     ),
     prose(
-        "{} chat prompts, {} tokens decoded greedily; {} choices differ, {} weights differ in a bit, "
-        "logits are at most {} apart, and the smallest lead of a chosen token was {}.",
+        "{} chat prompts, {} tokens decoded greedily; {} choices differ, {} weights differ in a "
+        "bit, logits are at most {} apart, and the smallest lead of a chosen token was {}.",
         "published_model",
         lambda found: [
             f"{found['prompts']}",

@@ -58,7 +58,7 @@ def write_weights(
     """
     with source.open("rb") as file, to.open("wb") as out:
         out.write(_table(placed, dtype))
-        for name, each in placed.items():
+        for each in placed.values():
             for values in _slices(file, source, each):
                 numbers = values.to(dtype)
                 if not numbers.isfinite().all():
@@ -67,9 +67,8 @@ def write_weights(
                         path=str(source),
                         tensor=each.tensor.name,
                     )
-                out.write(memoryview(numbers.contiguous().view(torch.uint8).numpy()).cast("B"))
+                out.write(numbers.contiguous().view(torch.uint8).numpy().tobytes())
             written(each.tensor.byte_count)
-            del name
 
 
 def _table(placed: Mapping[str, Placed], dtype: torch.dtype) -> bytes:
