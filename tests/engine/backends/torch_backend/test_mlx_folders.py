@@ -79,8 +79,8 @@ def test_a_folder_computes_what_its_numbers_compute(quantized: Path, tmp_path: P
     (tmp_path / "tokenizer.json").write_bytes((quantized / "tokenizer.json").read_bytes())
     read = load_verifier(ModelFolder(quantized, "a"), backend="torch")
     expected = load_verifier(ModelFolder(tmp_path, "b"), backend="torch")
-    found = [logits_of(each, each.allocate(FULL), HISTORY) for each in (read, expected)]
-    np.testing.assert_array_equal(*found)
+    found, wanted = (logits_of(each, each.allocate(FULL), HISTORY) for each in (read, expected))
+    np.testing.assert_array_equal(found, wanted)
     assert read.info.quantization == "mlx-4bit-g32"
 
 
