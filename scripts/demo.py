@@ -76,7 +76,7 @@ SHORT_TOKENS = 200
 LONG_TOKENS = 450
 # A chat's answer ends by itself, and a model of 135 million parameters is no faster on two cores.
 CHAT_TOKENS = 80
-LONG_CHAT_TOKENS = 120
+LONG_CHAT_TOKENS = 90
 MULTICAST_SECONDS = 6.0
 MEETING_SECONDS = 15.0
 PUBLISHED_VERIFIER = "smollm2"

@@ -271,6 +271,6 @@ MUTANTS = (
         "sdks/python/kakeya/chat_template.py",
         "    if taken[0] > MOST_STEPS:",
         "    if taken[0] > 1 << 40:",
-        ("tests/sdk/test_chat_template_bounds.py",),
+        ("tests/sdk/test_chat_template_bounds.py", "--timeout", "20"),
     ),
 )
