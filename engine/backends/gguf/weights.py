@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -88,38 +88,23 @@ def _table(placed: Mapping[str, Placed], dtype: torch.dtype) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _slices(file: BinaryIO, source: Path, each: Placed) -> list[Tensor] | _Slices:
+def _slices(file: BinaryIO, source: Path, each: Placed) -> Iterator[Tensor]:
     """The numbers of a tensor, float32, in the order of the hub's format."""
-    tensor, order = each.tensor, each.target.order
-    if order is not None or len(tensor.shape) == 1:
+    tensor, target = each.tensor, each.target
+    if target.order is not None or len(tensor.shape) == 1:
         # Rows that are put elsewhere: of products alone, none of them is a vocabulary.
         whole = _numbers(file, source, tensor, 0, tensor.byte_count).reshape(tensor.shape)
-        changed = _changed(whole, each.target.values)
-        return [changed if order is None else _ordered(changed, order, each, source)]
-    return _Slices(file, source, each)
-
-
-class _Slices:
-    """The rows of a tensor, so many at a time."""
-
-    def __init__(self, file: BinaryIO, source: Path, each: Placed) -> None:
-        self._file, self._source, self._each = file, source, each
-
-    def __iter__(self) -> _Slices:
-        self._row = 0
-        return self
-
-    def __next__(self) -> Tensor:
-        tensor = self._each.tensor
-        columns = tensor.shape[-1]
-        rows = math.prod(tensor.shape[:-1])
-        if self._row >= rows:
-            raise StopIteration
-        count = min(max(1, SLICE_VALUES // columns), rows - self._row)
-        row_bytes = tensor.kind.row_bytes(columns)
-        start, self._row = self._row * row_bytes, self._row + count
-        values = _numbers(self._file, self._source, tensor, start, count * row_bytes)
-        return _changed(values, self._each.target.values)
+        changed = _changed(whole, target.values)
+        yield changed if target.order is None else _ordered(changed, target.order, each, source)
+        return
+    columns = tensor.shape[-1]
+    rows = math.prod(tensor.shape[:-1])
+    row_bytes = tensor.kind.row_bytes(columns)
+    step = max(1, SLICE_VALUES // columns)
+    for row in range(0, rows, step):
+        byte_count = min(step, rows - row) * row_bytes
+        values = _numbers(file, source, tensor, row * row_bytes, byte_count)
+        yield _changed(values, target.values)
 
 
 def _numbers(

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from kakeya_fleet.engine.backends.affine_quantization import Quantization
 from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
 from kakeya_fleet.engine.backends.torch_backend.affine_weights import unpacked
+from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
@@ -43,7 +43,7 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 
 def load_model(
     folder: Path,
-    architecture: Architecture,
+    architecture: TorchArchitecture,
     *,
     dtype: torch.dtype,
     rows: int,
@@ -57,9 +57,10 @@ def load_model(
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
     """
-    quantization: Quantization | None = getattr(architecture, "quantization", None)
     stored, quantized = unpacked(
-        folder, stored_tensors(folder, partial(_text_name, architecture)), quantization
+        folder,
+        stored_tensors(folder, partial(_text_name, architecture)),
+        architecture.quantization,
     )
     config = architecture.config
     model = _empty_model(folder, architecture, dtype)
