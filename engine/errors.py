@@ -5,6 +5,9 @@ EngineError
 │   ├── ModelNotFound         no such folder, hub id or shipped name
 │   ├── ArchitectureUnsupported  loaded from the hub's format, but not served here
 │   ├── WeightsMismatch       missing, unexpected or truncated weights
+│   ├── GgufInvalid           a GGUF file that breaks the format, its bounds, or off
+│   ├── WeightFormatUnsupported  quantized in a way that nothing here computes with
+│   ├── ModelCacheUnwritable  no room, or no right, to keep a converted model
 │   ├── TrainedForAnother     made for another verifier, or another shift, than it is used with
 │   └── OutOfMemory           the machine cannot hold it
 ├── SessionNotFound         unknown, closed or evicted
@@ -65,6 +68,24 @@ class WeightsMismatch(ModelUnusable):
     """Weights are missing, unexpected, truncated or of a wrong shape."""
 
     reason = "WEIGHTS_MISMATCH"
+
+
+class GgufInvalid(ModelUnusable):
+    """A GGUF file breaks the format or its bounds, or breaks off."""
+
+    reason = "GGUF_INVALID"
+
+
+class WeightFormatUnsupported(ModelUnusable):
+    """Weights are quantized in a way that nothing here computes with."""
+
+    reason = "WEIGHT_FORMAT_UNSUPPORTED"
+
+
+class ModelCacheUnwritable(ModelUnusable):
+    """A converted model cannot be kept: no room on the disk, or no right to write."""
+
+    reason = "MODEL_CACHE_UNWRITABLE"
 
 
 class TrainedForAnother(ModelUnusable):

@@ -1,11 +1,12 @@
 """Three nodes, one answer: the fleet, shown in one go.
 
 Starts agents as processes of their own on loopback, lets them find each other,
-asks for a plan, streams an answer with drafts of a diffusion model on another
-node while a third of the context lies outside the verifier's window, checks it
-against the verifier alone, asks for a fact that has left the window, then kills
-the node that drafts and restores in mid-answer and checks again. Exit code 0
-only when everything held; leaves no process behind.
+asks for a plan, has a published model answer a chat with drafts from another node
+while most of the chat lies outside the verifier's window, checks the answer against
+the verifier alone, then kills the node that drafts and restores in mid-answer and
+checks again. With `--verifier tiny` the shipped model continues a Python file, a
+diffusion model drafts for it, and a fact that has left the window is asked for. Exit
+code 0 only when everything held; leaves no process behind.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from kakeya import (
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, answer
 from kakeya_fleet.node.cli.answers.comparison import Comparison, choose_proposer
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
-from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer, model_id_of, open_tokenizer
+from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer, model_id_of, tokenizer_of
 from kakeya_fleet.node.cli.fleet.plan_text import plan_lines
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 from kakeya_fleet.node.cli.terminal.output import brush_for
@@ -65,10 +66,20 @@ PROMPT = '''class Header:
 
 def parse_header(line):
 '''
+CHAT = (
+    "I am preparing a lesson about Europe for a class of ten-year-olds. They have learned the"
+    " names of the countries, and this week they learn about the capitals and what there is to"
+    " see in them. Tell them about Paris: where it is, and five famous places that they could"
+    " visit there."
+)
 SHORT_TOKENS = 200
 LONG_TOKENS = 450
+# A chat's answer ends by itself, and a model of 135 million parameters is no faster on two cores.
+CHAT_TOKENS = 80
+LONG_CHAT_TOKENS = 90
 MULTICAST_SECONDS = 6.0
 MEETING_SECONDS = 15.0
+PUBLISHED_VERIFIER = "smollm2"
 SHIPPED_VERIFIER, SHIPPED_DRAFTER = "tiny", "tiny-dflash"
 ARCHIVE = "archive=256MiB"
 RESTORED = KvChoice("restored", sink_tokens=4, window_tokens=64, restorer="projection")
@@ -91,6 +102,22 @@ class Show:
     fleet: LocalFleet
     model: str
     agents: list[AgentProcess] = field(default_factory=list)
+    prompt: str = PROMPT
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the model answers a chat, and does not continue a file."""
+        return self.model == PUBLISHED_VERIFIER
+
+    @property
+    def short_tokens(self) -> int:
+        """Tokens of the answer that is shown."""
+        return CHAT_TOKENS if self.is_chat else SHORT_TOKENS
+
+    @property
+    def long_tokens(self) -> int:
+        """Tokens of the answer in which a node dies."""
+        return LONG_CHAT_TOKENS if self.is_chat else LONG_TOKENS
 
     @property
     def is_shipped(self) -> bool:
@@ -112,21 +139,22 @@ class Show:
         started = time.monotonic()
         agent = self.fleet.start(name, serve=roles, peers=peers, mdns=mdns)
         self.agents.append(agent)
+        # Known once it is ready.
+        address = agent.address
         waited = seconds_text(time.monotonic() - started)
         self.stage.line(
-            f"{name}  {', '.join(roles):<36}  {agent.address:<15}  "
-            f"process {agent.pid}, ready in {waited}"
+            f"{name}  {', '.join(roles):<36}  {address:<15}  process {agent.pid}, ready in {waited}"
         )
         return agent
 
-    def question(self, max_tokens: int) -> Question:
-        """The prompt, to be continued by exactly `max_tokens` tokens."""
+    def question(self, max_tokens: int, *, may_end: bool = False) -> Question:
+        """The prompt, to be continued by `max_tokens` tokens, fewer only if it `may_end`."""
         return Question(
             model=model_id_of(self.model),
-            prompt=PROMPT,
+            prompt=self.prompt,
             max_tokens=max_tokens,
             kv=self.kv,
-            stop_at_eos=False,
+            stop_at_eos=may_end and self.is_chat,
         )
 
 
@@ -143,7 +171,12 @@ class Cast:
 def main() -> int:
     """Shows everything; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--verifier", metavar="MODEL", default="tiny", help="default: tiny")
+    parser.add_argument(
+        "--verifier",
+        metavar="MODEL",
+        default=PUBLISHED_VERIFIER,
+        help=f"default: {PUBLISHED_VERIFIER}; {SHIPPED_VERIFIER} has a trained drafter",
+    )
     model: str = parser.parse_args().verifier
     stage = Stage()
     show = Show(stage, Verdicts(stage), LocalFleet(f"demo-{secrets.token_hex(4)}"), model)
@@ -230,8 +263,10 @@ def _meet_by_multicast(show: Show, verifier: AgentProcess) -> None:
 
 
 async def _play(show: Show, verifier: AgentProcess, proposer: AgentProcess) -> None:
-    words = open_tokenizer(show.model, None)
     async with AsyncClient(verifier.address) as client:
+        words = await tokenizer_of(client, model_id_of(show.model), show.model, None)
+        if show.is_chat:
+            show.prompt = words.codec.render_chat([{"role": "user", "content": CHAT}])
         cast = Cast(verifier, proposer, client, words)
         choice = await _fleet_and_plan(show, cast)
         await _answer_both_ways(show, cast, choice)
@@ -251,7 +286,7 @@ async def _fleet_and_plan(show: Show, cast: Cast) -> SpeculationChoice:
     show.verdicts.check("all three nodes are alive", holds={"mini-1", "mini-2", "mini-3"} <= alive)
 
     stage.scene("The plan")
-    question = show.question(SHORT_TOKENS)
+    question = show.question(show.short_tokens)
     plan = await cast.client.fleet.plan(
         question.model, context_tokens=1024, kv_strategy="restored", window_tokens=64
     )
@@ -267,9 +302,9 @@ async def _fleet_and_plan(show: Show, cast: Cast) -> SpeculationChoice:
 
 async def _answer_both_ways(show: Show, cast: Cast, choice: SpeculationChoice) -> None:
     stage = show.stage
-    question = show.question(SHORT_TOKENS)
+    question = show.question(show.short_tokens, may_end=True)
     stage.scene("The answer of mini-1, with drafts from mini-2, and a window of 64 tokens")
-    drafted = await _stream(stage, cast, question, choice)
+    drafted = await _stream(show, cast, question, choice)
     stage.line(_speed_line(drafted))
     stage.line(drafts_text(drafted.done, drafted.plan))
     stage.line()
@@ -279,7 +314,7 @@ async def _answer_both_ways(show: Show, cast: Cast, choice: SpeculationChoice) -
     stage.scene("The same prompt, mini-1 alone")
     alone = await answer(cast.client, question, cast.words, "off")
     stage.line(_speed_line(alone))
-    result = Comparison(PROMPT, drafted, alone)
+    result = Comparison(show.prompt, drafted, alone)
     with_drafts, without = result.speeds
     stage.line(f"with drafts {ratio_text(with_drafts, without)} the speed of the verifier alone")
     _compare(show, result)
@@ -309,8 +344,8 @@ async def _remember(show: Show, cast: Cast) -> None:
 async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) -> None:
     stage = show.stage
     stage.scene("The node that drafts and restores dies in mid-answer")
-    assassin = Assassin(cast.proposer)
-    question = show.question(LONG_TOKENS)
+    assassin = Assassin(cast.proposer, show.long_tokens)
+    question = show.question(show.long_tokens)
     lost = await answer(cast.client, question, cast.words, choice, on_tokens=assassin.take)
     stage.line(
         f"killed mini-2 (process {cast.proposer.pid}) after {assassin.killed_after} of "
@@ -322,7 +357,7 @@ async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) 
     _tell_of_the_archive(show, cast, lost)
     show.verdicts.check(
         "killed in mid-answer, and the answer came to its end",
-        holds=0 < assassin.killed_after < LONG_TOKENS == len(lost.token_ids),
+        holds=0 < assassin.killed_after < show.long_tokens == len(lost.token_ids),
     )
     numbers = lost.done.speculation
     show.verdicts.check(
@@ -330,7 +365,7 @@ async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) 
         holds=bool(numbers.faults) or numbers.drop_reason is not None,
     )
     alone = await answer(cast.client, question, cast.words, "off")
-    _compare(show, Comparison(PROMPT, lost, alone))
+    _compare(show, Comparison(show.prompt, lost, alone))
 
 
 def _tell_of_the_archive(show: Show, cast: Cast, lost: Answer) -> None:
@@ -350,6 +385,7 @@ class Assassin:
     """Kills the proposer once a third of the answer is there, some of it drafted."""
 
     victim: AgentProcess
+    token_count: int
     committed: int = 0
     drafted: int = 0
     killed_after: int = 0
@@ -360,17 +396,15 @@ class Assassin:
         if self.killed_after:
             return
         self.drafted += tokens.drafted_count
-        if self.committed >= LONG_TOKENS // 3 and self.drafted:
+        if self.committed >= self.token_count // 3 and self.drafted:
             self.victim.kill()
             self.killed_after = self.committed
 
 
-async def _stream(
-    stage: Stage, cast: Cast, question: Question, choice: SpeculationChoice
-) -> Answer:
-    """Prints the prompt and the answer as it comes."""
-    text = cast.words.stream()
-    stage.quote(question.prompt)
+async def _stream(show: Show, cast: Cast, question: Question, choice: SpeculationChoice) -> Answer:
+    """Prints the prompt, or what was asked of a chat, and the answer as it comes."""
+    stage, text = show.stage, cast.words.stream()
+    stage.quote(f"you: {CHAT}\n\n{show.model}: " if show.is_chat else question.prompt)
     result = await answer(
         cast.client,
         question,

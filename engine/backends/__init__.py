@@ -19,6 +19,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
+from kakeya_fleet.engine.models.own_dtype import settled_dtype
 from kakeya_fleet.engine.models.weight_reading import told_of_weights
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.verifiers.thread_count import Threads
@@ -65,14 +66,16 @@ def load_verifier(
     """The model in `folder`, ready to verify. The first call imports the back end.
 
     `backend`: one of `BACKENDS`, or `AUTO`. `dtype`: `float32` or `bfloat16`, of
-    weights and K/V. `available_bytes`: memory the weights may take; what the
-    machine has available if None. `reading` hears of (done bytes, total bytes) of
-    the weights, in this thread. Raises a `ModelUnusable`, also when the back
-    end is not installed, or `BadParameters` for an unknown back end or dtype.
+    weights and K/V, or `auto`: the checkpoint's own. `available_bytes`: memory the
+    weights may take; what the machine has available if None. `reading` hears of
+    (done bytes, total bytes) of the weights, in this thread. Raises a `ModelUnusable`,
+    also when the back end is not installed, or `BadParameters` for an unknown back
+    end or dtype.
     """
     load = _imported(_chosen(backend), lambda each: each.verifiers())
     with _told(reading, folder):
-        return load(folder, dtype=dtype, available_bytes=available_bytes)
+        settled = settled_dtype(dtype, folder.path)
+        return load(folder, dtype=settled, available_bytes=available_bytes)
 
 
 def import_backend(backend: str = AUTO) -> None:
@@ -111,7 +114,7 @@ def load_shard(
     the others are not found.
     """
     load = _imported(_chosen(backend), lambda each: each.shards())
-    return load(folder, dtype=dtype, rank=rank, size=size)
+    return load(folder, dtype=settled_dtype(dtype, folder.path), rank=rank, size=size)
 
 
 def load_dflash(
@@ -129,7 +132,7 @@ def load_dflash(
     """
     load = _imported(_chosen(backend), lambda each: each.drafters())
     with _told(reading, folder, target):
-        return load(folder, target, dtype=dtype)
+        return load(folder, target, dtype=settled_dtype(dtype, folder.path))
 
 
 def load_masked_diffusion(
@@ -156,7 +159,7 @@ def load_masked_diffusion(
             )
         load = asked
     with _told(reading, folder):
-        return load(folder, dtype=dtype)
+        return load(folder, dtype=settled_dtype(dtype, folder.path))
 
 
 def load_encoder(folder: Path) -> ContextEncoder:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.gguf.source import check_gguf, gguf_id_of, names_gguf
 from kakeya_fleet.engine.models.hub_download import Progress, download
 
 __all__ = [
@@ -77,6 +78,8 @@ def vocabulary_size(path: Path) -> int:
 
 def model_id_of(spec: str) -> str:
     """The name that requests will use for the model that `spec` names; looks at no files of it."""
+    if names_gguf(spec):
+        return gguf_id_of(spec)
     path = Path(spec).expanduser()
     if spec not in SHIPPED and spec and path.is_dir():
         return path.resolve().name
@@ -87,23 +90,32 @@ def _resolve(spec: str, patterns: tuple[str, ...], progress: Progress | None) ->
     folder = folder_here(spec)
     if folder is not None:
         return folder
+    if names_gguf(spec):
+        raise ModelNotFound(
+            f"{spec} is a GGUF file, of which verifiers are made; a folder in the hub's format"
+            " is needed here",
+            model=spec,
+        )
     return ModelFolder(_checked(download(spec, patterns, progress), spec), spec)
 
 
 def folder_here(spec: str) -> ModelFolder | None:
-    """The folder of a shipped model or of a local one; None for a hub id.
+    """The folder of a shipped model or of a local one; None for a hub id and for a GGUF file.
 
     Raises `ModelNotFound` for what is none of them, and for a folder without a config.
     """
     if spec in SHIPPED:
         return ModelFolder(_checked(SHIPPED[spec], spec), spec)
+    if names_gguf(spec):
+        check_gguf(spec)
+        return None
     path = Path(spec).expanduser()
     if spec and path.is_dir():
         return ModelFolder(_checked(path.resolve(), spec), path.resolve().name)
     if HUB_ID.fullmatch(spec) is None:
         raise ModelNotFound(
             f"no model {spec!r}: not a shipped one ({', '.join(SHIPPED)}), not a folder here, "
-            "and not a hub id of the form organisation/name",
+            "not a .gguf, and not a hub id of the form organisation/name",
             model=spec,
         )
     return None

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends import (
     load_dflash,
     load_masked_diffusion,
 )
+from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.proposer_info import DFLASH, MASKED_DIFFUSION
 from kakeya_fleet.engine.errors import ModelNotFound, ModelUnusable
@@ -35,7 +36,7 @@ def load_proposer(
     name: str,
     *,
     backend: str = AUTO,
-    dtype: str = "float32",
+    dtype: str = "auto",
     progress: Progress | None = None,
     reading: Progress | None = None,
 ) -> Proposer:
@@ -65,7 +66,7 @@ def load_proposer(
             raise _without_target(folder.model_id, target)
         _begin(reading)
         return load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)
-    target_folder = _target(folder, target, progress)
+    target_folder = _target(folder, target, dtype, progress)
     _begin(reading)
     return load_dflash(folder, target_folder, backend=backend, dtype=dtype, reading=reading)
 
@@ -139,7 +140,7 @@ def _without_target(model_id: str, target: str) -> ModelUnusable:
     )
 
 
-def _target(drafter: ModelFolder, given: str, progress: Progress | None) -> ModelFolder:
+def _target(drafter: ModelFolder, given: str, dtype: str, progress: Progress | None) -> ModelFolder:
     """The verifier that `drafter` is for: `given`, or that of its manifest; checked by digest."""
     trained = read_trained_target(drafter.path)
     name = given or trained.model_id
@@ -150,6 +151,6 @@ def _target(drafter: ModelFolder, given: str, progress: Progress | None) -> Mode
             f"{TARGET_MARK}TARGET, or add a training.json with its target",
             model_id=drafter.model_id,
         )
-    target = resolve(name, progress=progress)
+    target = resolve_model(name, dtype=dtype, progress=progress)
     check_trained_for(drafter, trained, target)
     return target

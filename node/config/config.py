@@ -25,7 +25,7 @@ ENVIRONMENT_PREFIX = "KAKEYA_"
 OTHER_VARIABLES = frozenset({"KAKEYA_CONFIG", "KAKEYA_NODE"})
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "json", "console")
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "torch", "mlx")
 MEMBERS_BIND = "0.0.0.0:0"
 """Where a member of a fleet with an authority answers other machines, if nothing is said."""
@@ -76,8 +76,11 @@ class Config:
     """Longest wait for another archive after a loss, up to 600 s; then the operation fails."""
     period_seconds: float = 1.0
     """Gossip period T, 0.02 to 60 s. A dead node of a fleet of two is known within 7 T."""
-    dtype: str = "float32"
-    """Number format of the models' computation: float32 or bfloat16."""
+    dtype: str = "auto"
+    """Number format of the models' computation: float32, bfloat16, or auto: the checkpoint's own.
+
+    Of a checkpoint in float16 it is float32, of a GGUF of quantized blocks bfloat16.
+    """
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
     group: str = ""

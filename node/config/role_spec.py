@@ -41,7 +41,7 @@ def parse_role_spec(text: str) -> RoleSpec:
         raise BadRoleSpec(
             f"{text!r} names no role and model",
             "write verifier=MODEL, proposer=ngram, proposer=MODEL@TARGET or archive=512MiB; "
-            "MODEL is tiny, a folder or a hub id",
+            "MODEL is smollm2, tiny, a folder, a .gguf or a hub id",
             spec=text[:128],
         )
     if role is Role.ARCHIVE:

@@ -96,8 +96,8 @@ class RoleSettings:
     """Longest wait of a verifier for one draft."""
     least_draft_opening_seconds: float = 2.0
     """For what comes before a first draft, a stream or an encoder, at least."""
-    dtype: str = "float32"
-    """Number format of the computation of verifiers and proposers."""
+    dtype: str = "auto"
+    """Number format of verifiers and proposers; auto is each checkpoint's own."""
     backend: str = "auto"
     """What computes: torch, mlx or auto."""
     links: str = "auto"

@@ -279,4 +279,33 @@ MUTANTS = (
         "most = None",
         ("tests/engine/sessions/test_making_way.py",),
     ),
+    # ---- Models that people have
+    Mutant(
+        "rows of q and k left in llama.cpp's order",
+        "engine/backends/gguf/weights.py",
+        ".view(order.heads, -1, 2).transpose(1, 2).reshape(-1)",
+        ".view(order.heads, -1, 2).reshape(-1)",
+        ("tests/engine/backends/gguf/test_families.py", "-k", "Llama"),
+    ),
+    Mutant(
+        "a tensor placed over another",
+        "engine/models/gguf/header.py",
+        "if begin < end:",
+        "if begin < start:",
+        ("tests/engine/models/gguf/test_header.py",),
+    ),
+    Mutant(
+        "a half-made conversion found",
+        "engine/models/converted_models.py",
+        "return Kept(model, folder) if sizes == [model.byte_count] else None",
+        "return Kept(model, folder)",
+        ("tests/engine/models/test_converted_models.py",),
+    ),
+    Mutant(
+        "a template that loops for ever",
+        "sdks/python/kakeya/chat_template.py",
+        "    if taken[0] > MOST_STEPS:",
+        "    if taken[0] > 1 << 40:",
+        ("tests/sdk/test_chat_template_bounds.py", "--timeout", "20"),
+    ),
 )

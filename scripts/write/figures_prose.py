@@ -294,6 +294,19 @@ SAID = (
         lambda found: [f"{found['comparison']['cached_over_recomputed']:.1f}"],
     ),
     prose(
+        "{} chat prompts, {} tokens decoded greedily; {} choices differ, {} weights differ in a "
+        "bit, logits are at most {} apart, and the smallest lead of a chosen token was {}.",
+        "published_model",
+        lambda found: [
+            f"{found['prompts']}",
+            f"{found['tokens']:,}",
+            f"{found['choices_that_differ']}",
+            f"{len(found['weights_that_differ'])}",
+            f"{found['largest_logit_distance']:.5f}",
+            f"{found['smallest_lead']:.5f}",
+        ],
+    ),
+    prose(
         "({} bits per byte on held-out files",
         TINY,
         lambda found: [f"{found['held_out']['full']['bits_per_byte']:.2f}"],

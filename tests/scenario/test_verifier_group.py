@@ -17,6 +17,8 @@ from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChange
 from scripts.support.agent_process import LocalFleet
 
 MAX_TOKENS = 90
+IN_FLOAT32 = {"KAKEYA_DTYPE": "float32"}
+"""In which the sums of two ranks choose what one process chooses; in bfloat16 they need not."""
 SILENCE_SECONDS = "4"
 TOLD_SECONDS = 30.0
 
@@ -75,9 +77,12 @@ async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_node_lives_on(
         environment={
             "KAKEYA_GROUP": str(hostfile),
             "KAKEYA_GROUP_DEADLINE_SECONDS": SILENCE_SECONDS,
+            **IN_FLOAT32,
         },
     )
-    single = fleet.start("single", serve=("verifier=tiny",), peers=(grouped.address,))
+    single = fleet.start(
+        "single", serve=("verifier=tiny",), peers=(grouped.address,), environment=IN_FLOAT32
+    )
     ranks = ranks_of(grouped.pid)
     assert len(ranks) == 2
     # Ranks of one host are reached from nowhere else.

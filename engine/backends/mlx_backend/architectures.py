@@ -8,6 +8,7 @@ from pathlib import Path
 import transformers
 
 from kakeya_fleet.engine.backends import architectures
+from kakeya_fleet.engine.backends.affine_quantization import Quantization, read_quantization
 from kakeya_fleet.engine.backends.architectures import (
     Architecture,
     Problems,
@@ -17,7 +18,6 @@ from kakeya_fleet.engine.backends.architectures import (
 )
 from kakeya_fleet.engine.backends.families import Family
 from kakeya_fleet.engine.backends.mlx_backend.families import FAMILIES, LIBRARY_CODE, LibraryCode
-from kakeya_fleet.engine.backends.mlx_backend.quantization import Quantization, read_quantization
 from kakeya_fleet.engine.models.json_object import Entries
 
 YARN_OPTIONS = frozenset({"attention_factor", "mscale", "mscale_all_dim", "truncate"})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import transformers
 
 from kakeya_fleet.engine.backends import architectures
+from kakeya_fleet.engine.backends.affine_quantization import Quantization, read_quantization
 from kakeya_fleet.engine.backends.architectures import (
     Architecture,
     Problems,
@@ -16,8 +18,23 @@ from kakeya_fleet.engine.backends.architectures import (
 from kakeya_fleet.engine.backends.families import FAMILIES, FULL, SLIDING, Family
 from kakeya_fleet.engine.models.json_object import Entries
 
+MENDS = {
+    "gptq": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
+    "compressed-tensors": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
+    "fp8": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
+    "awq": "serve the checkpoint that it was made of, or a GGUF of that",
+}
+"""What serves a model of which this is the quantized one, by `quant_method`."""
 
-def read_architecture(folder: Path) -> Architecture:
+
+@dataclass(frozen=True)
+class TorchArchitecture(Architecture):
+    """An architecture, and how MLX has quantized its weights, if it has."""
+
+    quantization: Quantization | None
+
+
+def read_architecture(folder: Path) -> TorchArchitecture:
     """The architecture of the checkpoint in `folder`; see `architectures.read_architecture`."""
     return architectures.read_architecture(folder, FAMILIES, _made, _problems)
 
@@ -25,15 +42,29 @@ def read_architecture(folder: Path) -> Architecture:
 def _made(
     family: Family,
     config: transformers.PretrainedConfig,
-    entries: Entries,  # noqa: ARG001 - all that counts is in the config
-) -> Architecture:
-    return Architecture(family.name, config, family)
+    entries: Entries,
+) -> TorchArchitecture:
+    return TorchArchitecture(
+        family.name, config, family, read_quantization(entries, family.text_name)
+    )
 
 
-def _problems(architecture: Architecture, entries: Entries) -> Problems:
+def _method(entries: Entries) -> str:
+    """What quantized the weights, by the config or that of its text part."""
+    text = entries.get("text_config")
+    for part in (entries, text if isinstance(text, dict) else {}):
+        found = part.get("quantization_config")
+        if isinstance(found, dict):
+            return str(found.get("quant_method", ""))[:64]
+    return ""
+
+
+def _problems(architecture: TorchArchitecture, entries: Entries) -> Problems:
     """What would run, but not as the model means it."""
-    if asks_for(entries, "quantization_config"):
-        yield "quantized weights (use the unquantized checkpoint)", {}
+    if architecture.quantization is None and asks_for(entries, "quantization_config"):
+        method = _method(entries)
+        mend = MENDS.get(method, MENDS["awq"])
+        yield f"weights quantized by {method or 'no name'} ({mend})", {"quant_method": method}
     yield from common_problems(architecture)
     kinds = set(architecture.layer_kinds)
     text_model = architecture.family.text_model

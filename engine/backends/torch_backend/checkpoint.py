@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from kakeya_fleet.engine.backends.architectures import Architecture
+from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
+from kakeya_fleet.engine.backends.torch_backend.affine_weights import unpacked
+from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
@@ -19,6 +22,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
+    StoredTensor,
     check_tensors,
     listed,
     read_tensors,
@@ -39,7 +43,7 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 
 def load_model(
     folder: Path,
-    architecture: Architecture,
+    architecture: TorchArchitecture,
     *,
     dtype: torch.dtype,
     rows: int,
@@ -53,7 +57,11 @@ def load_model(
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
     """
-    stored = stored_tensors(folder, partial(_text_name, architecture))
+    stored, quantized = unpacked(
+        folder,
+        stored_tensors(folder, partial(_text_name, architecture)),
+        architecture.quantization,
+    )
     config = architecture.config
     model = _empty_model(folder, architecture, dtype)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -66,7 +74,7 @@ def load_model(
     parts = shard.cut(model) if shard is not None else {}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     _check_memory(folder, kept, dtype, available_bytes, joined=plain)
-    weights = read_tensors(stored, needed, dtype, parts)
+    weights = read_tensors(stored, needed, dtype, parts, quantized)
     if tied:
         _tie(folder, weights)
     model.load_state_dict(weights, strict=True, assign=True)
@@ -84,6 +92,26 @@ def load_model(
     if packs:
         pack_linears(model, rows)
     return model.eval()
+
+
+def check_shapes(
+    folder: Path, architecture: Architecture, stored: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raises what loading raises of weights with these stored names and shapes.
+
+    `WeightsMismatch` for missing, unexpected and mis-shaped ones, `ModelUnusable` for a config
+    of which there can be no model.
+    """
+    found: dict[str, StoredTensor] = {}
+    for stored_name, shape in stored.items():
+        name = _text_name(architecture, stored_name)
+        if name is not None:
+            found[name] = StoredTensor(folder, stored_name, shape, FLOAT_TYPES[0])
+    model = _empty_model(folder, architecture, torch.float32)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if architecture.config.tie_word_embeddings and HEAD not in found:
+        del expected[HEAD]
+    check_tensors(folder, expected, found)
 
 
 def _unpacked(linear: nn.Linear) -> nn.Linear:

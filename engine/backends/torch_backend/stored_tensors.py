@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     listed,
     stored_tensors,
 )
+from kakeya_fleet.engine.backends.torch_backend.affine_weights import Packed, affine_numbers
 from kakeya_fleet.engine.errors import OutOfMemory, WeightsMismatch
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
@@ -22,6 +24,8 @@ __all__ = ["StoredTensor", "check_tensors", "listed", "read_tensors", "stored_te
 
 NO_PARTS: Mapping[str, tuple[slice, ...]] = MappingProxyType({})
 """Every tensor is read whole."""
+NONE_PACKED: Mapping[str, Packed] = MappingProxyType({})
+ITEM_BYTES = {"U32": 4, "F32": 4, "F16": 2, "BF16": 2}
 
 
 def read_tensors(
@@ -29,14 +33,21 @@ def read_tensors(
     names: Iterable[str],
     dtype: torch.dtype,
     parts: Mapping[str, tuple[slice, ...]] = NO_PARTS,
+    packed: Mapping[str, Packed] = NONE_PACKED,
 ) -> dict[str, Tensor]:
     """The tensors `names` of `stored`, in memory of their own and in `dtype`.
 
-    Of those that `parts` names only that part is read. Raises `WeightsMismatch`
+    Of those that `parts` names only that part is kept; those in `packed` are made of
+    what is stored of them. Raises `WeightsMismatch`
     for a file that breaks off and for numbers that are not finite, `OutOfMemory`.
     """
-    wanted = list(names)
+    every = list(names)
     weights: dict[str, Tensor] = {}
+    for name in (each for each in every if each in packed):
+        made = _made(packed[name])
+        weights[name] = made[parts.get(name, ())].to(dtype, copy=True)
+        weights_read(sum(_stored_bytes(each) for each in _parts(packed[name])))
+    wanted = [name for name in every if name not in packed]
     for path in sorted({stored[name].file for name in wanted}):
         try:
             with safe_open(path, framework="pt") as file:
@@ -55,6 +66,34 @@ def read_tensors(
     if broken:
         raise WeightsMismatch(f"numbers that are not finite: {listed(broken)}")
     return weights
+
+
+def _parts(packed: Packed) -> tuple[StoredTensor, StoredTensor, StoredTensor]:
+    return packed.words, packed.scales, packed.biases
+
+
+def _stored_bytes(tensor: StoredTensor) -> int:
+    return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
+
+
+def _made(packed: Packed) -> Tensor:
+    """The numbers of a quantized weight. Raises `WeightsMismatch`, `OutOfMemory`."""
+    words, scales, biases = (_whole(part) for part in _parts(packed))
+    return affine_numbers(words, scales, biases, packed.bits, packed.group_size)
+
+
+def _whole(tensor: StoredTensor) -> Tensor:
+    try:
+        with safe_open(tensor.file, framework="pt") as file:
+            return _read(file, tensor, None)
+    except (SafetensorError, OSError) as error:
+        raise WeightsMismatch(
+            f"{tensor.file.name} cannot be read ({error}); fetch it again", path=str(tensor.file)
+        ) from error
+    except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
+        raise OutOfMemory(
+            f"{tensor.file} does not fit into memory", path=str(tensor.file)
+        ) from error
 
 
 def _read(file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None) -> Tensor:

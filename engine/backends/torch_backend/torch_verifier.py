@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
-from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
+from kakeya_fleet.engine.backends.torch_backend.architectures import (
+    TorchArchitecture,
+    read_architecture,
+)
 from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
@@ -136,7 +138,7 @@ def load_verifier(
 
 def verifier_of(
     folder: ModelFolder,
-    architecture: Architecture,
+    architecture: TorchArchitecture,
     model: PreTrainedModel,
     layout: KvLayout,
     dtype: str,
@@ -149,6 +151,7 @@ def verifier_of(
         architecture=architecture.name,
         dtype=dtype,
         backend="torch",
+        quantization="" if architecture.quantization is None else architecture.quantization.label,
     )
     return TorchVerifier(TextModel(architecture, model), info, layout)
 

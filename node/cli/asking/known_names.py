@@ -85,7 +85,8 @@ def complete_roles(
     """What `fleet join --serve` takes."""
     roles = {
         "verifier=tiny": "the shipped model",
-        "verifier=": "a hub id or a folder",
+        "verifier=smollm2": "a published model of 135 million parameters",
+        "verifier=": "a hub id, a folder or a .gguf",
         "proposer=ngram": "drafts without a model",
         "proposer=tiny-dflash": "the shipped drafter",
         "proposer=": "a hub id or a folder",

@@ -9,6 +9,7 @@ from pathlib import Path
 from kakeya import AsyncClient, TextError, TokenizerNotFound, Unimplemented
 from kakeya.text import Detokenizer, TextCodec
 from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.engine.models.gguf.source import gguf_id_of, names_gguf
 from kakeya_fleet.engine.models.model_folder import resolve_tokenizer
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
@@ -43,7 +44,9 @@ class TextTokenizer:
 
 
 def model_id_of(spec: str) -> str:
-    """What cards call the model: a local folder's name, otherwise the word itself."""
+    """What cards call the model: a local folder's or file's name, otherwise the word itself."""
+    if names_gguf(spec):
+        return gguf_id_of(spec)
     path = Path(spec).expanduser()
     return path.resolve().name if _is_path(spec) and path.is_dir() else spec
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\b
 Example:
-  fleet chat
+  fleet chat --verifier smollm2
   fleet chat --verifier Qwen/Qwen3-0.6B --system "Answer in one sentence." --show-drafted
   fleet chat --plain --verifier tiny --temperature 0.8
   printf 'first question\\nsecond question\\n' | fleet chat

@@ -66,8 +66,8 @@ _OPTIONS = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["float32", "bfloat16"]),
-        help="Number format of verifiers. Default: float32.",
+        type=click.Choice(["auto", "float32", "bfloat16"]),
+        help="Number format of the models. Default: auto, the checkpoint's own.",
     ),
     click.option(
         "--backend",

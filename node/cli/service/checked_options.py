@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from kakeya_fleet.engine.models.gguf.source import PUBLISHED, names_gguf
 from kakeya_fleet.engine.models.model_folder import SHIPPED, folder_here
 from kakeya_fleet.engine.proposers.loading import TARGET_MARK
 from kakeya_fleet.fleet.cards.card import Role
@@ -46,9 +47,10 @@ def _with_absolute_folders(text: str) -> str:
 
 
 def _folder(name: str) -> str:
-    """The absolute path of a folder here; other names as they are."""
+    """The absolute path of a folder or a GGUF file here; other names as they are."""
     path = Path(name).expanduser()
-    return str(path.absolute()) if name and name not in SHIPPED and path.is_dir() else name
+    is_here = path.is_dir() or (path.is_file() and names_gguf(name))
+    return str(path.absolute()) if name and name not in (*SHIPPED, *PUBLISHED) and is_here else name
 
 
 def _absolute(path: str) -> str:

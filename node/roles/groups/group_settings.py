@@ -73,7 +73,7 @@ class GroupSettings:
 
     hostfile: Hostfile
     model: str
-    dtype: str = "float32"
+    dtype: str = "auto"
     host: str = "127.0.0.1"
     limits: GroupLimits = field(default_factory=GroupLimits)
 

@@ -28,13 +28,13 @@ from typing import NoReturn
 import psutil
 
 from kakeya_fleet.engine.backends import load_shard
+from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import EngineError
 from kakeya_fleet.engine.group.fields import Header, Json, items, section, text
 from kakeya_fleet.engine.group.messages import Message
 from kakeya_fleet.engine.group.rank_server import RankServer
 from kakeya_fleet.engine.group.values import error_to_header
-from kakeya_fleet.engine.models.model_folder import resolve
 from kakeya_fleet.node.roles.groups.group_settings import PULSE_SECONDS
 from kakeya_fleet.node.roles.groups.rank_environment import NONCE, BadEnvironment, RankEnvironment
 from kakeya_fleet.node.roles.groups.rank_proof import (
@@ -100,7 +100,7 @@ def _loaded(own: RankEnvironment, join: Header) -> Verifier:
     for name, value in section(join, "environment").items():
         os.environ[name] = str(value)
     _choose_interface(text(join, "address"))
-    folder = resolve(text(join, "model"))
+    folder = resolve_model(text(join, "model"), dtype=text(join, "dtype"))
     with ExitStack() as stack:
         ring = items(join, "ring")
         if ring:

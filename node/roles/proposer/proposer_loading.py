@@ -44,7 +44,7 @@ async def load_served_proposer(
     model: str,
     clock: Callable[[], float],
     *,
-    dtype: str = "float32",
+    dtype: str = "auto",
     backend: str = AUTO,
     progress: Progress | None = None,
     reading: Progress | None = None,

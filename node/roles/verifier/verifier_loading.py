@@ -11,8 +11,9 @@ from functools import partial
 import structlog
 
 from kakeya_fleet.engine.backends import load_verifier, stores_beside, threads_of
+from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.models.model_folder import Progress, resolve
+from kakeya_fleet.engine.models.model_folder import Progress
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.verifiers.calibration import measure_steps
 from kakeya_fleet.engine.verifiers.exactness import settle
@@ -52,7 +53,7 @@ async def load_served_verifier(
     `progress` hears of a download, `reading` of the weights, both from other threads.
     Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
     """
-    folder = await asyncio.to_thread(partial(resolve, model, progress=progress))
+    folder = await asyncio.to_thread(partial(resolve_model, model, dtype=dtype, progress=progress))
     if reading is not None:
         # To import the back end takes seconds, and is part of the load.
         reading(0, 0)

@@ -3,20 +3,22 @@
 A template is what the hub's models ship: Jinja with blocks trimmed, loop controls, and
 `raise_exception`, `strftime_now`, `tojson` and `generation` blocks. It reads what it is given,
 calls nothing that changes it and nothing with an underscore, and a `range` has at most
-100,000 numbers. Loops within loops may still take long.
+100,000 numbers. All loops and macros together take at most `MOST_STEPS` steps, so that one
+which loops within loops, or calls itself twice, ends by name.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import jinja2
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node, Scope
+from jinja2.nodes import Call, ExprStmt, For, ImportedName, Macro, Node, Or, Scope, Template
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
@@ -36,6 +38,11 @@ _FAILURES = (
 )
 # Names under which a message's reasoning is passed; templates read the first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+MOST_STEPS = 1_000_000
+"""Turns of loops and calls of macros in one rendering: a few seconds of a core."""
+_steps: ContextVar[list[int]] = ContextVar("steps of a rendering")
 
 
 class ChatTemplate:
@@ -58,6 +65,7 @@ class ChatTemplate:
         """The chat's text. Raises ChatTemplateError, with the template's own words."""
         if not messages:
             raise ChatTemplateError("a chat without messages: give at least one")
+        taken = _steps.set([0])
         try:
             return self._template.render(
                 {
@@ -70,6 +78,17 @@ class ChatTemplate:
             )
         except _FAILURES as error:
             raise _failure("the model's chat template does not take this chat", error) from None
+        finally:
+            _steps.reset(taken)
+
+
+def count_step() -> str:
+    """One more turn of a loop, or call of a macro; nothing to print. For compiled templates."""
+    taken = _steps.get()
+    taken[0] += 1
+    if taken[0] > MOST_STEPS:
+        raise jinja2.TemplateRuntimeError(f"it takes more than {MOST_STEPS:,} steps")
+    return ""
 
 
 def _failure(what: str, error: BaseException) -> ChatTemplateError:
@@ -169,8 +188,29 @@ def _dict(*args: Iterable[Any], **kwargs: Any) -> dict[Any, Any]:
     return dict(*args, **kwargs)
 
 
+class _CountingEnvironment(ImmutableSandboxedEnvironment):
+    """Counts the steps of what it compiles. No template can name what counts them."""
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> Template:
+        tree = super()._parse(source, name, filename)
+        # What is found does not grow by what is put in.
+        found: list[For | Macro] = [*tree.find_all(For), *tree.find_all(Macro)]
+        for node in found:
+            node.body.insert(0, ExprStmt(_counting(node.lineno), lineno=node.lineno))
+            if isinstance(node, For) and node.test is not None:
+                # Turns that it leaves out are turns.
+                node.test = Or(_counting(node.lineno), node.test, lineno=node.lineno)
+        return tree
+
+
+def _counting(line: int) -> Call:
+    """A call of `count_step`, whose answer is false."""
+    counter = ImportedName("kakeya.chat_template.count_step", lineno=line)
+    return Call(counter, [], [], None, None, lineno=line)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _CountingEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json

