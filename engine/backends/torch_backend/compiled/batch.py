@@ -46,7 +46,9 @@ class BatchOf:
         feeds = []
         first = 0
         for cache, count in zip(caches, counts, strict=True):
-            stores = [_store(cache.store(group), cache.length + count, self._kept) for group in groups]
+            stores = [
+                _store(cache.store(group), cache.length + count, self._kept) for group in groups
+            ]
             array = (Store * len(stores))(*stores)
             self._kept.append(array)
             feeds.append(Feed(array, first, count, cache.length))
@@ -84,10 +86,10 @@ def _store(store: GroupStore[Tensor], end: int, kept: list[object]) -> Store:
         )
     )
     kept.append(segments)
-    return Store(segments, len(slabs), len(store.group.layers), *_rule(store.placement, store))
+    return Store(segments, len(slabs), len(store.group.layers), *_rule(store.placement))
 
 
-def _rule(placement: Placement, store: GroupStore[Tensor]) -> tuple[int, int, int, int, int]:
+def _rule(placement: Placement) -> tuple[int, int, int, int, int]:
     """Origin, sink, window, ring and reach; see `decoder.h`."""
     if isinstance(placement, ContiguousPlacement):
         return placement.origin, 0, 0, 0, 0

@@ -106,7 +106,9 @@ class CompiledDecoder:
     One forward at a time.
     """
 
-    def __init__(self, library: Library, model: PreTrainedModel, *, cache_dtype: torch.dtype) -> None:
+    def __init__(
+        self, library: Library, model: PreTrainedModel, *, cache_dtype: torch.dtype
+    ) -> None:
         """Takes the weights of `model`, which is plain and of sizes that fit, layer by layer."""
         self._functions = library.functions
         self.sizes = sizes_of(model)
@@ -151,7 +153,8 @@ class CompiledDecoder:
         """Those of ids [n], [n, hidden] in float32."""
         if self._embedding is None:
             return self._head.rows(ids)
-        return self._embedding[ids].to(torch.float32)
+        found: Tensor = self._embedding[ids].to(torch.float32)
+        return found
 
     def angles(self, positions: Tensor) -> Angles:
         """Of positions [n]."""
@@ -191,14 +194,19 @@ class CompiledDecoder:
             self._epsilon = layer.input_layernorm.variance_epsilon
             self._scaling = attention.scaling
             parts = _panels(attention, mlp)
-            norms = [_wide(layer.input_layernorm.weight), _wide(layer.post_attention_layernorm.weight)]
+            norms = [
+                _wide(layer.input_layernorm.weight),
+                _wide(layer.post_attention_layernorm.weight),
+            ]
             of_heads = [
                 _wide(norm.weight)
                 for norm in (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
                 if norm is not None
             ]
             self._kept.append((parts, norms, of_heads))
-            query_norm, key_norm = (norm.data_ptr() for norm in of_heads) if of_heads else (None, None)
+            query_norm, key_norm = (
+                (norm.data_ptr() for norm in of_heads) if of_heads else (None, None)
+            )
             layers[index] = nn.Identity()
             yield Layer(
                 *(part.matrix for part in parts),

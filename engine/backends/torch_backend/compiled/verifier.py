@@ -43,8 +43,8 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
 
     @property
     def thread_count(self) -> int:
-        """Threads that share a forward of the calling thread."""
-        return torch.get_num_threads()
+        """0: their number is of no influence on a bit."""
+        return 0
 
     def shallow(self) -> CompiledVerifier:
         """The shortest prefix of the layers that has every kind of them."""
@@ -180,9 +180,7 @@ def _taps(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> frozenset[int
     )
 
 
-def _features(
-    tapped: dict[int, Tensor], taps: tuple[int, ...], first: int, count: int
-) -> Features:
+def _features(tapped: dict[int, Tensor], taps: tuple[int, ...], first: int, count: int) -> Features:
     """What the layers `taps` gave for some rows, [n, taps, hidden_size]."""
     outputs = [tapped[tap][first : first + count] for tap in taps]
     found: Features = torch.stack(outputs, dim=1).numpy()
