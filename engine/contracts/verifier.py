@@ -106,7 +106,8 @@ class Verifier(Protocol):
 
     @property
     def thread_count(self) -> int:
-        """Threads that share a forward of the calling thread; 0 where the back end cannot tell.
+        """Threads that share a forward of the calling thread; 0 where the back end cannot
+        tell, and where no number of them changes a bit.
 
         Other numbers may round otherwise: one that serves keeps to those that it was
         found exact with.

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.positions import resident_count
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
 from kakeya_fleet.engine.kv.chunks import cut
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
+from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.handover import Handover
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
 from kakeya_fleet.engine.kv.layer_stores import LayerStores
@@ -320,6 +321,17 @@ class SlabCache(Generic[Array, AnyState]):
             evicted_from=self._evicted_from(group, end),
             stacked=self._kernels.stacked(store.placement, biases, groups, queries),
         )
+
+    def store(self, group: LayerGroup) -> GroupStore[Array]:
+        """The slabs of the layers of `group`, for kernels that read and write them by themselves.
+
+        Written are the positions that `prepare` was told of, and no others.
+        """
+        return self._stores.by_group[group]
+
+    def evicted_from(self, group: LayerGroup, count: int) -> int | None:
+        """The next position, when any of the next `count` queries sees evicted keys of `group`."""
+        return self._evicted_from(group, self._length + count)
 
     def write(
         self, layer: int, writes: dict[LayerGroup, list[Write]], keys: Array, values: Array

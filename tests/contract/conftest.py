@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.small_verifiers import VERIFIERS, small_verifier
 
 SPECS = {
     "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=600),
@@ -22,13 +21,10 @@ SPECS = {
 }
 
 
-@pytest.fixture(scope="session", params=sorted(BACKENDS))
+@pytest.fixture(scope="session", params=VERIFIERS)
 def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
     """A small random model on each back end."""
-    if request.param not in installed_backends():
-        pytest.skip(f"the libraries of the back end {request.param} are not installed")
-    folder = ModelFolder(random_checkpoint(), "random")
-    return load_verifier(folder, backend=request.param)
+    return small_verifier(request.param, random_checkpoint)
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kakeya_fleet.engine.backends import BACKENDS, load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
@@ -25,6 +23,7 @@ from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.small_verifiers import VERIFIERS, small_verifier
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
@@ -38,6 +37,8 @@ CASES = [
     ("hash", "sink_window", "seeded"),
     ("torch", "sink_window", "seeded"),
     ("torch", "contiguous", "greedy"),
+    ("compiled", "one_over", "greedy"),
+    ("compiled", "contiguous", "seeded"),
     ("mlx", "sink_window", "greedy"),
     ("mlx", "one_over", "seeded"),
 ]
@@ -55,7 +56,7 @@ def any_verifier(case: tuple[str, str, str], random_checkpoint: Callable[..., Pa
     name = case[0]
     if name == "hash":
         return hashing.HashVerifier()
-    return load_verifier(ModelFolder(random_checkpoint(), "random"), backend=name)
+    return small_verifier(name, random_checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def sampling(case: tuple[str, str, str]) -> SamplingParameters:
 
 
 def test_every_back_end_is_among_the_cases() -> None:
-    assert {name for name, _, _ in CASES} == {*BACKENDS, "hash"}
+    assert {name for name, _, _ in CASES} == {*VERIFIERS, "hash"}
 
 
 def opened(verifier: Verifier, spec: CacheSpec, prompt: list[int] = PROMPT) -> Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -49,10 +49,12 @@ def load_model(
     rows: int,
     available_bytes: int,
     shard: ModelShard | None = None,
+    leaves: Callable[[PreTrainedModel], bool] | None = None,
 ) -> PreTrainedModel:
     """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
-    With `shard` the part of one rank: no other slices are read. Raises
+    With `shard` the part of one rank: no other slices are read. One that `leaves` is for
+    stays as the library builds it: its caller lays the weights out. Raises
     `WeightsMismatch` naming missing, unexpected, mis-shaped, not finite and
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
@@ -71,6 +73,7 @@ def load_model(
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
     check_tensors(folder, needed, stored)
     plain = shard is None and is_plain(model)
+    is_left = leaves is not None and leaves(model)
     parts = shard.cut(model) if shard is not None else {}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     _check_memory(folder, kept, dtype, available_bytes, joined=plain)
@@ -84,6 +87,8 @@ def load_model(
     model.requires_grad_(requires_grad=False)
     if shard is not None:
         shard.add_sums(model)
+    if is_left:
+        return model.eval()
     fix_activations(model)
     fix_recurrent(model, dtype)
     packs = can_pack(dtype)

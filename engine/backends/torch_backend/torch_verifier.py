@@ -15,6 +15,9 @@ from kakeya_fleet.engine.backends.torch_backend.architectures import (
     read_architecture,
 )
 from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import CompiledDecoder, compilable
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
+from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
@@ -119,21 +122,27 @@ def load_verifier(
     *,
     dtype: str = "float32",
     available_bytes: int | None = None,
-) -> TorchVerifier:
+) -> SlabVerifier[Tensor, RecurrentState]:
     """The model in `folder` on the CPU; see `engine.backends.load_verifier`."""
     number = torch_dtype(dtype)
     architecture = read_architecture(folder.path)
     check_tokenizer(folder.path, architecture.config.vocab_size)
     if available_bytes is None:
         available_bytes = system_memory.available_bytes()
+    compiled = library()
     model = load_model(
         folder.path,
         architecture,
         dtype=number,
         rows=WIDTH,
         available_bytes=available_bytes,
+        leaves=compilable if compiled is not None else None,
     )
-    return verifier_of(folder, architecture, model, kv_layout(architecture, number), dtype)
+    layout = kv_layout(architecture, number)
+    if compiled is not None and compilable(model):
+        info = info_of(folder, architecture, layout, dtype)
+        return CompiledVerifier(CompiledDecoder(compiled, model, cache_dtype=number), info, layout)
+    return verifier_of(folder, architecture, model, layout, dtype)
 
 
 def verifier_of(
@@ -144,7 +153,15 @@ def verifier_of(
     dtype: str,
 ) -> TorchVerifier:
     """A verifier of a loaded `model` of `folder` whose caches are those of `layout`."""
-    info = verifier_info(
+    info = info_of(folder, architecture, layout, dtype)
+    return TorchVerifier(TextModel(architecture, model), info, layout)
+
+
+def info_of(
+    folder: ModelFolder, architecture: TorchArchitecture, layout: KvLayout, dtype: str
+) -> VerifierInfo:
+    """What a verifier of the model in `folder` is."""
+    return verifier_info(
         folder,
         architecture.config,
         layout,
@@ -153,7 +170,6 @@ def verifier_of(
         backend="torch",
         quantization="" if architecture.quantization is None else architecture.quantization.label,
     )
-    return TorchVerifier(TextModel(architecture, model), info, layout)
 
 
 def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> set[int]:

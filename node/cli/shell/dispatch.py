@@ -73,6 +73,7 @@ COMMANDS = {
     ),
     "trace": LazyCommand(
         "kakeya_fleet.node.cli.trace.command", "Show a request's way through the fleet."
+    ),
     "models": LazyCommand(
         "kakeya_fleet.node.cli.fleet.models", "Show the models converted here; clear them."
     ),

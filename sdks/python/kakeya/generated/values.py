@@ -347,8 +347,8 @@ class ModelOffer:
     """
     thread_count: int = 0
     """Threads that share one forward of a verifier. exact was checked with as many, and other
-    numbers may round otherwise: a session resumes first where they are equal. 0 for proposers, and
-    from nodes that do not tell.
+    numbers may round otherwise: a session resumes first where they are equal. 0 where their number
+    changes no bit, for proposers, and from nodes that do not tell.
     """
     evicted_arithmetic: str = ""
     """Names what computes when the verifier's own process keeps what a session has evicted, as

@@ -315,8 +315,8 @@ export interface ModelOffer {
   readonly rankCount: number;
   /**
    * Threads that share one forward of a verifier. exact was checked with as many, and other numbers
-   * may round otherwise: a session resumes first where they are equal. 0 for proposers, and from
-   * nodes that do not tell.
+   * may round otherwise: a session resumes first where they are equal. 0 where their number changes
+   * no bit, for proposers, and from nodes that do not tell.
    */
   readonly threadCount: number;
   /**

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from kakeya_fleet.engine.backends.slab_verifier import SlabVerifier
 from kakeya_fleet.engine.backends.torch_backend.activation import (
     PIECE_ELEMENTS,
     VECTOR_ELEMENTS,
@@ -18,7 +19,8 @@ from kakeya_fleet.engine.backends.torch_backend.activation import (
 )
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchSegment
-from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier, load_verifier
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.torch_verifier import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import ring_placement
 from kakeya_fleet.engine.kv.group_store import GroupStore
@@ -29,6 +31,7 @@ from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support.forwards import logits_of
 
+AnyVerifier = SlabVerifier[torch.Tensor, RecurrentState]
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(150)]
@@ -73,7 +76,7 @@ def assert_same_kv(first: TensorCache, second: TensorCache, layers: int) -> None
 
 
 def assert_cut_is_straight(
-    verifier: TorchVerifier,
+    verifier: AnyVerifier,
     straight: TensorCache,
     cut: TensorCache,
     expected: np.ndarray,
@@ -100,7 +103,7 @@ def assert_cut_is_straight(
     assert_same_kv(straight, cut, 1)
 
 
-def steps(verifier: TorchVerifier, cache: TensorCache, tokens: list[int]) -> np.ndarray:
+def steps(verifier: AnyVerifier, cache: TensorCache, tokens: list[int]) -> np.ndarray:
     """The logits of `tokens`, taken one at a time."""
     return np.concatenate([logits_of(verifier, cache, [token]) for token in tokens])
 

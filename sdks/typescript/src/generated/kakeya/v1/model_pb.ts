@@ -222,7 +222,8 @@ export type ModelOffer = Message<"kakeya.v1.ModelOffer"> & {
   /**
    * Threads that share one forward of a verifier. exact was checked with as
    * many, and other numbers may round otherwise: a session resumes first where
-   * they are equal. 0 for proposers, and from nodes that do not tell.
+   * they are equal. 0 where their number changes no bit, for proposers, and from
+   * nodes that do not tell.
    *
    * @generated from field: uint32 thread_count = 23;
    */

@@ -1,0 +1,217 @@
+// Attention of a block of rows to the slots of one cache, in the order of the slots.
+//
+// What fixes the bits of a row's output, whatever block it came in:
+//
+// - A score is a sum over the head in a fixed tree, and of one slot alone.
+// - A segment's maximum is exact in any order, its weights are added in sixteen lanes by the
+//   slot's place and then in a tree; a slot that is not seen adds exactly 0.
+// - Weighted values are added slot by slot, ascending.
+// - Segments are merged in ascending order by log-sum-exp (Milakov and Gimelshein, "Online
+//   normalizer calculation for softmax", 2018); one of which nothing is seen is passed over.
+//
+// Where segments begin, and which slot has which position, are rules about positions.
+
+#pragma once
+
+#include <algorithm>
+
+#include "decoder.h"
+#include "lanes.h"
+
+namespace kakeya {
+
+constexpr int MOST_SLOTS = 1024;   // of a segment: scores of a row that are in memory at once
+constexpr int BLOCK_ROWS = 8;      // rows that read a segment together
+constexpr int SHARED_ROWS = 4;     // rows whose weighted values are added up in registers
+constexpr int MOST_SPANS = 3;
+
+struct Span {
+    std::int64_t first, end;
+};
+
+// The slots that a query sees, ascending and apart.
+struct Seen {
+    Span spans[MOST_SPANS];
+    int count = 0;
+
+    void add(std::int64_t first, std::int64_t end) {
+        if (first < end) spans[count++] = {first, end};
+    }
+};
+
+inline Seen seen_by(const KakeyaStore& store, std::int64_t query) {
+    Seen seen;
+    const std::int64_t nearest = store.reach > 0 ? query - store.reach + 1 : 0;
+    if (store.ring == 0) {
+        seen.add(std::max<std::int64_t>(0, nearest - store.origin), query + 1 - store.origin);
+        return seen;
+    }
+    seen.add(std::max<std::int64_t>(0, nearest), std::min(store.sink, query + 1));
+    const std::int64_t oldest = std::max({store.sink, query - store.window + 1, nearest});
+    if (oldest > query) return seen;
+    const std::int64_t from = store.sink + (oldest - store.sink) % store.ring;
+    const std::int64_t to = store.sink + (query - store.sink) % store.ring;
+    if (from <= to) {
+        seen.add(from, to + 1);
+    } else {
+        seen.add(store.sink, to + 1);
+        seen.add(from, store.sink + store.ring);
+    }
+    return seen;
+}
+
+// Bits of the sixteen slots from `first` on that are seen.
+inline std::uint32_t seen_lanes(const Seen& seen, std::int64_t first) {
+    std::uint32_t mask = 0;
+    for (int i = 0; i < seen.count; ++i) {
+        const std::int64_t from = std::max(seen.spans[i].first - first, std::int64_t{0});
+        const std::int64_t end = std::min(seen.spans[i].end - first, std::int64_t{LANES});
+        if (from < end) mask |= ((1u << end) - 1u) & ~((1u << from) - 1u);
+    }
+    return mask;
+}
+
+// Where a block's rows are: row r has the query, its place in the outputs, and its position.
+struct Rows {
+    int count = 0;
+    const float* query[BLOCK_ROWS];
+    float* mixed[BLOCK_ROWS];
+    float* total[BLOCK_ROWS];
+    float* maximum[BLOCK_ROWS];
+    Seen seen[BLOCK_ROWS];
+    bool begun[BLOCK_ROWS];
+};
+
+struct Scratch {
+    alignas(64) float weights[BLOCK_ROWS][MOST_SLOTS];
+    alignas(64) float values[BLOCK_ROWS][512];
+};
+
+template <class Number>
+inline void scores_of(const Number* keys, int head_size, const float* query, const Seen& seen, std::int64_t origin,
+                      int first, int end, float scaling, float* found) {
+    const Lanes none = all(-INFINITY), scale = all(scaling);
+    for (int slot = first; slot < end; slot += LANES) {
+        const std::uint32_t mask = seen_lanes(seen, origin + slot);
+        if (!mask) {
+            store(found + slot, none);
+            continue;
+        }
+        Lanes products[LANES];
+        const Number* own = keys + static_cast<std::int64_t>(slot) * head_size;
+        for (int lane = 0; lane < LANES; ++lane, own += head_size) {
+            Lanes added = load(query) * load(own);
+            for (int d = LANES; d < head_size; d += LANES) added = fused(load(query + d), load(own + d), added);
+            products[lane] = added;
+        }
+        store(found + slot, chosen(mask, sums(products) * scale, none));
+    }
+}
+
+template <int ROWS, class Number>
+inline void add_values(const Number* values, int head_size, const Scratch& scratch, int row, int first, int end,
+                       float (*found)[512]) {
+    constexpr int WIDE = 2;
+    for (int d = 0; d < head_size; d += WIDE * LANES) {
+        const int lanes = std::min(WIDE, (head_size - d) / LANES);
+        Lanes added[ROWS][WIDE];
+        for (int r = 0; r < ROWS; ++r)
+            for (int lane = 0; lane < WIDE; ++lane) added[r][lane] = all(0.0f);
+        const Number* own = values + static_cast<std::int64_t>(first) * head_size + d;
+        for (int slot = first; slot < end; ++slot, own += head_size) {
+            for (int lane = 0; lane < lanes; ++lane) {
+                const Lanes value = load(own + lane * LANES);
+                for (int r = 0; r < ROWS; ++r)
+                    added[r][lane] = fused(all(scratch.weights[row + r][slot]), value, added[r][lane]);
+            }
+        }
+        for (int r = 0; r < ROWS; ++r)
+            for (int lane = 0; lane < lanes; ++lane) store(found[row + r] + d + lane * LANES, added[r][lane]);
+    }
+}
+
+// Merges what a row found in one segment into what it found before.
+inline void merge(Rows& rows, int row, int head_size, float total, float maximum, const float* values) {
+    float* mixed = rows.mixed[row];
+    if (!rows.begun[row]) {
+        rows.begun[row] = true;
+        *rows.total[row] = total;
+        *rows.maximum[row] = maximum;
+        std::memcpy(mixed, values, sizeof(float) * head_size);
+        return;
+    }
+    const float highest = std::max(*rows.maximum[row], maximum);
+    const Lanes factors = exponential(chosen(1u, all(*rows.maximum[row] - highest), all(maximum - highest)));
+    float both[LANES];
+    store(both, factors);
+    *rows.total[row] = std::fma(total, both[1], *rows.total[row] * both[0]);
+    *rows.maximum[row] = highest;
+    const Lanes before = all(both[0]), after = all(both[1]);
+    for (int d = 0; d < head_size; d += LANES)
+        store(mixed + d, fused(load(values + d), after, load(mixed + d) * before));
+}
+
+template <class Number>
+inline void attend_segment(const Number* keys, const Number* values, int slots, std::int64_t origin, int head_size,
+                           float scaling, Rows& rows, Scratch& scratch) {
+    // From the first to the last slot that any row sees; sixteen at a time.
+    std::int64_t first = slots, end = 0;
+    bool sees[BLOCK_ROWS];
+    for (int row = 0; row < rows.count; ++row) {
+        sees[row] = false;
+        for (int i = 0; i < rows.seen[row].count; ++i) {
+            const Span span = rows.seen[row].spans[i];
+            const std::int64_t from = std::max(span.first - origin, std::int64_t{0});
+            const std::int64_t to = std::min(span.end - origin, std::int64_t{slots});
+            if (from >= to) continue;
+            sees[row] = true;
+            first = std::min(first, from);
+            end = std::max(end, to);
+        }
+    }
+    if (first >= end) return;
+    const int begin = static_cast<int>(first) / LANES * LANES;
+    const int stop = std::min(static_cast<int>(end + LANES - 1) / LANES * LANES, slots);
+    float totals[BLOCK_ROWS], maxima[BLOCK_ROWS];
+    for (int row = 0; row < rows.count; ++row) {
+        float* weights = scratch.weights[row];
+        if (!sees[row]) {
+            std::fill(weights + begin, weights + stop, 0.0f);
+            continue;
+        }
+        scores_of(keys, head_size, rows.query[row], rows.seen[row], origin, begin, stop, scaling, weights);
+        Lanes high = all(-INFINITY);
+        for (int slot = begin; slot < stop; slot += LANES) high = larger(load(weights + slot), high);
+        maxima[row] = largest(high);
+        const Lanes maximum = all(maxima[row]);
+        Lanes added = all(0.0f);
+        for (int slot = begin; slot < stop; slot += LANES) {
+            const std::uint32_t mask = seen_lanes(rows.seen[row], origin + slot);
+            const Lanes weight = chosen(mask, exponential(load(weights + slot) - maximum), all(0.0f));
+            store(weights + slot, weight);
+            added = added + weight;
+        }
+        totals[row] = sum(added);
+    }
+    int row = 0;
+    for (; rows.count - row >= SHARED_ROWS; row += SHARED_ROWS)
+        add_values<SHARED_ROWS>(values, head_size, scratch, row, begin, stop, scratch.values);
+    for (; row < rows.count; ++row) add_values<1>(values, head_size, scratch, row, begin, stop, scratch.values);
+    for (row = 0; row < rows.count; ++row)
+        if (sees[row]) merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
+}
+
+template <class Number>
+inline void attend_rows(const KakeyaStore& store, int place, int kv_heads, int kv_head, int head_size, float scaling,
+                        Rows& rows, Scratch& scratch) {
+    std::int64_t origin = 0;
+    for (int i = 0; i < store.segment_count; ++i) {
+        const KakeyaSegment& segment = store.segments[i];
+        const std::int64_t size = static_cast<std::int64_t>(segment.slots) * head_size;
+        const Number* keys = static_cast<const Number*>(segment.numbers) + (2 * place * kv_heads + kv_head) * size;
+        attend_segment(keys, keys + kv_heads * size, segment.slots, origin, head_size, scaling, rows, scratch);
+        origin += segment.slots;
+    }
+}
+
+}  // namespace kakeya

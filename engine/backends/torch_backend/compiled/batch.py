@@ -1,0 +1,99 @@
+"""Where a forward's rows read and write their keys and values, as the library takes it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Batch, Feed, Segment, Store
+from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
+from kakeya_fleet.engine.backends.torch_backend.rotary import Angles
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.positions import (
+    ContiguousPlacement,
+    Placement,
+    RingPlacement,
+)
+from kakeya_fleet.engine.kv.group_store import GroupStore
+
+
+class BatchOf:
+    """The struct of one forward, with all that it points to."""
+
+    def __init__(
+        self,
+        layout: KvLayout,
+        caches: Sequence[TensorCache],
+        counts: Sequence[int],
+        angles: Angles,
+        buffers: Buffers,
+    ) -> None:
+        """`caches` are prepared for the next `counts[i]` positions."""
+        groups = layout.groups
+        places = {
+            layer: (group, index)
+            for group, each in enumerate(groups)
+            for index, layer in enumerate(each.layers)
+        }
+        layers = [places[layer] for layer in range(len(layout.layers))]
+        self._groups = _integers([group for group, _ in layers])
+        self._places = _integers([place for _, place in layers])
+        self._angles = angles
+        self._kept: list[object] = []
+        feeds = []
+        first = 0
+        for cache, count in zip(caches, counts, strict=True):
+            stores = [
+                _store(cache.store(group), cache.length + count, self._kept) for group in groups
+            ]
+            array = (Store * len(stores))(*stores)
+            self._kept.append(array)
+            feeds.append(Feed(array, first, count, cache.length))
+            first += count
+        self._feeds = (Feed * len(feeds))(*feeds)
+        self.struct = Batch(
+            feeds=self._feeds,
+            feed_count=len(feeds),
+            rows=first,
+            group_of_layer=self._groups,
+            place_of_layer=self._places,
+            cosines=angles.cos.data_ptr(),
+            sines=angles.sin.data_ptr(),
+            hidden=buffers.hidden.data_ptr(),
+            normed=buffers.normed.data_ptr(),
+            joint=buffers.joint.data_ptr(),
+            mixed=buffers.mixed.data_ptr(),
+            totals=buffers.totals.data_ptr(),
+            maxima=buffers.maxima.data_ptr(),
+            inner=buffers.inner.data_ptr(),
+        )
+
+
+def _integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
+    return (ctypes.c_int32 * len(values))(*values)
+
+
+def _store(store: GroupStore[Tensor], end: int, kept: list[object]) -> Store:
+    """A cache's slots as far as positions below `end` take them."""
+    slabs = store.slabs[: store.placement.used(end)]
+    segments = (Segment * len(slabs))(
+        *(
+            Segment(slab.payload.arrays[0].data_ptr(), keys)
+            for slab, keys in zip(slabs, store.placement.segments, strict=False)
+        )
+    )
+    kept.append(segments)
+    return Store(segments, len(slabs), len(store.group.layers), *_rule(store.placement))
+
+
+def _rule(placement: Placement) -> tuple[int, int, int, int, int]:
+    """Origin, sink, window, ring and reach; see `decoder.h`."""
+    if isinstance(placement, ContiguousPlacement):
+        return placement.origin, 0, 0, 0, 0
+    if isinstance(placement, RingPlacement):
+        layout = placement.layout
+        return 0, layout.sink, layout.window, layout.ring, placement.reach or 0
+    raise TypeError(f"nothing is known of the slots of a {type(placement).__name__}")

@@ -1,0 +1,299 @@
+// The layers of a plain decoder over a batch of rows: Llama, Mistral, Qwen2, Qwen3.
+//
+// Everything but attention is row by row, and attention goes by a row's own position: so a row's
+// bits are a function of its history, whatever rows stand beside it, and on every processor.
+
+#include "decoder.h"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "attention.h"
+#include "lanes.h"
+#include "product.h"
+#include "workers.h"
+
+namespace kakeya {
+namespace {
+
+constexpr int VERSION = 1;
+constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
+constexpr int PHASES = 8;  // of a layer, each behind the others
+
+// Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+void norm(const float* values, const float* weights, int size, float epsilon, float* found) {
+    Lanes squares = all(0.0f);
+    for (int i = 0; i < size; i += LANES) {
+        const Lanes own = load(values + i);
+        squares = fused(own, own, squares);
+    }
+    const Lanes scale = all(1.0f / std::sqrt(sum(squares) / static_cast<float>(size) + epsilon));
+    for (int i = 0; i < size; i += LANES) store(found + i, load(values + i) * scale * load(weights + i));
+}
+
+Lanes gated(Lanes gate, Lanes up) { return gate / (all(1.0f) + exponential(all(0.0f) - gate)) * up; }
+
+// Source: Su et al., "RoFormer" (2021), with the halves of a head as the pairs.
+void rotate(float* head, const float* cosines, const float* sines, int size) {
+    const int half = size / 2;
+    for (int i = 0; i < half; i += LANES) {
+        const Lanes low = load(head + i), high = load(head + half + i);
+        store(head + i, fused(low, load(cosines + i), high * load(sines + i)));
+        store(head + half + i, fused(high, load(cosines + half + i), low * load(sines + half + i)));
+    }
+}
+
+// What the threads of one call share.
+struct Call {
+    const KakeyaModel* model;
+    const KakeyaBatch* batch;
+    int first, end, phases;
+    Barrier barrier;
+    std::vector<std::atomic<int>> next;
+    std::vector<int> block_ends;  // of the attention's tasks, by feed
+
+    // What is asked of `kakeya_logits` and `kakeya_product`.
+    const KakeyaMatrix* matrix = nullptr;
+    const float* inputs = nullptr;
+    const std::int32_t* chosen = nullptr;
+    float* outputs = nullptr;
+    int rows = 0;
+
+    explicit Call(std::size_t counters) : next(counters) {}
+};
+
+// Does task(i) for the i of `count` that this thread gets, then meets the others.
+template <class Task>
+void shared(Call& call, int phase, int count, const Task& task) {
+    std::atomic<int>& next = call.next[phase];
+    for (int i = next.fetch_add(1, std::memory_order_relaxed); i < count; i = next.fetch_add(1, std::memory_order_relaxed)) task(i);
+    call.barrier.meet();
+}
+
+template <class Number>
+void written(Number* to, const float* from, int size);
+
+template <>
+void written<float>(float* to, const float* from, int size) {
+    std::memcpy(to, from, sizeof(float) * size);
+}
+
+template <>
+void written<bfloat16>(bfloat16* to, const float* from, int size) {
+    for (int i = 0; i < size; ++i) to[i] = narrowed(from[i]);
+}
+
+std::int64_t slot_of(const KakeyaStore& store, std::int64_t position) {
+    if (store.ring == 0) return position - store.origin;
+    return position < store.sink ? position : store.sink + (position - store.sink) % store.ring;
+}
+
+template <class Number>
+void write_row(const KakeyaModel& model, const KakeyaStore& store, int place, std::int64_t position, const float* keys) {
+    std::int64_t slot = slot_of(store, position);
+    const KakeyaSegment* segment = store.segments;
+    while (slot >= segment->slots) slot -= segment++->slots;
+    const std::int64_t size = static_cast<std::int64_t>(segment->slots) * model.head_size;
+    Number* to = static_cast<Number*>(segment->numbers) + 2 * place * model.kv_heads * size + slot * model.head_size;
+    for (int head = 0; head < 2 * model.kv_heads; ++head, to += size, keys += model.head_size)
+        written(to, keys, model.head_size);
+}
+
+const KakeyaFeed& feed_of(const KakeyaBatch& batch, int row) {
+    const KakeyaFeed* feed = batch.feeds;
+    while (row >= feed->first_row + feed->rows) ++feed;
+    return *feed;
+}
+
+void project_row(const KakeyaModel& model, const KakeyaBatch& batch, const KakeyaLayer& layer, int index, int row) {
+    const int size = model.head_size, turned = model.heads + model.kv_heads;
+    float* heads = batch.joint + static_cast<std::int64_t>(row) * (turned + model.kv_heads) * size;
+    const std::int64_t angles = static_cast<std::int64_t>(row) * size;
+    for (int head = 0; head < turned; ++head) {
+        float* own = heads + head * size;
+        const float* weights = head < model.heads ? layer.query_norm : layer.key_norm;
+        if (weights) norm(own, weights, size, model.epsilon, own);
+        rotate(own, batch.cosines + angles, batch.sines + angles, size);
+    }
+    const KakeyaFeed& feed = feed_of(batch, row);
+    const KakeyaStore& store = feed.stores[batch.group_of_layer[index]];
+    const std::int64_t position = feed.position + row - feed.first_row;
+    const float* keys = heads + model.heads * size;
+    if (model.cache_format == KAKEYA_BFLOAT16) {
+        write_row<bfloat16>(model, store, batch.place_of_layer[index], position, keys);
+    } else {
+        write_row<float>(model, store, batch.place_of_layer[index], position, keys);
+    }
+}
+
+int blocks_of(const KakeyaModel& model, const KakeyaFeed& feed) {
+    return (feed.rows * (model.heads / model.kv_heads) + BLOCK_ROWS - 1) / BLOCK_ROWS;
+}
+
+// One block of rows of one K/V head of one feed: the heads that share its keys, query by query.
+void attend_block(Call& call, int index, int task) {
+    const KakeyaModel& model = *call.model;
+    const KakeyaBatch& batch = *call.batch;
+    int number = 0;
+    while (task >= call.block_ends[number]) ++number;
+    const KakeyaFeed& feed = batch.feeds[number];
+    const int own = task - (number ? call.block_ends[number - 1] : 0);
+    const int blocks = blocks_of(model, feed), kv_head = own / blocks, block = own % blocks;
+    const int groups = model.heads / model.kv_heads, size = model.head_size;
+    const KakeyaStore& store = feed.stores[batch.group_of_layer[index]];
+    thread_local std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
+    Rows rows;
+    const int last = std::min((block + 1) * BLOCK_ROWS, feed.rows * groups);
+    for (int i = block * BLOCK_ROWS; i < last; ++i) {
+        const std::int64_t row = feed.first_row + i / groups;
+        const int head = kv_head * groups + i % groups;
+        const int to = rows.count++;
+        rows.query[to] = batch.joint + (row * (model.heads + 2 * model.kv_heads) + head) * size;
+        rows.mixed[to] = batch.mixed + (row * model.heads + head) * size;
+        rows.total[to] = batch.totals + row * model.heads + head;
+        rows.maximum[to] = batch.maxima + row * model.heads + head;
+        rows.seen[to] = seen_by(store, feed.position + i / groups);
+        rows.begun[to] = false;
+    }
+    const int place = batch.place_of_layer[index];
+    if (model.cache_format == KAKEYA_BFLOAT16) {
+        attend_rows<bfloat16>(store, place, model.kv_heads, kv_head, size, model.scaling, rows, *scratch);
+    } else {
+        attend_rows<float>(store, place, model.kv_heads, kv_head, size, model.scaling, rows, *scratch);
+    }
+}
+
+void one_layer(Call& call, int index) {
+    const KakeyaModel& model = *call.model;
+    const KakeyaBatch& batch = *call.batch;
+    const KakeyaLayer& layer = model.layer[index];
+    const int hidden = model.hidden, size = model.head_size, rows = batch.rows;
+    const int widest = (model.heads + 2 * model.kv_heads) * size;
+    const int phase = (index - call.first) * PHASES;
+    if (call.phases & PROJECT) {
+        shared(call, phase, rows, [&](int row) {
+            const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
+            norm(batch.hidden + from, layer.input_norm, hidden, model.epsilon, batch.normed + from);
+        });
+        shared(call, phase + 1, panels(layer.joint), [&](int panel) {
+            panel_of(layer.joint, batch.normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+                float* to = batch.joint + static_cast<std::int64_t>(row) * widest + own * PANEL;
+                for (int lane = 0; lane < WIDE && own * PANEL + lane * LANES < widest; ++lane) store(to + lane * LANES, found[lane]);
+            });
+        });
+        shared(call, phase + 2, rows, [&](int row) { project_row(model, batch, layer, index, row); });
+    }
+    if (call.phases & ATTEND)
+        shared(call, phase + 3, call.block_ends[batch.feed_count - 1], [&](int task) { attend_block(call, index, task); });
+    if (!(call.phases & FINISH)) return;
+    shared(call, phase + 4, rows, [&](int row) {
+        float* mixed = batch.mixed + static_cast<std::int64_t>(row) * model.heads * size;
+        for (int head = 0; head < model.heads; ++head) {
+            const Lanes total = all(batch.totals[static_cast<std::int64_t>(row) * model.heads + head]);
+            for (int d = 0; d < size; d += LANES) store(mixed + head * size + d, load(mixed + head * size + d) / total);
+        }
+    });
+    const auto added = [&](int row, int panel, const Lanes(&found)[WIDE]) {
+        float* to = batch.hidden + static_cast<std::int64_t>(row) * hidden + panel * PANEL;
+        for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < hidden; ++lane)
+            store(to + lane * LANES, load(to + lane * LANES) + found[lane]);
+    };
+    shared(call, phase + 5, panels(layer.output), [&](int panel) { panel_of(layer.output, batch.mixed, rows, panel, added); });
+    // Each thread norms the rows that it takes the product of: no need to meet once more.
+    shared(call, phase + 6, rows, [&](int row) {
+        const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
+        norm(batch.hidden + from, layer.middle_norm, hidden, model.epsilon, batch.normed + from);
+    });
+    shared(call, phase + 7, panels(layer.gate_up), [&](int panel) {
+        panel_of(layer.gate_up, batch.normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+            store(batch.inner + static_cast<std::int64_t>(row) * model.inner + own * LANES, gated(found[0], found[1]));
+        });
+    });
+    shared(call, static_cast<int>(call.next.size()) - (call.end - index), panels(layer.down),
+           [&](int panel) { panel_of(layer.down, batch.inner, rows, panel, added); });
+}
+
+void layers_job(void* context, unsigned) {
+    Call& call = *static_cast<Call*>(context);
+    for (int index = call.first; index < call.end; ++index) one_layer(call, index);
+}
+
+void logits_job(void* context, unsigned) {
+    Call& call = *static_cast<Call*>(context);
+    const KakeyaModel& model = *call.model;
+    shared(call, 0, call.rows, [&](int row) {
+        const std::int64_t hidden = model.hidden;
+        norm(call.batch->hidden + call.chosen[row] * hidden, model.last_norm, model.hidden, model.epsilon, call.batch->normed + row * hidden);
+    });
+    const std::int64_t width = static_cast<std::int64_t>(panels(model.head)) * PANEL;
+    shared(call, 1, panels(model.head), [&](int panel) {
+        panel_of(model.head, call.batch->normed, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+            for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + own * PANEL + lane * LANES, found[lane]);
+        });
+    });
+}
+
+void product_job(void* context, unsigned) {
+    Call& call = *static_cast<Call*>(context);
+    const std::int64_t width = static_cast<std::int64_t>(panels(*call.matrix)) * PANEL;
+    shared(call, 0, panels(*call.matrix), [&](int panel) {
+        panel_of(*call.matrix, call.inputs, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+            for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + own * PANEL + lane * LANES, found[lane]);
+        });
+    });
+}
+
+void run(void* workers, Call& call, int threads, void (*job)(void*, unsigned)) {
+    call.barrier.begin(static_cast<unsigned>(threads));
+    static_cast<Workers*>(workers)->run(static_cast<unsigned>(threads), job, &call);
+}
+
+}  // namespace
+}  // namespace kakeya
+
+extern "C" {
+
+void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, std::int32_t first,
+                   std::int32_t end, std::int32_t phases, std::int32_t threads) {
+    kakeya::Call call(static_cast<std::size_t>(end - first) * (kakeya::PHASES + 1));
+    call.model = model;
+    call.batch = batch;
+    call.first = first;
+    call.end = end;
+    call.phases = phases;
+    int tasks = 0;
+    for (int feed = 0; feed < batch->feed_count; ++feed) {
+        tasks += kakeya::blocks_of(*model, batch->feeds[feed]) * model->kv_heads;
+        call.block_ends.push_back(tasks);
+    }
+    kakeya::run(workers, call, threads, kakeya::layers_job);
+}
+
+void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, const std::int32_t* rows,
+                   std::int32_t count, float* logits, std::int32_t threads) {
+    kakeya::Call call(2);
+    call.model = model;
+    call.batch = batch;
+    call.chosen = rows;
+    call.rows = count;
+    call.outputs = logits;
+    kakeya::run(workers, call, threads, kakeya::logits_job);
+}
+
+void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
+                    std::int32_t threads) {
+    kakeya::Call call(1);
+    call.matrix = matrix;
+    call.inputs = inputs;
+    call.rows = rows;
+    call.outputs = outputs;
+    kakeya::run(workers, call, threads, kakeya::product_job);
+}
+
+void* kakeya_workers() { return new kakeya::Workers(); }
+
+void kakeya_free_workers(void* workers) { delete static_cast<kakeya::Workers*>(workers); }
+
+std::int32_t kakeya_version() { return kakeya::VERSION; }
+}

@@ -1,0 +1,98 @@
+// What Python and the compiled decoder tell each other: plain structs, mirrored by structs.py.
+//
+// All numbers that are computed are float32. Pointers are the caller's, and stay while they are
+// used; nothing is allocated here but scratch of the threads.
+
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+// Weights [columns, rows of the product's input], laid out in panels of 32 columns: a panel has,
+// for each input k, its 32 weights side by side. Columns are padded with zeros to whole panels.
+enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1 };
+
+struct KakeyaMatrix {
+    const void* panels;
+    const float* bias;  // [columns, padded], or null
+    std::int32_t inputs, columns;
+    std::int32_t format;
+};
+
+struct KakeyaLayer {
+    KakeyaMatrix joint;    // queries, keys, values: one after the other
+    KakeyaMatrix output;
+    KakeyaMatrix gate_up;  // a panel has 16 gates, then the 16 ups that go with them
+    KakeyaMatrix down;
+    const float* input_norm;   // [hidden]
+    const float* middle_norm;  // [hidden]
+    const float* query_norm;   // [head_size], or null
+    const float* key_norm;     // [head_size], or null
+};
+
+struct KakeyaModel {
+    std::int32_t layers, hidden, heads, kv_heads, head_size, inner;
+    std::int32_t cache_format;  // of keys and values in the caches
+    float epsilon, scaling;
+    const KakeyaLayer* layer;
+    const float* last_norm;  // [hidden]
+    KakeyaMatrix head;
+};
+
+// Key slots of one segment of a cache: for each of its layers keys, then values
+// [kv_heads, slots, head_size].
+struct KakeyaSegment {
+    void* numbers;
+    std::int32_t slots;
+};
+
+// Positions of one group of layers of a cache, see engine/contracts/positions.py. `ring` is 0 for
+// position p in slot p - `origin`; else slot p < sink is p, others go round in `ring` slots. A
+// query at i sees j <= i with (j < sink or j > i - window), and j > i - reach.
+struct KakeyaStore {
+    const KakeyaSegment* segments;
+    std::int32_t segment_count;
+    std::int32_t layers;  // of the group, in each segment
+    std::int64_t origin, sink, window, ring, reach;
+};
+
+struct KakeyaFeed {
+    const KakeyaStore* stores;  // by group
+    std::int32_t first_row, rows;
+    std::int64_t position;  // of its first row
+};
+
+struct KakeyaBatch {
+    const KakeyaFeed* feeds;
+    std::int32_t feed_count, rows;
+    const std::int32_t* group_of_layer;  // [layers]
+    const std::int32_t* place_of_layer;  // [layers]: its index within the group
+    const float* cosines;  // [rows, head_size]
+    const float* sines;    // [rows, head_size]; those of a head's first half are negative
+    float* hidden;         // [rows, hidden]: embeddings, then the layers' outputs
+    float* normed;         // [rows, hidden]
+    float* joint;          // [rows, (heads + 2 kv_heads) * head_size]: rotated queries first
+    float* mixed;          // [rows, heads * head_size]: weighted values, not divided yet
+    float* totals;         // [rows, heads]: sums of weights
+    float* maxima;         // [rows, heads]
+    float* inner;          // [rows, inner]
+};
+
+// The layers `first` .. `end` - 1, or phases of them: 1 projects and writes keys and values,
+// 2 attends to what the caches have, 4 does the rest of the layer.
+void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, std::int32_t first,
+                   std::int32_t end, std::int32_t phases, std::int32_t threads);
+
+// The logits [count, padded columns of the head] of the hidden states of `rows`.
+void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, const std::int32_t* rows,
+                   std::int32_t count, float* logits, std::int32_t threads);
+
+// The product [rows, padded columns] of inputs [rows, matrix.inputs].
+void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
+                    std::int32_t threads);
+
+void* kakeya_workers();
+void kakeya_free_workers(void* workers);
+std::int32_t kakeya_version();
+}

@@ -1,0 +1,229 @@
+"""A plain family's model as the compiled library takes it, and the memory that it computes in."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.activations import SiLUActivation
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
+    LANES,
+    Panels,
+    gated_panels,
+    panels_of,
+)
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
+    BFLOAT16,
+    FLOAT32,
+    Batch,
+    Layer,
+    Model,
+)
+from kakeya_fleet.engine.backends.torch_backend.plain_families import (
+    LibraryAttention,
+    LibraryLayer,
+    LibraryMlp,
+    is_plain,
+)
+from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
+
+MOST_HEAD_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a decoder, in numbers."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+
+    @property
+    def joint(self) -> int:
+        """Queries, keys and values of a row."""
+        return (self.heads + 2 * self.kv_heads) * self.head_size
+
+    @property
+    def fit(self) -> bool:
+        """Whether vectors of sixteen divide them, and halves of a head."""
+        return (
+            self.hidden % LANES == 0
+            and self.inner % LANES == 0
+            and self.head_size % (2 * LANES) == 0
+            and self.head_size <= MOST_HEAD_SIZE
+            and self.heads % self.kv_heads == 0
+        )
+
+
+def sizes_of(model: PreTrainedModel) -> Sizes:
+    """Those of a model that `is_plain`."""
+    layer = cast(LibraryLayer, model.model.layers[0])
+    attention = layer.self_attn
+    return Sizes(
+        hidden=attention.q_proj.in_features,
+        heads=attention.q_proj.out_features // attention.head_dim,
+        kv_heads=attention.k_proj.out_features // attention.head_dim,
+        head_size=attention.head_dim,
+        inner=layer.mlp.gate_proj.out_features,
+    )
+
+
+def compilable(model: PreTrainedModel) -> bool:
+    """Whether the library computes `model`, as transformers builds it."""
+    if not is_plain(model) or not sizes_of(model).fit:
+        return False
+    gates = {type(layer.mlp.act_fn) for layer in model.model.layers}
+    return gates <= {nn.SiLU, SiLUActivation}
+
+
+class Buffers:
+    """The memory of forwards of up to `rows` rows, float32."""
+
+    def __init__(self, sizes: Sizes, rows: int) -> None:
+        self.rows = rows
+        self.hidden = torch.empty(rows, sizes.hidden)
+        self.normed = torch.empty(rows, sizes.hidden)
+        self.joint = torch.empty(rows, sizes.heads + 2 * sizes.kv_heads, sizes.head_size)
+        self.mixed = torch.empty(rows, sizes.heads, sizes.head_size)
+        self.totals = torch.empty(rows, sizes.heads, 1)
+        self.maxima = torch.empty(rows, sizes.heads, 1)
+        self.inner = torch.empty(rows, sizes.inner)
+
+
+class CompiledDecoder:
+    """Weights in panels; forwards of the calling thread's number of threads.
+
+    One forward at a time.
+    """
+
+    def __init__(
+        self, library: Library, model: PreTrainedModel, *, cache_dtype: torch.dtype
+    ) -> None:
+        """Takes the weights of `model`, which is plain and of sizes that fit, layer by layer."""
+        self._functions = library.functions
+        self.sizes = sizes_of(model)
+        body = model.model
+        tied = model.lm_head.weight.data_ptr() == body.embed_tokens.weight.data_ptr()
+        self._head = panels_of([model.lm_head])
+        self._embedding = None if tied else body.embed_tokens.weight.detach()
+        rotary = body.rotary_emb
+        self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32)
+        self._kept: list[object] = []
+        layers = list(self._layers(body.layers))
+        self._layer = (Layer * len(layers))(*layers)
+        self._last_norm = _wide(body.norm.weight)
+        self._model = Model(
+            layers=len(layers),
+            hidden=self.sizes.hidden,
+            heads=self.sizes.heads,
+            kv_heads=self.sizes.kv_heads,
+            head_size=self.sizes.head_size,
+            inner=self.sizes.inner,
+            cache_format=BFLOAT16 if cache_dtype == torch.bfloat16 else FLOAT32,
+            epsilon=self._epsilon,
+            scaling=self._scaling,
+            layer=self._layer,
+            last_norm=self._last_norm.data_ptr(),
+            head=self._head.matrix,
+        )
+        self._workers = self._functions.kakeya_workers()
+        weakref.finalize(self, self._functions.kakeya_free_workers, self._workers)
+
+    @property
+    def layer_count(self) -> int:
+        """All layers."""
+        return int(self._model.layers)
+
+    @property
+    def scaling(self) -> float:
+        """What scores are taken times."""
+        return float(self._model.scaling)
+
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """Those of ids [n], [n, hidden] in float32."""
+        if self._embedding is None:
+            return self._head.rows(ids)
+        found: Tensor = self._embedding[ids].to(torch.float32)
+        return found
+
+    def angles(self, positions: Tensor) -> Angles:
+        """Of positions [n]."""
+        return self._rotary.angles(positions[None])
+
+    def run(self, batch: Batch, first: int, end: int, phases: int) -> None:
+        """The layers `first` to `end`, exclusive, or some phases of them."""
+        self._functions.kakeya_layers(
+            self._workers,
+            ctypes.byref(self._model),
+            ctypes.byref(batch),
+            first,
+            end,
+            phases,
+            torch.get_num_threads(),
+        )
+
+    def logits(self, batch: Batch, rows: Sequence[int]) -> Tensor:
+        """Those of the hidden states of some rows, [n, vocabulary]."""
+        found = torch.empty(len(rows), self._head.width)
+        self._functions.kakeya_logits(
+            self._workers,
+            ctypes.byref(self._model),
+            ctypes.byref(batch),
+            (ctypes.c_int32 * len(rows))(*rows),
+            len(rows),
+            found.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return found[:, : self._head.columns]
+
+    def _layers(self, layers: nn.ModuleList) -> Iterator[Layer]:
+        """Each layer's weights in panels; those of the library's layer are freed."""
+        for index in range(len(layers)):
+            layer = cast(LibraryLayer, layers[index])
+            attention, mlp = layer.self_attn, layer.mlp
+            self._epsilon = layer.input_layernorm.variance_epsilon
+            self._scaling = attention.scaling
+            parts = _panels(attention, mlp)
+            norms = [
+                _wide(layer.input_layernorm.weight),
+                _wide(layer.post_attention_layernorm.weight),
+            ]
+            of_heads = [
+                _wide(norm.weight)
+                for norm in (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+                if norm is not None
+            ]
+            self._kept.append((parts, norms, of_heads))
+            query_norm, key_norm = (
+                (norm.data_ptr() for norm in of_heads) if of_heads else (None, None)
+            )
+            layers[index] = nn.Identity()
+            yield Layer(
+                *(part.matrix for part in parts),
+                *(norm.data_ptr() for norm in norms),
+                query_norm,
+                key_norm,
+            )
+
+
+def _panels(attention: LibraryAttention, mlp: LibraryMlp) -> tuple[Panels, Panels, Panels, Panels]:
+    return (
+        panels_of([attention.q_proj, attention.k_proj, attention.v_proj]),
+        panels_of([attention.o_proj]),
+        gated_panels(mlp.gate_proj, mlp.up_proj),
+        panels_of([mlp.down_proj]),
+    )
+
+
+def _wide(weight: Tensor) -> Tensor:
+    return weight.detach().to(torch.float32).contiguous()

@@ -1,0 +1,260 @@
+// Sixteen float32 lanes, the same operations in the same order on every processor.
+//
+// What fixes the bits: each operation is IEEE 754's, rounded once; a fused multiply-add is
+// asked for by name (the compiler may contract nothing, -ffp-contract=off); sums over lanes
+// are one tree, of the lanes i and i + 8, then i + 4, i + 2, i + 1.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#define KAKEYA_AVX512 1
+#include <immintrin.h>
+#elif defined(__AVX2__) && defined(__FMA__)
+#define KAKEYA_AVX2 1
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#define KAKEYA_NEON 1
+#include <arm_neon.h>
+#endif
+
+namespace kakeya {
+
+constexpr int LANES = 16;
+
+using bfloat16 = std::uint16_t;
+
+inline float widened(bfloat16 value) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
+    float wide;
+    std::memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+// To the nearest, ties to even (IEEE 754); a NaN stays one.
+inline bfloat16 narrowed(float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<bfloat16>((bits >> 16) | 0x40u);
+    return static_cast<bfloat16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+#if KAKEYA_AVX512
+
+struct Lanes {
+    __m512 v;
+};
+
+inline Lanes all(float value) { return {_mm512_set1_ps(value)}; }
+inline Lanes load(const float* from) { return {_mm512_loadu_ps(from)}; }
+inline Lanes load(const bfloat16* from) {
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16))};
+}
+inline void store(float* to, Lanes a) { _mm512_storeu_ps(to, a.v); }
+inline Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Lanes larger(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Lanes smaller(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Lanes fused(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// To the nearest whole number, ties to even.
+inline Lanes rounded(Lanes a) { return {_mm512_roundscale_ps(a.v, 8)}; }
+// a * 2 ** n for whole n in -126 .. 127.
+inline Lanes scaled(Lanes a, Lanes n) {
+    const __m512i power = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23);
+    return {_mm512_mul_ps(a.v, _mm512_castsi512_ps(power))};
+}
+// `a` in the lanes whose bit is set, `b` in the others.
+inline Lanes chosen(std::uint32_t mask, Lanes a, Lanes b) {
+    return {_mm512_mask_blend_ps(static_cast<__mmask16>(mask), b.v, a.v)};
+}
+
+inline float sum(Lanes a) {
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+// sum(a[0]) .. sum(a[15]): the same tree, sixteen at once.
+inline Lanes sums(const Lanes (&a)[LANES]) {
+    __m512 half[8], quarter[4], eighth[2];
+    for (int j = 0; j < 8; ++j) {
+        const __m512 x = a[j].v, y = a[j + 8].v;
+        half[j] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+    }
+    for (int j = 0; j < 4; ++j) {
+        const __m512 x = half[j], y = half[j + 4];
+        quarter[j] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+    }
+    for (int j = 0; j < 2; ++j) {
+        const __m512d x = _mm512_castps_pd(quarter[j]), y = _mm512_castps_pd(quarter[j + 2]);
+        eighth[j] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    }
+    const __m512 last = _mm512_add_ps(_mm512_shuffle_ps(eighth[0], eighth[1], 0x88), _mm512_shuffle_ps(eighth[0], eighth[1], 0xdd));
+    // Element 4 l + e is of a[{0, 2, 1, 3}[e] + {0, 8, 4, 12}[l]].
+    const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+    return {_mm512_permutexvar_ps(order, last)};
+}
+
+#elif KAKEYA_AVX2
+
+struct Lanes {
+    __m256 a, b;
+};
+
+inline Lanes all(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+inline Lanes load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+inline __m256 eight_of(const bfloat16* from) {
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
+}
+inline Lanes load(const bfloat16* from) { return {eight_of(from), eight_of(from + 8)}; }
+inline void store(float* to, Lanes x) {
+    _mm256_storeu_ps(to, x.a);
+    _mm256_storeu_ps(to + 8, x.b);
+}
+inline Lanes operator+(Lanes x, Lanes y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+inline Lanes operator-(Lanes x, Lanes y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+inline Lanes operator*(Lanes x, Lanes y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline Lanes operator/(Lanes x, Lanes y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+inline Lanes larger(Lanes x, Lanes y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+inline Lanes smaller(Lanes x, Lanes y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+inline Lanes fused(Lanes x, Lanes y, Lanes z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+inline Lanes rounded(Lanes x) { return {_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8)}; }
+inline __m256 powers(__m256 n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+inline Lanes scaled(Lanes x, Lanes n) { return {_mm256_mul_ps(x.a, powers(n.a)), _mm256_mul_ps(x.b, powers(n.b))}; }
+inline __m256 blended(std::uint32_t mask, __m256 x, __m256 y) {
+    const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), bits), bits);
+    return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(set));
+}
+inline Lanes chosen(std::uint32_t mask, Lanes x, Lanes y) { return {blended(mask, x.a, y.a), blended(mask >> 8, x.b, y.b)}; }
+inline float sum(Lanes x) {
+    const __m256 eight = _mm256_add_ps(x.a, x.b);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+#elif KAKEYA_NEON
+
+struct Lanes {
+    float32x4_t v[4];
+};
+
+template <class Function>
+inline Lanes each(Function function) {
+    return {{function(0), function(1), function(2), function(3)}};
+}
+inline Lanes all(float value) { return each([&](int) { return vdupq_n_f32(value); }); }
+inline Lanes load(const float* from) { return each([&](int i) { return vld1q_f32(from + 4 * i); }); }
+inline Lanes load(const bfloat16* from) {
+    return each([&](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from + 4 * i), 16)); });
+}
+inline void store(float* to, Lanes x) {
+    for (int i = 0; i < 4; ++i) vst1q_f32(to + 4 * i, x.v[i]);
+}
+inline Lanes operator+(Lanes x, Lanes y) { return each([&](int i) { return vaddq_f32(x.v[i], y.v[i]); }); }
+inline Lanes operator-(Lanes x, Lanes y) { return each([&](int i) { return vsubq_f32(x.v[i], y.v[i]); }); }
+inline Lanes operator*(Lanes x, Lanes y) { return each([&](int i) { return vmulq_f32(x.v[i], y.v[i]); }); }
+inline Lanes operator/(Lanes x, Lanes y) { return each([&](int i) { return vdivq_f32(x.v[i], y.v[i]); }); }
+inline Lanes larger(Lanes x, Lanes y) { return each([&](int i) { return vmaxq_f32(x.v[i], y.v[i]); }); }
+inline Lanes smaller(Lanes x, Lanes y) { return each([&](int i) { return vminq_f32(x.v[i], y.v[i]); }); }
+inline Lanes fused(Lanes x, Lanes y, Lanes z) { return each([&](int i) { return vfmaq_f32(z.v[i], x.v[i], y.v[i]); }); }
+inline Lanes rounded(Lanes x) { return each([&](int i) { return vrndnq_f32(x.v[i]); }); }
+inline Lanes scaled(Lanes x, Lanes n) {
+    return each([&](int i) {
+        const int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n.v[i]), vdupq_n_s32(127)), 23);
+        return vmulq_f32(x.v[i], vreinterpretq_f32_s32(power));
+    });
+}
+inline Lanes chosen(std::uint32_t mask, Lanes x, Lanes y) {
+    const std::uint32_t places[4] = {1, 2, 4, 8};
+    const uint32x4_t bits = vld1q_u32(places);
+    return each([&](int i) { return vbslq_f32(vtstq_u32(vdupq_n_u32(mask >> (4 * i)), bits), x.v[i], y.v[i]); });
+}
+inline float sum(Lanes x) {
+    const float32x4_t four = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
+    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+
+#else
+
+struct Lanes {
+    float v[LANES];
+};
+
+template <class Function>
+inline Lanes each(Function function) {
+    Lanes found;
+    for (int i = 0; i < LANES; ++i) found.v[i] = function(i);
+    return found;
+}
+inline Lanes all(float value) { return each([&](int) { return value; }); }
+inline Lanes load(const float* from) { return each([&](int i) { return from[i]; }); }
+inline Lanes load(const bfloat16* from) { return each([&](int i) { return widened(from[i]); }); }
+inline void store(float* to, Lanes x) { std::memcpy(to, x.v, sizeof x.v); }
+inline Lanes operator+(Lanes x, Lanes y) { return each([&](int i) { return x.v[i] + y.v[i]; }); }
+inline Lanes operator-(Lanes x, Lanes y) { return each([&](int i) { return x.v[i] - y.v[i]; }); }
+inline Lanes operator*(Lanes x, Lanes y) { return each([&](int i) { return x.v[i] * y.v[i]; }); }
+inline Lanes operator/(Lanes x, Lanes y) { return each([&](int i) { return x.v[i] / y.v[i]; }); }
+inline Lanes larger(Lanes x, Lanes y) { return each([&](int i) { return x.v[i] > y.v[i] ? x.v[i] : y.v[i]; }); }
+inline Lanes smaller(Lanes x, Lanes y) { return each([&](int i) { return x.v[i] < y.v[i] ? x.v[i] : y.v[i]; }); }
+inline Lanes fused(Lanes x, Lanes y, Lanes z) { return each([&](int i) { return std::fma(x.v[i], y.v[i], z.v[i]); }); }
+inline Lanes rounded(Lanes x) { return each([&](int i) { return std::nearbyint(x.v[i]); }); }
+inline Lanes scaled(Lanes x, Lanes n) { return each([&](int i) { return std::ldexp(x.v[i], static_cast<int>(n.v[i])); }); }
+inline Lanes chosen(std::uint32_t mask, Lanes x, Lanes y) {
+    return each([&](int i) { return mask >> i & 1u ? x.v[i] : y.v[i]; });
+}
+inline float sum(Lanes x) {
+    for (int step = LANES / 2; step; step /= 2)
+        for (int i = 0; i < step; ++i) x.v[i] = x.v[i] + x.v[i + step];
+    return x.v[0];
+}
+
+#endif
+
+#if !KAKEYA_AVX512
+inline Lanes sums(const Lanes (&a)[LANES]) {
+    float found[LANES];
+    for (int i = 0; i < LANES; ++i) found[i] = sum(a[i]);
+    return load(found);
+}
+#endif
+
+// e ** x to about 1 unit in the last place for x in -87 .. 88; what is outside counts as the border.
+// Cody and Waite's reduction, then a polynomial of degree 6 on -ln(2)/2 .. ln(2)/2 (coefficients:
+// the Taylor series with its last two moved to the minimax of the interval).
+inline Lanes exponential(Lanes x) {
+    x = smaller(larger(x, all(-87.0f)), all(88.0f));
+    const Lanes n = rounded(x * all(1.44269504088896341f));
+    Lanes r = fused(n, all(-0.693359375f), x);
+    r = fused(n, all(2.12194440e-4f), r);
+    Lanes p = all(1.9875691500e-4f);
+    p = fused(p, r, all(1.3981999507e-3f));
+    p = fused(p, r, all(8.3334519073e-3f));
+    p = fused(p, r, all(4.1665795894e-2f));
+    p = fused(p, r, all(1.6666665459e-1f));
+    p = fused(p, r, all(5.0000001201e-1f));
+    p = fused(p, r * r, r) + all(1.0f);
+    return scaled(p, n);
+}
+
+inline float largest(Lanes x) {
+    float values[LANES];
+    store(values, x);
+    float found = values[0];
+    for (int i = 1; i < LANES; ++i) found = values[i] > found ? values[i] : found;
+    return found;
+}
+
+}  // namespace kakeya

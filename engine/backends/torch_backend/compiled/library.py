@@ -1,0 +1,127 @@
+"""The compiled decoder's library for this processor: found, or made by the machine's compiler.
+
+A wheel brings none: the sources lie beside this file, and are compiled once a version and kind
+of processor into the user's cache, which takes some seconds. Where that cannot be, torch's own
+operators compute, and `unavailable` says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import structlog
+import torch
+from platformdirs import user_cache_path
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import VERSION, declare
+
+SWITCH = "KAKEYA_COMPILED"
+"""`off` in the environment has torch's own operators compute."""
+COMPILERS = ("c++", "g++", "clang++")
+SOURCES = ("decoder.cpp", "decoder.h", "attention.h", "product.h", "lanes.h", "workers.h")
+OPTIONS = (
+    "-std=c++20",
+    "-O3",
+    # A sum's order and its roundings are the source's.
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    # Older compilers' own vector headers are warned about by the thousand.
+    "-w",
+)
+# By what torch says of the processor: https://pytorch.org/docs/stable/backends.html
+PROCESSORS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}
+COMPILE_SECONDS = 120.0
+
+_log = structlog.get_logger(__name__)
+
+
+class CompilingFailed(Exception):
+    """There is no library for this processor, and none could be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The functions of `decoder.h`."""
+
+    functions: ctypes.CDLL
+    path: Path
+
+
+@lru_cache(maxsize=1)
+def library() -> Library | None:
+    """The library, made if need be; None where torch's own operators are to compute."""
+    if os.environ.get(SWITCH, "").lower() == "off":
+        return None
+    try:
+        found = _opened(_made())
+    except CompilingFailed as failure:
+        _log.warning("compiled_decoder_unavailable", cause=str(failure), slower=True)
+        return None
+    return found
+
+
+def _made() -> Path:
+    """The library's file. Raises `CompilingFailed`."""
+    options = _processor_options()
+    folder = Path(__file__).parent
+    digest = hashlib.sha256(" ".join((*OPTIONS, *options)).encode())
+    for name in SOURCES:
+        digest.update((folder / name).read_bytes())
+    target = user_cache_path("kakeya") / "compiled" / f"decoder-{digest.hexdigest()[:24]}.so"
+    if target.is_file():
+        return target
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise CompilingFailed(f"no C++ compiler is here: install one of {', '.join(COMPILERS)}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as beside:
+            made = Path(beside) / target.name
+            command = [compiler, *OPTIONS, *options, "-o", str(made), str(folder / SOURCES[0])]
+            subprocess.run(
+                command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS
+            )
+            # Two at once make the same.
+            made.replace(target)
+    except OSError as error:
+        raise CompilingFailed(f"{target.parent} cannot be written: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CompilingFailed(f"{compiler} took longer than {COMPILE_SECONDS:g} s") from error
+    except subprocess.CalledProcessError as error:
+        lines = str(error.stderr).strip().splitlines() or ["it says nothing"]
+        raise CompilingFailed(f"{compiler} failed: {lines[0]}") from error
+    return target
+
+
+def _processor_options() -> tuple[str, ...]:
+    """What the compiler is told of the processor. Raises `CompilingFailed`."""
+    machine = platform.machine().lower()
+    if machine in ("arm64", "aarch64"):
+        return ()
+    capability = torch.backends.cpu.get_cpu_capability()
+    if machine in ("x86_64", "amd64") and capability in PROCESSORS:
+        return (f"-march={PROCESSORS[capability]}",)
+    raise CompilingFailed(f"a {machine} processor ({capability}) has no fused multiply-add")
+
+
+def _opened(path: Path) -> Library:
+    try:
+        functions = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilingFailed(f"{path} cannot be loaded: {error}") from error
+    declare(functions)
+    if functions.kakeya_version() != VERSION:
+        raise CompilingFailed(f"{path} is of another version: delete it")
+    return Library(functions, path)

@@ -1,0 +1,86 @@
+"""Weights laid out for the compiled products: panels of 32 outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import BFLOAT16, FLOAT32, Matrix
+
+PANEL = 32
+LANES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Weights [outputs, inputs] as `panels` [panel, inputs, 32], padded with zeros.
+
+    In half the bytes where that loses nothing: as bfloat16 numbers.
+    """
+
+    panels: Tensor
+    bias: Tensor | None
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """Outputs, padded."""
+        return int(self.panels.shape[0]) * PANEL
+
+    @property
+    def matrix(self) -> Matrix:
+        """For the library, for as long as this is there."""
+        return Matrix(
+            panels=self.panels.data_ptr(),
+            bias=None if self.bias is None else self.bias.data_ptr(),
+            inputs=self.panels.shape[1],
+            columns=self.columns,
+            format=BFLOAT16 if self.panels.dtype == torch.bfloat16 else FLOAT32,
+        )
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
+        return self.panels[ids // PANEL, :, ids % PANEL].to(torch.float32)
+
+
+def panels_of(linears: Sequence[nn.Linear]) -> Panels:
+    """The layers of one input, their outputs one after the other."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    return _laid_out(weight, _bias(linears), weight.shape[0])
+
+
+def gated_panels(gate: nn.Linear, up: nn.Linear) -> Panels:
+    """Gates and what they open, side by side: sixteen of each in a panel."""
+    weight = _interleaved(gate.weight.detach(), up.weight.detach())
+    bias = None
+    if gate.bias is not None:
+        bias = _interleaved(gate.bias.detach()[:, None], up.bias.detach()[:, None])[:, 0]
+    return _laid_out(weight, bias, weight.shape[0])
+
+
+def _interleaved(first: Tensor, second: Tensor) -> Tensor:
+    parts = (first.view(-1, LANES, first.shape[1]), second.view(-1, LANES, second.shape[1]))
+    return torch.stack(parts, dim=1).view(-1, first.shape[1])
+
+
+def _bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+    if linears[0].bias is None:
+        return None
+    return torch.cat([linear.bias.detach() for linear in linears])
+
+
+def _laid_out(weight: Tensor, bias: Tensor | None, columns: int) -> Panels:
+    narrow = weight.to(torch.bfloat16)
+    if weight.dtype == torch.bfloat16 or torch.equal(narrow.to(torch.float32), weight):
+        weight = narrow
+    del narrow
+    missing = -columns % PANEL
+    if missing:
+        weight = nn.functional.pad(weight, (0, 0, 0, missing))
+    panels = weight.view(-1, PANEL, weight.shape[1]).transpose(1, 2).contiguous()
+    if bias is not None:
+        bias = nn.functional.pad(bias.to(torch.float32), (0, missing)).contiguous()
+    return Panels(panels, bias, columns)

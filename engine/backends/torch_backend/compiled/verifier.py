@@ -1,0 +1,187 @@
+"""A verifier of a plain family whose forwards are one call of compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from kakeya_fleet.engine.backends.slab_verifier import SlabVerifier
+from kakeya_fleet.engine.backends.torch_backend.compiled.batch import BatchOf
+from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers, CompiledDecoder
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
+    ATTEND,
+    FINISH,
+    PROJECT,
+    WHOLE,
+)
+from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.segment_products import merged
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
+from kakeya_fleet.engine.contracts.features import Features
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
+from kakeya_fleet.engine.kv.feed import EvictedRead
+
+ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+"""A forward has as many rows as tokens; these are the numbers that are checked at load."""
+
+
+class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
+    """A loaded model on the CPU."""
+
+    def __init__(self, decoder: CompiledDecoder, info: VerifierInfo, layout: KvLayout) -> None:
+        """Of the first layers of `decoder`, as many as `layout` has."""
+        super().__init__(info, layout, TorchKernels(info.dtype), ROW_COUNTS)
+        self._decoder = decoder
+        self._buffers = Buffers(decoder.sizes, ROW_COUNTS[-1])
+
+    @property
+    def thread_count(self) -> int:
+        """0: their number is of no influence on a bit."""
+        return 0
+
+    def shallow(self) -> CompiledVerifier:
+        """The shortest prefix of the layers that has every kind of them."""
+        depth = self._layout.shallow_depth
+        info = replace(self._info, layer_count=depth)
+        return CompiledVerifier(self._decoder, info, self._layout.prefix(depth))
+
+    @torch.inference_mode()
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        """Runs the tokens of all feeds in one forward; see the contract for errors."""
+        caches = self._checked(feeds)
+        counts = [len(feed.token_ids) for feed in feeds]
+        firsts = [sum(counts[:index]) for index in range(len(counts))]
+        for cache, count in zip(caches, counts, strict=True):
+            # Before anything is written: what leaves a window may be written over.
+            cache.evict(count)
+        for cache, count in zip(caches, counts, strict=True):
+            cache.prepare(count)
+        ids = torch.tensor([token for feed in feeds for token in feed.token_ids])
+        positions = [
+            torch.arange(cache.length, cache.length + count)
+            for cache, count in zip(caches, counts, strict=True)
+        ]
+        angles = self._decoder.angles(torch.cat(positions))
+        self._buffers.hidden[: len(ids)] = self._decoder.embeddings(ids)
+        batch = BatchOf(self._layout, caches, counts, angles, self._buffers)
+        tapped = self._run(batch, caches, counts, firsts, _taps(feeds, caches))
+        for cache, first, count in zip(caches, firsts, counts, strict=True):
+            if cache.encoder is not None:
+                cache.keep_vectors(_features(tapped, cache.encoder.spec.taps, first, count))
+            cache.advance(count)
+        wanted = [
+            row
+            for feed, first, count in zip(feeds, firsts, counts, strict=True)
+            if feed.want_logits
+            for row in range(first, first + count)
+        ]
+        logits = self._decoder.logits(batch.struct, wanted).numpy() if wanted else None
+        outputs: list[Output] = []
+        done = 0
+        for feed, first, count in zip(feeds, firsts, counts, strict=True):
+            own = None
+            if feed.want_logits and logits is not None:
+                own = logits[done : done + count]
+                done += count
+            features = _features(tapped, feed.taps, first, count) if feed.taps else None
+            outputs.append(Output(own, features))
+        return outputs
+
+    def _run(
+        self,
+        batch: BatchOf,
+        caches: Sequence[TensorCache],
+        counts: Sequence[int],
+        firsts: Sequence[int],
+        taps: frozenset[int],
+    ) -> dict[int, Tensor]:
+        """All layers; the outputs [rows, hidden] of those that are tapped."""
+        tapped: dict[int, Tensor] = {}
+        depth, rows = len(self._layout.layers), sum(counts)
+        elsewhere = self._evicted(caches, counts, firsts)
+        first = 0
+        # As many layers in a call as nobody wants to see between.
+        stops = sorted({*(tap + 1 for tap in taps), depth})
+        for stop in stops:
+            if elsewhere:
+                for layer in range(first, stop):
+                    self._layer_with_evicted(batch, layer, elsewhere)
+            else:
+                self._decoder.run(batch.struct, first, stop, WHOLE)
+            if stop - 1 in taps:
+                tapped[stop - 1] = self._buffers.hidden[:rows].clone()
+            first = stop
+        return tapped
+
+    def _evicted(
+        self, caches: Sequence[TensorCache], counts: Sequence[int], firsts: Sequence[int]
+    ) -> list[tuple[TensorCache, slice, dict[int, int]]]:
+        """Caches with queries that see evicted keys: their rows, and the first position a layer."""
+        found = []
+        for cache, count, first in zip(caches, counts, firsts, strict=True):
+            layers = {
+                layer: position
+                for group in self._layout.groups
+                if (position := cache.evicted_from(group, count)) is not None
+                for layer in group.layers
+            }
+            if layers:
+                found.append((cache, slice(first, first + count), layers))
+        return found
+
+    def _layer_with_evicted(
+        self,
+        batch: BatchOf,
+        layer: int,
+        elsewhere: Sequence[tuple[TensorCache, slice, dict[int, int]]],
+    ) -> None:
+        """One layer, with what stores elsewhere find of its evicted keys meanwhile."""
+        decoder, buffers, heads = self._decoder, self._buffers, self._decoder.sizes.heads
+        reads: list[tuple[EvictedRead, slice]] = []
+        for cache, rows, layers in elsewhere:
+            if cache.evicted is not None and layer in layers:
+                reads.append((EvictedRead(cache.evicted, layer, layers[layer]), rows))
+        decoder.run(batch.struct, layer, layer + 1, PROJECT)
+        with ExitStack() as failing:
+            for read, _ in reads:
+                failing.callback(read.store.abandon)
+            for read, rows in reads:
+                queries = buffers.joint[rows, :heads].transpose(0, 1).contiguous().numpy()
+                read.store.begin(EvictedQueries(layer, read.first, decoder.scaling, queries))
+            decoder.run(batch.struct, layer, layer + 1, ATTEND)
+            for read, rows in reads:
+                own = [each[rows] for each in (buffers.totals, buffers.mixed, buffers.maxima)]
+                partial = read.store.finish()
+                found = (partial.total, partial.output, partial.maximum)
+                more = [torch.from_numpy(each).transpose(0, 1) for each in found]
+                joined = merged((own[0], own[1], own[2]), (more[0], more[1], more[2]))
+                for to, result in zip(own, joined, strict=True):
+                    to.copy_(result)
+            failing.pop_all()
+        decoder.run(batch.struct, layer, layer + 1, FINISH)
+
+    def _new_states(self) -> dict[int, RecurrentState]:
+        return {}
+
+
+def _taps(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> frozenset[int]:
+    """The layers whose outputs feeds want, or context vectors of caches are made of."""
+    asked = {tap for feed in feeds for tap in feed.taps}
+    encoders = (cache.encoder for cache in caches)
+    return frozenset(
+        asked.union(*(encoder.spec.taps for encoder in encoders if encoder is not None))
+    )
+
+
+def _features(tapped: dict[int, Tensor], taps: tuple[int, ...], first: int, count: int) -> Features:
+    """What the layers `taps` gave for some rows, [n, taps, hidden_size]."""
+    outputs = [tapped[tap][first : first + count] for tap in taps]
+    found: Features = torch.stack(outputs, dim=1).numpy()
+    return found
