@@ -93,14 +93,18 @@ class TrustKeeping:
         return sum(told)
 
     async def renew(self) -> bool:
-        """Asks a keeper for a new certificate; whether one gave it."""
+        """Asks a keeper for a new certificate; whether one gave it.
+
+        A keeper asks itself last, unless it is the first one: a member that was away while it
+        became a keeper knows of it from nodes alone whose certificates it can check.
+        """
         hosts = self.hosts()
         key, request = self.trust.request(hosts)
-        if self.trust.is_keeper:
-            self.trust.renewed(key, self.trust.issue(request, self.trust.node_id))
-            self._asked_for = hosts
-            return True
-        keepers = {keeper.node_id for keeper in self.trust.ledger.keepers.values()}
+        ledger = self.trust.ledger
+        keepers = {keeper.node_id for keeper in ledger.keepers.values()}
+        first = ledger.keepers.get(self.trust.fleet.fleet_id)
+        if first is not None and first.node_id == self.trust.node_id:
+            keepers.clear()
         message = trust_pb2.RenewCertificateRequest(certificate_request=request)
         for node_id in self._others():
             if node_id not in keepers:
@@ -114,9 +118,18 @@ class TrustKeeping:
                 _log.warning("not_renewed", keeper=node_id, reason=fault.reason)
             except BadCertificate as error:
                 _log.warning("not_renewed", keeper=node_id, cause=error.cause)
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                # The channel was closed under the call: statements have come meanwhile.
+                _log.info("not_renewed", keeper=node_id, cause="channels were opened anew")
             else:
                 self._asked_for = hosts
                 return True
+        if self.trust.is_keeper:
+            self.trust.renewed(key, self.trust.issue(request, self.trust.node_id))
+            self._asked_for = hosts
+            return True
         return False
 
     async def _told(self, node_id: str) -> bool:

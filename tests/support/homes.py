@@ -49,7 +49,7 @@ class Home:
         return member(self.folder / name, self.keeper, age=age)
 
     async def start(self, name: str, **flags: object) -> RunningAgent:
-        return await self.start_agent(name, bind=HERE, peers=[self.a.address], **flags)
+        return await self.start_agent(name, **{"bind": HERE, "peers": [self.a.address]} | flags)
 
     def own(self, name: str = "a") -> Metadata:
         """What the owner of a node shows."""
