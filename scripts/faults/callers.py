@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import resource
 import statistics
-import time
-from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -18,16 +15,13 @@ import grpc.aio
 from kakeya import AsyncClient, KakeyaError
 from kakeya.v1 import (
     capability_pb2,
-    placement_pb2,
-    runtime_pb2,
-    runtime_pb2_grpc,
 )
 from scripts.attack.attacks import CONNECTIONS, FEW_FILES, held_open
-from scripts.attack.calls import reason_of
 from scripts.bench.machine import percentile
 from scripts.faults.lost_processes import ms
 from scripts.faults.row import Outcome, Row
 from scripts.faults.scene import Scene, total, until
+from scripts.faults.session_storm import ASKED_SESSIONS
 from scripts.faults.streams import alone, opened, streamed
 from scripts.support.child_process import ChildProcess
 
@@ -36,8 +30,7 @@ HELLO = bytes.fromhex("16030102000100")
 """The beginning of a TLS handshake; half of what hold it open say nothing at all."""
 PHASES = 5
 PHASE_SECONDS = 6.0
-ASKED_SESSIONS = 10_000
-ASKING_AT_ONCE = 64
+STREAMED_TOKENS = 1500
 STORM_CALLS = 1000
 
 
@@ -87,67 +80,21 @@ async def many_sessions(scene: Scene) -> Outcome:
     """Row 20."""
     agent = scene.start("node", "verifier=tiny", environment={"KAKEYA_KV_BUDGET_BYTES": "67108864"})
     client = await scene.client(agent)
-    before = [await _step_seconds(client) for _ in range(6)]
-    told: Counter[str] = Counter()
-    hints: list[float] = []
-    admitted: list[str] = []
-    request = runtime_pb2.CreateSessionRequest(
-        model_id="tiny",
-        sink_tokens=4,
-        window_tokens=64,
-        kv_strategy=placement_pb2.KV_STRATEGY_SINK_WINDOW,
-    )
-    left = iter(range(ASKED_SESSIONS))
-
-    async def asks(stub: runtime_pb2_grpc.RuntimeServiceStub) -> None:
-        for _ in left:
-            try:
-                admitted.append((await stub.CreateSession(request, timeout=60)).session_id)  # type: ignore[misc]
-                told["OK"] += 1
-            except grpc.aio.AioRpcError as error:
-                told[f"{error.code().name} {reason_of(error)}".strip()] += 1
-                if _has_retry_info(error):
-                    hints.append(1.0)
-
-    stubs = [
-        runtime_pb2_grpc.RuntimeServiceStub(scene.channel(agent.address))
-        for _ in range(ASKING_AT_ONCE)
-    ]
-    during: list[float] = []
-    storm = asyncio.gather(*(asks(stub) for stub in stubs))
-    while not storm.done():
-        during.append(await _step_seconds(client))
-    await storm
-    refused = sum(count for end, count in told.items() if end != "OK")
-    calm, stormy = percentile(before, 0.99), percentile(during, 0.99)
-    named = all(end == "OK" or end.startswith("RESOURCE_EXHAUSTED") for end in told)
+    async with await opened(client) as before, await opened(client) as meanwhile:
+        calm = (await streamed(before, STREAMED_TOKENS)).gaps
+        with ChildProcess("scripts.faults.session_storm", [agent.address]) as storm:
+            stormy = (await streamed(meanwhile, STREAMED_TOKENS)).gaps
+            told = json.loads(await asyncio.to_thread(storm.hear))
+    ends, hints = told["answered"], int(told["with_retry_info"])
+    refused = sum(count for end, count in ends.items() if end != "OK")
+    late, usual = percentile(stormy, 0.99), percentile(calm, 0.99)
+    named = all(end == "OK" or end.startswith("RESOURCE_EXHAUSTED") for end in ends)
     return Outcome(
-        named and refused > 0 and len(hints) == refused and stormy <= 2 * calm,
-        f"{told['OK']:,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, {len(hints):,} of "
-        f"them with RetryInfo; an admitted answer of 40 tokens takes {ms(stormy)} (p99) "
-        f"meanwhile, {ms(calm)} before",
-        {
-            "answered": dict(told),
-            "with_retry_info": len(hints),
-            "p99_seconds": {"before": calm, "meanwhile": stormy},
-            "answers_meanwhile": len(during),
-        },
-    )
-
-
-async def _step_seconds(client: AsyncClient) -> float:
-    began = time.monotonic()
-    with suppress(KakeyaError):
-        await alone(client, 40)
-        return time.monotonic() - began
-    return math.inf
-
-
-def _has_retry_info(error: grpc.aio.AioRpcError) -> bool:
-    metadata = error.trailing_metadata() or ()
-    return any(
-        key == "grpc-status-details-bin" and b"RetryInfo" in bytes(value)  # type: ignore[arg-type]
-        for key, value in metadata
+        named and refused > 0 and hints == refused and late <= 2 * usual,
+        f"{ends.get('OK', 0):,} of {ASKED_SESSIONS:,} admitted, {refused:,} refused, {hints:,} of "
+        f"them with RetryInfo; between two tokens of an admitted stream {ms(late)} (p99) "
+        f"meanwhile, {ms(usual)} before",
+        {**told, "p99_seconds": {"before": usual, "meanwhile": late}},
     )
 
 

@@ -56,9 +56,9 @@ def goals(found: Report) -> Sequence[str]:
 AGENTS = (
     Said(
         FIGURES,
-        "{} agents started at once, the best of {} runs: all were ready after {} s and all knew "
-        "all after {} s; the start of one takes {} s of a core, and other work took {} of the two "
-        "cores meanwhile.",
+        "{} agents started at once, the best of {} runs: all were ready after {} s and had met all "
+        "others after {} s; the start of one takes {} s of a core, and other work took {} of the "
+        "two cores meanwhile.",
         REPORT,
         start,
     ),
