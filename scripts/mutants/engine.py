@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         "a fork that is made twice",
         "engine/sessions/session_registry.py",
-        "record.budget, request_id, record.session_id, asked_for, record.created_at",
-        'record.budget, "", record.session_id, asked_for, record.created_at',
+        "record.budget, owner, request_id, record.session_id, asked_for, record.created_at",
+        'record.budget, owner, "", record.session_id, asked_for, record.created_at',
         ("tests/node/roles/verifier/test_retried_calls.py",),
     ),
     Mutant(
@@ -209,8 +209,8 @@ MUTANTS = (
     Mutant(
         "a creation that is sent again and opens a second session",
         "engine/sessions/session_registry.py",
-        "if earlier is not None:\n                    return earlier",
-        "",
+        "earlier = self.created(budget, request_id, owner=owner)",
+        "earlier = None",
         ("tests/engine/sessions/test_session_registry.py",),
     ),
     # ---- No silent substitution

@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         "a table that nobody asks",
         "node/rpc/authorisation.py",
-        "if not callers & permitted(method):",
-        "if not callers:",
+        "if not found.callers & permitted(method):",
+        "if not found.callers:",
         _NODES,
     ),
     Mutant(

@@ -94,7 +94,8 @@ async def test_the_node_as_it_sees_itself(node: ScriptedNode) -> None:
         await client.create_session("tiny")
         seen = await client.fleet.node()
         assert seen.card.name == "mini-1"
-        assert seen.links == (kakeya.PeerLink("bb", 0.001, breaker_open=False),)
+        link = kakeya.PeerLink("bb", 0.001, breaker_open=False, address="10.8.0.2:7600")
+        assert seen.links == (link,)
         assert seen.load.session_count == 1
         assert seen.load.kv_bytes == 7
         assert not seen.draining

@@ -18,7 +18,7 @@ from kakeya_fleet.node.roles.groups import rank_process
 from tests.support.hash_verifier import HashVerifier
 
 
-def _resolve(model: str) -> ModelFolder:
+def _resolve(model: str, **_: object) -> ModelFolder:
     return ModelFolder(Path("/nowhere"), model)
 
 
@@ -35,6 +35,6 @@ def _load_shard(folder: ModelFolder, *, rank: int, **_: object) -> HashVerifier:
     return verifier
 
 
-patch.object(rank_process, "resolve", _resolve).start()
+patch.object(rank_process, "resolve_model", _resolve).start()
 patch.object(rank_process, "load_shard", _load_shard).start()
 rank_process.main()

@@ -1,5 +1,7 @@
 """/health is what a generation of the node's own shows."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import threading

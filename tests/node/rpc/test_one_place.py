@@ -17,6 +17,7 @@ PLACES = {
         "node/joining/join_client.py",
         # To this machine's own port, on loopback.
         "node/cli/doctor/certificate_check.py",
+        "node/cli/members/known_keys.py",
         "node/cli/members/owned_node.py",
     },
     "secure_channel": {"node/rpc/channels.py"},

@@ -916,7 +916,7 @@ class PeerLink:
     """
     address: str = ""
     """The address at which the other node answered last, host:port: of those on its card the one
-    that works from here.
+    that works from here; empty from nodes that do not tell.
     """
 
 

@@ -734,7 +734,7 @@ class PeerLink(_message.Message):
     """
     address: _builtins.str
     """The address at which the other node answered last, host:port: of those on
-    its card the one that works from here.
+    its card the one that works from here; empty from nodes that do not tell.
     """
     def __init__(
         self,

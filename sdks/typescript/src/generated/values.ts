@@ -865,7 +865,7 @@ export interface PeerLink {
   readonly archiveWaitSeconds: number | null;
   /**
    * The address at which the other node answered last, host:port: of those on its card the one that
-   * works from here.
+   * works from here; empty from nodes that do not tell.
    */
   readonly address: string;
 }

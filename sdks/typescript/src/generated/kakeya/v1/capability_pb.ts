@@ -721,7 +721,7 @@ export type PeerLink = Message<"kakeya.v1.PeerLink"> & {
 
   /**
    * The address at which the other node answered last, host:port: of those on
-   * its card the one that works from here.
+   * its card the one that works from here; empty from nodes that do not tell.
    *
    * @generated from field: string address = 5;
    */
