@@ -41,10 +41,16 @@ def test_each_can_be_planted_and_names_tests_that_are_there() -> None:
     missing = [
         (each.name, test)
         for each in MUTANTS
-        for test in each.tests
+        for test in _named(each.tests)
         if not (ROOT / test.partition("::")[0]).is_file() or not _defines(test)
     ]
     assert missing == []
+
+
+def _named(arguments: tuple[str, ...]) -> list[str]:
+    """The tests of pytest's arguments; each option there has a value behind it."""
+    pairs = zip(("", *arguments), arguments, strict=False)
+    return [each for before, each in pairs if not each.startswith("-") and before[:1] != "-"]
 
 
 def _defines(test: str) -> bool:
