@@ -198,6 +198,7 @@ class Seeds:
             ],
             "GetNode": lambda: [wire.GetNodeRequest()],
             "ListLimits": lambda: [wire.ListLimitsRequest()],
+            "GetSpans": lambda: [wire.GetSpansRequest(request="fuzz")],
             "WatchFleet": lambda: [wire.WatchFleetRequest()],
             "WatchNode": lambda: [wire.WatchNodeRequest()],
             "Leave": lambda: [wire.LeaveRequest()],
@@ -251,6 +252,9 @@ class Seeds:
             "Invite": lambda: [wire.InviteRequest()],
             "Revoke": lambda: [wire.RevokeRequest(node_id=self._node_id)],
             "AddKeeper": lambda: [wire.AddKeeperRequest(node_id=self._node_id)],
+            "CreateKey": lambda: [wire.CreateKeyRequest(name="fuzz", scopes=[1])],
+            "ListKeys": lambda: [wire.ListKeysRequest()],
+            "RevokeKey": lambda: [wire.RevokeKeyRequest(key="fuzz")],
         }
 
     def _statement(self) -> trust_pb2.Statement:
