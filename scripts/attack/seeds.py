@@ -252,7 +252,9 @@ class Seeds:
             "Invite": lambda: [wire.InviteRequest()],
             "Revoke": lambda: [wire.RevokeRequest(node_id=self._node_id)],
             "AddKeeper": lambda: [wire.AddKeeperRequest(node_id=self._node_id)],
-            "CreateKey": lambda: [wire.CreateKeyRequest(name="fuzz", scopes=[1])],
+            "CreateKey": lambda: [
+                wire.CreateKeyRequest(name="fuzz", scopes=wire.KeyScope.values()[1:2])
+            ],
             "ListKeys": lambda: [wire.ListKeysRequest()],
             "RevokeKey": lambda: [wire.RevokeKeyRequest(key="fuzz")],
         }
