@@ -200,7 +200,6 @@ void one_layer(Call& call, int index) {
             store(to + lane * LANES, load(to + lane * LANES) + found[lane]);
     };
     shared(call, phase + 5, panels(layer.output), [&](int panel) { panel_of(layer.output, batch.mixed, rows, panel, added); });
-    // Each thread norms the rows that it takes the product of: no need to meet once more.
     shared(call, phase + 6, rows, [&](int row) {
         const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
         norm(batch.hidden + from, layer.middle_norm, hidden, model.epsilon, batch.normed + from);
