@@ -189,7 +189,7 @@ async def exchanged_cards(
         return card
 
     for number in range(messages):
-        strangers = Strangers(random.Random(f"{SEED} {number}"), node.card)
+        strangers = Strangers(random.Random(f"{SEED} {number}"), node.card, cards)
         request = capability_pb2.ExchangeCapabilitiesRequest(
             sender_node_id=node.card.node_id,
             fleet_name=node.card.fleet_name,

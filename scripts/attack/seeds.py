@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
 import google_crc32c
 import grpc.aio
@@ -33,7 +34,7 @@ STREAM_MESSAGES = 24
 """Of a stream, behind the first."""
 FEATURE_ROWS, FEATURE_WIDTH = 4, 4
 STRANGERS = 4
-"""Identities that forged cards are of; more would be an attack on the registry, not on parsing."""
+"""Identities that cards of a run of fuzzing are of: it is of parsing, not of full registries."""
 
 KV_STRATEGIES = (
     placement_pb2.KV_STRATEGY_FULL,
@@ -56,17 +57,19 @@ def _as_it_is(message: Message) -> Message:
 class Strangers:
     """Cards of nodes that nobody knows, signed by their own keys."""
 
-    def __init__(self, rng: random.Random, own: capability_pb2.CapabilityCard) -> None:
-        """`own` is the node's card, which theirs are like."""
+    def __init__(
+        self, rng: random.Random, own: capability_pb2.CapabilityCard, count: int = STRANGERS
+    ) -> None:
+        """`own` is the node's card, which theirs are like; `count` cards are of as many nodes."""
         self._own = own
-        self._keys = [
-            Ed25519PrivateKey.from_private_bytes(rng.randbytes(32)) for _ in range(STRANGERS)
-        ]
+        self._keys = cycle(
+            [Ed25519PrivateKey.from_private_bytes(rng.randbytes(32)) for _ in range(count)]
+        )
         self._rng = rng
 
     def card(self, change: Callable[[Message], Message]) -> capability_pb2.SignedCard:
         """A card with `change` made to it before it is signed; its addresses are of loopback."""
-        key = self._rng.choice(self._keys)
+        key = next(self._keys)
         public = key.public_key().public_bytes_raw()
         card = capability_pb2.CapabilityCard()
         card.CopyFrom(self._own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores
+from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
 from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier
 from kakeya_fleet.engine.contracts.verifier import Verifier
 
@@ -12,6 +13,6 @@ def stores_beside(verifier: Verifier) -> TorchArchiveStores | None:
 
     None for a verifier that is not torch's own: its pool has no torch tensors.
     """
-    if not isinstance(verifier, TorchVerifier):
+    if not isinstance(verifier, TorchVerifier | CompiledVerifier):
         return None
     return TorchArchiveStores(pool=verifier.pool)
