@@ -95,7 +95,8 @@ async def run(
         "rise_after_the_first_tenth": rise(by_tenth["agent"]),
         "held_after": subject.report(),
         "used_before": used_before,
-        "used_after": await subject.used_again(used_before),
+        # Sessions and cards of requests that were right stay, as they may.
+        "used_after": await subject.used_at_rest(),
         "stalls": await subject.stalls(),
         "dashboard": told_of(dashboard, by_tenth.get("dashboard", [])),
         "log": subject.log_faults(),

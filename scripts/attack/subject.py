@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import resource
@@ -27,6 +28,9 @@ SERVED = (f"verifier={MODEL}", *(f"proposer={name}" for name in PROPOSERS), "arc
 PROMPT = [(7 * index) % 512 + 300 for index in range(PROBE_TOKENS)]
 LEAVING_SECONDS = 30.0
 """What callers who have gone may hold a little longer."""
+LOOK_SECONDS = 0.1
+REST_SECONDS = 2.0
+EVENTS = "watches.events"
 _RAISED = re.compile(r"^  File .*\n(?: {3,}.*\n)*([A-Za-z_][\w.]*(?:: .{0,120})?)", re.MULTILINE)
 """The last line of a traceback that stands in the log as it is, and not in an event."""
 
@@ -101,17 +105,30 @@ class Subject:
         return await self._samples("kakeya_rpc_errors_total", "reason")
 
     async def used(self) -> dict[str, float]:
-        """What callers hold of each of the agent's bounds, as it counts; nothing is left out."""
+        """What callers hold of each of the agent's bounds, as it counts.
+
+        Without the latest events: what happens fills them, and nobody gives them back.
+        """
         found = await self._samples("kakeya_admission_used", "limit")
-        return {limit: used for limit, used in found.items() if used}
+        return {limit: used for limit, used in found.items() if used and limit != EVENTS}
 
     async def used_again(self, before: Mapping[str, float]) -> dict[str, float]:
         """`used`, once that is `before` again, or else after `LEAVING_SECONDS`."""
         ends = time.monotonic() + LEAVING_SECONDS
         used = await self.used()
         while used != before and time.monotonic() < ends:
+            await asyncio.sleep(LOOK_SECONDS)
             used = await self.used()
         return used
+
+    async def used_at_rest(self) -> dict[str, float]:
+        """`used`, once nothing was given back for `REST_SECONDS`, or after `LEAVING_SECONDS`."""
+        ends = time.monotonic() + LEAVING_SECONDS
+        used = None
+        while (now := await self.used()) != used and time.monotonic() < ends:
+            used = now
+            await asyncio.sleep(REST_SECONDS)
+        return now
 
     async def stalls(self) -> dict[str, dict[str, float]]:
         """Stalls of the agent's event loop beyond 100 ms since its start, by cause."""

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import kakeya
-from kakeya import AsyncClient, Tls
+from kakeya import AsyncClient, Timeouts, Tls
 from kakeya_fleet.node.trust.certificates import MEMBER_NAME
 from kakeya_fleet.node.trust.tls import applications_credentials, authorities_pem
 from kakeya_fleet.node.trust.trust import Trust
@@ -30,7 +30,9 @@ class Told:
     tls: Tls
 
     def client(self, tls: Tls | None = None) -> AsyncClient:
-        return AsyncClient(self.home.address, api_key=KEY, tls=tls or self.tls)
+        return AsyncClient(
+            self.home.address, api_key=KEY, tls=tls or self.tls, timeouts=Timeouts(resume=2)
+        )
 
     def redirect(self) -> None:
         """The model is served by a member, which applications call at its own port."""
