@@ -41,6 +41,7 @@ from kakeya_fleet.node.membership.gossip import Clocks, Gossip, GossipParts
 from kakeya_fleet.node.membership.identity import verifies
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.members import members_of
+from kakeya_fleet.node.membership.missed_statements import MissedStatements
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.membership.peer_memory import PeerMemory
@@ -129,7 +130,8 @@ async def open_control_plane(
     surroundings = Surroundings(config.peers, time.monotonic, stays_here=own.stays_here)
     usable = members_of(trust, surroundings.usable) if trust is not None else surroundings.usable
     membership = _membership(card_maker, config.period_seconds, usable)
-    peers = Peers(Channels(trust))
+    channels = Channels(trust)
+    peers = Peers(channels)
     stack.push_async_callback(peers.close)
     trust_hash = trust.ledger.root_hash if trust is not None else bytes
     known = KnownFleet(membership, peers, time.monotonic, trust_hash)
@@ -142,7 +144,10 @@ async def open_control_plane(
     # Ended before what its tasks use is closed.
     owner = await stack.enter_async_context(asyncio.TaskGroup())
     tasks = BackgroundTasks(owner, events, ground.metrics)
-    statements = StatementExchange(trust, peers, tasks) if trust is not None else None
+    statements = missed = None
+    if trust is not None:
+        statements = StatementExchange(trust, peers, tasks)
+        missed = MissedStatements(trust, channels, statements)
     budget = DialBudget(time.monotonic, ground.allowances.limits.membership)
     _show_limits(ground, membership, budget, events)
     parts = GossipParts(
@@ -165,6 +170,7 @@ async def open_control_plane(
         clocks=Clocks(time.monotonic, time.time),
         rng=Random(),
         statements=statements,
+        missed=missed,
     )
     gossip = Gossip(parts, tasks)
     keeping = None

@@ -12,6 +12,7 @@ from random import Random
 
 import structlog
 
+from kakeya import KakeyaError, NodeUnreachable
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.ways import ip_of
@@ -45,12 +46,13 @@ from kakeya_fleet.fleet.membership.exchange import ExchangeAnswer, ExchangeMessa
 from kakeya_fleet.fleet.membership.membership import step
 from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.node.config.config import split_address
-from kakeya_fleet.node.errors import CloneYields, StateUnwritable
+from kakeya_fleet.node.errors import BadCertificate, CloneYields, StateUnwritable
 from kakeya_fleet.node.membership.card_maker import CardMaker
 from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.exchange_client import Answered, ExchangeClient, Unanswered
 from kakeya_fleet.node.membership.fleet_changes import FleetChanges
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.missed_statements import MissedStatements
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.membership.statement_exchange import StatementExchange
@@ -90,6 +92,7 @@ class GossipParts:
     clocks: Clocks
     rng: Random
     statements: StatementExchange | None = None
+    missed: MissedStatements | None = None
 
 
 class Gossip:
@@ -332,12 +335,20 @@ class Gossip:
         with self._calling(effect.address):
             answered = await parts.client.exchange(effect.address, message, effect.timeout_seconds)
         if isinstance(answered, Unanswered):
-            is_known = self._is_members(effect.address)
-            await parts.seeds.failed(effect.address, answered.error, is_known=is_known)
+            await self._unanswered(effect.address, answered.error)
         else:
             parts.seeds.answered(effect.address)
             if not self._is_own(answered):
                 await self._take(effect.address, answered, effect.timeout_seconds)
+
+    async def _unanswered(self, address: str, error: KakeyaError) -> None:
+        found: KakeyaError | BadCertificate = error
+        if self._parts.missed is not None and isinstance(error, NodeUnreachable):
+            try:
+                await self._parts.missed.ask(address)
+            except BadCertificate as stranger:
+                found = stranger
+        await self._parts.seeds.failed(address, found, is_known=self._is_members(address))
 
     @contextmanager
     def _calling(self, address: str) -> Iterator[None]:

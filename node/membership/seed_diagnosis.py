@@ -10,6 +10,7 @@ from kakeya import DeadlineExceeded, KakeyaError, NodeUnreachable, Unimplemented
 from kakeya_fleet.fleet.errors import FleetMismatch, ProtocolSkew
 from kakeya_fleet.fleet.membership.seed_faults import NOT_A_NODE, UNREACHABLE, Fault
 from kakeya_fleet.node.config.config import split_address
+from kakeya_fleet.node.errors import BadCertificate
 
 LOOK_SECONDS = 1.0
 """For a connection, and again for the first bytes on it."""
@@ -34,7 +35,7 @@ class Presence(StrEnum):
     ANOTHER = "what answers there does not speak gRPC, so it is no node"
 
 
-async def diagnose(address: str, error: KakeyaError, fleet_name: str) -> Fault:
+async def diagnose(address: str, error: KakeyaError | BadCertificate, fleet_name: str) -> Fault:
     """What is wrong at host:port, where a call of the fleet `fleet_name` ended in `error`."""
     if isinstance(error, NodeUnreachable | DeadlineExceeded):
         presence = await look(address)
@@ -45,6 +46,8 @@ async def diagnose(address: str, error: KakeyaError, fleet_name: str) -> Fault:
             presence.value,
             _OTHER_PORT if is_another else _START_IT,
         )
+    if isinstance(error, BadCertificate):
+        return _fault(address, error.reason, error.cause, error.mend)
     if isinstance(error, Unimplemented):
         return _fault(address, NOT_A_NODE, "the server there is no node", _OTHER_PORT)
     if error.reason == FleetMismatch.reason:

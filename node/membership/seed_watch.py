@@ -9,6 +9,7 @@ import structlog
 from kakeya import KakeyaError
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.fleet.membership.seed_faults import UNREACHABLE, SeedFault, SeedFaults, Telling
+from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.membership.seed_diagnosis import diagnose
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
@@ -33,7 +34,9 @@ class SeedWatch:
         self._events = events
         self._clock = clock
 
-    async def failed(self, address: str, error: KakeyaError, *, is_known: bool) -> None:
+    async def failed(
+        self, address: str, error: KakeyaError | BadCertificate, *, is_known: bool
+    ) -> None:
         """A call to host:port ended in `error`.
 
         Of the silence of a member that `is_known`, people are told as of its death.

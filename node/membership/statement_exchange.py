@@ -48,7 +48,19 @@ class StatementExchange:
             known=[each.digest for each in statements],
             statements=map(statement_to_wire, within(statements, MOST_ANSWER_BYTES)),
         )
-        stub = trust_pb2_grpc.TrustServiceStub(self._peers.channel(address, node_id))
+        return await self._send(self._peers.channel(address, node_id), address, request)
+
+    async def take_from(self, channel: grpc.aio.Channel, address: str) -> None:
+        """Takes what is new there, and tells nothing but what is known here."""
+        request = trust_pb2.ExchangeStatementsRequest(
+            known=[each.digest for each in self._trust.ledger.statements]
+        )
+        await self._send(channel, address, request)
+
+    async def _send(
+        self, channel: grpc.aio.Channel, address: str, request: trust_pb2.ExchangeStatementsRequest
+    ) -> bool:
+        stub = trust_pb2_grpc.TrustServiceStub(channel)
         try:
             answer = await stub.ExchangeStatements(request, timeout=SECONDS)
         except grpc.aio.AioRpcError as error:

@@ -6,7 +6,8 @@ import grpc
 import grpc.aio
 
 from kakeya_fleet.node.rpc.grpc_settings import client_options
-from kakeya_fleet.node.trust.tls import channel_credentials, channel_options
+from kakeya_fleet.node.trust.certificates import named_node
+from kakeya_fleet.node.trust.tls import channel_credentials, channel_options, shown_credentials
 from kakeya_fleet.node.trust.trust import Trust
 
 
@@ -30,6 +31,16 @@ class Channels:
             return grpc.aio.insecure_channel(address, options=client_options())
         options = (*client_options(), *channel_options(node_id))
         return grpc.aio.secure_channel(address, channel_credentials(self._trust), options=options)
+
+    def open_unproven(self, address: str, certificate: bytes) -> grpc.aio.Channel:
+        """To whoever shows the certificate, DER, at host:port: what it says is to prove itself.
+
+        Raises `BadCertificate` for one that names no node.
+        """
+        assert self._trust is not None
+        options = (*client_options(), *channel_options(named_node(certificate)))
+        credentials = shown_credentials(self._trust, certificate)
+        return grpc.aio.secure_channel(address, credentials, options=options)
 
     def open_blocking(self, address: str, node_id: str = "") -> grpc.Channel:
         """The same for threads."""

@@ -7,6 +7,7 @@ deny-list, and connections that are open go on when an authority is dropped.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
 from collections.abc import Mapping
@@ -159,6 +160,37 @@ def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
     is_server = protocol == ssl.PROTOCOL_TLS_SERVER
     known = callers_pem(trust) if is_server else authorities_pem(trust)
     context.load_verify_locations(cadata=known.decode("ascii"))
+    return context
+
+
+async def shown_certificate(address: tuple[str, int], trust: Trust) -> bytes | None:
+    """The certificate, DER, that a server at (host, port) shows, which proves nothing by itself.
+
+    None for one that shows none. Raises `OSError` when nothing answers there.
+    """
+    context = _unproven_context(trust)
+    try:
+        _, writer = await asyncio.open_connection(*address, ssl=context)
+    except ssl.SSLError:
+        return None
+    connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    writer.close()
+    return connection.getpeercert(binary_form=True)
+
+
+def shown_credentials(trust: Trust, certificate: bytes) -> grpc.ChannelCredentials:
+    """For a channel to whoever has the key of this certificate, DER: nobody says who that is."""
+    own = trust.member
+    return grpc.ssl_channel_credentials(pem_of(certificate), own.key_pem, own.certificate_pem)
+
+
+def _unproven_context(trust: Trust) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(trust.files.member_file)
+    context.set_alpn_protocols(["h2"])
     return context
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -32,7 +33,7 @@ from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import load_or_create
 from kakeya_fleet.node.trust.application_keys import ApplicationKeys
-from kakeya_fleet.node.trust.certificates import MEMBER_LIFE
+from kakeya_fleet.node.trust.certificates import MEMBER_LIFE, member_of
 from tests.node.conftest import Eventually
 from tests.support.homes import Home, Metadata, bearer, known, local, reason_of, refusal
 from tests.support.members import channel_to, first_keeper
@@ -225,6 +226,30 @@ async def test_a_certificate_is_renewed_at_half_of_its_life_while_the_node_serve
 
     await eventually(told)
     assert b.node_id in await known(home.a)
+
+
+async def test_any_keeper_renews_when_the_first_one_is_down(
+    home: Home, eventually: Eventually
+) -> None:
+    home.let_in("b")
+    b = await home.start("b")
+    await home.a.events.wait_for("peer_joined", node_id=b.node_id)
+    first, second = home.a.node.control.keeping, b.node.control.keeping
+    assert first is not None
+    assert second is not None
+    first.trust.name_keeper(b.node_id, second.trust.make_authority())
+    assert await first.spread() == 1
+    await home.a.stop()
+    old = home.let_in("c", age=WEEK * 0.6)
+    c = await home.start("c", peers=[b.address])
+
+    async def renewed() -> bool:
+        keeping = c.node.control.keeping
+        return keeping is not None and keeping.trust.ends_unix > old.ends_unix + WEEK / 4
+
+    await eventually(renewed)
+    found = c.node.control.card_maker.current.card.certificate
+    assert member_of(found, [second.trust.make_authority()], datetime.now(UTC)) == c.node_id
 
 
 async def test_a_certificate_that_nobody_renews_is_in_the_log_a_day_ahead(
