@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, AgentProcess]]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     own_cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
@@ -85,7 +85,16 @@ async def generated(session: AsyncSession, history: list[int]) -> tuple[int, ...
         return (await session.generate(MAX_TOKENS).collect()).token_ids
 
 
-async def test_it_answers_a_chat_through_http_and_the_sdk(
+async def test_it_answers_a_chat_and_past_the_window_a_proposer_changes_nothing(
+    nodes: dict[str, AgentProcess], client: AsyncClient
+) -> None:
+    """One test, for the fleet takes longer to start than all of it."""
+    await answers_a_chat_through_http_and_the_sdk(nodes, client)
+    for strategy in ("sink_window", "restored"):
+        await stays_the_same_past_the_window(strategy, nodes, client)
+
+
+async def answers_a_chat_through_http_and_the_sdk(
     nodes: dict[str, AgentProcess], client: AsyncClient
 ) -> None:
     (choice,) = await asyncio.to_thread(asked, nodes["verifier"])
@@ -102,8 +111,7 @@ async def test_it_answers_a_chat_through_http_and_the_sdk(
     assert answer.strip() == choice["message"]["content"].strip()
 
 
-@pytest.mark.parametrize("strategy", ["sink_window", "restored"])
-async def test_past_the_window_a_proposer_changes_nothing(
+async def stays_the_same_past_the_window(
     strategy: str, nodes: dict[str, AgentProcess], client: AsyncClient
 ) -> None:
     text = await client.text(MODEL)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 11 % 96 for index in range(30)]
 OTHER = [index * 7 % 96 for index in range(40)]
-COUNT = 800
+COUNT = 400
 
 
 @dataclass
@@ -58,6 +58,23 @@ async def opened(client: calls.Caller, prompt: Sequence[int]) -> str:
     return session
 
 
+@pytest.fixture(scope="module")
+def known_answers() -> dict[tuple[int, ...], list[int]]:
+    """`COUNT` tokens behind a prompt, once they were asked for without a fault."""
+    return {}
+
+
+async def whole_answers(
+    client: calls.Caller, known_answers: dict[tuple[int, ...], list[int]]
+) -> list[list[int]]:
+    """What follows `PROMPT` and `OTHER` where nothing fails."""
+    for prompt in (PROMPT, OTHER):
+        if tuple(prompt) not in known_answers:
+            answer = await client.generate(await opened(client, prompt), COUNT)
+            known_answers[tuple(prompt)] = answer.token_ids
+    return [known_answers[tuple(prompt)] for prompt in (PROMPT, OTHER)]
+
+
 @pytest.mark.parametrize(
     ("fault", "code", "reason"),
     [
@@ -77,9 +94,9 @@ async def test_a_forward_that_raises_costs_its_own_session_alone(
     fault: BaseException,
     code: grpc.StatusCode,
     reason: str,
+    known_answers: dict[tuple[int, ...], list[int]],
 ) -> None:
-    expected = (await client.generate(await opened(client, PROMPT), COUNT)).token_ids
-    expected_other = (await client.generate(await opened(client, OTHER), 20)).token_ids
+    answers = await whole_answers(client, known_answers)
     neighbour, session = await opened(client, PROMPT), await opened(client, OTHER)
     before = verifier.metric("kakeya_rpc_errors_total", reason=reason)
 
@@ -96,12 +113,12 @@ async def test_a_forward_that_raises_costs_its_own_session_alone(
         refused += 1
         assert (refusal.code, refusal.reason) == (code, reason)
         assert "secret" not in refusal.text
-    assert (await streaming).token_ids == expected
+    assert (await streaming).token_ids == answers[0]
     assert failing.alone_count >= failing.shared_count
     assert verifier.metric("kakeya_rpc_errors_total", reason=reason) == before + refused
 
     monkeypatch.undo()
-    assert (await client.generate(session, 20)).token_ids == expected_other
+    assert (await client.generate(session, 20)).token_ids == answers[1][:20]
 
 
 async def streamed(client: calls.Caller, session: str, count: int) -> tuple[list[int], str]:
@@ -141,11 +158,10 @@ async def test_a_fault_between_steps_ends_what_waits_and_the_thread_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     room: type,
     method: str,
+    known_answers: dict[tuple[int, ...], list[int]],
 ) -> None:
+    answers = await whole_answers(client, known_answers)
     prompts = (PROMPT, OTHER)
-    expected = [
-        (await client.generate(await opened(client, prompt), COUNT)).token_ids for prompt in prompts
-    ]
     sessions = [await opened(client, prompt) for prompt in prompts]
     thread = f"thread {verifier.roles.verifiers['random'].worker._name}"
     metric = {"task": thread, "error": "ZeroDivisionError"}
@@ -165,7 +181,7 @@ async def test_a_fault_between_steps_ends_what_waits_and_the_thread_goes_on(
     monkeypatch.setattr(room, method, breaks_once)
     async with asyncio.timeout(90):
         ends = await asyncio.gather(*(streamed(client, each, COUNT) for each in sessions))
-        for session, (tokens, reason), whole in zip(sessions, ends, expected, strict=True):
+        for session, (tokens, reason), whole in zip(sessions, ends, answers, strict=True):
             assert reason == ("WORKER_FAULT" if len(tokens) < COUNT else "")
             # What was committed last may not have been sent any more.
             length = (await client.info(session)).history_length
