@@ -23,6 +23,7 @@ from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.certificates import MEMBER_NAME
 from kakeya_fleet.node.trust.tls import authorities_pem, channel_options
 from kakeya_fleet.node.trust.trust import Trust
+from scripts.attack.calls import OVER_WHILE_WRITING
 from tests.node.conftest import RunningAgent, StartAgent
 from tests.support.members import channel_to, first_keeper, member
 
@@ -124,7 +125,16 @@ async def refusal(call: Awaitable[object]) -> str:
 
 async def reason_of(channel: grpc.aio.Channel, path: str, metadata: Metadata) -> str:
     """Why a call with an empty request was refused; empty when it was not."""
+    while (found := await _end_of(channel, path, metadata)) is not None:
+        if OVER_WHILE_WRITING not in (found.details() or ""):
+            return kakeya_error(found, "").reason
+        # A refusal that came while the request was written: gRPC hides it (grpc/grpc#36066).
+    return ""
 
+
+async def _end_of(
+    channel: grpc.aio.Channel, path: str, metadata: Metadata
+) -> grpc.aio.AioRpcError | None:
     async def requests() -> AsyncIterator[bytes]:
         yield b""
 
@@ -135,5 +145,5 @@ async def reason_of(channel: grpc.aio.Channel, path: str, metadata: Metadata) ->
             await call.read()
             call.cancel()
     except grpc.aio.AioRpcError as error:
-        return kakeya_error(error, "").reason
-    return ""
+        return error
+    return None
