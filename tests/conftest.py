@@ -17,6 +17,20 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+LONG_ROOMS = ("scenario", "scripts", "node")
+"""Whose tests wait for processes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first: those that are left at the end are short, and all workers end together."""
+
+    def place(item: pytest.Item) -> int:
+        rooms = set(item.path.parts)
+        return next((n for n, room in enumerate(LONG_ROOMS) if room in rooms), len(LONG_ROOMS))
+
+    items.sort(key=place)
+
+
 def pytest_collection_finish() -> None:
     """What collecting imported lives as long as the process: no search for garbage visits it."""
     gc.collect()

@@ -174,8 +174,10 @@ async def shown_certificate(address: tuple[str, int], trust: Trust) -> bytes | N
     except ssl.SSLError:
         return None
     connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
-    writer.close()
-    return connection.getpeercert(binary_form=True)
+    certificate = connection.getpeercert(binary_form=True)
+    # Nothing was said that a farewell would be for.
+    writer.transport.abort()
+    return certificate
 
 
 def shown_credentials(trust: Trust, certificate: bytes) -> grpc.ChannelCredentials:

@@ -9,7 +9,8 @@ from kakeya import AsyncClient, AsyncSession, StopReason, Tokens
 from kakeya.options import SessionOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
-TOKENS = 200
+TOKENS = 1000
+"""Enough that no answer ends before its node has heard that it is to go."""
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 RESUMED: SessionOptions = {**KV, "resume": True}
 # What running generations get before the node goes: they go at once, to go on elsewhere.

@@ -11,7 +11,7 @@ from kakeya.text import TextCodec
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
-TOKENS = 400
+TOKENS = 600
 """Long enough that a third of it is there well before the rest, however late a client reads."""
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 RESUMED: SessionOptions = {**KV, "resume": True}

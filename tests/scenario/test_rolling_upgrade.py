@@ -28,7 +28,7 @@ from tests.support.trusted_nodes import tls_of
 ROOT = Path(__file__).resolve().parents[2]
 PREVIOUS = (ROOT / "tests" / "support" / "previous_release.txt").read_text().strip()
 ROOMS = ("kakeya_fleet", "fleet", "engine", "node", "sdks/python", "VERSION")
-TOKENS = 200
+TOKENS = 500
 KV: SessionOptions = {
     "kv_strategy": "sink_window",
     "sink_tokens": 4,

@@ -14,7 +14,7 @@ from kakeya import (
 )
 from scripts.support.agent_process import LocalFleet
 
-MAX_TOKENS = 150
+MAX_TOKENS = 600
 
 
 async def test_a_frozen_verifier_is_a_named_deadline(

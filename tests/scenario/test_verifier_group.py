@@ -16,7 +16,7 @@ import pytest
 from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, NodeStatus, Role
 from scripts.support.agent_process import LocalFleet
 
-MAX_TOKENS = 90
+MAX_TOKENS = 200
 IN_FLOAT32 = {"KAKEYA_DTYPE": "float32"}
 """In which the sums of two ranks choose what one process chooses; in bfloat16 they need not."""
 SILENCE_SECONDS = "4"
