@@ -11,6 +11,7 @@ from kakeya import KakeyaError
 from kakeya_fleet.fleet.diagnosis import (
     addresses,
     agents,
+    applications,
     certificates,
     clocks,
     local_network,
@@ -28,6 +29,7 @@ from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
 from kakeya_fleet.node.cli.doctor import (
     address_check,
     agent_check,
+    application_check,
     certificate_check,
     clock_check,
     local_network_check,
@@ -57,6 +59,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (local_network.CHECK, local_network_check.check),
     (clocks.CHECK, clock_check.check),
     (certificates.CHECK, certificate_check.check),
+    (applications.CHECK, application_check.check),
     (versions.CHECK, version_check.check),
     (ring.CHECK, ring_check.check),
     (threads.CHECK, machine_checks.threads),

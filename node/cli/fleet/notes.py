@@ -21,7 +21,7 @@ def note_lines(
     """Sentences; `faults` are those of the asked node, `hosts` the machines of the nodes."""
     lines = [fault_line(fault) for fault in faults]
     lines += name_lines(nodes)
-    lines += filter(None, [late_line(nodes, time.time())])
+    lines += filter(None, [late_line(nodes, time.time()), applications_line(nodes)])
     living = sum(node.liveness is Liveness.ALIVE for node in nodes)
     if living > MOST_ASKED:
         lines.append(
@@ -30,6 +30,20 @@ def note_lines(
     if any(host.used_bytes is None for host in hosts):
         lines.append("?: no node of that machine told its memory when it was asked.")
     return lines
+
+
+def applications_line(nodes: Sequence[NodeStatus]) -> str:
+    """Where applications with a key call the asked node; empty where none can."""
+    card = next((each.card for each in nodes if each.is_self), None)
+    if card is None or not card.addresses:
+        return ""
+    host = card.addresses[0].rpartition(":")[0]
+    ways = []
+    if card.applications_port:
+        ways.append(f"{host}:{card.applications_port} (gRPC)")
+    if card.https_port:
+        ways.append(f"https://{host}:{card.https_port}")
+    return f"Applications with a key call {' or '.join(ways)}." if ways else ""
 
 
 def fault_line(fault: SeedFault) -> str:

@@ -52,6 +52,14 @@ def test_a_key_is_shown_once_used_listed_and_revoked(
     with Client(address, api_key=made["key"], tls=tls) as client:
         assert client.fleet.node().card.name == "mini-1"
 
+    (line,) = [
+        each
+        for each in fleet.run("doctor", "--json").json["findings"]
+        if each["check"] == "applications"
+    ]
+    assert (line["level"], address in line["what"]) == ("ok", True)
+    assert f"Applications with a key call {address} (gRPC) or https://" in fleet.run("status").out
+
     double = fleet.run("key", "create", "app", "--json")
     assert (double.code, double.json["error"]["reason"]) == (3, "KEY_AMBIGUOUS")
     revoked = fleet.run("key", "revoke", "app")
