@@ -12,14 +12,12 @@ from kakeya_fleet.node.trust.trust import Trust
 from tests.support.trusted_nodes import fleet_of
 
 
-async def found(
-    shown: Trust, trusted: Trust, protocol: str, host: str = "127.0.0.1"
-) -> tuple[str, bool]:
+async def found(shown: Trust, trusted: Trust, protocol: str, host: str = HERE) -> tuple[str, bool]:
     """What is told of a port with a member's certificate, for who trusts a fleet."""
     server = await asyncio.start_server(lambda *_: None, host, 0, ssl=kept_https_context(shown))
     port = server.sockets[0].getsockname()[1]
     authorities = authorities_pem(trusted).decode("ascii")
-    way = await application_check._way(authorities, protocol, host, port)
+    way = await application_check._way(authorities, protocol, HERE, port)
     server.close()
     return way.fault, way.is_named
 
@@ -36,8 +34,8 @@ async def test_a_port_is_told_by_its_certificate(tmp_path: Path) -> None:
 
 async def test_a_port_where_nobody_listens_is_told(tmp_path: Path) -> None:
     (home,) = fleet_of(tmp_path / "home", 1)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server((HERE, 0)) as taken:
         port = taken.getsockname()[1]
     authorities = authorities_pem(home).decode("ascii")
-    way = await application_check._way(authorities, application_check.GRPC, "127.0.0.1", port)
+    way = await application_check._way(authorities, application_check.GRPC, HERE, port)
     assert way.fault
