@@ -137,6 +137,16 @@ async def test_a_member_that_is_put_out_is_cut_off_in_mid_stream_and_stays_out(
     for _ in range(3):
         await asyncio.sleep(0.3)
         assert b.node_id not in await known(c)
+    # Whoever has its key ends it still, as `fleet leave` does, also once it knows.
+    told, own = home.a.node.control.keeping, b.node.control.keeping
+    assert told is not None
+    assert own is not None
+    own.trust.merge(told.trust.ledger.statements)
+    async with channel_to(b.address, b_trust) as channel:
+        stub = capability_pb2_grpc.CapabilityServiceStub(channel)
+        leaving = capability_pb2.LeaveRequest()
+        assert await refusal(stub.Leave(leaving, timeout=5)) == "BAD_CERTIFICATE"
+        await stub.Leave(leaving, metadata=home.own("b"), timeout=5)
 
 
 async def test_a_card_without_its_owners_certificate_is_nobodys(home: Home, tmp_path: Path) -> None:

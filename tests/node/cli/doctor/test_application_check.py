@@ -11,10 +11,12 @@ from kakeya_fleet.node.trust.tls import authorities_pem, kept_https_context
 from kakeya_fleet.node.trust.trust import Trust
 from tests.support.trusted_nodes import fleet_of
 
+HERE = "127.0.0.1"
 
-async def found(shown: Trust, trusted: Trust, protocol: str, host: str = HERE) -> tuple[str, bool]:
+
+async def found(shown: Trust, trusted: Trust, protocol: str) -> tuple[str, bool]:
     """What is told of a port with a member's certificate, for who trusts a fleet."""
-    server = await asyncio.start_server(lambda *_: None, host, 0, ssl=kept_https_context(shown))
+    server = await asyncio.start_server(lambda *_: None, HERE, 0, ssl=kept_https_context(shown))
     port = server.sockets[0].getsockname()[1]
     authorities = authorities_pem(trusted).decode("ascii")
     way = await application_check._way(authorities, protocol, HERE, port)
