@@ -17,6 +17,7 @@ from kakeya import (
     RestorerInfo,
     RestorerLost,
     SessionInfo,
+    StopReason,
 )
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
@@ -166,6 +167,9 @@ async def test_the_stream_outlives_every_archive(
     named = await restored_session(client, last)
     await named.append(history)
     freeze(last)
+    # A caller's own deadline, behind the archive's, bounds the search for another one, too.
+    short = await named.generate(MAX_TOKENS, deadline_seconds=1.2).collect()
+    assert (short.token_ids, short.done.stop_reason) == ((), StopReason.DEADLINE)
     with pytest.raises(RestorerLost, match="no archive"):
         await named.generate(MAX_TOKENS).collect()
     info = await named.info()
