@@ -163,6 +163,17 @@ def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
     return context
 
 
+def application_context(authorities: str, protocol: str) -> ssl.SSLContext:
+    """As clients have it that are no members: they trust `authorities`, PEM, and show nothing.
+
+    `protocol` is the one of ALPN that they speak.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authorities)
+    context.set_alpn_protocols([protocol])
+    return context
+
+
 async def shown_certificate(address: tuple[str, int], trust: Trust) -> bytes | None:
     """The certificate, DER, that a server at (host, port) shows, which proves nothing by itself.
 

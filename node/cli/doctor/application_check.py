@@ -6,34 +6,26 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 
-import grpc.aio
-
 from kakeya import Card
-from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.diagnosis import applications
-from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
+from kakeya_fleet.fleet.diagnosis.finding import Finding
+from kakeya_fleet.node.cli.doctor.asked_trust import asked_trust
 from kakeya_fleet.node.cli.doctor.site import ANSWER_SECONDS, Site
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.trust.certificates import MEMBER_NAME
 from kakeya_fleet.node.trust.membership_files import pem_of
+from kakeya_fleet.node.trust.tls import application_context
 
 GRPC, HTTPS = "gRPC", "HTTPS"
 
 
 async def check(site: Site) -> list[Finding]:
     """A handshake at each address of the card, by what `fleet certificate` prints."""
-    if site.agent is None or site.node is None:
-        return [
-            not_run(applications.CHECK, site.absence or "It is told on the node's own machine.")
-        ]
-    if not site.agent.local_address:
+    trust = await asked_trust(site, applications.CHECK)
+    if isinstance(trust, Finding):
+        return [trust]
+    if trust is None or site.node is None:
         return applications.applications(None)
-    async with grpc.aio.insecure_channel(site.agent.local_address) as channel:
-        stub = trust_pb2_grpc.TrustServiceStub(channel)
-        try:
-            trust = await stub.GetTrust(trust_pb2.GetTrustRequest(), timeout=ANSWER_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            return [not_run(applications.CHECK, f"The node did not tell: {error.details()}.")]
     authorities = b"".join(pem_of(each.certificate) for each in trust.keepers).decode("ascii")
     return applications.applications(
         await asyncio.gather(*(_way(authorities, *each) for each in _called(site.node.card)))
@@ -49,9 +41,7 @@ def _called(card: Card) -> Sequence[tuple[str, str, int]]:
 
 async def _way(authorities: str, protocol: str, host: str, port: int) -> applications.Way:
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=authorities)
-    context.set_alpn_protocols(["h2" if protocol == GRPC else "http/1.1"])
+    context = application_context(authorities, "h2" if protocol == GRPC else "http/1.1")
     # Clients of gRPC ask for a member by the name that all have, those of HTTP for what they call.
     name = MEMBER_NAME if protocol == GRPC else host
     try:

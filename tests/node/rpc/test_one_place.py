@@ -16,7 +16,7 @@ PLACES = {
         # By the code's secret: who joins has no certificate yet.
         "node/joining/join_client.py",
         # To this machine's own port, on loopback.
-        "node/cli/doctor/certificate_check.py",
+        "node/cli/doctor/asked_trust.py",
         "node/cli/members/known_keys.py",
         "node/cli/members/owned_node.py",
     },

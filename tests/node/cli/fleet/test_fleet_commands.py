@@ -18,6 +18,7 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(
     done = fleet.run("status", "--node", agents[0].address)
     assert done.code == 0
     assert done.err == ""
+    assert len(done.out.splitlines()) == 4, done.out
     title, head, first, second = done.out.splitlines()
     # Both run on this machine: its memory is there once.
     assert re.fullmatch(
