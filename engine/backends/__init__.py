@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
 from kakeya_fleet.engine.models.own_dtype import settled_dtype
@@ -60,22 +61,24 @@ def load_verifier(
     *,
     backend: str = AUTO,
     dtype: str = "float32",
+    weights: str = weight_choice.AUTO,
     available_bytes: int | None = None,
     reading: Progress | None = None,
 ) -> Verifier:
     """The model in `folder`, ready to verify. The first call imports the back end.
 
     `backend`: one of `BACKENDS`, or `AUTO`. `dtype`: `float32` or `bfloat16`, of
-    weights and K/V, or `auto`: the checkpoint's own. `available_bytes`: memory the
+    weights and K/V, or `auto`: the checkpoint's own. `weights`: what products take them
+    as, one of `weight_choice.WEIGHTS`. `available_bytes`: memory the
     weights may take; what the machine has available if None. `reading` hears of
     (done bytes, total bytes) of the weights, in this thread. Raises a `ModelUnusable`,
-    also when the back end is not installed, or `BadParameters` for an unknown back
-    end or dtype.
+    also when the back end is not installed or has no such weights, or `BadParameters`
+    for an unknown back end or dtype.
     """
     load = _imported(_chosen(backend), lambda each: each.verifiers())
     with _told(reading, folder):
         settled = settled_dtype(dtype, folder.path)
-        return load(folder, dtype=settled, available_bytes=available_bytes)
+        return load(folder, dtype=settled, available_bytes=available_bytes, weights=weights)
 
 
 def import_backend(backend: str = AUTO) -> None:

@@ -33,7 +33,9 @@ StoresBeside = Callable[[Verifier], EvictedStores | None]
 class LoadVerifier(Protocol):
     """Loads a verifier."""
 
-    def __call__(self, folder: ModelFolder, *, dtype: str, available_bytes: int | None) -> Verifier:
+    def __call__(
+        self, folder: ModelFolder, *, dtype: str, available_bytes: int | None, weights: str
+    ) -> Verifier:
         """See `engine.backends.load_verifier`."""
         ...
 

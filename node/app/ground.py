@@ -184,6 +184,7 @@ def role_settings(config: Config) -> RoleSettings:
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
+        weights=config.weights,
         backend=config.backend,
         links=config.links,
         host=config.bind_address[0],

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_config_path
 
+from kakeya_fleet.engine.models.weight_choice import WEIGHTS
 from kakeya_fleet.node.config.state_directory import default_state
 from kakeya_fleet.node.errors import BadConfig, InsecureBind, LoopbackBind
 
@@ -80,6 +81,11 @@ class Config:
     """Number format of the models' computation: float32, bfloat16, or auto: the checkpoint's own.
 
     Of a checkpoint in float16 it is float32, of a GGUF of quantized blocks bfloat16.
+    """
+    weights: str = "auto"
+    """What verifiers take weights as: auto (as the checkpoint has them), bf16, int8 or int4.
+
+    Whole numbers are for models that the compiled decoder computes (docs/models.md).
     """
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
@@ -345,6 +351,7 @@ def _check(config: Config, *, is_member: bool) -> None:
         0.5 <= config.group_deadline_seconds <= 3600, "group_deadline_seconds", "give 0.5 to 3600 s"
     )
     _require(config.links in LINKS, "links", f"give one of {', '.join(LINKS)}")
+    _require(config.weights in WEIGHTS, "weights", f"give one of {', '.join(WEIGHTS)}")
     _require(config.dtype in DTYPES, "dtype", f"give one of {', '.join(DTYPES)}")
     _require(config.log_level in LOG_LEVELS, "log_level", f"give one of {', '.join(LOG_LEVELS)}")
     _require(

@@ -98,6 +98,8 @@ class RoleSettings:
     """For what comes before a first draft, a stream or an encoder, at least."""
     dtype: str = "auto"
     """Number format of verifiers and proposers; auto is each checkpoint's own."""
+    weights: str = "auto"
+    """What verifiers' products take weights as; see `engine.models.weight_choice`."""
     backend: str = "auto"
     """What computes: torch, mlx or auto."""
     links: str = "auto"

@@ -28,6 +28,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.models.weight_choice import AUTO, require_auto
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """On the CPU all rows agree, one row among them, and a forward takes time for each row."""
@@ -100,9 +101,14 @@ class MlxVerifier(SlabVerifier[mx.array, RecurrentState]):
 
 
 def load_verifier(
-    folder: ModelFolder, *, dtype: str = "float32", available_bytes: int | None = None
+    folder: ModelFolder,
+    *,
+    dtype: str = "float32",
+    available_bytes: int | None = None,
+    weights: str = AUTO,
 ) -> MlxVerifier:
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
+    require_auto(weights, "MLX takes them as the checkpoint's folder has them")
     number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
     check_tokenizer(folder.path, architecture.config.vocab_size)

@@ -15,7 +15,11 @@ from kakeya_fleet.engine.backends.torch_backend.architectures import (
     read_architecture,
 )
 from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
-from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import CompiledDecoder, compilable
+from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import (
+    CompiledDecoder,
+    compilable,
+    sizes_of,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
 from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
@@ -32,6 +36,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifie
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, quantization_of, require_auto
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""
@@ -122,6 +127,7 @@ def load_verifier(
     *,
     dtype: str = "float32",
     available_bytes: int | None = None,
+    weights: str = AUTO,
 ) -> SlabVerifier[Tensor, RecurrentState]:
     """The model in `folder` on the CPU; see `engine.backends.load_verifier`."""
     number = torch_dtype(dtype)
@@ -140,8 +146,13 @@ def load_verifier(
     )
     layout = kv_layout(architecture, number)
     if compiled is not None and compilable(model):
+        if weights in BITS and not sizes_of(model).fit_groups:
+            require_auto(weights, "this one has others")
+        decoder = CompiledDecoder(compiled, model, cache_dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype)
-        return CompiledVerifier(CompiledDecoder(compiled, model, cache_dtype=number), info, layout)
+        info = replace(info, quantization=quantization_of(weights, info.quantization))
+        return CompiledVerifier(decoder, info, layout)
+    require_auto(weights, "torch's own operators compute this one")
     return verifier_of(folder, architecture, model, layout, dtype)
 
 

@@ -70,6 +70,12 @@ _OPTIONS = (
         help="Number format of the models. Default: auto, the checkpoint's own.",
     ),
     click.option(
+        "--weights",
+        type=click.Choice(["auto", "bf16", "int8", "int4"]),
+        help="What a verifier's products take its weights as. Default: auto, as the checkpoint has "
+        "them. int8 and int4 are faster and smaller, and a little less exact to the checkpoint.",
+    ),
+    click.option(
         "--backend",
         type=click.Choice(["auto", "torch", "mlx"]),
         help="What computes. Default: auto, mlx on Apple silicon and torch elsewhere.",

@@ -44,6 +44,7 @@ async def load_served_verifier(
     admission: Admission,
     *,
     dtype: str,
+    weights: str = "auto",
     backend: str,
     progress: Progress | None = None,
     reading: Progress | None = None,
@@ -59,7 +60,14 @@ async def load_served_verifier(
         reading(0, 0)
     worker = ModelWorker(f"verifier-{folder.model_id}", admission.on_fault)
     try:
-        load = partial(load_verifier, folder, dtype=dtype, backend=backend, reading=reading)
+        load = partial(
+            load_verifier,
+            folder,
+            dtype=dtype,
+            weights=weights,
+            backend=backend,
+            reading=reading,
+        )
         verifier = await worker.run(load)
         await worker.run(partial(_choose_threads, verifier, admission.clock))
         served = await serve_verifier(verifier, worker, admission)

@@ -11,6 +11,7 @@ from typing import Protocol
 from kakeya.v1 import placement_pb2_grpc, runtime_pb2_grpc
 from kakeya_fleet.engine.contracts.draft import ProposerKey
 from kakeya_fleet.engine.models.model_folder import model_id_of
+from kakeya_fleet.engine.models.weight_choice import require_auto
 from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ModelOffer
@@ -262,6 +263,7 @@ class VerifierRole:
             spec.model,
             self._admission(),
             dtype=settings.dtype,
+            weights=settings.weights,
             backend=settings.backend,
             progress=transfer.downloading,
             reading=transfer.reading,
@@ -278,6 +280,7 @@ class VerifierRole:
         self, source: GroupSource, spec: RoleSpec, transfer: ModelTransfer
     ) -> str:
         settings = self._context.settings
+        require_auto(settings.weights, "a group's ranks compute this one")
         group = ServedGroup(
             source.settings(
                 spec.model,

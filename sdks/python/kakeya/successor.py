@@ -101,12 +101,17 @@ def _had_it(node: NodeStatus, lost: Place) -> bool:
     return lost.connection.address in here or (node_id != "" and node.node_id == node_id)
 
 
+def _numbers(offer: ModelOffer) -> tuple[str, str, str]:
+    """What decides the bits of equal weights."""
+    return offer.dtype, offer.backend, offer.quantization
+
+
 def _candidates(
     nodes: Sequence[NodeStatus], offer: ModelOffer
 ) -> list[tuple[NodeStatus, ModelOffer]]:
     def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, bool, float]:
         node, there = pair
-        other_numbers = (there.dtype, there.backend) != (offer.dtype, offer.backend)
+        other_numbers = _numbers(there) != _numbers(offer)
         # Seldom of influence on a bit: never worth another number format.
         other_threads = there.thread_count != offer.thread_count
         suspect = node.liveness is not Liveness.ALIVE

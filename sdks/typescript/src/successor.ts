@@ -154,7 +154,11 @@ interface Candidate {
 
 function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): readonly Candidate[] {
   const rank = ({ node, model }: Candidate): readonly number[] => [
-    Number(model.dtype !== offer.dtype || model.backend !== offer.backend),
+    Number(
+      model.dtype !== offer.dtype ||
+        model.backend !== offer.backend ||
+        model.quantization !== offer.quantization,
+    ),
     // Seldom of influence on a bit: never worth another number format.
     Number(model.threadCount !== offer.threadCount),
     Number(node.liveness !== "alive"),

@@ -5,6 +5,7 @@
 
 #include "decoder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -12,14 +13,15 @@
 #include "attention.h"
 #include "lanes.h"
 #include "product.h"
+#include "rounding.h"
 #include "workers.h"
 
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 1;
+constexpr int VERSION = 2;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
-constexpr int PHASES = 8;  // of a layer, each behind the others
+constexpr int PHASES = 10;  // of a layer, each behind the others
 
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 void norm(const float* values, const float* weights, int size, float epsilon, float* found) {
@@ -58,10 +60,18 @@ struct Call {
     const float* inputs = nullptr;
     const std::int32_t* chosen = nullptr;
     float* outputs = nullptr;
-    int rows = 0;
+    int rows;
 
-    explicit Call(std::size_t counters) : next(counters) {}
+    Rounded rounded;
+
+    // Inputs of one product at a time are rounded: `rows` of them, of up to so many numbers.
+    Call(std::size_t counters, std::int64_t rows, std::int64_t most_inputs) : next(counters), rows(static_cast<int>(rows)), rounded(rows, most_inputs) {}
 };
+
+// Has a row that is complete ready for a product with the matrix.
+void round_for(const KakeyaMatrix& matrix, const Inputs& inputs, std::int64_t row) {
+    if (is_whole(matrix)) inputs.round(row, matrix.inputs);
+}
 
 // Does task(i) for the i of `count` that this thread gets, then meets the others.
 template <class Task>
@@ -171,13 +181,15 @@ void one_layer(Call& call, int index) {
     const int hidden = model.hidden, size = model.head_size, rows = batch.rows;
     const int widest = (model.heads + 2 * model.kv_heads) * size;
     const int phase = (index - call.first) * PHASES;
+    const Inputs normed = call.rounded.of(batch.normed), mixed = call.rounded.of(batch.mixed), inner = call.rounded.of(batch.inner);
     if (call.phases & PROJECT) {
         shared(call, phase, rows, [&](int row) {
             const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
             norm(batch.hidden + from, layer.input_norm, hidden, model.epsilon, batch.normed + from);
+            round_for(layer.joint, normed, row);
         });
         shared(call, phase + 1, panels(layer.joint), [&](int panel) {
-            panel_of(layer.joint, batch.normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+            panel_of(layer.joint, normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
                 float* to = batch.joint + static_cast<std::int64_t>(row) * widest + own * PANEL;
                 for (int lane = 0; lane < WIDE && own * PANEL + lane * LANES < widest; ++lane) store(to + lane * LANES, found[lane]);
             });
@@ -188,29 +200,31 @@ void one_layer(Call& call, int index) {
         shared(call, phase + 3, call.block_ends[batch.feed_count - 1], [&](int task) { attend_block(call, index, task); });
     if (!(call.phases & FINISH)) return;
     shared(call, phase + 4, rows, [&](int row) {
-        float* mixed = batch.mixed + static_cast<std::int64_t>(row) * model.heads * size;
+        float* own = batch.mixed + static_cast<std::int64_t>(row) * model.heads * size;
         for (int head = 0; head < model.heads; ++head) {
             const Lanes total = all(batch.totals[static_cast<std::int64_t>(row) * model.heads + head]);
-            for (int d = 0; d < size; d += LANES) store(mixed + head * size + d, load(mixed + head * size + d) / total);
+            for (int d = 0; d < size; d += LANES) store(own + head * size + d, load(own + head * size + d) / total);
         }
+        round_for(layer.output, mixed, row);
     });
     const auto added = [&](int row, int panel, const Lanes(&found)[WIDE]) {
         float* to = batch.hidden + static_cast<std::int64_t>(row) * hidden + panel * PANEL;
         for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < hidden; ++lane)
             store(to + lane * LANES, load(to + lane * LANES) + found[lane]);
     };
-    shared(call, phase + 5, panels(layer.output), [&](int panel) { panel_of(layer.output, batch.mixed, rows, panel, added); });
+    shared(call, phase + 5, panels(layer.output), [&](int panel) { panel_of(layer.output, mixed, rows, panel, added); });
     shared(call, phase + 6, rows, [&](int row) {
         const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
         norm(batch.hidden + from, layer.middle_norm, hidden, model.epsilon, batch.normed + from);
+        round_for(layer.gate_up, normed, row);
     });
     shared(call, phase + 7, panels(layer.gate_up), [&](int panel) {
-        panel_of(layer.gate_up, batch.normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+        panel_of(layer.gate_up, normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
             store(batch.inner + static_cast<std::int64_t>(row) * model.inner + own * LANES, gated(found[0], found[1]));
         });
     });
-    shared(call, static_cast<int>(call.next.size()) - (call.end - index), panels(layer.down),
-           [&](int panel) { panel_of(layer.down, batch.inner, rows, panel, added); });
+    if (is_whole(layer.down)) shared(call, phase + 8, rows, [&](int row) { inner.round(row, layer.down.inputs); });
+    shared(call, phase + 9, panels(layer.down), [&](int panel) { panel_of(layer.down, inner, rows, panel, added); });
 }
 
 void layers_job(void* context, unsigned) {
@@ -221,13 +235,15 @@ void layers_job(void* context, unsigned) {
 void logits_job(void* context, unsigned) {
     Call& call = *static_cast<Call*>(context);
     const KakeyaModel& model = *call.model;
+    const Inputs normed = call.rounded.of(call.batch->normed);
     shared(call, 0, call.rows, [&](int row) {
         const std::int64_t hidden = model.hidden;
         norm(call.batch->hidden + call.chosen[row] * hidden, model.last_norm, model.hidden, model.epsilon, call.batch->normed + row * hidden);
+        round_for(model.head, normed, row);
     });
     const std::int64_t width = static_cast<std::int64_t>(panels(model.head)) * PANEL;
     shared(call, 1, panels(model.head), [&](int panel) {
-        panel_of(model.head, call.batch->normed, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+        panel_of(model.head, normed, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
             for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + own * PANEL + lane * LANES, found[lane]);
         });
     });
@@ -235,9 +251,11 @@ void logits_job(void* context, unsigned) {
 
 void product_job(void* context, unsigned) {
     Call& call = *static_cast<Call*>(context);
+    const Inputs inputs = call.rounded.of(call.inputs);
     const std::int64_t width = static_cast<std::int64_t>(panels(*call.matrix)) * PANEL;
-    shared(call, 0, panels(*call.matrix), [&](int panel) {
-        panel_of(*call.matrix, call.inputs, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
+    shared(call, 0, call.rows, [&](int row) { round_for(*call.matrix, inputs, row); });
+    shared(call, 1, panels(*call.matrix), [&](int panel) {
+        panel_of(*call.matrix, inputs, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
             for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + own * PANEL + lane * LANES, found[lane]);
         });
     });
@@ -255,7 +273,8 @@ extern "C" {
 
 void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, std::int32_t first,
                    std::int32_t end, std::int32_t phases, std::int32_t threads) {
-    kakeya::Call call(static_cast<std::size_t>(end - first) * (kakeya::PHASES + 1));
+    const std::int64_t widest = std::max({model->hidden, model->heads * model->head_size, model->inner});
+    kakeya::Call call(static_cast<std::size_t>(end - first) * kakeya::PHASES, batch->rows, widest);
     call.model = model;
     call.batch = batch;
     call.first = first;
@@ -271,21 +290,19 @@ void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* b
 
 void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, const std::int32_t* rows,
                    std::int32_t count, float* logits, std::int32_t threads) {
-    kakeya::Call call(2);
+    kakeya::Call call(2, count, model->hidden);
     call.model = model;
     call.batch = batch;
     call.chosen = rows;
-    call.rows = count;
     call.outputs = logits;
     kakeya::run(workers, call, threads, kakeya::logits_job);
 }
 
 void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
                     std::int32_t threads) {
-    kakeya::Call call(1);
+    kakeya::Call call(2, rows, matrix->inputs);
     call.matrix = matrix;
     call.inputs = inputs;
-    call.rows = rows;
     call.outputs = outputs;
     kakeya::run(workers, call, threads, kakeya::product_job);
 }

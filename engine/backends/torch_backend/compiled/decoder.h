@@ -11,7 +11,8 @@ extern "C" {
 
 // Weights [columns, rows of the product's input], laid out in panels of 32 columns: a panel has,
 // for each input k, its 32 weights side by side. Columns are padded with zeros to whole panels.
-enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1 };
+// Of whole numbers a panel is blocks, one for each 32 inputs: see product.h.
+enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3 };
 
 struct KakeyaMatrix {
     const void* panels;

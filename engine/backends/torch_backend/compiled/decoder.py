@@ -27,6 +27,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     Layer,
     Model,
 )
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import WholePanels
 from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     LibraryAttention,
     LibraryLayer,
@@ -34,6 +35,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     is_plain,
 )
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
+from kakeya_fleet.engine.models.weight_choice import AUTO, GROUP, INT4, INT8
 
 MOST_HEAD_SIZE = 512
 
@@ -63,6 +65,12 @@ class Sizes:
             and self.head_size <= MOST_HEAD_SIZE
             and self.heads % self.kv_heads == 0
         )
+
+    @property
+    def fit_groups(self) -> bool:
+        """Whether groups of 32 inputs divide every product's, as whole numbers need."""
+        mixed = self.heads * self.head_size
+        return all(inputs % GROUP == 0 for inputs in (self.hidden, mixed, self.inner))
 
 
 def sizes_of(model: PreTrainedModel) -> Sizes:
@@ -107,14 +115,24 @@ class CompiledDecoder:
     """
 
     def __init__(
-        self, library: Library, model: PreTrainedModel, *, cache_dtype: torch.dtype
+        self,
+        library: Library,
+        model: PreTrainedModel,
+        *,
+        cache_dtype: torch.dtype,
+        weights: str = AUTO,
     ) -> None:
-        """Takes the weights of `model`, which is plain and of sizes that fit, layer by layer."""
+        """Takes the weights of `model`, which is plain and of sizes that fit, layer by layer.
+
+        `weights`: one of `weight_choice.WEIGHTS`. Head and embeddings have eight bits where the
+        layers have four: they are the numbers that choices are made of.
+        """
         self._functions = library.functions
         self.sizes = sizes_of(model)
         body = model.model
         tied = model.lm_head.weight.data_ptr() == body.embed_tokens.weight.data_ptr()
-        self._head = panels_of([model.lm_head])
+        self._weights = weights
+        self._head = panels_of([model.lm_head], INT8 if weights == INT4 else weights)
         self._embedding = None if tied else body.embed_tokens.weight.detach()
         rotary = body.rotary_emb
         self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32)
@@ -193,7 +211,7 @@ class CompiledDecoder:
             attention, mlp = layer.self_attn, layer.mlp
             self._epsilon = layer.input_layernorm.variance_epsilon
             self._scaling = attention.scaling
-            parts = _panels(attention, mlp)
+            parts = _panels(attention, mlp, self._weights)
             norms = [
                 _wide(layer.input_layernorm.weight),
                 _wide(layer.post_attention_layernorm.weight),
@@ -216,12 +234,14 @@ class CompiledDecoder:
             )
 
 
-def _panels(attention: LibraryAttention, mlp: LibraryMlp) -> tuple[Panels, Panels, Panels, Panels]:
+def _panels(
+    attention: LibraryAttention, mlp: LibraryMlp, weights: str
+) -> tuple[Panels | WholePanels, ...]:
     return (
-        panels_of([attention.q_proj, attention.k_proj, attention.v_proj]),
-        panels_of([attention.o_proj]),
-        gated_panels(mlp.gate_proj, mlp.up_proj),
-        panels_of([mlp.down_proj]),
+        panels_of([attention.q_proj, attention.k_proj, attention.v_proj], weights),
+        panels_of([attention.o_proj], weights),
+        gated_panels(mlp.gate_proj, mlp.up_proj, weights),
+        panels_of([mlp.down_proj], weights),
     )
 
 

@@ -102,6 +102,28 @@ inline Lanes sums(const Lanes (&a)[LANES]) {
     return {_mm512_permutexvar_ps(order, last)};
 }
 
+// Sixteen whole numbers of 32 bits.
+struct Ints {
+    __m512i v;
+};
+
+inline Ints whole(std::int32_t value) { return {_mm512_set1_epi32(value)}; }
+inline Ints load_whole(const void* from) { return {_mm512_loadu_si512(from)}; }
+inline Lanes floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
+inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
+// a + the four products of bytes of each lane: unsigned ones of `weights`, signed ones of `inputs`.
+inline Ints dot(Ints a, Ints weights, Ints inputs) {
+#if defined(__AVX512VNNI__)
+    return {_mm512_dpbusd_epi32(a.v, weights.v, inputs.v)};
+#else
+    // By halves of 16 bits, none of which can overflow.
+    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(weights.v, _mm512_set1_epi32(0x00ff00ff)), _mm512_srai_epi16(_mm512_slli_epi16(inputs.v, 8), 8));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(weights.v, 8), _mm512_srai_epi16(inputs.v, 8));
+    return {_mm512_add_epi32(a.v, _mm512_add_epi32(even, odd))};
+#endif
+}
+
 #elif KAKEYA_AVX2
 
 struct Lanes {
@@ -142,6 +164,30 @@ inline float sum(Lanes x) {
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+struct Ints {
+    __m256i a, b;
+};
+
+inline Ints whole(std::int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+inline Ints load_whole(const void* from) {
+    const __m256i* parts = static_cast<const __m256i*>(from);
+    return {_mm256_loadu_si256(parts), _mm256_loadu_si256(parts + 1)};
+}
+inline Lanes floats(Ints x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline Ints low_halves(Ints x) {
+    const __m256i low = _mm256_set1_epi32(0x0f0f0f0f);
+    return {_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low)};
+}
+inline Ints high_halves(Ints x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+inline __m256i dot_of_eight(__m256i x, __m256i weights, __m256i inputs) {
+    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(weights, _mm256_set1_epi32(0x00ff00ff)), _mm256_srai_epi16(_mm256_slli_epi16(inputs, 8), 8));
+    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(weights, 8), _mm256_srai_epi16(inputs, 8));
+    return _mm256_add_epi32(x, _mm256_add_epi32(even, odd));
+}
+inline Ints dot(Ints x, Ints weights, Ints inputs) {
+    return {dot_of_eight(x.a, weights.a, inputs.a), dot_of_eight(x.b, weights.b, inputs.b)};
 }
 
 #elif KAKEYA_NEON
@@ -221,6 +267,44 @@ inline float sum(Lanes x) {
     return x.v[0];
 }
 
+#endif
+
+#if !KAKEYA_AVX512 && !KAKEYA_AVX2
+struct Ints {
+    std::int32_t v[LANES];
+};
+
+inline Ints whole(std::int32_t value) {
+    Ints found;
+    for (int i = 0; i < LANES; ++i) found.v[i] = value;
+    return found;
+}
+inline Ints load_whole(const void* from) {
+    Ints found;
+    std::memcpy(found.v, from, sizeof found.v);
+    return found;
+}
+inline Lanes floats(Ints x) {
+    float found[LANES];
+    for (int i = 0; i < LANES; ++i) found[i] = static_cast<float>(x.v[i]);
+    return load(found);
+}
+inline Ints low_halves(Ints x) {
+    for (int i = 0; i < LANES; ++i) x.v[i] &= 0x0f0f0f0f;
+    return x;
+}
+inline Ints high_halves(Ints x) {
+    for (int i = 0; i < LANES; ++i) x.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(x.v[i]) >> 4 & 0x0f0f0f0fu);
+    return x;
+}
+inline Ints dot(Ints x, Ints weights, Ints inputs) {
+    std::uint8_t own[4 * LANES];
+    std::int8_t values[4 * LANES];
+    std::memcpy(own, weights.v, sizeof own);
+    std::memcpy(values, inputs.v, sizeof values);
+    for (int i = 0; i < 4 * LANES; ++i) x.v[i / 4] += own[i] * values[i];
+    return x;
+}
 #endif
 
 #if !KAKEYA_AVX512

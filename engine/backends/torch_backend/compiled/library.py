@@ -27,7 +27,15 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import VERSION,
 SWITCH = "KAKEYA_COMPILED"
 """`off` in the environment has torch's own operators compute."""
 COMPILERS = ("c++", "g++", "clang++")
-SOURCES = ("decoder.cpp", "decoder.h", "attention.h", "product.h", "lanes.h", "workers.h")
+SOURCES = (
+    "decoder.cpp",
+    "decoder.h",
+    "attention.h",
+    "product.h",
+    "rounding.h",
+    "lanes.h",
+    "workers.h",
+)
 OPTIONS = (
     "-std=c++20",
     "-O3",
@@ -112,8 +120,20 @@ def _processor_options() -> tuple[str, ...]:
         return ()
     capability = torch.backends.cpu.get_cpu_capability()
     if machine in ("x86_64", "amd64") and capability in PROCESSORS:
-        return (f"-march={PROCESSORS[capability]}",)
+        # Products of bytes in one instruction, of the same bits as those in several.
+        has_vnni = capability == "AVX512" and "avx512_vnni" in _processor_flags()
+        return (f"-march={PROCESSORS[capability]}", *(("-mavx512vnni",) if has_vnni else ()))
     raise CompilingFailed(f"a {machine} processor ({capability}) has no fused multiply-add")
+
+
+def _processor_flags() -> frozenset[str]:
+    """As Linux tells them; none elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    told = next((line for line in lines if line.startswith("flags")), "")
+    return frozenset(told.partition(":")[2].split())
 
 
 def _opened(path: Path) -> Library:

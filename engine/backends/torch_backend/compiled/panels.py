@@ -9,6 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import BFLOAT16, FLOAT32, Matrix
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
+    WholePanels,
+    whole_panels,
+)
+from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS
 
 PANEL = 32
 LANES = 16
@@ -46,19 +51,19 @@ class Panels:
         return self.panels[ids // PANEL, :, ids % PANEL].to(torch.float32)
 
 
-def panels_of(linears: Sequence[nn.Linear]) -> Panels:
-    """The layers of one input, their outputs one after the other."""
+def panels_of(linears: Sequence[nn.Linear], weights: str = AUTO) -> Panels | WholePanels:
+    """The layers of one input, their outputs one after the other, as `weights` says."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
-    return _laid_out(weight, _bias(linears), weight.shape[0])
+    return _laid_out(weight, _bias(linears), weights)
 
 
-def gated_panels(gate: nn.Linear, up: nn.Linear) -> Panels:
+def gated_panels(gate: nn.Linear, up: nn.Linear, weights: str = AUTO) -> Panels | WholePanels:
     """Gates and what they open, side by side: sixteen of each in a panel."""
     weight = _interleaved(gate.weight.detach(), up.weight.detach())
     bias = None
     if gate.bias is not None:
         bias = _interleaved(gate.bias.detach()[:, None], up.bias.detach()[:, None])[:, 0]
-    return _laid_out(weight, bias, weight.shape[0])
+    return _laid_out(weight, bias, weights)
 
 
 def _interleaved(first: Tensor, second: Tensor) -> Tensor:
@@ -72,9 +77,12 @@ def _bias(linears: Sequence[nn.Linear]) -> Tensor | None:
     return torch.cat([linear.bias.detach() for linear in linears])
 
 
-def _laid_out(weight: Tensor, bias: Tensor | None, columns: int) -> Panels:
+def _laid_out(weight: Tensor, bias: Tensor | None, weights: str) -> Panels | WholePanels:
+    if weights in BITS:
+        return whole_panels(weight, bias, BITS[weights])
+    columns = weight.shape[0]
     narrow = weight.to(torch.bfloat16)
-    if weight.dtype == torch.bfloat16 or torch.equal(narrow.to(torch.float32), weight):
+    if weights == BF16 or torch.equal(narrow.to(weight.dtype), weight):
         weight = narrow
     del narrow
     missing = -columns % PANEL

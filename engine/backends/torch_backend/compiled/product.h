@@ -1,12 +1,16 @@
 // Products of rows with weights in panels.
 //
-// An output is the sum over the inputs in ascending order, one fused multiply-add each: its bits
-// depend on the row and the weights alone, however many rows and threads there are.
+// An output is the sum over the inputs in ascending order, one fused multiply-add each, of whole
+// numbers each 32: its bits depend on the row and the weights alone, however many rows and
+// threads there are.
 
 #pragma once
 
+#include <cstddef>
+
 #include "decoder.h"
 #include "lanes.h"
+#include "rounding.h"
 
 namespace kakeya {
 
@@ -21,7 +25,9 @@ constexpr int MOST_ROWS = 6;
 // Adds up ROWS rows of one panel. On processors with half as many registers each half of the
 // panel by itself: a sum's order is the same.
 template <int ROWS, class Weight>
-inline void add_up(const float* inputs, std::int64_t stride, const Weight* panel, int count, Lanes (&found)[ROWS][WIDE]) {
+inline void add_up(const Inputs& all_inputs, int first, int count, const Weight* panel, Lanes (&found)[ROWS][WIDE]) {
+    const std::int64_t stride = count;
+    const float* inputs = all_inputs.numbers + first * stride;
 #if KAKEYA_AVX512 || KAKEYA_NEON
     constexpr int STEP = WIDE;
 #else
@@ -45,12 +51,129 @@ inline void add_up(const float* inputs, std::int64_t stride, const Weight* panel
     }
 }
 
+// The blocks of a panel of whole numbers. Weight w of a column is, of int8, its scale times (w - 128);
+// of int4 its scale times w, plus its minimum. Numbers go by four inputs: int4 has those of the
+// next four in the high halves of its bytes.
+struct Int8Block {
+    float scales[PANEL];
+    std::uint8_t numbers[GROUP / 4][PANEL][4];
+};
+
+struct Int4Block {
+    float scales[PANEL];
+    float minima[PANEL];
+    std::uint8_t numbers[GROUP / 8][PANEL][4];
+};
+
+inline std::int32_t four_of(const std::int8_t* numbers) {
+    std::int32_t found;
+    std::memcpy(&found, numbers, sizeof found);
+    return found;
+}
+
+inline std::int32_t begun(const Int8Block&, std::int32_t sum) { return -128 * sum; }
+inline std::int32_t begun(const Int4Block&, std::int32_t) { return 0; }
+
+template <int ROWS, int STEP>
+inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+    for (int four = 0; four < GROUP / 4; ++four) {
+        Ints own[STEP];
+        for (int lane = 0; lane < STEP; ++lane) own[lane] = load_whole(block.numbers[four][(part + lane) * LANES]);
+        for (int row = 0; row < ROWS; ++row) {
+            const Ints value = whole(four_of(numbers[row] + 4 * four));
+            for (int lane = 0; lane < STEP; ++lane) found[row][lane] = dot(found[row][lane], own[lane], value);
+        }
+    }
+}
+
+template <int ROWS, int STEP>
+inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+    for (int eight = 0; eight < GROUP / 8; ++eight) {
+        Ints low[STEP], high[STEP];
+        for (int lane = 0; lane < STEP; ++lane) {
+            const Ints own = load_whole(block.numbers[eight][(part + lane) * LANES]);
+            low[lane] = low_halves(own);
+            high[lane] = high_halves(own);
+        }
+        for (int row = 0; row < ROWS; ++row) {
+            const Ints first = whole(four_of(numbers[row] + 8 * eight)), next = whole(four_of(numbers[row] + 8 * eight + 4));
+            for (int lane = 0; lane < STEP; ++lane) found[row][lane] = dot(dot(found[row][lane], low[lane], first), high[lane], next);
+        }
+    }
+}
+
+inline Lanes added(const Int8Block& block, int at, Ints dots, float scale, std::int32_t, Lanes sum) {
+    return fused(floats(dots), load(block.scales + at) * all(scale), sum);
+}
+inline Lanes added(const Int4Block& block, int at, Ints dots, float scale, std::int32_t inputs, Lanes sum) {
+    sum = fused(floats(dots), load(block.scales + at) * all(scale), sum);
+    return fused(load(block.minima + at), all(scale * static_cast<float>(inputs)), sum);
+}
+
+// Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order.
+template <int ROWS, class Block>
+inline void add_up_blocks(const Inputs& inputs, int first, int count, const Block* blocks, Lanes (&found)[ROWS][WIDE]) {
+#if KAKEYA_AVX512
+    constexpr int STEP = WIDE;
+#else
+    constexpr int STEP = 1;
+#endif
+    const int groups = count / GROUP;
+    for (int part = 0; part < WIDE; part += STEP) {
+        Lanes sums[ROWS][STEP];
+        for (int row = 0; row < ROWS; ++row)
+            for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = all(0.0f);
+        for (int group = 0; group < groups; ++group) {
+            const Block& block = blocks[group];
+            const std::int8_t* numbers[ROWS];
+            Ints own[ROWS][STEP];
+            for (int row = 0; row < ROWS; ++row) {
+                const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
+                numbers[row] = inputs.whole + at * GROUP;
+                for (int lane = 0; lane < STEP; ++lane) own[row][lane] = whole(begun(block, inputs.sums[at]));
+            }
+            dots<ROWS, STEP>(block, part, numbers, own);
+            for (int row = 0; row < ROWS; ++row) {
+                const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
+                for (int lane = 0; lane < STEP; ++lane)
+                    sums[row][lane] = added(block, (part + lane) * LANES, own[row][lane], inputs.scales[at], inputs.sums[at], sums[row][lane]);
+            }
+        }
+        for (int row = 0; row < ROWS; ++row)
+            for (int lane = 0; lane < STEP; ++lane) found[row][part + lane] = sums[row][lane];
+    }
+}
+
+template <int ROWS>
+inline void add_up(const Inputs& inputs, int first, int count, const Int8Block* blocks, Lanes (&found)[ROWS][WIDE]) {
+    add_up_blocks<ROWS>(inputs, first, count, blocks, found);
+}
+template <int ROWS>
+inline void add_up(const Inputs& inputs, int first, int count, const Int4Block* blocks, Lanes (&found)[ROWS][WIDE]) {
+    add_up_blocks<ROWS>(inputs, first, count, blocks, found);
+}
+
+// How many of these a panel has, and how many rows the registers have room for.
+template <class Weight>
+struct Layout {
+    static constexpr int rows = MOST_ROWS;
+    static std::int64_t size(int inputs) { return static_cast<std::int64_t>(inputs) * PANEL; }
+};
+template <class Block>
+struct BlockLayout {
+    static constexpr int rows = MOST_ROWS / 2;
+    static std::int64_t size(int inputs) { return inputs / GROUP; }
+};
+template <>
+struct Layout<Int8Block> : BlockLayout<Int8Block> {};
+template <>
+struct Layout<Int4Block> : BlockLayout<Int4Block> {};
+
 template <int ROWS, class Weight, class Take>
-inline void rows_of_panel(const KakeyaMatrix& matrix, const float* inputs, int first, int panel, const Take& take) {
+inline void rows_of_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int first, int panel, const Take& take) {
     Lanes found[ROWS][WIDE];
-    const std::int64_t inner = matrix.inputs;
-    const Weight* weights = static_cast<const Weight*>(matrix.panels) + panel * inner * PANEL;
-    add_up<ROWS, Weight>(inputs + first * inner, inner, weights, matrix.inputs, found);
+    const Weight* weights = static_cast<const Weight*>(matrix.panels) + panel * Layout<Weight>::size(matrix.inputs);
+    add_up<ROWS>(inputs, first, matrix.inputs, weights, found);
     for (int row = 0; row < ROWS; ++row) {
         if (matrix.bias)
             for (int lane = 0; lane < WIDE; ++lane)
@@ -60,7 +183,7 @@ inline void rows_of_panel(const KakeyaMatrix& matrix, const float* inputs, int f
 }
 
 template <int ROWS, class Weight, class Take>
-inline void some_rows(const KakeyaMatrix& matrix, const float* inputs, int rows, int first, int panel, const Take& take) {
+inline void some_rows(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int first, int panel, const Take& take) {
     if (rows == ROWS) {
         rows_of_panel<ROWS, Weight>(matrix, inputs, first, panel, take);
     } else if constexpr (ROWS > 1) {
@@ -70,20 +193,24 @@ inline void some_rows(const KakeyaMatrix& matrix, const float* inputs, int rows,
 
 // take(row, panel, outputs) gets the outputs of each row of inputs [rows, matrix.inputs].
 template <class Weight, class Take>
-inline void one_panel(const KakeyaMatrix& matrix, const float* inputs, int rows, int panel, const Take& take) {
+inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
+    constexpr int MOST = Layout<Weight>::rows;
     int first = 0;
-    for (; rows - first >= MOST_ROWS; first += MOST_ROWS) rows_of_panel<MOST_ROWS, Weight>(matrix, inputs, first, panel, take);
-    if (first < rows) some_rows<MOST_ROWS - 1, Weight>(matrix, inputs, rows - first, first, panel, take);
+    for (; rows - first >= MOST; first += MOST) rows_of_panel<MOST, Weight>(matrix, inputs, first, panel, take);
+    if (first < rows) some_rows<MOST - 1, Weight>(matrix, inputs, rows - first, first, panel, take);
 }
 
 template <class Take>
-inline void panel_of(const KakeyaMatrix& matrix, const float* inputs, int rows, int panel, const Take& take) {
-    if (matrix.format == KAKEYA_BFLOAT16) {
-        one_panel<bfloat16>(matrix, inputs, rows, panel, take);
-    } else {
-        one_panel<float>(matrix, inputs, rows, panel, take);
+inline void panel_of(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
+    switch (matrix.format) {
+        case KAKEYA_INT8: return one_panel<Int8Block>(matrix, inputs, rows, panel, take);
+        case KAKEYA_INT4: return one_panel<Int4Block>(matrix, inputs, rows, panel, take);
+        case KAKEYA_BFLOAT16: return one_panel<bfloat16>(matrix, inputs, rows, panel, take);
+        default: return one_panel<float>(matrix, inputs, rows, panel, take);
     }
 }
+
+inline bool is_whole(const KakeyaMatrix& matrix) { return matrix.format == KAKEYA_INT8 || matrix.format == KAKEYA_INT4; }
 
 inline int panels(const KakeyaMatrix& matrix) { return (matrix.columns + PANEL - 1) / PANEL; }
 

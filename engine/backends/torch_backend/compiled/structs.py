@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
-FLOAT32, BFLOAT16 = 0, 1
+FLOAT32, BFLOAT16, INT8, INT4 = 0, 1, 2, 3
 """Formats of numbers in memory."""
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 1
+VERSION = 2
 """Of these structs; `kakeya_version` tells that of the library."""
 
 

@@ -1,0 +1,62 @@
+// Rows of a product's inputs as whole numbers of eight bits, for weights that are such.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace kakeya {
+
+constexpr int GROUP = 32;
+
+// Of rows [rows, count]: the numbers themselves, and, once they are rounded, each 32 of them as
+// scale * whole, whole in -127 .. 127, with the sum of the 32.
+struct Inputs {
+    const float* numbers = nullptr;
+    std::int8_t* whole = nullptr;
+    float* scales = nullptr;
+    std::int32_t* sums = nullptr;
+
+    // A row's own numbers alone decide what it is rounded to. What is not finite makes the
+    // scale so, and with it all that the row is multiplied with.
+    void round(std::int64_t row, int count) const {
+        const int groups = count / GROUP;
+        for (int group = 0; group < groups; ++group) {
+            const float* from = numbers + row * count + group * GROUP;
+            std::int8_t* to = whole + row * count + group * GROUP;
+            float most = 0.0f, wrong = 0.0f;
+            for (int i = 0; i < GROUP; ++i) {
+                const float size = std::fabs(from[i]);
+                most = size > most ? size : most;
+                wrong += from[i] * 0.0f;
+            }
+            const bool is_finite = wrong == 0.0f && most <= 3.0e38f;
+            const float inverse = most > 0.0f && is_finite ? 127.0f / most : 0.0f;
+            std::int32_t sum = 0;
+            for (int i = 0; i < GROUP; ++i) {
+                const float near = is_finite ? std::nearbyint(from[i] * inverse) : 0.0f;
+                const std::int32_t own = static_cast<std::int32_t>(near > 127.0f ? 127.0f : near < -127.0f ? -127.0f : near);
+                to[i] = static_cast<std::int8_t>(own);
+                sum += own;
+            }
+            scales[row * groups + group] = is_finite ? most / 127.0f : std::nanf("");
+            sums[row * groups + group] = sum;
+        }
+    }
+};
+
+// The memory for rows of up to so many inputs.
+class Rounded {
+  public:
+    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP) {}
+
+    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data()}; }
+
+  private:
+    std::vector<std::int8_t> whole_;
+    std::vector<float> scales_;
+    std::vector<std::int32_t> sums_;
+};
+
+}  // namespace kakeya

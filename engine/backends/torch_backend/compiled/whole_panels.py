@@ -1,0 +1,148 @@
+"""Weights as whole numbers of eight or four bits, laid out for the compiled products.
+
+Each 32 inputs of an output have a scale of their own, as ggml's Q8_0 and Q4_1 blocks have
+(https://github.com/ggml-org/ggml, `ggml-common.h`): of eight bits w = scale * q with q in -127 to
+127, of four w = scale * q + minimum with q in 0 to 15. Inputs are rounded to eight bits by the
+library, 32 at a time, so that products are sums of whole numbers and exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, Matrix
+from kakeya_fleet.engine.models.weight_choice import GROUP
+
+PANEL = 32
+SCALE_BYTES = 4 * PANEL
+AT_ONCE = 64
+"""Panels that are laid out at a time, for the memory that it takes."""
+SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84)
+"""Parts of a group's range that are tried with four bits: what is cut off may cost less than
+what a finer step wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholePanels:
+    """`blocks` [panel, group, bytes] of `bits` each, padded with zeros to whole panels."""
+
+    blocks: Tensor
+    bias: Tensor | None
+    columns: int
+    bits: int
+
+    @property
+    def width(self) -> int:
+        """Outputs, padded."""
+        return int(self.blocks.shape[0]) * PANEL
+
+    @property
+    def matrix(self) -> Matrix:
+        """For the library, for as long as this is there."""
+        return Matrix(
+            panels=self.blocks.data_ptr(),
+            bias=None if self.bias is None else self.bias.data_ptr(),
+            inputs=self.blocks.shape[1] * GROUP,
+            columns=self.columns,
+            format=INT8 if self.bits == 8 else INT4,
+        )
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
+        panels = self.blocks[ids // PANEL]
+        values = _values_of_eight(panels) if self.bits == 8 else _values_of_four(panels)
+        return values[torch.arange(len(ids)), ids % PANEL]
+
+
+def whole_panels(weight: Tensor, bias: Tensor | None, bits: int) -> WholePanels:
+    """Of weights [outputs, inputs], whose inputs are a multiple of 32."""
+    columns = weight.shape[0]
+    missing = -columns % PANEL
+    blocks = []
+    for first in range(0, columns, AT_ONCE * PANEL):
+        part = weight[first : first + AT_ONCE * PANEL].to(torch.float32)
+        if part.shape[0] % PANEL:
+            part = nn.functional.pad(part, (0, 0, 0, missing))
+        grouped = part.view(-1, PANEL, part.shape[1] // GROUP, GROUP)
+        blocks.append(_of_eight(grouped) if bits == 8 else _of_four(grouped))
+    if bias is not None:
+        bias = nn.functional.pad(bias.to(torch.float32), (0, missing)).contiguous()
+    return WholePanels(torch.cat(blocks), bias, columns, bits)
+
+
+def _of_eight(grouped: Tensor) -> Tensor:
+    """Blocks of weights [panel, 32, group, 32]."""
+    scales = grouped.abs().amax(dim=3) / 127.0
+    whole = torch.round(grouped / _divisor(scales)[..., None]).clamp_(-127, 127)
+    numbers = (whole + 128).to(torch.uint8)
+    # By panel, group, four inputs, column.
+    fours = numbers.view(*numbers.shape[:3], GROUP // 4, 4).permute(0, 2, 3, 1, 4)
+    return torch.cat([_bytes(scales), _flat(fours)], dim=2)
+
+
+def _of_four(grouped: Tensor) -> Tensor:
+    least, most = grouped.amin(dim=3), grouped.amax(dim=3)
+    best, lost = _rounded(grouped, least, most)
+    for part in SHRUNK[1:]:
+        cut = (most - least) * (1 - part) / 2
+        tried, error = _rounded(grouped, least + cut, most - cut)
+        better = error < lost
+        best = tuple(
+            torch.where(better[..., None] if new.dim() == 4 else better, new, old)
+            for new, old in zip(tried, best, strict=True)
+        )
+        lost = torch.where(better, error, lost)
+    scales, minima, whole = best
+    numbers = whole.to(torch.uint8)
+    # By panel, column, group, eight inputs, half.
+    halves = numbers.view(*numbers.shape[:3], GROUP // 8, 2, 4)
+    packed = halves[..., 0, :] | halves[..., 1, :] << 4
+    eights = packed.permute(0, 2, 3, 1, 4)
+    return torch.cat([_bytes(scales), _bytes(minima), _flat(eights)], dim=2)
+
+
+def _rounded(grouped: Tensor, least: Tensor, most: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Scales, minima and whole numbers for ranges; and the squares of what each group loses."""
+    scales = (most - least) / 15.0
+    whole = torch.round((grouped - least[..., None]) / _divisor(scales)[..., None]).clamp_(0, 15)
+    lost = (whole * scales[..., None] + least[..., None] - grouped).square_().sum(dim=3)
+    return (scales, least, whole), lost
+
+
+def _values_of_eight(panels: Tensor) -> Tensor:
+    """Weights [n, 32, inputs] of blocks [n, group, bytes]."""
+    scales = _numbers_at(panels, 0)
+    fours = panels[:, :, SCALE_BYTES:].view(*panels.shape[:2], GROUP // 4, PANEL, 4)
+    whole = fours.permute(0, 3, 1, 2, 4).reshape(len(panels), PANEL, -1, GROUP)
+    return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(2)
+
+
+def _values_of_four(panels: Tensor) -> Tensor:
+    scales, minima = _numbers_at(panels, 0), _numbers_at(panels, SCALE_BYTES)
+    eights = panels[:, :, 2 * SCALE_BYTES :].view(*panels.shape[:2], GROUP // 8, PANEL, 4)
+    halves = torch.stack([eights & 15, eights >> 4], dim=4)
+    whole = halves.permute(0, 3, 1, 2, 4, 5).reshape(len(panels), PANEL, -1, GROUP)
+    return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(2)
+
+
+def _numbers_at(panels: Tensor, first: int) -> Tensor:
+    """Float32 numbers [n, 32, group] of the bytes from `first` on."""
+    told = panels[:, :, first : first + SCALE_BYTES].contiguous().view(torch.float32)
+    return told.transpose(1, 2)
+
+
+def _divisor(scales: Tensor) -> Tensor:
+    """Groups of equal numbers have the scale 0."""
+    return torch.where(scales == 0, torch.ones_like(scales), scales)
+
+
+def _bytes(numbers: Tensor) -> Tensor:
+    """[panel, 32, group] of float32 as [panel, group, 128] bytes."""
+    return numbers.transpose(1, 2).contiguous().view(torch.uint8)
+
+
+def _flat(numbers: Tensor) -> Tensor:
+    return numbers.contiguous().flatten(2)

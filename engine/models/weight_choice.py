@@ -1,0 +1,28 @@
+"""What weights are computed as, by choice."""
+
+from __future__ import annotations
+
+from kakeya_fleet.engine.errors import WeightFormatUnsupported
+
+AUTO, BF16, INT8, INT4 = "auto", "bf16", "int8", "int4"
+WEIGHTS = (AUTO, BF16, INT8, INT4)
+"""As the checkpoint has them, as bfloat16 numbers, or as whole numbers of eight or four bits."""
+BITS = {INT8: 8, INT4: 4}
+GROUP = 32
+"""Inputs of an output that share a scale."""
+
+
+def quantization_of(weights: str, of_checkpoint: str) -> str:
+    """The label on a card, such as `int8-g32`; the checkpoint's own if nothing is chosen."""
+    return f"{weights}-g{GROUP}" if weights in BITS else of_checkpoint
+
+
+def require_auto(weights: str, instead: str) -> None:
+    """Raises `WeightFormatUnsupported` for a choice that `instead`, a phrase, does not know."""
+    if weights != AUTO:
+        raise WeightFormatUnsupported(
+            f"weights {weights!r} are for models that the compiled decoder computes (Llama,"
+            f" Mistral, Qwen2, Qwen3 on torch, sizes in multiples of {GROUP}, with a C++ compiler),"
+            f" and"
+            f" {instead}: leave `--weights` at {AUTO}"
+        )

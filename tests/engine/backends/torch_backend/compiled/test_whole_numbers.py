@@ -1,0 +1,212 @@
+"""Weights of eight and four bits: exact sums, the same bits everywhere, and who has none."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from kakeya_fleet.engine.backends import installed_backends, load_verifier
+from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
+from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
+    WholePanels,
+    whole_panels,
+)
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import WeightFormatUnsupported
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.weight_choice import GROUP
+from tests.engine.backends.torch_backend.compiled.test_compiled_verifier import (
+    CUTS,
+    SPECS,
+    run,
+)
+from tests.support.small_verifiers import FITTING
+
+FITTING_GROUPS = FITTING | {"intermediate_size": 96}
+SEED = 20_261_124
+PROCESSORS = ("", "-march=x86-64-v3", "-march=x86-64-v4", "-march=x86-64-v4 -mavx512vnni")
+
+
+def built(options: str, folder: Path) -> libraries.Library:
+    """The library for a processor, less optimised than that which is served: its bits are those."""
+    path = folder / f"of{options.replace(' ', '')}.so"
+    source = Path(libraries.__file__).parent / libraries.SOURCES[0]
+    kept = [option for option in libraries.OPTIONS if option != "-O3"]
+    command = ["g++", *kept, "-O0", *options.split(), "-o", str(path), str(source)]
+    subprocess.run(command, check=True)
+    return libraries._opened(path)
+
+
+def runs_here(options: str) -> bool:
+    flags = libraries._processor_flags()
+    wanted = {"v3": "avx2", "v4": "avx512vl", "vnni": "avx512_vnni"}
+    return all(flag in flags for word, flag in wanted.items() if word in options)
+
+
+@pytest.fixture(scope="module")
+def own() -> libraries.Library:
+    found = libraries.library()
+    if found is None:
+        pytest.skip("there is no compiled decoder here")
+    return found
+
+
+def product(library: libraries.Library, panels: WholePanels, inputs: Tensor) -> Tensor:
+    workers = library.functions.kakeya_workers()
+    found = torch.empty(len(inputs), panels.width)
+    matrix = panels.matrix
+    library.functions.kakeya_product(
+        workers, ctypes.byref(matrix), inputs.data_ptr(), len(inputs), found.data_ptr(), 2
+    )
+    library.functions.kakeya_free_workers(workers)
+    return found[:, : panels.columns]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_the_largest_numbers_are_exact(own: libraries.Library, sign: int) -> None:
+    """Instructions that saturate would be found here: each four products are 4 * 127 * 255."""
+    groups = 8
+    weight = torch.full((40, groups * GROUP), 127.0)
+    weight[1::2] = -127.0
+    inputs = torch.full((7, groups * GROUP), 127.0 * sign)
+    expected = inputs.to(torch.int64) @ weight.to(torch.int64).T
+    found = product(own, whole_panels(weight, None, 8), inputs)
+    assert torch.equal(found.to(torch.int64), expected)
+    # Of four bits 0 and 15 stand for the least and the most of a group.
+    weight = torch.tensor([0.0, 15.0]).repeat(40, groups * GROUP // 2)
+    expected = inputs.to(torch.int64) @ weight.to(torch.int64).T
+    found = product(own, whole_panels(weight, None, 4), inputs)
+    assert torch.equal(found.to(torch.int64), expected)
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 0.5), (4, 1.0)])
+def test_a_weight_is_off_by_half_a_step_at_most(bits: int, most: float) -> None:
+    """Of four bits by more where the ends of a group were cut off, which the whole wins by."""
+    weight = torch.randn(70, 96, generator=torch.Generator().manual_seed(SEED))
+    weight[3] = 0.0
+    found = whole_panels(weight, None, bits).rows(torch.arange(70))
+    grouped = weight.view(70, 3, GROUP)
+    steps = grouped.abs().amax(2) / 127 if bits == 8 else (grouped.amax(2) - grouped.amin(2)) / 15
+    apart = (found.view(70, 3, GROUP) - grouped).abs()
+    assert bool((apart <= most * steps[..., None] * 1.5 + 1e-7).all())
+    assert float(apart.mean()) < 0.3 * float(steps.mean())
+
+
+def test_a_number_that_is_none_is_seen(own: libraries.Library) -> None:
+    panels = whole_panels(torch.ones(32, 64), None, 8)
+    for wrong in (float("nan"), float("inf")):
+        inputs = torch.ones(2, 64)
+        inputs[1, 40] = wrong
+        found = product(own, panels, inputs)
+        assert bool(found[0].isfinite().all())
+        assert not bool(found[1].isfinite().any())
+
+
+@pytest.fixture(scope="module")
+def of(random_checkpoint: Callable[..., Path]) -> Callable[[str, str], Verifier]:
+    @cache
+    def make(family: str, weights: str) -> Verifier:
+        folder = ModelFolder(random_checkpoint(family, **FITTING_GROUPS), "random")
+        return load_verifier(folder, backend="torch", weights=weights)
+
+    return make
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("family", "weights", "name"),
+    [
+        ("LlamaForCausalLM", "int8", "full"),
+        ("MistralForCausalLM", "int4", "ring"),
+        ("Qwen2ForCausalLM", "int4", "wide ring"),
+        ("Qwen3ForCausalLM", "int8", "restored"),
+        ("Qwen2ForCausalLM", "bf16", "ring"),
+    ],
+)
+def test_neither_cuts_nor_threads_change_a_bit(
+    family: str, weights: str, name: str, of: Callable[[str, str], Verifier]
+) -> None:
+    verifier, spec = of(family, weights), SPECS[name]
+    assert isinstance(verifier, CompiledVerifier)
+    label = "" if weights == "bf16" else f"{weights}-g{GROUP}"
+    assert verifier.info.quantization == label
+    expected = run(verifier, spec, [16]).tobytes()
+    threads = torch.get_num_threads()
+    try:
+        for count, cut in enumerate(CUTS, start=1):
+            torch.set_num_threads(count)
+            assert run(verifier, spec, cut).tobytes() == expected, (count, cut)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("own")
+def test_eight_bits_are_nearer_to_the_checkpoint_than_four(
+    of: Callable[[str, str], Verifier],
+) -> None:
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
+    whole = run(of("LlamaForCausalLM", "auto"), spec, [64])
+
+    def apart(weights: str) -> float:
+        found = run(of("LlamaForCausalLM", weights), spec, [64])
+        return float(np.abs(found - whole).mean() / np.abs(whole).mean())
+
+    assert apart("int8") < 0.1, apart("int8")
+    assert 2 * apart("int8") < apart("int4") < 1.0, apart("int4")
+
+
+@pytest.fixture(scope="module")
+def processors(
+    tmp_path_factory: pytest.TempPathFactory, own: libraries.Library
+) -> dict[str, libraries.Library]:
+    folder = tmp_path_factory.mktemp("processors")
+    return {options: built(options, folder) for options in PROCESSORS if runs_here(options)}
+
+
+def test_processors_compute_the_same_bits(
+    processors: dict[str, libraries.Library],
+    random_checkpoint: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those whose instructions this one has, by the library that each of them would make."""
+    folder = ModelFolder(random_checkpoint("Qwen2ForCausalLM", **FITTING_GROUPS), "random")
+    module = "kakeya_fleet.engine.backends.torch_backend.torch_verifier.library"
+    for weights in ("auto", "int8", "int4"):
+        found = set()
+        for library in processors.values():
+            monkeypatch.setattr(module, lambda library=library: library)
+            verifier = load_verifier(folder, backend="torch", dtype="bfloat16", weights=weights)
+            found.add(run(verifier, SPECS["ring"], [16]).tobytes())
+        assert len(found) == 1, weights
+
+
+@pytest.mark.parametrize(
+    ("family", "backend", "config"),
+    [
+        ("Gemma3ForCausalLM", "torch", {}),
+        ("LlamaForCausalLM", "torch", FITTING),
+        ("LlamaForCausalLM", "mlx", FITTING_GROUPS),
+    ],
+    ids=["another family", "another size", "another back end"],
+)
+def test_what_has_no_such_products_is_refused_by_name(
+    family: str,
+    backend: str,
+    config: dict[str, object],
+    random_checkpoint: Callable[..., Path],
+) -> None:
+    if backend not in installed_backends():
+        pytest.skip(f"{backend} is not installed")
+    folder = ModelFolder(random_checkpoint(family, **config), "random")
+    with pytest.raises(WeightFormatUnsupported, match="leave `--weights` at auto"):
+        load_verifier(folder, backend=backend, weights="int8")
