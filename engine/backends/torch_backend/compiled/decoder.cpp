@@ -22,6 +22,10 @@ namespace {
 constexpr int VERSION = 2;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
+// So many rows are prepared faster by one thread than by several that meet once more.
+constexpr int FEW_ROWS = 4;
+// Tasks are taken so many times by each thread: taking one costs as much as a small one does.
+constexpr int TURNS = 4;
 
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 void norm(const float* values, const float* weights, int size, float epsilon, float* found) {
@@ -46,13 +50,17 @@ void rotate(float* head, const float* cosines, const float* sines, int size) {
     }
 }
 
+struct Counter {
+    alignas(64) std::atomic<int> value{0};
+};
+
 // What the threads of one call share.
 struct Call {
     const KakeyaModel* model;
     const KakeyaBatch* batch;
     int first, end, phases;
     Barrier barrier;
-    std::vector<std::atomic<int>> next;
+    std::vector<Counter> next;
     std::vector<int> block_ends;  // of the attention's tasks, by feed
 
     // What is asked of `kakeya_logits` and `kakeya_product`.
@@ -73,12 +81,33 @@ void round_for(const KakeyaMatrix& matrix, const Inputs& inputs, std::int64_t ro
     if (is_whole(matrix)) inputs.round(row, matrix.inputs);
 }
 
-// Does task(i) for the i of `count` that this thread gets, then meets the others.
+// Does task(i) for those i of `count` that this thread gets, `at_once` at a time.
 template <class Task>
-void shared(Call& call, int phase, int count, const Task& task) {
-    std::atomic<int>& next = call.next[phase];
-    for (int i = next.fetch_add(1, std::memory_order_relaxed); i < count; i = next.fetch_add(1, std::memory_order_relaxed)) task(i);
-    call.barrier.meet();
+void taken(Call& call, int phase, int count, int at_once, const Task& task) {
+    std::atomic<int>& next = call.next[phase].value;
+    for (int first = next.fetch_add(at_once, std::memory_order_relaxed); first < count; first = next.fetch_add(at_once, std::memory_order_relaxed))
+        for (int i = first; i < std::min(first + at_once, count); ++i) task(i);
+}
+
+// then(row) for all rows once everybody is here: in one thread if they are few.
+template <class Then>
+void rows_then(Call& call, int phase, int rows, const Then& then) {
+    if (rows <= FEW_ROWS) {
+        call.barrier.meet([&] { for (int row = 0; row < rows; ++row) then(row); });
+        return;
+    }
+    call.barrier.meet([] {});
+    taken(call, phase, rows, 1, then);
+    call.barrier.meet([] {});
+}
+
+// A product's panels, and then(row) behind them, in two phases.
+template <class Take, class Then>
+void product(Call& call, int phase, const KakeyaMatrix& matrix, const Inputs& inputs, int rows, const Take& take, const Then& then) {
+    const int count = panels(matrix);
+    const int at_once = std::max(1, count / (TURNS * static_cast<int>(call.barrier.threads())));
+    taken(call, phase, count, at_once, [&](int panel) { panel_of(matrix, inputs, rows, panel, take); });
+    rows_then(call, phase + 1, rows, then);
 }
 
 template <class Number>
@@ -174,61 +203,71 @@ void attend_block(Call& call, int index, int task) {
     }
 }
 
+// What a layer's first product takes of a row.
+void prepare_row(const Call& call, const Inputs& normed, int index, int row) {
+    const KakeyaModel& model = *call.model;
+    const KakeyaLayer& layer = model.layer[index];
+    const std::int64_t from = static_cast<std::int64_t>(row) * model.hidden;
+    norm(call.batch->hidden + from, layer.input_norm, model.hidden, model.epsilon, call.batch->normed + from);
+    round_for(layer.joint, normed, row);
+}
+
+// Its inputs are prepared; behind it those of the next one are.
 void one_layer(Call& call, int index) {
     const KakeyaModel& model = *call.model;
     const KakeyaBatch& batch = *call.batch;
     const KakeyaLayer& layer = model.layer[index];
     const int hidden = model.hidden, size = model.head_size, rows = batch.rows;
     const int widest = (model.heads + 2 * model.kv_heads) * size;
-    const int phase = (index - call.first) * PHASES;
+    const int phase = 1 + (index - call.first) * PHASES;
     const Inputs normed = call.rounded.of(batch.normed), mixed = call.rounded.of(batch.mixed), inner = call.rounded.of(batch.inner);
     if (call.phases & PROJECT) {
-        shared(call, phase, rows, [&](int row) {
-            const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
-            norm(batch.hidden + from, layer.input_norm, hidden, model.epsilon, batch.normed + from);
-            round_for(layer.joint, normed, row);
-        });
-        shared(call, phase + 1, panels(layer.joint), [&](int panel) {
-            panel_of(layer.joint, normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
-                float* to = batch.joint + static_cast<std::int64_t>(row) * widest + own * PANEL;
-                for (int lane = 0; lane < WIDE && own * PANEL + lane * LANES < widest; ++lane) store(to + lane * LANES, found[lane]);
-            });
-        });
-        shared(call, phase + 2, rows, [&](int row) { project_row(model, batch, layer, index, row); });
+        const auto projected = [&](int row, int panel, const Lanes(&found)[WIDE]) {
+            float* to = batch.joint + static_cast<std::int64_t>(row) * widest + panel * PANEL;
+            for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < widest; ++lane) store(to + lane * LANES, found[lane]);
+        };
+        product(call, phase, layer.joint, normed, rows, projected, [&](int row) { project_row(model, batch, layer, index, row); });
     }
-    if (call.phases & ATTEND)
-        shared(call, phase + 3, call.block_ends[batch.feed_count - 1], [&](int task) { attend_block(call, index, task); });
-    if (!(call.phases & FINISH)) return;
-    shared(call, phase + 4, rows, [&](int row) {
+    const auto divide = [&](int row) {
         float* own = batch.mixed + static_cast<std::int64_t>(row) * model.heads * size;
         for (int head = 0; head < model.heads; ++head) {
             const Lanes total = all(batch.totals[static_cast<std::int64_t>(row) * model.heads + head]);
             for (int d = 0; d < size; d += LANES) store(own + head * size + d, load(own + head * size + d) / total);
         }
         round_for(layer.output, mixed, row);
-    });
+    };
+    if (call.phases & ATTEND) {
+        taken(call, phase + 2, call.block_ends[batch.feed_count - 1], 1, [&](int task) { attend_block(call, index, task); });
+        if (!(call.phases & FINISH)) call.barrier.meet([] {});
+    }
+    if (!(call.phases & FINISH)) return;
+    rows_then(call, phase + 3, rows, divide);
     const auto added = [&](int row, int panel, const Lanes(&found)[WIDE]) {
         float* to = batch.hidden + static_cast<std::int64_t>(row) * hidden + panel * PANEL;
         for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < hidden; ++lane)
             store(to + lane * LANES, load(to + lane * LANES) + found[lane]);
     };
-    shared(call, phase + 5, panels(layer.output), [&](int panel) { panel_of(layer.output, mixed, rows, panel, added); });
-    shared(call, phase + 6, rows, [&](int row) {
+    product(call, phase + 4, layer.output, mixed, rows, added, [&](int row) {
         const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
         norm(batch.hidden + from, layer.middle_norm, hidden, model.epsilon, batch.normed + from);
         round_for(layer.gate_up, normed, row);
     });
-    shared(call, phase + 7, panels(layer.gate_up), [&](int panel) {
-        panel_of(layer.gate_up, normed, rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
-            store(batch.inner + static_cast<std::int64_t>(row) * model.inner + own * LANES, gated(found[0], found[1]));
-        });
+    const auto opened = [&](int row, int panel, const Lanes(&found)[WIDE]) {
+        store(batch.inner + static_cast<std::int64_t>(row) * model.inner + panel * LANES, gated(found[0], found[1]));
+    };
+    product(call, phase + 6, layer.gate_up, normed, rows, opened, [&](int row) { round_for(layer.down, inner, row); });
+    const bool is_last = index + 1 == call.end;
+    product(call, phase + 8, layer.down, inner, rows, added, [&](int row) {
+        if (!is_last) prepare_row(call, normed, index + 1, row);
     });
-    if (is_whole(layer.down)) shared(call, phase + 8, rows, [&](int row) { inner.round(row, layer.down.inputs); });
-    shared(call, phase + 9, panels(layer.down), [&](int panel) { panel_of(layer.down, inner, rows, panel, added); });
 }
 
 void layers_job(void* context, unsigned) {
     Call& call = *static_cast<Call*>(context);
+    if (call.phases & PROJECT) {
+        const Inputs normed = call.rounded.of(call.batch->normed);
+        rows_then(call, 0, call.batch->rows, [&](int row) { prepare_row(call, normed, call.first, row); });
+    }
     for (int index = call.first; index < call.end; ++index) one_layer(call, index);
 }
 
@@ -236,29 +275,27 @@ void logits_job(void* context, unsigned) {
     Call& call = *static_cast<Call*>(context);
     const KakeyaModel& model = *call.model;
     const Inputs normed = call.rounded.of(call.batch->normed);
-    shared(call, 0, call.rows, [&](int row) {
+    rows_then(call, 0, call.rows, [&](int row) {
         const std::int64_t hidden = model.hidden;
         norm(call.batch->hidden + call.chosen[row] * hidden, model.last_norm, model.hidden, model.epsilon, call.batch->normed + row * hidden);
         round_for(model.head, normed, row);
     });
     const std::int64_t width = static_cast<std::int64_t>(panels(model.head)) * PANEL;
-    shared(call, 1, panels(model.head), [&](int panel) {
-        panel_of(model.head, normed, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
-            for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + own * PANEL + lane * LANES, found[lane]);
-        });
-    });
+    const auto told = [&](int row, int panel, const Lanes(&found)[WIDE]) {
+        for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + panel * PANEL + lane * LANES, found[lane]);
+    };
+    product(call, 1, model.head, normed, call.rows, told, [](int) {});
 }
 
 void product_job(void* context, unsigned) {
     Call& call = *static_cast<Call*>(context);
     const Inputs inputs = call.rounded.of(call.inputs);
     const std::int64_t width = static_cast<std::int64_t>(panels(*call.matrix)) * PANEL;
-    shared(call, 0, call.rows, [&](int row) { round_for(*call.matrix, inputs, row); });
-    shared(call, 1, panels(*call.matrix), [&](int panel) {
-        panel_of(*call.matrix, inputs, call.rows, panel, [&](int row, int own, const Lanes(&found)[WIDE]) {
-            for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + own * PANEL + lane * LANES, found[lane]);
-        });
-    });
+    rows_then(call, 0, call.rows, [&](int row) { round_for(*call.matrix, inputs, row); });
+    const auto told = [&](int row, int panel, const Lanes(&found)[WIDE]) {
+        for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + panel * PANEL + lane * LANES, found[lane]);
+    };
+    product(call, 1, *call.matrix, inputs, call.rows, told, [](int) {});
 }
 
 void run(void* workers, Call& call, int threads, void (*job)(void*, unsigned)) {
@@ -274,7 +311,7 @@ extern "C" {
 void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, std::int32_t first,
                    std::int32_t end, std::int32_t phases, std::int32_t threads) {
     const std::int64_t widest = std::max({model->hidden, model->heads * model->head_size, model->inner});
-    kakeya::Call call(static_cast<std::size_t>(end - first) * kakeya::PHASES, batch->rows, widest);
+    kakeya::Call call(1 + static_cast<std::size_t>(end - first) * kakeya::PHASES, batch->rows, widest);
     call.model = model;
     call.batch = batch;
     call.first = first;
@@ -290,7 +327,7 @@ void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* b
 
 void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, const std::int32_t* rows,
                    std::int32_t count, float* logits, std::int32_t threads) {
-    kakeya::Call call(2, count, model->hidden);
+    kakeya::Call call(3, count, model->hidden);
     call.model = model;
     call.batch = batch;
     call.chosen = rows;
@@ -300,7 +337,7 @@ void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* b
 
 void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
                     std::int32_t threads) {
-    kakeya::Call call(2, rows, matrix->inputs);
+    kakeya::Call call(3, rows, matrix->inputs);
     call.matrix = matrix;
     call.inputs = inputs;
     call.outputs = outputs;

@@ -35,6 +35,7 @@ SOURCES = (
     "rounding.h",
     "lanes.h",
     "workers.h",
+    "places.h",
 )
 OPTIONS = (
     "-std=c++20",

@@ -52,9 +52,19 @@ class WholePanels:
 
     def rows(self, ids: Tensor) -> Tensor:
         """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
-        panels = self.blocks[ids // PANEL]
-        values = _values_of_eight(panels) if self.bits == 8 else _values_of_four(panels)
-        return values[torch.arange(len(ids)), ids % PANEL]
+        # No more is touched than what is asked for: larger work wakes torch's threads, which
+        # keep processors from the library's for milliseconds.
+        panel, column = ids // PANEL, ids % PANEL
+        scales = _numbers_at(self.blocks, 0)[panel, :, column]
+        if self.bits == 8:
+            fours = self.blocks[:, :, SCALE_BYTES:].unflatten(2, (GROUP // 4, PANEL, 4))
+            whole = fours[panel, :, :, column].flatten(2)
+            return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(1)
+        minima = _numbers_at(self.blocks, SCALE_BYTES)[panel, :, column]
+        eights = self.blocks[:, :, 2 * SCALE_BYTES :].unflatten(2, (GROUP // 8, PANEL, 4))
+        packed = eights[panel, :, :, column]
+        whole = torch.stack([packed & 15, packed >> 4], dim=3).flatten(2)
+        return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(1)
 
 
 def whole_panels(weight: Tensor, bias: Tensor | None, bits: int) -> WholePanels:
@@ -112,26 +122,9 @@ def _rounded(grouped: Tensor, least: Tensor, most: Tensor) -> tuple[tuple[Tensor
     return (scales, least, whole), lost
 
 
-def _values_of_eight(panels: Tensor) -> Tensor:
-    """Weights [n, 32, inputs] of blocks [n, group, bytes]."""
-    scales = _numbers_at(panels, 0)
-    fours = panels[:, :, SCALE_BYTES:].view(*panels.shape[:2], GROUP // 4, PANEL, 4)
-    whole = fours.permute(0, 3, 1, 2, 4).reshape(len(panels), PANEL, -1, GROUP)
-    return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(2)
-
-
-def _values_of_four(panels: Tensor) -> Tensor:
-    scales, minima = _numbers_at(panels, 0), _numbers_at(panels, SCALE_BYTES)
-    eights = panels[:, :, 2 * SCALE_BYTES :].view(*panels.shape[:2], GROUP // 8, PANEL, 4)
-    halves = torch.stack([eights & 15, eights >> 4], dim=4)
-    whole = halves.permute(0, 3, 1, 2, 4, 5).reshape(len(panels), PANEL, -1, GROUP)
-    return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(2)
-
-
-def _numbers_at(panels: Tensor, first: int) -> Tensor:
-    """Float32 numbers [n, 32, group] of the bytes from `first` on."""
-    told = panels[:, :, first : first + SCALE_BYTES].contiguous().view(torch.float32)
-    return told.transpose(1, 2)
+def _numbers_at(blocks: Tensor, first: int) -> Tensor:
+    """The float32 numbers [panel, group, 32] of the bytes from `first` on."""
+    return blocks[:, :, first : first + SCALE_BYTES].view(torch.float32)
 
 
 def _divisor(scales: Tensor) -> Tensor:

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "places.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -38,10 +40,16 @@ class Barrier {
   public:
     void begin(unsigned threads) { threads_ = threads; }
 
-    void meet() {
-        if (threads_ == 1) return;
+    // The last one to come does what is to be done alone, before the others go on.
+    template <class Alone>
+    void meet(const Alone& alone) {
+        if (threads_ == 1) {
+            alone();
+            return;
+        }
         const unsigned seen = round_.load(std::memory_order_acquire);
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+            alone();
             arrived_.store(0, std::memory_order_relaxed);
             round_.fetch_add(1, std::memory_order_release);
             round_.notify_all();
@@ -50,10 +58,13 @@ class Barrier {
         }
     }
 
+    unsigned threads() const { return threads_; }
+
   private:
     unsigned threads_ = 1;
-    std::atomic<unsigned> arrived_{0};
-    std::atomic<unsigned> round_{0};
+    // Who waits reads a line of the cache that nobody writes until all have come.
+    alignas(64) std::atomic<unsigned> arrived_{0};
+    alignas(64) std::atomic<unsigned> round_{0};
 };
 
 class Workers {
@@ -71,11 +82,20 @@ class Workers {
         std::lock_guard<std::mutex> one_at_a_time(mutex_);
         while (threads_.size() + 1 < threads) {
             const unsigned index = static_cast<unsigned>(threads_.size()) + 1;
-            threads_.emplace_back([this, index, seen = order_.load()] { work(index, seen); });
+            std::atomic<bool> is_told{false};
+            places_of_.push_back(0);
+            threads_.emplace_back([this, index, seen = order_.load(), &is_told] {
+                places_of_[index - 1] = Places::of_this_thread();
+                is_told.store(true, std::memory_order_release);
+                is_told.notify_one();
+                work(index, seen);
+            });
+            is_told.wait(false, std::memory_order_acquire);
         }
         job_ = job;
         context_ = context;
         wanted_ = threads;
+        places_.begin(places_of_);
         left_.store(static_cast<unsigned>(threads_.size()), std::memory_order_release);
         order_.fetch_add(1, std::memory_order_release);
         order_.notify_all();
@@ -90,12 +110,17 @@ class Workers {
             wait_while(order_, seen);
             seen = order_.load(std::memory_order_acquire);
             if (ending_) return;
-            if (index < wanted_) job_(context_, index);
+            if (index < wanted_) {
+                places_.join();
+                job_(context_, index);
+            }
             left_.fetch_sub(1, std::memory_order_acq_rel);
             left_.notify_all();
         }
     }
 
+    Places places_;
+    std::vector<decltype(Places::of_this_thread())> places_of_;
     std::mutex mutex_;
     std::vector<std::thread> threads_;
     void (*job_)(void*, unsigned) = nullptr;
