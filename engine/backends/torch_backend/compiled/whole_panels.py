@@ -57,12 +57,10 @@ class WholePanels:
         panel, column = ids // PANEL, ids % PANEL
         scales = _numbers_at(self.blocks, 0)[panel, :, column]
         if self.bits == 8:
-            fours = self.blocks[:, :, SCALE_BYTES:].unflatten(2, (GROUP // 4, PANEL, 4))
-            whole = fours[panel, :, :, column].flatten(2)
+            whole = _bytes_at(self.blocks, SCALE_BYTES, 4)[panel, :, :, column].flatten(2)
             return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(1)
         minima = _numbers_at(self.blocks, SCALE_BYTES)[panel, :, column]
-        eights = self.blocks[:, :, 2 * SCALE_BYTES :].unflatten(2, (GROUP // 8, PANEL, 4))
-        packed = eights[panel, :, :, column]
+        packed = _bytes_at(self.blocks, 2 * SCALE_BYTES, 8)[panel, :, :, column]
         whole = torch.stack([packed & 15, packed >> 4], dim=3).flatten(2)
         return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(1)
 
@@ -125,6 +123,14 @@ def _rounded(grouped: Tensor, least: Tensor, most: Tensor) -> tuple[tuple[Tensor
 def _numbers_at(blocks: Tensor, first: int) -> Tensor:
     """The float32 numbers [panel, group, 32] of the bytes from `first` on."""
     return blocks[:, :, first : first + SCALE_BYTES].view(torch.float32)
+
+
+def _bytes_at(blocks: Tensor, first: int, inputs: int) -> Tensor:
+    """The bytes [panel, group, of so many inputs, 32, 4] from `first` on."""
+    panels, groups = blocks.shape[:2]
+    parts = GROUP // inputs
+    strides = (blocks.stride(0), blocks.stride(1), 4 * PANEL, 4, 1)
+    return blocks.as_strided((panels, groups, parts, PANEL, 4), strides, first)
 
 
 def _divisor(scales: Tensor) -> Tensor:

@@ -1,0 +1,46 @@
+"""llama.cpp on one GGUF file, asked and answering in lines, in a process of its own.
+
+    python -P scripts/bench/llama_cpp_server.py FILE THREADS
+
+Of xllamacpp alone, so that it may have an environment of its own. Each line of standard input
+is {"prompt": ids, "count": tokens}; the answer has llama.cpp's own times.
+"""
+
+import json
+import sys
+import urllib.request
+
+import xllamacpp  # type: ignore[import-not-found]  # see above
+
+CONTEXT = 4096
+
+
+def main() -> None:
+    """Answers until standard input ends."""
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = sys.argv[1]
+    parameters.n_ctx = CONTEXT
+    parameters.n_parallel = 1
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = int(sys.argv[2])
+    server = xllamacpp.Server(parameters)
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        body = {
+            "prompt": asked["prompt"],
+            "n_predict": asked["count"],
+            "temperature": 0,
+            "ignore_eos": True,
+            "cache_prompt": False,
+        }
+        request = urllib.request.Request(
+            f"{server.listening_address}/completion",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as response:
+            print(json.dumps(json.load(response)["timings"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
