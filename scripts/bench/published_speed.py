@@ -157,14 +157,17 @@ def llama_side(python: Path, file: Path, threads: int, stack: ExitStack) -> Side
     )
 
 
-def sides(python: Path | None, folder: Path, stack: ExitStack) -> dict[str, Side]:
+def sides(
+    python: Path | None, folder: Path, stack: ExitStack, *, transformers: bool
+) -> dict[str, Side]:
     """All of them, by name."""
     model = resolve_model(MODEL)
     found = {}
     for weights in ("auto", "int8", "int4"):
         verifier = load_verifier(model, backend="torch", dtype="auto", weights=weights)
         found[f"kakeya {weights}"] = own_side(verifier)
-    for name, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
+    dtypes = {"bfloat16": torch.bfloat16, "float32": torch.float32} if transformers else {}
+    for name, dtype in dtypes.items():
         loaded = AutoModelForCausalLM.from_pretrained(model.path, dtype=dtype)
         for cache in ("dynamic", "static"):
             side = transformers_side(loaded, is_static=cache == "static")
@@ -208,10 +211,14 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--llama-cpp", type=Path, help="a Python that has xllamacpp")
+    parser.add_argument(
+        "--no-transformers", action="store_true", help="which take most of the time"
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/published_speed.json"))
     arguments = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        found = sides(arguments.llama_cpp, Path(folder), stack)
+        with_transformers = not arguments.no_transformers
+        found = sides(arguments.llama_cpp, Path(folder), stack, transformers=with_transformers)
         tokens = measured(found, arguments.rounds)
     report = {
         "command": command(__file__),
