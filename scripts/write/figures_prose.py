@@ -38,6 +38,8 @@ from scripts.write.figures_values import (
     pair_goals,
     pair_projected,
     promoted,
+    published_decoding,
+    published_settings,
     restored_goal,
     shipped_turns,
     soak,
@@ -59,6 +61,17 @@ def prose(words: str, name: str, values: Callable[[Report], Sequence[str]]) -> S
 
 
 ROWS = (
+    readme(
+        "| {}, {}, {} ({}, {}, {}) | two threads, no drafter",
+        "published_speed",
+        published_decoding,
+    ),
+    prose(
+        "Greedy decoding behind {} tokens, a prompt of {}, and {} sessions in one forward; all "
+        "sides take turns in one run of {} rounds, with {} threads",
+        "published_speed",
+        published_settings,
+    ),
     readme(
         "| {} ({} to {}); {} ({} to {}) | `tiny`, 3.8 M parameters: held-out files",
         "speculation",

@@ -54,6 +54,19 @@ CLIENTS = {
 BLOCKS = (1, 4, 16)
 
 
+def published_speeds(found: Report) -> list[str]:
+    """A row a side, in the order of the run."""
+
+    def number(own: Report, what: str) -> str:
+        return f"{own[what]['median']:.0f}" if what in own else ""
+
+    return [
+        f"| {name} | {number(own, 'decode')} | {number(own, 'prefill')} | "
+        f"{number(own, 'together')} |"
+        for name, own in found["tokens_per_second"].items()
+    ]
+
+
 def line(*cells: str) -> str:
     """One row."""
     return f"| {' | '.join(cells)} |"
@@ -426,6 +439,11 @@ TABLES = (
         "| context | facts | full attention | sink 4 + window 64 | of the facts evicted |",
         TINY,
         recall,
+    ),
+    table(
+        "| tokens a second | decoding | a prompt | together |",
+        "published_speed",
+        published_speeds,
     ),
     table("| tokens a second, messages of | 1 | 4 | 16 |", "typescript", typescript),
     table(

@@ -480,3 +480,25 @@ def described(found: Report) -> list[str]:
     """What schemathesis found."""
     cases = found["found"]["test_cases"]
     return [f"{cases['generated']:,}", f"{cases['unique_failures']:,}"]
+
+
+def published_decoding(found: Report) -> list[str]:
+    """Tokens a second here with each kind of weights, and llama.cpp's with its own."""
+    tokens = found["tokens_per_second"]
+    names = (
+        *(f"kakeya {weights}" for weights in ("auto", "int8", "int4")),
+        *(f"llama.cpp {kind}" for kind in ("BF16", "Q8_0", "the published Q4_1")),
+    )
+    return [f"{tokens[name]['decode']['median']:.0f}" for name in names]
+
+
+def published_settings(found: Report) -> list[str]:
+    """Behind how much, and how often."""
+    rounds = len(found["tokens_per_second"]["kakeya auto"]["decode"]["rounds"])
+    return [
+        f"{found['context_tokens']:,}",
+        f"{found['prompt_tokens']:,}",
+        f"{found['sessions_together']}",
+        f"{rounds}",
+        f"{found['machine']['threads_a_process']}",
+    ]
