@@ -47,6 +47,7 @@ from scripts.write.figures_values import (
     storms,
     streaming,
     watchers,
+    weights_quality,
 )
 
 
@@ -71,6 +72,17 @@ ROWS = (
         "sides take turns in one run of {} rounds, with {} threads",
         "published_speed",
         published_settings,
+    ),
+    prose(
+        "on {} tokens of this repository's docs",
+        "weights_quality",
+        lambda found: [f"{found['tokens']:,}"],
+    ),
+    prose(
+        "next tokens diverge by {} and {} nats from those of the checkpoint's own numbers, {} "
+        "and {} % of the choices are the same, and the perplexity of {} becomes {} and {}.",
+        "weights_quality",
+        weights_quality,
     ),
     readme(
         "| {} ({} to {}); {} ({} to {}) | `tiny`, 3.8 M parameters: held-out files",

@@ -502,3 +502,14 @@ def published_settings(found: Report) -> list[str]:
         f"{rounds}",
         f"{found['machine']['threads_a_process']}",
     ]
+
+
+def weights_quality(found: Report) -> list[str]:
+    """Of eight bits, then of four: divergence, equal choices, perplexity."""
+    own = [found["of_weights"][weights] for weights in ("int8", "int4")]
+    return [
+        *(f"{each['divergence_nats']:.4f}" for each in own),
+        *(f"{100 * each['same_choice']:.1f}" for each in own),
+        f"{found['perplexity']:.2f}",
+        *(f"{each['perplexity']:.2f}" for each in own),
+    ]

@@ -27,6 +27,7 @@ OWN = {
     "fleet_name": "desk",
     "http_bind": "off",
     "dtype": "bfloat16",
+    "weights": "int8",
     "backend": "mlx",
     "links": "grpc",
     "log_level": "error",
