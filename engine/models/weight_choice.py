@@ -13,8 +13,13 @@ GROUP = 32
 
 
 def quantization_of(weights: str, of_checkpoint: str) -> str:
-    """The label on a card, such as `int8-g32`; the checkpoint's own if nothing is chosen."""
-    return f"{weights}-g{GROUP}" if weights in BITS else of_checkpoint
+    """The label on a card, such as `int8-g32`; the checkpoint's own if nothing is chosen.
+
+    Sessions go on first where it is the same, so whatever changes a bit has another one.
+    """
+    if weights == AUTO:
+        return of_checkpoint
+    return f"{weights}-g{GROUP}" if weights in BITS else weights
 
 
 def require_auto(weights: str, instead: str) -> None:
@@ -23,6 +28,5 @@ def require_auto(weights: str, instead: str) -> None:
         raise WeightFormatUnsupported(
             f"weights {weights!r} are for models that the compiled decoder computes (Llama,"
             f" Mistral, Qwen2, Qwen3 on torch, sizes in multiples of {GROUP}, with a C++ compiler),"
-            f" and"
-            f" {instead}: leave `--weights` at {AUTO}"
+            f" and {instead}: leave `--weights` at {AUTO}"
         )

@@ -221,7 +221,8 @@ def main(words: Sequence[str] | None = None) -> int:
         found = sides(arguments.llama_cpp, Path(folder), stack, transformers=with_transformers)
         tokens = measured(found, arguments.rounds)
     report = {
-        "command": command(__file__),
+        # Where that Python lies is nobody else's matter.
+        "command": command(__file__).replace(str(arguments.llama_cpp), "PYTHON"),
         "machine": machine(),
         "model": MODEL,
         "context_tokens": CONTEXT,

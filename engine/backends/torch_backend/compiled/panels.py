@@ -8,14 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import BFLOAT16, FLOAT32, Matrix
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
+    BFLOAT16,
+    FLOAT32,
+    PANEL,
+    Matrix,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     WholePanels,
     whole_panels,
 )
 from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS
 
-PANEL = 32
 LANES = 16
 
 

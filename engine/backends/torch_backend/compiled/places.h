@@ -30,7 +30,7 @@ class Places {
     void begin(const std::vector<pid_t>& others) {
         const int own = sched_getcpu();
         taken_.store(bit_of(own), std::memory_order_relaxed);
-        if (!is_known_ || (own == left_free_ && others.size() == told_)) return;
+        if (!is_known_ || own < 0 || (own == left_free_ && others.size() == told_)) return;
         left_free_ = own;
         told_ = others.size();
         cpu_set_t free = allowed_;

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
+PANEL = 32
+"""Columns of a panel of weights."""
 FLOAT32, BFLOAT16, INT8, INT4 = 0, 1, 2, 3
 """Formats of numbers in memory."""
 PROJECT, ATTEND, FINISH = 1, 2, 4

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, Matrix
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, PANEL, Matrix
 from kakeya_fleet.engine.models.weight_choice import GROUP
 
-PANEL = 32
 SCALE_BYTES = 4 * PANEL
 AT_ONCE = 64
 """Panels that are laid out at a time, for the memory that it takes."""

@@ -82,15 +82,14 @@ class Workers {
         std::lock_guard<std::mutex> one_at_a_time(mutex_);
         while (threads_.size() + 1 < threads) {
             const unsigned index = static_cast<unsigned>(threads_.size()) + 1;
-            std::atomic<bool> is_told{false};
             places_of_.push_back(0);
-            threads_.emplace_back([this, index, seen = order_.load(), &is_told] {
+            threads_.emplace_back([this, index, seen = order_.load()] {
                 places_of_[index - 1] = Places::of_this_thread();
-                is_told.store(true, std::memory_order_release);
-                is_told.notify_one();
+                begun_.store(index, std::memory_order_release);
+                begun_.notify_one();
                 work(index, seen);
             });
-            is_told.wait(false, std::memory_order_acquire);
+            begun_.wait(index - 1, std::memory_order_acquire);
         }
         job_ = job;
         context_ = context;
@@ -121,6 +120,7 @@ class Workers {
 
     Places places_;
     std::vector<decltype(Places::of_this_thread())> places_of_;
+    std::atomic<unsigned> begun_{0};
     std::mutex mutex_;
     std::vector<std::thread> threads_;
     void (*job_)(void*, unsigned) = nullptr;

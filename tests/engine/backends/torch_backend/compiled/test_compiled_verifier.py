@@ -84,6 +84,18 @@ def run(verifier: Verifier, spec: CacheSpec, cut: list[int]) -> np.ndarray:
         own.release()
 
 
+def require_same_bits(verifier: Verifier, spec: CacheSpec) -> None:
+    """However a history is cut, with one thread, two and three."""
+    expected = run(verifier, spec, [16]).tobytes()
+    threads = torch.get_num_threads()
+    try:
+        for count, cut in enumerate(CUTS, start=1):
+            torch.set_num_threads(count)
+            assert run(verifier, spec, cut).tobytes() == expected, (count, cut)
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_computes_what_torch_does(
@@ -123,15 +135,7 @@ def test_it_computes_what_torch_does(
 def test_neither_cuts_nor_threads_change_a_bit(
     family: str, dtype: str, name: str, of: Callable[[str, str], Verifier]
 ) -> None:
-    verifier, spec = of(family, dtype), SPECS[name]
-    expected = run(verifier, spec, [16]).tobytes()
-    threads = torch.get_num_threads()
-    try:
-        for count, cut in enumerate(CUTS, start=1):
-            torch.set_num_threads(count)
-            assert run(verifier, spec, cut).tobytes() == expected, (count, cut)
-    finally:
-        torch.set_num_threads(threads)
+    require_same_bits(of(family, dtype), SPECS[name])
 
 
 def test_sessions_of_every_kind_share_a_forward(of: Callable[[str, str], Verifier]) -> None:

@@ -26,8 +26,8 @@ from kakeya_fleet.engine.errors import WeightFormatUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.weight_choice import GROUP
 from tests.engine.backends.torch_backend.compiled.test_compiled_verifier import (
-    CUTS,
     SPECS,
+    require_same_bits,
     run,
 )
 from tests.support.small_verifiers import FITTING
@@ -136,18 +136,11 @@ def of(random_checkpoint: Callable[..., Path]) -> Callable[[str, str], Verifier]
 def test_neither_cuts_nor_threads_change_a_bit(
     family: str, weights: str, name: str, of: Callable[[str, str], Verifier]
 ) -> None:
-    verifier, spec = of(family, weights), SPECS[name]
+    verifier = of(family, weights)
     assert isinstance(verifier, CompiledVerifier)
-    label = "" if weights == "bf16" else f"{weights}-g{GROUP}"
-    assert verifier.info.quantization == label
-    expected = run(verifier, spec, [16]).tobytes()
-    threads = torch.get_num_threads()
-    try:
-        for count, cut in enumerate(CUTS, start=1):
-            torch.set_num_threads(count)
-            assert run(verifier, spec, cut).tobytes() == expected, (count, cut)
-    finally:
-        torch.set_num_threads(threads)
+    # Another one than that of the checkpoint's own numbers, which these are not.
+    assert verifier.info.quantization == (weights if weights == "bf16" else f"{weights}-g{GROUP}")
+    require_same_bits(verifier, SPECS[name])
 
 
 @pytest.mark.usefixtures("own")
