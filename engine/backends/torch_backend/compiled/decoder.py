@@ -20,6 +20,9 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
     gated_panels,
     panels_of,
 )
+from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
+    require_exact_products,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     BFLOAT16,
     FLOAT32,
@@ -35,7 +38,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     is_plain,
 )
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
-from kakeya_fleet.engine.models.weight_choice import AUTO, GROUP, INT4, INT8
+from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, GROUP, INT4, INT8
 
 MOST_HEAD_SIZE = 512
 
@@ -126,7 +129,10 @@ class CompiledDecoder:
 
         `weights`: one of `weight_choice.WEIGHTS`. Head and embeddings have eight bits where the
         layers have four: they are the numbers that choices are made of.
+        Raises `ModelUnusable` where products of whole numbers are not exact.
         """
+        if weights in BITS:
+            require_exact_products(library)
         self._functions = library.functions
         self.sizes = sizes_of(model)
         body = model.model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends import installed_backends, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
+from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
+    require_exact_products,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     WholePanels,
@@ -22,7 +26,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
 )
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.errors import WeightFormatUnsupported
+from kakeya_fleet.engine.errors import ModelUnusable, WeightFormatUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.weight_choice import GROUP
 from tests.engine.backends.torch_backend.compiled.test_compiled_verifier import (
@@ -87,6 +91,29 @@ def test_sums_of_the_largest_numbers_are_exact(own: libraries.Library, sign: int
     expected = inputs.to(torch.int64) @ weight.to(torch.int64).T
     found = product(own, whole_panels(weight, None, 4), inputs)
     assert torch.equal(found.to(torch.int64), expected)
+
+
+def test_a_processor_whose_products_saturate_is_refused(own: libraries.Library) -> None:
+    require_exact_products(own)
+
+    class Saturating:
+        """The library's functions, with a bound to what a sum can be."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(own.functions, name)
+
+        def kakeya_product(self, *words: object) -> None:
+            own.functions.kakeya_product(*words)
+            rows, found = words[3], words[4]
+            assert isinstance(rows, int)
+            assert isinstance(found, int)
+            outputs = (ctypes.c_float * (rows * 32)).from_address(found)
+            for index, value in enumerate(outputs):
+                outputs[index] = max(-(2.0**21), min(2.0**21, value))
+
+    saturating = replace(own, functions=Saturating())  # type: ignore[arg-type]  # as one of ctypes
+    with pytest.raises(ModelUnusable, match="not exact on this processor"):
+        require_exact_products(saturating)
 
 
 @pytest.mark.parametrize(("bits", "most"), [(8, 0.5), (4, 1.0)])
