@@ -14,7 +14,7 @@ from kakeya_fleet.engine.kv.chunks import chunks
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
 from kakeya_fleet.engine.kv.kernels import Array, Kernels, Segment
 from kakeya_fleet.engine.kv.slot_writes import Write, final_segments, writes
-from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
+from kakeya_fleet.engine.memory.slab_pool import Claim, Slab, SlabPool
 
 
 class Clearable(Protocol):
@@ -56,7 +56,7 @@ class GroupStore(Generic[Array]):
         """Those of the first segments; of all, unless the store `grows`."""
         self.chunks = chunks(placement.segments)
         self._kernels = kernels
-        self._pool = pool
+        self.pool = pool
         self._promised: set[int] = set()
         """Segments whose `promised` copy is this store's; see `SlabPool.give_back`."""
 
@@ -88,27 +88,31 @@ class GroupStore(Generic[Array]):
         """All that it holds."""
         return [array for slab in self.slabs for array in slab.payload.arrays]
 
-    def extend(self, segments: int) -> None:
-        """Takes slabs until it has those of the first `segments`.
+    def missing_bytes(self, segments: Sequence[int]) -> int:
+        """Bytes of the slabs that it lacks of these segments."""
+        return sum(map(self._bytes, segments[len(self.slabs) :]))
+
+    def extend(self, segments: int, claim: Claim | None = None) -> None:
+        """Takes slabs until it has those of the first `segments`, of what was claimed.
 
         Raises `OutOfKvMemory` with nothing taken.
         """
-        self._extend(self.placement.segments[:segments])
+        self._extend(self.placement.segments[:segments], claim)
 
     def shorten(self, segments: int) -> None:
         """Gives back the slabs behind the first `segments`."""
         while len(self.slabs) > segments:
             slab = self.slabs.pop()
-            self._pool.give_back(slab, promised=len(self.slabs) in self._promised)
+            self.pool.give_back(slab, promised=len(self.slabs) in self._promised)
             self._promised.discard(len(self.slabs))
 
-    def resize(self, placement: Placement) -> None:
+    def resize(self, placement: Placement, claim: Claim | None = None) -> None:
         """Takes the slabs that `placement` has more, or gives back those that it has less.
 
         The segments that both have are the same. Raises `OutOfKvMemory` with
         nothing taken.
         """
-        self._extend(placement.segments)
+        self._extend(placement.segments, claim)
         self.shorten(len(placement.segments))
         self.placement = placement
         self.chunks = chunks(placement.segments)
@@ -170,7 +174,7 @@ class GroupStore(Generic[Array]):
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this store is released now."""
         return sum(
-            self._pool.freed_by(slab, promised=index in self._promised)
+            self.pool.freed_by(slab, promised=index in self._promised)
             for index, slab in enumerate(self.slabs)
         )
 
@@ -192,10 +196,10 @@ class GroupStore(Generic[Array]):
         """
         placement = placement or self.placement
         final = final_segments(placement, length, written_from)
-        store = GroupStore(self.group, placement, self._kernels, self._pool, grows=self.grows)
+        store = GroupStore(self.group, placement, self._kernels, self.pool, grows=self.grows)
         try:
             for index, slab in enumerate(self.slabs[: self._shared(placement, length)]):
-                store.slabs.append(self._pool.share(slab, will_write=index >= final))
+                store.slabs.append(self.pool.share(slab, will_write=index >= final))
                 if index >= final:
                     store._promised.add(index)
         except BaseException:
@@ -215,21 +219,29 @@ class GroupStore(Generic[Array]):
         shape = self.group.shape
         return (len(self.group.layers), 2, shape.kv_heads, keys, shape.head_dim)
 
-    def _extend(self, segments: Sequence[int]) -> None:
+    def _extend(self, segments: Sequence[int], claim: Claim | None) -> None:
         """Takes the slabs that are missing of these segments, all or none."""
+        if claim is None:
+            with self.pool.claimed(self.missing_bytes(segments)) as own:
+                self._extend(segments, own)
+            return
         before = len(self.slabs)
         try:
             for keys in segments[before:]:
-                self.slabs.append(self._take(keys))
+                self.slabs.append(self._take(keys, claim))
                 self._kernels.settle(self.slabs[-1].payload.arrays)
         except BaseException:
             self.shorten(before)
             raise
 
-    def _take(self, keys: int) -> Slab[Segment[Array]]:
+    def _bytes(self, keys: int) -> int:
+        return keys * self.group.bytes_per_slot(self._kernels.item_bytes)
+
+    def _take(self, keys: int, claim: Claim) -> Slab[Segment[Array]]:
         kind = (self.shape_of(keys), self._kernels.dtype)
-        nbytes = keys * self.group.bytes_per_slot(self._kernels.item_bytes)
-        return self._pool.take(kind, nbytes, lambda: self._kernels.segment(self.group, keys))
+        return self.pool.take(
+            kind, self._bytes(keys), lambda: self._kernels.segment(self.group, keys), claim
+        )
 
     def _own(self, slab: Slab[Segment[Array]], keys: int) -> Slab[Segment[Array]]:
         """`slab` if nobody else holds it, else a copy."""
@@ -237,7 +249,7 @@ class GroupStore(Generic[Array]):
         def copy(target: Segment[Array], source: Segment[Array]) -> None:
             target.copy_from(source)
 
-        return self._pool.writable(slab, lambda: self._kernels.segment(self.group, keys), copy)
+        return self.pool.writable(slab, lambda: self._kernels.segment(self.group, keys), copy)
 
     def _shared(self, placement: Placement, length: int) -> int:
         """Segments that a fork of the positions below `length` shares."""

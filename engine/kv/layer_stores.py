@@ -103,24 +103,27 @@ class LayerStores(Generic[Array]):
             [limit, *(sum(store.placement.segments[: len(store.slabs)]) for store in self._growing)]
         )
 
-    def growth_bytes(self, end: int, item_bytes: int) -> int:
-        """Bytes that `grow` to `end` takes; a number of a key takes `item_bytes`."""
+    def growth_bytes(self, end: int) -> int:
+        """Bytes that `grow` to `end` takes."""
         return sum(
-            sum(store.placement.segments[len(store.slabs) : store.placement.used(end)])
-            * store.group.bytes_per_slot(item_bytes)
+            store.missing_bytes(store.placement.segments[: store.placement.used(end)])
             for store in self._growing
         )
 
     def grow(self, end: int) -> None:
         """Takes the memory of the positions below `end`. Raises `OutOfKvMemory`, nothing taken."""
+        needed = self.growth_bytes(end)
+        if not needed:
+            return
         growing = [(store, len(store.slabs)) for store in self._growing]
-        try:
-            for store, _ in growing:
-                store.extend(store.placement.used(end))
-        except BaseException:
-            for store, before in growing:
-                store.shorten(before)
-            raise
+        with growing[0][0].pool.claimed(needed) as claim:
+            try:
+                for store, _ in growing:
+                    store.extend(store.placement.used(end), claim)
+            except BaseException:
+                for store, before in growing:
+                    store.shorten(before)
+                raise
 
     def make_writable(self, first: int, count: int) -> dict[LayerGroup, list[Write]]:
         """Where the `count` positions from `first` go, in slabs that nobody else holds."""

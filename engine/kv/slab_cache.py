@@ -191,7 +191,7 @@ class SlabCache(Generic[Array, AnyState]):
     def growth_bytes(self, count: int) -> int:
         """Bytes that the next `count` positions take from the pool, copies on write aside."""
         end = min(self._length + count, self.limit)
-        return self._stores.growth_bytes(end, self._layout.item_bytes)
+        return self._stores.growth_bytes(end)
 
     def grow(self, count: int) -> None:
         """Takes the memory of the next `count` positions.

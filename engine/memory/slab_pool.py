@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -49,6 +50,13 @@ class Slab(Generic[Payload]):
         """
         copies = self.copies_left(leaving, promised=promised)
         return self.nbytes * (self.copies_reserved - copies + (self.holders == leaving))
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """Bytes of a budget that are reserved for slabs about to be taken; see `SlabPool.claimed`."""
+
+    nbytes: int
 
 
 class SlabPool(Generic[Payload]):
@@ -123,14 +131,42 @@ class SlabPool(Generic[Payload]):
             self.on_full(nbytes)
         self.check_room(nbytes)
 
-    def take(self, kind: Hashable, nbytes: int, make: Callable[[], Payload]) -> Slab[Payload]:
-        """A clean slab of `nbytes`; equal kinds are interchangeable.
+    @contextmanager
+    def claimed(self, nbytes: int) -> Iterator[Claim]:
+        """Reserves `nbytes` for several slabs that are wanted all or not at all.
 
-        Raises `OutOfKvMemory`, also where the machine has less than the budget, and what
-        else `make` raises, with nothing taken.
+        Who takes one after the other and gives them back where the last does not fit
+        has held what others needed meanwhile. What was not taken is free at the end.
+        Raises `OutOfKvMemory` with nothing reserved.
         """
         with self._lock:
-            self._claim(nbytes)
+            if nbytes:
+                self._claim(nbytes)
+            self._reserved_bytes += nbytes
+        claim = Claim(nbytes)
+        try:
+            yield claim
+        finally:
+            with self._lock:
+                self._reserved_bytes -= claim.nbytes
+                claim.nbytes = 0
+
+    def take(
+        self, kind: Hashable, nbytes: int, make: Callable[[], Payload], claim: Claim | None = None
+    ) -> Slab[Payload]:
+        """A clean slab of `nbytes`, of what was claimed for it; equal kinds are interchangeable.
+
+        Raises `OutOfKvMemory`, also where the machine has less than the budget, and what
+        else `make` raises, with nothing taken. `ValueError` for more than was claimed.
+        """
+        with self._lock:
+            if claim is None:
+                self._claim(nbytes)
+            elif nbytes <= claim.nbytes:
+                claim.nbytes -= nbytes
+                self._reserved_bytes -= nbytes
+            else:
+                raise ValueError(f"{nbytes} bytes are taken of {claim.nbytes} that were claimed")
             self._held_bytes += nbytes
             spare = self._spare(kind)
         if spare is not None:

@@ -266,13 +266,15 @@ class SegmentStore(Generic[Array]):
         if end <= self._origin + self._placement.slots:
             return
         before, placement = self._placement, contiguous_placement(end, self._origin)
-        try:
-            for store in self._groups:
-                store.resize(placement)
-        except BaseException:
-            for store in self._groups:
-                store.resize(before)
-            raise
+        missing = sum(store.missing_bytes(placement.segments) for store in self._groups)
+        with self._pool.claimed(missing) as claim:
+            try:
+                for store in self._groups:
+                    store.resize(placement, claim)
+            except BaseException:
+                for store in self._groups:
+                    store.resize(before)
+                raise
         self._placement = placement
 
     def _attention(self, asked: EvictedQueries) -> PartialAttention:

@@ -89,6 +89,23 @@ class PoolMachine(RuleBasedStateMachine):
         slab.payload.content = next(self.contents)
         return self.added(slab, slab.payload.content, writes=True)
 
+    @rule(target=holders, kinds=st.lists(st.sampled_from(sorted(SIZES)), max_size=3))
+    def take_all_or_none(self, kinds: list[str]) -> MultipleResults[Holder]:
+        before, made = self.pool.used_bytes, self.made
+        needed = sum(SIZES[kind] for kind in kinds)
+        try:
+            with self.pool.claimed(needed) as claim:
+                assert self.pool.used_bytes == before + needed
+                slabs = [self.pool.take(kind, SIZES[kind], self.make, claim) for kind in kinds]
+        except OutOfKvMemory:
+            assert (self.pool.used_bytes, self.made) == (before, made)
+            return self.refused(needed)
+        found = []
+        for slab in slabs:
+            slab.payload.content = next(self.contents)
+            found.append(self.added(slab, slab.payload.content, writes=True))
+        return multiple(*found)
+
     @rule(target=holders, holder=holders, writes=st.booleans())
     def share(self, holder: Holder, writes: bool) -> Holder | MultipleResults[Holder]:
         if holder not in self.live:
@@ -247,6 +264,23 @@ def test_memory_that_the_machine_does_not_have_is_not_counted() -> None:
     assert (pool.held_bytes, pool.reserved_bytes) == (10, 10)
     assert pool.writable(slab, Payload, copied) is not slab
     assert (pool.held_bytes, pool.reserved_bytes) == (20, 0)
+
+
+def test_what_was_claimed_and_not_taken_is_free_again() -> None:
+    pool = SlabPool(clean, 30)
+    with pytest.raises(ValueError, match="that were claimed"), pool.claimed(25) as claim:
+        kept = pool.take("k", 10, Payload, claim)
+        assert (pool.held_bytes, pool.reserved_bytes, pool.free_bytes) == (10, 15, 5)
+        pool.take("k", 20, Payload, claim)
+    assert (pool.held_bytes, pool.reserved_bytes) == (10, 0)
+    pool.give_back(kept)
+    # A budget that fell below what is used refuses nobody who needs nothing.
+    pool.take("k", 30, Payload)
+    pool.budget_bytes = 20
+    with pool.claimed(0):
+        pass
+    with pytest.raises(OutOfKvMemory), pool.claimed(1):
+        pass
 
 
 def test_spares_are_taken_again_clean_and_make_room_for_others() -> None:

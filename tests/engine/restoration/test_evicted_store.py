@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import groupby
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +21,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 )
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.support import evicted_stores
 
@@ -82,6 +85,29 @@ def test_a_full_store_keeps_what_it_has(shape: EvictedShape) -> None:
             store.deposit(256, evicted_stores.part(evicted, 253, 254))
         assert (store.length, store.stored_bytes) == (256, segment)
         assert bits(asked(store, question)) == before
+
+
+def test_a_store_that_is_refused_takes_nothing_meanwhile(
+    shape: EvictedShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it took until it met the end of the budget, a neighbour would lack."""
+    segment = 256 * shape.bytes_per_position
+    store = new(evicted_stores, shape, 3 * segment)
+    taken: list[int] = []
+    take = SlabPool.take
+
+    def watched(pool: SlabPool[Any], kind: Hashable, nbytes: int, *rest: Any) -> Slab[Any]:
+        taken.append(nbytes)
+        return take(pool, kind, nbytes, *rest)
+
+    monkeypatch.setattr(SlabPool, "take", watched)
+    store.reserve(300)
+    assert sum(taken) == 2 * segment
+    with pytest.raises(OutOfKvMemory) as caught:
+        store.reserve(1024)
+    assert sum(taken) == 2 * segment
+    # All that it lacks is named: who makes room makes enough.
+    assert caught.value.metadata["needed_bytes"] == str(2 * segment)
 
 
 STEPS = st.lists(
