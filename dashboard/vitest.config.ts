@@ -7,7 +7,7 @@ export default defineConfig({
     include: ["page/**/*.test.{ts,tsx}", "tests/**/*.test.ts"],
     // Browsers and fleets: one file at a time on a small machine.
     fileParallelism: false,
-    testTimeout: 20_000,
-    hookTimeout: 60_000,
+    testTimeout: 90_000,
+    hookTimeout: 120_000,
   },
 });

@@ -50,6 +50,7 @@ from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.membership.statement_exchange import StatementExchange
 from kakeya_fleet.node.membership.surroundings import Surroundings
 from kakeya_fleet.node.rpc.channels import Channels
+from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventLog
 
@@ -152,13 +153,7 @@ async def open_control_plane(
     _show_limits(ground, membership, budget, events)
     parts = GossipParts(
         membership=membership,
-        client=ExchangeClient(
-            config.fleet_name,
-            peers,
-            ground.metrics,
-            time.monotonic,
-            trust_hash,
-        ),
+        client=ExchangeClient(config.fleet_name, peers, ground.metrics, time.monotonic, trust_hash),
         peers=peers,
         known=known,
         changes=FleetChanges(known, watch, on_event, events),
@@ -173,36 +168,20 @@ async def open_control_plane(
         missed=missed,
     )
     gossip = Gossip(parts, tasks)
-    keeping = None
+    keeping = issuer = None
     if trust is not None and statements is not None:
         keeping = TrustKeeping(trust, statements, gossip, known, peers, card_maker, tasks, events)
         if ground.http is not None and ground.http.https_port:
             keeping.hosts = partial(_called_at, config)
-    issuer = None
-    if trust is not None:
-        issuer = JoinIssuer(
-            node_id=identity.node_id,
-            hosts=(config.bind_address[0],),
-            grant=grant_of(trust, known, lambda: own.addresses),
-            events=events,
-            metrics=ground.metrics,
-            mdns=config.mdns,
-        )
+        issuer = _join_issuer(ground, trust, known, events)
         stack.push_async_callback(issuer.close)
+    http = partial(_http_on_card, ground)
+    moves = AddressWatch(own, surroundings, peers, gossip, card_maker, discovery, events, http)
     return ControlPlane(
         ground=ground,
         tasks=tasks,
         own=own,
-        moves=AddressWatch(
-            own,
-            surroundings,
-            peers,
-            gossip,
-            card_maker,
-            discovery,
-            events,
-            partial(_http_on_card, ground),
-        ),
+        moves=moves,
         card_maker=card_maker,
         membership=membership,
         peers=peers,
@@ -226,6 +205,18 @@ def _show_limits(
     watch("membership.introducers", lambda: len(budget))
     watch("membership.dial_burst", lambda: budget.most_taken, lambda: budget.refused_count)
     watch("watches.events", lambda: len(events.latest))
+
+
+def _join_issuer(ground: Ground, trust: Trust, known: KnownFleet, events: EventLog) -> JoinIssuer:
+    config = ground.config
+    return JoinIssuer(
+        node_id=ground.identity.node_id,
+        hosts=(config.bind_address[0],),
+        grant=grant_of(trust, known, lambda: ground.own.addresses),
+        events=events,
+        metrics=ground.metrics,
+        mdns=config.mdns,
+    )
 
 
 def _called_at(config: Config) -> HostNames:

@@ -120,32 +120,10 @@ async def break_ground(
     settings = replace(role_settings(config), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
-    recogniser = Recogniser(trust) if trust is not None else None
-    server = make_server(
-        *(each.interceptor for each in traces),
-        ErrorInterceptor(metrics),
-        *((Recognition(recogniser),) if recogniser is not None else ()),
-        CallAdmission(allowances),
-        *((Authorisation(trust, recogniser),) if trust is not None and recogniser else ()),
-        kept.interceptor,
-        limits=allowances.limits.calls,
-    )
+    server = _server(traces, kept, metrics, allowances, trust)
     stack.push_async_callback(server.stop, None)
-    host, port = config.bind_address
-    credentials = server_credentials(trust) if trust is not None else None
-    port = listen(server, host, port, state.last_port(), credentials)
-    local_port = applications_port = 0
-    if trust is not None:
-        local_port = listen(server, "127.0.0.1", 0, state.last_local_port())
-        if config.applications_port >= 0:
-            applications_port = listen(
-                server,
-                host,
-                config.applications_port,
-                state.last_key_port("applications"),
-                applications_credentials(trust),
-            )
-    own = OwnAddresses(host, port)
+    port, local_port, applications_port = _listening(server, config, state, trust)
+    own = OwnAddresses(config.bind_address[0], port)
     state.announce_start(config.name, started, own.addresses[0])
     if http is not None:
         stack.push_async_callback(http.close)
@@ -175,6 +153,51 @@ async def break_ground(
         http=http,
         beneath=beneath,
     )
+
+
+def _server(
+    traces: tuple[Traces, ...],
+    kept: KeptSpans,
+    metrics: NodeMetrics,
+    allowances: Allowances,
+    trust: Trust | None,
+) -> grpc.aio.Server:
+    """A server that asks of each call, in this order: who calls, is there room, may they."""
+    recogniser = Recogniser(trust) if trust is not None else None
+    return make_server(
+        *(each.interceptor for each in traces),
+        ErrorInterceptor(metrics),
+        *((Recognition(recogniser),) if recogniser is not None else ()),
+        CallAdmission(allowances),
+        *((Authorisation(trust, recogniser),) if trust is not None and recogniser else ()),
+        kept.interceptor,
+        limits=allowances.limits.calls,
+    )
+
+
+def _listening(
+    server: grpc.aio.Server, config: Config, state: StateDirectory, trust: Trust | None
+) -> tuple[int, int, int]:
+    """The ports of all who call, of programs of this machine, of applications; 0 for none.
+
+    Raises `PortInUse`.
+    """
+    host, wished = config.bind_address
+    credentials = server_credentials(trust) if trust is not None else None
+    port = listen(server, host, wished, state.last_port(), credentials)
+    if trust is None:
+        return port, 0, 0
+    local_port = listen(server, "127.0.0.1", 0, state.last_local_port())
+    if config.applications_port < 0:
+        return port, local_port, 0
+    applications_port = listen(
+        server,
+        host,
+        config.applications_port,
+        state.last_key_port("applications"),
+        applications_credentials(trust),
+    )
+    return port, local_port, applications_port
 
 
 def role_settings(config: Config) -> RoleSettings:

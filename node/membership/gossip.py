@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -15,7 +13,6 @@ import structlog
 from kakeya import KakeyaError, NodeUnreachable
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.cards.ways import ip_of
 from kakeya_fleet.fleet.membership import exchange
 from kakeya_fleet.fleet.membership.events import (
     AddressFound,
@@ -47,6 +44,7 @@ from kakeya_fleet.fleet.membership.membership import step
 from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.errors import BadCertificate, CloneYields, StateUnwritable
+from kakeya_fleet.node.membership.called_addresses import CalledAddresses
 from kakeya_fleet.node.membership.card_maker import CardMaker
 from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.exchange_client import Answered, ExchangeClient, Unanswered
@@ -106,8 +104,8 @@ class Gossip:
         self._parts = parts
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
-        self._dialled: Counter[str] = Counter()
-        self._hosts: dict[str, str] = {}
+        registry = parts.membership.registry
+        self._addresses = CalledAddresses(registry, parts.peers, parts.surroundings)
         self._measuring: set[str] = set()
         self._is_changed = True
 
@@ -119,10 +117,10 @@ class Gossip:
         while True:
             self._parts.metrics.event_loop_lag_seconds.set(max(0.0, clock() - due))
             self._feed(Tick())
-            if self._is_changed:
+            if self._is_changed or self._addresses.may_prune:
                 self._is_changed = False
                 self._parts.known.count(self._parts.metrics)
-                await self._prune()
+                await self._addresses.prune()
             # Periods that were missed are not made up for.
             due = max(due + period, clock())
             await asyncio.sleep(due - clock())
@@ -160,7 +158,7 @@ class Gossip:
         ]
         before = set(self._running)
         for node_id in parts.rng.sample(peers, min(SPREAD_PEERS, len(peers))):
-            dial = DialAddress(self._address(node_id), timeout_seconds)
+            dial = DialAddress(self._addresses.of(node_id), timeout_seconds)
             self._spawn(partial(self._dial, dial))
         calls = self._running - before
         if calls:
@@ -190,14 +188,14 @@ class Gossip:
                 f"{host} asks for more than {self._parts.budget.limits.dials_a_second:.0f} probes"
                 " a second; ask later"
             )
-        address = self._address(node_id)
-        with self._calling(address):
+        address = self._addresses.of(node_id)
+        with self._addresses.calling(address):
             return await self._parts.client.ping(address, node_id, timeout_seconds)
 
     async def leave(self) -> None:
         """Tells up to three peers, by a signed statement, that this node left."""
         farewell_seconds = self._parts.membership.settings.farewell_seconds
-        if self._dialled and self._running:
+        if self._addresses.is_calling and self._running:
             # Whoever is dialled now will know this node, and is to hear that it left.
             await asyncio.wait(set(self._running), timeout=farewell_seconds / 2)
         before = set(self._running)
@@ -284,13 +282,13 @@ class Gossip:
             parts.metrics.dials_refused.inc()
             return
         self._measuring.add(node_id)
-        self._spawn(partial(self._measured, node_id, self._address(node_id)))
+        self._spawn(partial(self._measured, node_id, self._addresses.of(node_id)))
 
     async def _measured(self, node_id: str, address: str) -> None:
         parts = self._parts
         try:
             timeout = parts.membership.settings.period_seconds
-            with self._calling(address):
+            with self._addresses.calling(address):
                 seconds = await parts.client.ping(address, node_id, timeout)
         finally:
             self._measuring.discard(node_id)
@@ -305,24 +303,18 @@ class Gossip:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    def _address(self, node_id: str) -> str:
-        addresses = self._parts.membership.registry.card(node_id).addresses
-        return self._parts.peers.choose(node_id, addresses)
-
     async def _exchange(self, effect: Exchange) -> None:
         parts = self._parts
         if effect.node_id not in parts.membership.registry:
             return
         message = exchange.opening(parts.membership, effect.node_id)
-        address = self._address(effect.node_id)
-        with self._calling(address):
+        address = self._addresses.of(effect.node_id)
+        with self._addresses.calling(address):
             answered = await parts.client.exchange(
                 address, message, effect.timeout_seconds, effect.node_id
             )
         if isinstance(answered, Unanswered) or answered.sender_id != effect.node_id:
-            if effect.node_id in parts.membership.registry:
-                addresses = parts.membership.registry.card(effect.node_id).addresses
-                parts.peers.failed(effect.node_id, address, addresses)
+            self._addresses.failed(effect.node_id, address)
             self._feed(ExchangeFailed(effect.node_id))
         # Whoever answers at that address is alive, also when it is another node by now.
         if isinstance(answered, Answered) and not self._is_own(answered):
@@ -331,8 +323,8 @@ class Gossip:
     async def _dial(self, effect: DialAddress) -> None:
         parts = self._parts
         message = exchange.opening(parts.membership)
-        await self._name(effect.address)
-        with self._calling(effect.address):
+        await self._addresses.resolve(effect.address)
+        with self._addresses.calling(effect.address):
             answered = await parts.client.exchange(effect.address, message, effect.timeout_seconds)
         if isinstance(answered, Unanswered):
             await self._unanswered(effect.address, answered.error)
@@ -348,42 +340,7 @@ class Gossip:
                 await self._parts.missed.ask(address)
             except BadCertificate as stranger:
                 found = stranger
-        await self._parts.seeds.failed(address, found, is_known=self._is_members(address))
-
-    @contextmanager
-    def _calling(self, address: str) -> Iterator[None]:
-        """Keeps the channel to the address until the call has ended, and no longer for it."""
-        self._dialled[address] += 1
-        try:
-            yield
-        finally:
-            self._dialled -= Counter((address,))
-            self._is_changed = True
-
-    async def _name(self, address: str) -> None:
-        """Notes what a seed peer's name stands for, so that its fleet's cards are taken.
-
-        Names are given by persons alone: what the network announces and what is remembered
-        are IP addresses.
-        """
-        host, port = split_address("peers", address)
-        if ip_of(host) is not None:
-            return
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port)
-        except OSError:
-            # The call that follows fails by the same name, and people are told of that.
-            return
-        for entry in found:
-            named = ip_of(str(entry[4][0]))
-            if named is not None:
-                self._parts.surroundings.named(named)
-                self._hosts[host] = str(named)
-
-    def _is_members(self, address: str) -> bool:
-        """Whether it is an address of a node that was in the fleet, alive or not."""
-        records = self._parts.membership.registry.records()
-        return any(address in record.card.addresses for record in records)
+        await self._parts.seeds.failed(address, found, is_known=self._addresses.is_members(address))
 
     def _is_own(self, answered: Answered) -> bool:
         """Whether this node itself answered, at an address that leads back here."""
@@ -391,12 +348,11 @@ class Gossip:
 
     async def _take(self, address: str, answered: Answered, timeout_seconds: float) -> None:
         parts = self._parts
-        self._record(address, answered)
+        self._addresses.answered(address, answered)
         if parts.statements is not None:
             parts.statements.differs(address, answered.sender_id, answered.trust_hash)
         now_unix = parts.clocks.unix()
-        host = split_address("peers", address)[0]
-        host = self._hosts.get(host, host)
+        host = self._addresses.host(address)
         self._feed(
             ExchangeSucceeded(answered.sender_id, answered.cards, answered.rumours, now_unix, host)
         )
@@ -404,25 +360,18 @@ class Gossip:
         message = exchange.follow_up(parts.membership, received, parts.rng)
         if message is None:
             return
-        with self._calling(address):
+        with self._addresses.calling(address):
             further = await parts.client.exchange(
                 address, message, timeout_seconds, answered.sender_id
             )
         if isinstance(further, Answered) and further.sender_id == answered.sender_id:
             self._heard(further.sender_id, further.cards, further.rumours, host)
 
-    def _record(self, address: str, answered: Answered) -> None:
-        """Of a node that is known, only what is measured at its own addresses counts."""
-        parts, node_id = self._parts, answered.sender_id
-        registry = parts.membership.registry
-        if node_id not in registry or address in registry.card(node_id).addresses:
-            parts.peers.record_round_trip(node_id, answered.round_trip_seconds, address)
-
     async def _probe_via(self, effect: ProbeVia) -> None:
         outcome = ProbeOutcome.SILENT
         if effect.via in self._parts.membership.registry:
             outcome = await self._parts.client.probe(
-                self._address(effect.via), effect.via, effect.node_id, effect.timeout_seconds
+                self._addresses.of(effect.via), effect.via, effect.node_id, effect.timeout_seconds
             )
         self._feed(ProbeDone(effect.node_id, effect.via, outcome))
 
@@ -440,26 +389,6 @@ class Gossip:
         parts.metrics.incarnation.set(signed.card.incarnation)
         _log.info("refuted", incarnation=signed.card.incarnation)
         self._feed(OwnCardChanged(signed))
-
-    async def _prune(self) -> None:
-        """Closes the channels to where nobody of the fleet answers.
-
-        An open channel goes on calling by itself: one to a dead node or a stranger is kept
-        for a call alone.
-        """
-        registry = self._parts.membership.registry
-        present = [
-            record.card for record in registry.records() if record.liveness is not Liveness.LEFT
-        ]
-        addresses = {
-            address
-            for card in present
-            if not registry.is_stranger(card.node_id)
-            and not registry.liveness(card.node_id).is_tombstone
-            for address in card.addresses
-        }
-        nodes = {card.node_id for card in present}
-        await self._parts.peers.prune(addresses | self._dialled.keys(), nodes)
 
     def _clone(self, effect: CloneFound) -> None:
         _log.error("clone_found", node_id=effect.node_id, must_yield=effect.must_yield)

@@ -8,37 +8,40 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 
 from scripts.faults.row import Row, Verdict
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 ENDING_SECONDS = 10.0
 LAST_WORDS = 600
 
 
 def in_a_process(row: Row, seed: int, watched_seconds: float) -> dict[str, object]:
     """What the row came to, for the report; a row that broke or took too long has missed."""
-    adopt_orphans()
     before = set(psutil.Process().children(recursive=True))
     words = [sys.executable, "-m", "scripts.faults.run_row", str(row.number)]
     words += ["--seed", str(seed), "--watched-seconds", str(watched_seconds)]
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-        try:
-            told, _ = process.communicate(timeout=row.seconds)
-            broke = ""
-        except subprocess.TimeoutExpired:
-            told, broke = "", f"it was not over after {row.seconds:g} s"
-        finally:
-            left = end_all(set(psutil.Process().children(recursive=True)) - before)
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+        with adopting_orphans():
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+            try:
+                told, _ = process.communicate(timeout=row.seconds)
+                broke = ""
+            except subprocess.TimeoutExpired:
+                told, broke = "", f"it was not over after {row.seconds:g} s"
+            finally:
+                left = end_all(set(psutil.Process().children(recursive=True)) - before)
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
         errors.seek(0)
         last = errors.read()[-LAST_WORDS:].strip().splitlines()
     lines = told.splitlines()
@@ -59,10 +62,23 @@ def in_a_process(row: Row, seed: int, watched_seconds: float) -> dict[str, objec
     }
 
 
-def adopt_orphans() -> None:
-    """Processes whose parents end become this one's children, and can be ended (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Processes whose parents end become this one's children, and can be ended (Linux).
+
+    Afterwards they are whose they were: who adopts them for good has to wait for each.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    prctl = ctypes.CDLL(None).prctl
+    before = ctypes.c_int()
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
 def end_all(processes: set[psutil.Process]) -> int:

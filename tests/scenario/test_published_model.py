@@ -16,6 +16,7 @@ import pytest
 
 from kakeya import AsyncClient, AsyncSession, Liveness, Speculation, StopReason
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.own_cache import own_cache
 
 MODEL = "smollm2"
 QUESTION = [{"role": "user", "content": "What is the capital of France? One sentence."}]
@@ -35,9 +36,9 @@ pytestmark = [
 @pytest.fixture
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, AgentProcess]]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    own_cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    environment = {"XDG_CACHE_HOME": own_cache(tmp_path_factory.mktemp("cache"))}
     with LocalFleet(f"scenario-{uuid.uuid4().hex}") as agents:
-        verifier = agents.start("verifier", serve=(f"verifier={MODEL}",), environment=own_cache)
+        verifier = agents.start("verifier", serve=(f"verifier={MODEL}",), environment=environment)
         peers = (verifier.address,)
         yield {
             "verifier": verifier,

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,10 +24,15 @@ from scripts.support import agent_process
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
+from tests.warm.starting import WarmProcess, WarmStarts
 
 ROOT = Path(__file__).resolve().parents[2]
 PREVIOUS = (ROOT / "tests" / "support" / "previous_release.txt").read_text().strip()
-ROOMS = ("kakeya_fleet", "fleet", "engine", "node", "sdks/python", "VERSION")
+ROOMS = (
+    *("kakeya_fleet", "fleet", "engine", "node", "sdks/python", "VERSION"),
+    # Of which its agents are started as copies.
+    *("scripts/__init__.py", "scripts/support", "tests/__init__.py", "tests/warm"),
+)
 TOKENS = 500
 KV: SessionOptions = {
     "kv_strategy": "sink_window",
@@ -48,6 +53,11 @@ def what_is_missing() -> str:
         check=False,
     )
     return f"the history has no {PREVIOUS[:12]}, the release before" if found.returncode else ""
+
+
+def python_path(previous: Path) -> str:
+    """Where Python looks first for the release before."""
+    return ":".join(map(str, (previous, previous / "sdks" / "python")))
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +84,7 @@ class Fleet:
     def start(self, name: str, release: str, *peers: AgentProcess) -> AgentProcess:
         environment = {"KAKEYA_DRAIN_SECONDS": "0.1", "KAKEYA_PERIOD_SECONDS": "0.3"}
         if release == OLD:
-            paths = (self.previous, self.previous / "sdks" / "python")
-            environment["PYTHONPATH"] = ":".join(map(str, paths))
+            environment["PYTHONPATH"] = python_path(self.previous)
         addresses = [each.address for each in peers]
         return self.agents.start(
             name, serve=[self.verifier], peers=addresses, environment=environment
@@ -101,27 +110,27 @@ class Fleet:
                         break
 
 
+@pytest.fixture(scope="module")
+def warm_previous(previous: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmStarts]:
+    """Starts agents of the release before."""
+    folder = tmp_path_factory.mktemp("warm")
+    warm = WarmStarts(folder, previous, {"PYTHONPATH": python_path(previous)})
+    yield warm
+    warm.close()
+
+
 @pytest.fixture
-def starts(previous: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents of this release start warm, those of the one before from nothing."""
-    warm = agent_process.start_process
+def starts(warm_previous: WarmStarts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of either release start as copies of what has its libraries."""
+    current = agent_process.start_process
 
     def start(
         command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
-    ) -> subprocess.Popen[str]:
-        if not environment.get("PYTHONPATH", "").startswith(str(previous)):
-            return warm(command, environment, errors)
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            # Where it is started from comes first of where Python looks.
-            cwd=previous,
-            text=True,
-            start_new_session=True,
-        )
+    ) -> WarmProcess | subprocess.Popen[str]:
+        if "PYTHONPATH" in environment:
+            assert warm_previous.can_copy(environment)
+            return warm_previous.start(command, environment, errors)
+        return current(command, environment, errors)
 
     monkeypatch.setattr(agent_process, "start_process", start)
 
@@ -189,11 +198,10 @@ async def test_a_session_outlives_the_upgrade_of_every_node(
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 def test_the_release_before_is_what_is_run(previous: Path) -> None:
     asked = "import kakeya, kakeya_fleet.node; print(kakeya.__file__, *kakeya_fleet.node.__path__)"
-    paths = (previous, previous / "sdks" / "python")
     done = subprocess.run(
         [sys.executable, "-c", asked],
         cwd=previous,
-        env={**os.environ, "PYTHONPATH": ":".join(map(str, paths))},
+        env={**os.environ, "PYTHONPATH": python_path(previous)},
         capture_output=True,
         text=True,
         check=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_a_row_that_takes_too_long_is_ended_with_all_that_it_started(agents: set
     assert int(str(came["left_processes"])) >= 1
     left = {each.pid for each in psutil.Process().children(recursive=True)} - agents
     assert not [pid for pid in left if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    # Nor does this process adopt what others leave from now on.
+    shell = subprocess.run(
+        ["sh", "-c", "sleep 30 >/dev/null & echo $!"], stdout=subprocess.PIPE, check=True, text=True
+    )
+    orphan = psutil.Process(int(shell.stdout))
+    assert orphan.ppid() != os.getpid()
+    orphan.kill()
 
 
 @pytest.mark.parametrize("words", ["0", "33", "1,99"])

@@ -14,6 +14,7 @@ from typing import IO, Any, Self
 
 from scripts.support.agent_process import AgentProcess
 from tests.support.in_process import Finished, run_here
+from tests.support.own_cache import own_cache
 from tests.support.pty_screen import Process
 from tests.warm.starting import FLEET, WarmProcess, WarmStarts
 
@@ -100,7 +101,7 @@ class Terminal:
         self.environment |= {
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_CONFIG_HOME": str(home / "config"),
-            "XDG_CACHE_HOME": str(home / "cache"),
+            "XDG_CACHE_HOME": own_cache(home / "cache"),
             "HF_HUB_OFFLINE": "1",
             # Several agents on two busy cores: more threads only wait for each other.
             "OMP_NUM_THREADS": "1",

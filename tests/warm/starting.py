@@ -38,6 +38,7 @@ SET_AT_IMPORT = {"TORCHINDUCTOR_CACHE_DIR"}
 # What `fleet join` sets itself before it imports anything; and no test asks the models' hub.
 COPIES_OWN = {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
+ROOT = Path(__file__).parents[2]
 
 
 class WarmProcess:
@@ -86,9 +87,16 @@ class WarmStarts:
     It ends with the last `close`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """`folder`: of the process's socket, and of what agents found out about their models."""
+    def __init__(
+        self, folder: Path, root: Path = ROOT, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`folder`: of the process's socket, and of what agents found out about their models.
+
+        The sources at `root` are imported, with `environment` beside this process's own.
+        """
         self._folder = folder
+        self._root = root
+        self._beside = environment or {}
         self._lock = threading.Lock()
         self._changed = threading.Condition()
         self._channel: socket.socket | None = None
@@ -175,7 +183,7 @@ class WarmStarts:
         self._next_pid()
 
     def _start_template(self, address: Path) -> None:
-        environment = {**COPIES_OWN, **os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**COPIES_OWN, **os.environ, "OMP_NUM_THREADS": "1", **self._beside}
         (self._folder / "environment").write_text(json.dumps(environment))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(address))
@@ -189,7 +197,7 @@ class WarmStarts:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(listening.fileno(),),
                 env=environment,
-                cwd=Path(__file__).parents[2],
+                cwd=self._root,
                 start_new_session=True,
                 check=True,
             )

@@ -85,6 +85,9 @@ def preload(settled: Path) -> None:
         import_backend,
         import_dflash,
     )
+    from kakeya_fleet.engine.backends.torch_backend.compiled.library import (  # noqa: PLC0415
+        library,
+    )
     from kakeya_fleet.node import cli  # noqa: PLC0415
     from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
     from kakeya_fleet.node.roles.verifier import verifier_loading  # noqa: PLC0415
@@ -98,6 +101,9 @@ def preload(settled: Path) -> None:
     import_backend("torch")
     import_dflash("torch")
     import_archives()
+    # Made once, before many need it at a time; whether it is used is each copy's to find out.
+    library()
+    library.cache_clear()
     verifier_loading.settle = SettledOnce(settled)  # type: ignore[attr-defined]
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(threads) != 1 or threading.active_count() != 1:

@@ -19,23 +19,35 @@ export async function violations(page: Page): Promise<string[]> {
   );
 }
 
-/** Begins to sum the layout shifts that no input caused. */
+/** A move of what was on the page, as a part of the window, and which elements moved. */
+export interface Shift {
+  readonly value: number;
+  readonly moved: readonly string[];
+}
+
+/** Begins to note the layout shifts that no input caused. */
 export async function watchShifts(page: Page): Promise<void> {
   await page.evaluate(() => {
-    const sums = window as unknown as { shifted: number };
-    sums.shifted = 0;
+    const noted: Shift[] = [];
+    (window as unknown as { shifts: Shift[] }).shifts = noted;
     new PerformanceObserver((list) => {
       for (const entry of list.getEntries() as (PerformanceEntry & {
         value: number;
         hadRecentInput: boolean;
+        sources: { node: Node | null; previousRect: DOMRect; currentRect: DOMRect }[];
       })[]) {
-        if (!entry.hadRecentInput) sums.shifted += entry.value;
+        if (entry.hadRecentInput) continue;
+        const moved = entry.sources.map(({ node, previousRect, currentRect }) => {
+          const what = node instanceof Element ? node.outerHTML.slice(0, 80) : node?.nodeName;
+          return `${what}: ${previousRect.x}, ${previousRect.y} to ${currentRect.x}, ${currentRect.y}`;
+        });
+        noted.push({ value: entry.value, moved });
       }
     }).observe({ type: "layout-shift" });
   });
 }
 
-/** The sum since `watchShifts`. */
-export async function shifted(page: Page): Promise<number> {
-  return page.evaluate(() => (window as unknown as { shifted: number }).shifted);
+/** Those since `watchShifts`. */
+export async function shifts(page: Page): Promise<Shift[]> {
+  return page.evaluate(() => (window as unknown as { shifts: Shift[] }).shifts);
 }

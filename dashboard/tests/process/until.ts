@@ -4,7 +4,7 @@ import { setTimeout as pause } from "node:timers/promises";
 export async function until<Answer>(
   ask: () => Answer | Promise<Answer>,
   what: string,
-  seconds = 10,
+  seconds = 60,
 ): Promise<Exclude<Answer, undefined | null | false>> {
   const deadline = Date.now() + seconds * 1000;
   for (;;) {

@@ -37,6 +37,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.homes import home as home
+from tests.support.own_cache import own_cache
 
 WEATHER_CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 END_ID, CALL_ID = 256, 257
@@ -94,7 +95,7 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
     home = tmp_path_factory.mktemp("home")
     environment = {
         "OMP_NUM_THREADS": "1",
-        "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_CACHE_HOME": own_cache(home / "cache"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "KAKEYA_LINKS": "grpc",
     }
@@ -195,7 +196,7 @@ RunAgent = Callable[..., Awaitable[tuple[Node, Event]]]
 async def run_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunAgent]:
     """run_agent(**configuration): the agent and its ready event."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", own_cache(tmp_path / "cache"))
     running: list[asyncio.Task[None]] = []
 
     async def start(

@@ -1,0 +1,23 @@
+"""A user's cache of a test's own, but for what every test would compile again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+COMPILED = user_cache_path("kakeya") / "compiled"
+"""As this process began, whatever a test sets later."""
+
+
+def own_cache(folder: Path) -> str:
+    """`folder` for XDG_CACHE_HOME: empty, with this user's compiled decoders.
+
+    Their names are digests of what they are made of: seconds of a processor each.
+    """
+    COMPILED.mkdir(parents=True, exist_ok=True)
+    link = folder / "kakeya" / COMPILED.name
+    if not link.exists():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(COMPILED)
+    return str(folder)
