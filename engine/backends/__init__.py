@@ -188,6 +188,17 @@ def threads_of(verifier: Verifier) -> Threads | None:
     return None if backend is None else _imported(backend, lambda each: each.threads())
 
 
+def arithmetic_of(verifier: Verifier) -> str:
+    """What rounds its forwards besides their shapes and threads.
+
+    Empty for one that no back end made by itself: a group's ranks are other machines too.
+    """
+    backend = BACKENDS.get(verifier.info.backend)
+    if backend is None or not type(verifier).__module__.startswith(f"{__name__}."):
+        return ""
+    return _imported(backend, lambda each: each.arithmetic())(verifier)
+
+
 def stores_beside(verifier: Verifier) -> EvictedStores | None:
     """Evicted stores in the verifier's own process, whose bytes count in its pool.
 

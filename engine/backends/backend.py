@@ -26,6 +26,8 @@ LoadEncoder = Callable[[Path], ContextEncoder]
 """Of a DFlash drafter's folder. Raises a `ModelUnusable`."""
 NewStores = Callable[[int], EvictedStores]
 """Evicted stores that share a budget in bytes."""
+ArithmeticOf = Callable[[Verifier], str]
+"""What rounds a verifier's forwards besides their shapes and threads."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
 
@@ -114,6 +116,10 @@ class Backend(Protocol):
 
     def stores_beside(self) -> StoresBeside | None:
         """Makes stores in the process of one of its verifiers."""
+        ...
+
+    def arithmetic(self) -> ArithmeticOf:
+        """Names what rounds the forwards of its verifiers: library, version, processor."""
         ...
 
     def threads(self) -> Threads | None:

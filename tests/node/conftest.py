@@ -28,6 +28,7 @@ import grpc.aio
 import pytest
 from grpc.aio import StreamStreamCall, UnaryStreamCall
 
+from kakeya_fleet.engine.verifiers import kept_exactness
 from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
@@ -36,11 +37,9 @@ from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.trust.membership_files import fleet_name_of
 from scripts.support import agent_process
-from tests.warm.settled import SettledOnce
 from tests.warm.starting import FLEET, WarmProcess
 
 # Long enough for two busy cores, short enough to fail inside a test's limit.
@@ -62,7 +61,7 @@ Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 def _settled_once(settled: Path) -> Iterator[None]:
     """Nodes in the tests' own process check a model's exactness once."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(verifier_loading, "settle", SettledOnce(settled))
+        patched.setattr(kept_exactness, "records_folder", lambda: settled)
         yield
 
 

@@ -1,7 +1,6 @@
 """Fixtures of the rooms whose tests need nodes of roles: real servers on loopback, a real model.
 
 checkpoint     a random Qwen3 of two layers in the hub's format, with a tokenizer
-settled_once   exactness is checked once a model, by all nodes of this process
 neighbourhood  starts nodes that know each other; the module's
 verifier       one of them, which serves the random model
 proposer       one of them, which serves ngram alone
@@ -12,26 +11,17 @@ A room's conftest.py imports them: pytest finds them there.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from kakeya_fleet.node.roles.verifier import verifier_loading
 from tests.support import calls
 from tests.support import checkpoint as random_model
 from tests.support import neighbourhood as nodes
-from tests.warm.settled import SettledOnce
 
-__all__ = ["checkpoint", "client", "neighbourhood", "proposer", "settled_once", "verifier"]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def settled_once(settled: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(verifier_loading, "settle", SettledOnce(settled))
-        yield
+__all__ = ["checkpoint", "client", "neighbourhood", "proposer", "verifier"]
 
 
 @pytest.fixture(scope="session")

@@ -88,10 +88,9 @@ def preload(settled: Path) -> None:
     from kakeya_fleet.engine.backends.torch_backend.compiled.library import (  # noqa: PLC0415
         library,
     )
+    from kakeya_fleet.engine.verifiers import kept_exactness  # noqa: PLC0415
     from kakeya_fleet.node import cli  # noqa: PLC0415
     from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
-    from kakeya_fleet.node.roles.verifier import verifier_loading  # noqa: PLC0415
-    from tests.warm.settled import SettledOnce  # noqa: PLC0415
 
     for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
         if not module.name.endswith("__main__"):
@@ -104,7 +103,7 @@ def preload(settled: Path) -> None:
     # Made once, before many need it at a time; whether it is used is each copy's to find out.
     library()
     library.cache_clear()
-    verifier_loading.settle = SettledOnce(settled)  # type: ignore[attr-defined]
+    kept_exactness.records_folder = lambda: settled
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(threads) != 1 or threading.active_count() != 1:
         raise RuntimeError(f"a process of {len(threads)} threads cannot be copied")

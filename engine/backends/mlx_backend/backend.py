@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.backends.backend import (
+    ArithmeticOf,
     LoadDFlash,
     LoadEncoder,
     LoadShard,
@@ -63,6 +64,12 @@ class MlxBackend:
 
     def stores_beside(self) -> None:
         """None."""
+
+    def arithmetic(self) -> ArithmeticOf:
+        """MLX's."""
+        from kakeya_fleet.engine.backends.mlx_backend.arithmetic import arithmetic
+
+        return arithmetic
 
     def threads(self) -> None:
         """None: MLX lets nobody choose."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from kakeya_fleet.engine.backends.torch_backend.arithmetic import torch_arithmetic
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, load_projection
@@ -46,9 +44,7 @@ class TorchArchiveStores:
     @property
     def arithmetic(self) -> str:
         """The stores' own version, the library's, and the processor's instructions that it uses."""
-        capability = torch.backends.cpu.get_cpu_capability()
-        library = f"torch {torch.__version__} {platform.machine()} {capability}"
-        return f"evicted {ARITHMETIC_VERSION}, {library}"
+        return f"evicted {ARITHMETIC_VERSION}, {torch_arithmetic()}"
 
     def make(
         self,

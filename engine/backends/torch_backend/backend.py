@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.backends.backend import (
+    ArithmeticOf,
     LoadDFlash,
     LoadEncoder,
     LoadMaskedDiffusion,
@@ -76,6 +77,12 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.stores_beside import stores_beside
 
         return stores_beside
+
+    def arithmetic(self) -> ArithmeticOf:
+        """Torch's, and the compiled decoder's."""
+        from kakeya_fleet.engine.backends.torch_backend.arithmetic import arithmetic
+
+        return arithmetic
 
     def threads(self) -> Threads:
         """`TorchThreads`."""

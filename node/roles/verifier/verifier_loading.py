@@ -10,13 +10,18 @@ from functools import partial
 
 import structlog
 
-from kakeya_fleet.engine.backends import load_verifier, stores_beside, threads_of
+from kakeya_fleet.engine.backends import (
+    arithmetic_of,
+    load_verifier,
+    stores_beside,
+    threads_of,
+)
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import Progress
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.verifiers.calibration import measure_steps
-from kakeya_fleet.engine.verifiers.exactness import settle
+from kakeya_fleet.engine.verifiers.kept_exactness import settle_once
 from kakeya_fleet.engine.verifiers.thread_count import settle_threads
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -115,7 +120,7 @@ def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer
     """
     info = verifier.info
     # First of all: it chooses the shapes of the forwards that are measured.
-    exactness = settle(verifier)
+    exactness = settle_once(verifier, arithmetic_of(verifier))
     return ModelOffer(
         model_id=info.model_id,
         role=Role.VERIFIER,

@@ -5,8 +5,7 @@ from tests.support.role_nodes import (
     client,
     neighbourhood,
     proposer,
-    settled_once,
     verifier,
 )
 
-__all__ = ["checkpoint", "client", "neighbourhood", "proposer", "settled_once", "verifier"]
+__all__ = ["checkpoint", "client", "neighbourhood", "proposer", "verifier"]

@@ -35,7 +35,7 @@ LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0, again=Backoff(0.05
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 
-def known_exact(_verifier: Verifier) -> Exactness:
+def known_exact(_verifier: Verifier, _arithmetic: str) -> Exactness:
     """What `tests/engine/group/test_group_verifier.py` finds out about hashes on ranks."""
     return Exactness(exact=True, row_counts=ROW_COUNTS, thread_count=1)
 
@@ -43,7 +43,7 @@ def known_exact(_verifier: Verifier) -> Exactness:
 @pytest.fixture(autouse=True)
 def hash_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ranks without weights, that come back soon; none may be left."""
-    monkeypatch.setattr(verifier_loading, "settle", known_exact)
+    monkeypatch.setattr(verifier_loading, "settle_once", known_exact)
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
     )

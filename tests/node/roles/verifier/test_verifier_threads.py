@@ -80,13 +80,13 @@ async def test_exactness_is_checked_and_told_with_the_threads_that_serve(
         threads.use(3)
         return threads.count
 
-    def settled(verifier: Verifier) -> Exactness:
+    def settled(verifier: Verifier, _arithmetic: str) -> Exactness:
         checked.append(verifier.thread_count)
         return settle(verifier)
 
     monkeypatch.setattr(verifier_loading, "threads_of", lambda _: TorchThreads())
     monkeypatch.setattr(verifier_loading, "settle_threads", chosen)
-    monkeypatch.setattr(verifier_loading, "settle", settled)
+    monkeypatch.setattr(verifier_loading, "settle_once", settled)
     served = await load_served_verifier(
         str(checkpoint), admitted(lambda: 0.0), dtype="float32", backend="torch"
     )
