@@ -16,7 +16,7 @@ from scripts.bench.network_namespaces import what_is_missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MACHINES = """
+MACHINES = '''
 import json, os, subprocess, sys
 from scripts.bench.network_namespaces import NEAR, FAR, TwoNamespaces
 
@@ -29,12 +29,15 @@ def environment(machine):
 def start(words, machine):
     return subprocess.Popen(words, env=environment(machine), stdout=subprocess.PIPE, text=True)
 
-def events(process, name):
+def events(process, *names):
+    """The first of each name, in whatever order they come."""
+    found = {}
     for line in process.stdout:
         event = json.loads(line)
-        if event["event"] == name:
-            return event
-    raise SystemExit(f"{name} was never said")
+        found.setdefault(event["event"], event)
+        if found.keys() >= set(names):
+            return [found[name] for name in names]
+    raise SystemExit(f"{set(names) - found.keys()} was never said")
 
 def run(words, machine):
     done = subprocess.run(words, env=environment(machine), capture_output=True, text=True)
@@ -54,8 +57,7 @@ with TwoNamespaces() as machines:
     code = json.loads(near("invite", "--json")["out"])["short_code"]
     joining = ["join", code, "--json", "--name", "far", "--serve", "proposer=ngram"]
     other = start(machines.behind([*FLEET, *joining, "--bind", f"{FAR}:0"]), "far")
-    let_in = events(other, "let_in")
-    events(other, "ready")
+    let_in, _, _ = events(other, "let_in", "ready", "peer_joined")
     events(keeper, "peer_joined")
     prompt = ["generate", "--verifier", "tiny", "--json", "--max-tokens", "12", "def f(x):"]
     here, there = near(*prompt), far(*prompt)
@@ -69,7 +71,7 @@ with TwoNamespaces() as machines:
         "made": made, "let_in": let_in, "here": here, "there": there, "put_out": put_out,
         "after": after, "again": again,
     }))
-"""
+'''
 
 
 def text_of(done: dict[str, str]) -> str:
