@@ -3,7 +3,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+# Threads that wait do not spin: there are more of them than cores.
+RUN := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false
 STAMPS := .setup
 # The tests start a hundred processes: without it each would compile the same code again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -19,7 +20,7 @@ else ifeq ($(shell uname -s),Linux)
 export UV_TORCH_BACKEND ?= cpu
 endif
 
-.PHONY: help setup demo test beside check fix lint contract stubs clean
+.PHONY: help setup demo test test-scripts beside check fix lint contract stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,7 @@ demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 # More than cores: many tests wait for a process, a beat or a deadline.
 WORKERS ?= 3
 PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+TESTS ?= tests --ignore=tests/scripts
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs.
 SIDES := $(MAKE) --no-print-directory --keep-going beside
@@ -63,12 +65,15 @@ INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/chr
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.
-test: ## all checks and tests; TESTS=PATH names the Python ones
+test: ## all checks and tests but those of the measuring scripts; TESTS=PATH names the Python ones
 	@$(INSTALLED)
 	@$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
 		$(PYTEST) $(TESTS) || status=1; \
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status
+
+test-scripts: setup ## that what measures, trains and plots runs: a short run of each
+	@$(PYTEST) tests/scripts
 
 beside: lint contract typescript dashboard-test ## what `make test` runs beside the Python tests
 

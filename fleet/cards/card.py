@@ -54,7 +54,8 @@ class ModelOffer:
     to the whole history, 0 when it is not told; `rank_count` ranks compute it
     together, 0 for one process: its bytes are those of one rank. `thread_count`
     threads share one forward of it, which `exact` was found for, 0 when it is not
-    told; `evicted_arithmetic` is that of an `ArchiveOffer` from which its own process
+    told; `arithmetic` names what else rounds its forwards, library, version and processor,
+    empty when it is not told; `evicted_arithmetic` is that of an `ArchiveOffer` from which its own process
     could take over, empty when from none. Of proposers: `target_weights_digest` names
     the one verifier that it drafts for, empty for every one with its tokenizer;
     `block_size` is the most tokens of a draft, 0 for no limit. One that is conditioned
@@ -87,6 +88,7 @@ class ModelOffer:
     rank_count: int = 0
     thread_count: int = 0
     evicted_arithmetic: str = ""
+    arithmetic: str = ""
 
     @property
     def drafts_ahead(self) -> bool:

@@ -236,6 +236,7 @@ def _check_offer(offer: ModelOffer) -> None:
         offer.dtype,
         offer.backend,
         offer.evicted_arithmetic,
+        offer.arithmetic,
         offer.architecture,
         offer.target_weights_digest,
         offer.encoder_digest,

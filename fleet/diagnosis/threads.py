@@ -1,8 +1,9 @@
-"""Whether models compute with as many threads as there are cores for them.
+"""Whether models compute with as many threads as there are cores for them, and alike.
 
 Where threads share a product, the place at which their shares end may select another kernel, and
 with it another rounding: nodes that serve the same weights agree bit for bit for sure only
-with the same number of threads. Each card says how many its verifier takes.
+with the same number of threads, and with the same libraries on processors of the same
+instructions. Each card says how many its verifier takes, and by what it computes.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class VerifierThreads:
-    """Threads of a verifier, as its node's card says; 0 where it does not tell."""
+    """What rounds a verifier's numbers, as its node's card says; 0 and empty where it does not."""
 
     node: str
     weights: str
     """Names the weights: equal for verifiers that can go on for each other."""
     model: str
     count: int
+    arithmetic: str = ""
+    format: str = ""
+    """What its weights are taken as: those of others are other numbers."""
 
 
 def threads(own: Threads) -> Finding:
@@ -78,6 +82,28 @@ def verifier_threads(verifiers: Sequence[VerifierThreads]) -> list[Finding]:
                     "compute first, and elsewhere its answer may differ from then on.",
                     "Start those agents with the same OMP_NUM_THREADS if sessions are to go on "
                     "bit for bit.",
+                )
+            )
+        lines += _other_arithmetic([each for each in same if each.arithmetic])
+    return lines
+
+
+def _other_arithmetic(same: Sequence[VerifierThreads]) -> list[Finding]:
+    """A line for each format in which verifiers of the same weights compute otherwise."""
+    lines = []
+    for form in dict.fromkeys(each.format for each in same):
+        alike = [each for each in same if each.format == form]
+        if len({each.arithmetic for each in alike}) > 1:
+            told = ", ".join(f"{each.arithmetic} on {each.node}" for each in alike)
+            lines.append(
+                Finding(
+                    CHECK,
+                    Level.WARNING,
+                    f"{alike[0].model} is computed otherwise by different nodes: {told}",
+                    "Last bits of equal weights differ: a lost session goes on where they are "
+                    "equal first, and elsewhere its answer may differ from then on.",
+                    "Install the same releases on those machines, and a C++ compiler on all of "
+                    "them or KAKEYA_COMPILED=off for all, if sessions are to go on bit for bit.",
                 )
             )
     return lines

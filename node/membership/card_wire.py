@@ -199,6 +199,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         rank_count=offer.rank_count,
         thread_count=offer.thread_count,
         evicted_arithmetic=offer.evicted_arithmetic,
+        arithmetic=offer.arithmetic,
     )
 
 
@@ -229,6 +230,7 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         rank_count=wire.rank_count,
         thread_count=wire.thread_count,
         evicted_arithmetic=wire.evicted_arithmetic,
+        arithmetic=wire.arithmetic,
     )
 
 

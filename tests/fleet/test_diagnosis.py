@@ -243,6 +243,18 @@ def test_only_verifiers_of_the_same_weights_need_the_same_threads() -> None:
     assert "4 on a, 4 on b, 8 on e" in found[0].what
 
 
+def test_verifiers_of_the_same_numbers_need_the_same_arithmetic() -> None:
+    def served(node: str, arithmetic: str, form: str = "float32") -> threads.VerifierThreads:
+        return threads.VerifierThreads(node, "w", "toy", 2, arithmetic, form)
+
+    alike = [served("a", "torch 2"), served("b", "torch 2"), served("c", "mlx", "bfloat16")]
+    # An earlier version does not tell.
+    assert threads.verifier_threads([*alike, served("d", "")]) == []
+    found = threads.verifier_threads([*alike, served("e", "torch 2, decoder-1")])
+    assert levels(found) == [WARNING]
+    assert found[0].what.endswith("torch 2 on a, torch 2 on b, torch 2, decoder-1 on e")
+
+
 def ring_facts(**facts: object) -> ring.RingFacts:
     known: dict[str, object] = {
         "ring_address": "", "links": "auto", "has_mlx": True, "has_ipv4": True, "age_seconds": 1e6

@@ -252,6 +252,12 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair: Pair) -> None:
     [
         ({"backend": "mlx"}, {"backend": "torch"}, {"backend": "mlx"}),
         ({"thread_count": 1}, {"thread_count": 2}, {"thread_count": 1}),
+        ({"arithmetic": "torch 2"}, {"arithmetic": "torch 3"}, {"arithmetic": "torch 2"}),
+        (
+            {"arithmetic": "torch 2", "thread_count": 1},
+            {"arithmetic": "torch 3", "thread_count": 1},
+            {"arithmetic": "torch 2", "thread_count": 2},
+        ),
         # As many threads are worth less than the same number format.
         (
             {"thread_count": 1, "dtype": "float32"},
@@ -259,7 +265,7 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair: Pair) -> None:
             {"thread_count": 2, "dtype": "float32"},
         ),
     ],
-    ids=["back end", "threads", "format before threads"],
+    ids=["back end", "threads", "arithmetic", "arithmetic before threads", "format before threads"],
 )
 async def test_those_that_compute_alike_come_first(
     pair: Pair, had: dict[str, object], nearest: dict[str, object], alike: dict[str, object]

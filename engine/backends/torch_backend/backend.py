@@ -80,9 +80,11 @@ class TorchBackend:
 
     def arithmetic(self) -> ArithmeticOf:
         """Torch's, and the compiled decoder's."""
-        from kakeya_fleet.engine.backends.torch_backend.arithmetic import arithmetic
+        from kakeya_fleet.engine.backends.torch_backend.verifier_arithmetic import (
+            verifier_arithmetic,
+        )
 
-        return arithmetic
+        return verifier_arithmetic
 
     def threads(self) -> Threads:
         """`TorchThreads`."""

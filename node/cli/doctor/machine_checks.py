@@ -30,7 +30,12 @@ async def threads(site: Site) -> list[Finding]:
     own = thread_facts.Threads(cores, environment.get("OMP_NUM_THREADS", ""))
     verifiers = [
         thread_facts.VerifierThreads(
-            node.name, model.weights_digest, model.model_id, model.thread_count
+            node.name,
+            model.weights_digest,
+            model.model_id,
+            model.thread_count,
+            model.arithmetic,
+            f"{model.dtype} {model.backend} {model.quantization}",
         )
         for node in site.nodes
         if node.liveness is Liveness.ALIVE

@@ -120,7 +120,8 @@ def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer
     """
     info = verifier.info
     # First of all: it chooses the shapes of the forwards that are measured.
-    exactness = settle_once(verifier, arithmetic_of(verifier))
+    arithmetic = arithmetic_of(verifier)
+    exactness = settle_once(verifier, arithmetic)
     return ModelOffer(
         model_id=info.model_id,
         role=Role.VERIFIER,
@@ -140,4 +141,5 @@ def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer
         backend=info.backend,
         history_layer_count=info.history_layer_count,
         thread_count=exactness.thread_count,
+        arithmetic=arithmetic,
     )

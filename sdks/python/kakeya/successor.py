@@ -51,8 +51,9 @@ async def succeed(
     """The session at `lost`, opened anew on a live node, with the same history.
 
     The node must serve the same weights. Nodes that compute alike, by number format,
-    back end and threads of a forward, come first, then those alike but for the threads,
-    alive ones before suspects, then the nearest. The node that had
+    back end, arithmetic and threads of a forward, come first, then those alike but for the
+    threads, then those alike but for the arithmetic, alive ones before suspects, then the
+    nearest. The node that had
     the session is asked before all others when it has `forgotten` it, else not at all.
     Keys and values are kept there as they were, also where the first node chose how.
     Raises the error of the last node that was tried, and NoPlacement when there is none
@@ -102,20 +103,23 @@ def _had_it(node: NodeStatus, lost: Place) -> bool:
 
 
 def _numbers(offer: ModelOffer) -> tuple[str, str, str]:
-    """What decides the bits of equal weights."""
+    """What equal weights are taken as."""
     return offer.dtype, offer.backend, offer.quantization
 
 
 def _candidates(
     nodes: Sequence[NodeStatus], offer: ModelOffer
 ) -> list[tuple[NodeStatus, ModelOffer]]:
-    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, bool, float]:
+    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, bool, bool, float]:
         node, there = pair
         other_numbers = _numbers(there) != _numbers(offer)
-        # Seldom of influence on a bit: never worth another number format.
+        # Last bits of logits, which seldom decide a token: never worth another number format.
+        other_arithmetic = there.arithmetic != offer.arithmetic
+        # Still more seldom of influence on a bit.
         other_threads = there.thread_count != offer.thread_count
         suspect = node.liveness is not Liveness.ALIVE
-        return other_numbers, other_threads, suspect, node.round_trip_seconds or 0.0
+        distance = node.round_trip_seconds or 0.0
+        return other_numbers, other_arithmetic, other_threads, suspect, distance
 
     serving = [
         (node, there)

@@ -92,10 +92,11 @@ export async function openSession(
  * The session `lost`, opened anew on a live node, with the same history.
  *
  * The node must serve the same weights. Nodes that compute alike, by number format,
- * back end and threads of a forward, come first, then those alike but for the threads,
- * alive ones before suspects, then the nearest. The node that had the session is asked before all others when it has `forgotten` it, else
- * not at all. Keys and values are kept there as they were, also where the first node
- * chose how. Throws the error of the last node that was tried, and NoPlacement when
+ * back end, arithmetic and threads of a forward, come first, then those alike but for the
+ * threads, then those alike but for the arithmetic, alive ones before suspects, then the
+ * nearest. The node that had the session is asked before all others when it has `forgotten`
+ * it, else not at all. Keys and values are kept there as they were, also where the first
+ * node chose how. Throws the error of the last node that was tried, and NoPlacement when
  * there is none.
  */
 export async function succeed(
@@ -159,7 +160,9 @@ function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): rea
         model.backend !== offer.backend ||
         model.quantization !== offer.quantization,
     ),
-    // Seldom of influence on a bit: never worth another number format.
+    // Last bits of logits, which seldom decide a token: never worth another number format.
+    Number(model.arithmetic !== offer.arithmetic),
+    // Still more seldom of influence on a bit.
     Number(model.threadCount !== offer.threadCount),
     Number(node.liveness !== "alive"),
     node.roundTripSeconds ?? 0,

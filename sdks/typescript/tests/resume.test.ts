@@ -79,6 +79,12 @@ describe("those that compute alike come first", () => {
   const alike = { thread_count: 3, dtype: "float32", backend: "torch" };
   test.each([
     ["threads", { ...alike, thread_count: 2 }, alike],
+    ["arithmetic", { ...alike, arithmetic: "another" }, alike],
+    [
+      "arithmetic before threads",
+      { ...alike, arithmetic: "another" },
+      { ...alike, thread_count: 1 },
+    ],
     ["the back end", { ...alike, backend: "mlx" }, alike],
     [
       "the number format before threads",

@@ -46,6 +46,7 @@ OFFER = ModelOffer(
     rank_count=2,
     thread_count=5,
     evicted_arithmetic="torch 2.13",
+    arithmetic="torch 2.13 AVX2",
 )
 
 

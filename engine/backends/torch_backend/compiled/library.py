@@ -26,6 +26,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import VERSION,
 
 SWITCH = "KAKEYA_COMPILED"
 """`off` in the environment has torch's own operators compute."""
+FOLDER = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
 SOURCES = (
     "decoder.cpp",
@@ -81,13 +82,23 @@ def library() -> Library | None:
     return found
 
 
+def arithmetic() -> str:
+    """Names what the library computes: the same bits on each processor that it is made for."""
+    return f"decoder {_digest(()).hexdigest()[:12]}"
+
+
+def _digest(options: tuple[str, ...]) -> hashlib._Hash:
+    """Of the sources, and of how they are compiled."""
+    digest = hashlib.sha256(" ".join((*OPTIONS, *options)).encode())
+    for name in SOURCES:
+        digest.update((FOLDER / name).read_bytes())
+    return digest
+
+
 def _made() -> Path:
     """The library's file. Raises `CompilingFailed`."""
     options = _processor_options()
-    folder = Path(__file__).parent
-    digest = hashlib.sha256(" ".join((*OPTIONS, *options)).encode())
-    for name in SOURCES:
-        digest.update((folder / name).read_bytes())
+    digest = _digest(options)
     target = user_cache_path("kakeya") / "compiled" / f"decoder-{digest.hexdigest()[:24]}.so"
     if target.is_file():
         return target
@@ -98,7 +109,7 @@ def _made() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as beside:
             made = Path(beside) / target.name
-            command = [compiler, *OPTIONS, *options, "-o", str(made), str(folder / SOURCES[0])]
+            command = [compiler, *OPTIONS, *options, "-o", str(made), str(FOLDER / SOURCES[0])]
             subprocess.run(
                 command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS
             )

@@ -355,6 +355,12 @@ class ModelOffer:
     ArchiveOffer.arithmetic does of an archive: where both are equal it takes over from one that is
     lost. Empty when it keeps nothing, for proposers, and from nodes that do not tell.
     """
+    arithmetic: str = ""
+    """Names what rounds a verifier's forwards besides their shapes and threads: library, version,
+    processor's instructions. Equal weights of equal dtype and quantization have equal bits where it
+    is equal, and may have others elsewhere: a session resumes first where it is equal. Empty for
+    proposers, for groups, and from nodes that do not tell.
+    """
 
 
 @dataclass(frozen=True, slots=True)

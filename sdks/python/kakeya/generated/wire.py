@@ -122,6 +122,7 @@ def model_offer(message: model_pb2.ModelOffer) -> values.ModelOffer:
         rank_count=message.rank_count,
         thread_count=message.thread_count,
         evicted_arithmetic=message.evicted_arithmetic,
+        arithmetic=message.arithmetic,
     )
 
 

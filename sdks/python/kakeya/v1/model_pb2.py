@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kakeya/v1/model.proto\x12\tkakeya.v1\"0\n\x08StepCost\x12\x13\n\x0btoken_count\x18\x01 \x01(\r\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\"\xd8\x04\n\nModelOffer\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\"\n\x04kind\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.ModelKind\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x05 \x01(\t\x12\x14\n\x0cquantization\x18\x06 \x01(\t\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x08 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\t \x01(\r\x12\x1a\n\x12kv_bytes_per_token\x18\n \x01(\x04\x12\'\n\nstep_costs\x18\x0b \x03(\x0b\x32\x13.kakeya.v1.StepCost\x12\r\n\x05\x65xact\x18\x0c \x01(\x08\x12\x16\n\x0ekv_fixed_bytes\x18\r \x01(\x04\x12\x0f\n\x07\x62\x61\x63kend\x18\x0e \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x0f \x01(\t\x12\x1d\n\x15target_weights_digest\x18\x10 \x01(\t\x12\x15\n\rfeature_width\x18\x11 \x01(\r\x12\x16\n\x0e\x65ncoder_digest\x18\x12 \x01(\t\x12\x15\n\rtapped_layers\x18\x13 \x03(\r\x12\x12\n\nblock_size\x18\x14 \x01(\r\x12\x1b\n\x13history_layer_count\x18\x15 \x01(\r\x12\x12\n\nrank_count\x18\x16 \x01(\r\x12\x14\n\x0cthread_count\x18\x17 \x01(\r\x12\x1a\n\x12\x65victed_arithmetic\x18\x18 \x01(\t*T\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n\rROLE_VERIFIER\x10\x01\x12\x11\n\rROLE_PROPOSER\x10\x02\x12\x10\n\x0cROLE_ARCHIVE\x10\x03*\x94\x01\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19MODEL_KIND_AUTOREGRESSIVE\x10\x01\x12\x14\n\x10MODEL_KIND_NGRAM\x10\x02\x12\x1f\n\x1bMODEL_KIND_MASKED_DIFFUSION\x10\x03\x12\x15\n\x11MODEL_KIND_DFLASH\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15kakeya/v1/model.proto\x12\tkakeya.v1\"0\n\x08StepCost\x12\x13\n\x0btoken_count\x18\x01 \x01(\r\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\"\xec\x04\n\nModelOffer\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\"\n\x04kind\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.ModelKind\x12\x16\n\x0eweights_digest\x18\x04 \x01(\t\x12\x18\n\x10tokenizer_digest\x18\x05 \x01(\t\x12\x14\n\x0cquantization\x18\x06 \x01(\t\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x08 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\t \x01(\r\x12\x1a\n\x12kv_bytes_per_token\x18\n \x01(\x04\x12\'\n\nstep_costs\x18\x0b \x03(\x0b\x32\x13.kakeya.v1.StepCost\x12\r\n\x05\x65xact\x18\x0c \x01(\x08\x12\x16\n\x0ekv_fixed_bytes\x18\r \x01(\x04\x12\x0f\n\x07\x62\x61\x63kend\x18\x0e \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x0f \x01(\t\x12\x1d\n\x15target_weights_digest\x18\x10 \x01(\t\x12\x15\n\rfeature_width\x18\x11 \x01(\r\x12\x16\n\x0e\x65ncoder_digest\x18\x12 \x01(\t\x12\x15\n\rtapped_layers\x18\x13 \x03(\r\x12\x12\n\nblock_size\x18\x14 \x01(\r\x12\x1b\n\x13history_layer_count\x18\x15 \x01(\r\x12\x12\n\nrank_count\x18\x16 \x01(\r\x12\x14\n\x0cthread_count\x18\x17 \x01(\r\x12\x1a\n\x12\x65victed_arithmetic\x18\x18 \x01(\t\x12\x12\n\narithmetic\x18\x19 \x01(\t*T\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x11\n\rROLE_VERIFIER\x10\x01\x12\x11\n\rROLE_PROPOSER\x10\x02\x12\x10\n\x0cROLE_ARCHIVE\x10\x03*\x94\x01\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19MODEL_KIND_AUTOREGRESSIVE\x10\x01\x12\x14\n\x10MODEL_KIND_NGRAM\x10\x02\x12\x1f\n\x1bMODEL_KIND_MASKED_DIFFUSION\x10\x03\x12\x15\n\x11MODEL_KIND_DFLASH\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=689
-  _globals['_ROLE']._serialized_end=773
-  _globals['_MODELKIND']._serialized_start=776
-  _globals['_MODELKIND']._serialized_end=924
+  _globals['_ROLE']._serialized_start=709
+  _globals['_ROLE']._serialized_end=793
+  _globals['_MODELKIND']._serialized_start=796
+  _globals['_MODELKIND']._serialized_end=944
   _globals['_STEPCOST']._serialized_start=36
   _globals['_STEPCOST']._serialized_end=84
   _globals['_MODELOFFER']._serialized_start=87
-  _globals['_MODELOFFER']._serialized_end=687
+  _globals['_MODELOFFER']._serialized_end=707
 # @@protoc_insertion_point(module_scope)

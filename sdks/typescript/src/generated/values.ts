@@ -325,6 +325,13 @@ export interface ModelOffer {
    * lost. Empty when it keeps nothing, for proposers, and from nodes that do not tell.
    */
   readonly evictedArithmetic: string;
+  /**
+   * Names what rounds a verifier's forwards besides their shapes and threads: library, version,
+   * processor's instructions. Equal weights of equal dtype and quantization have equal bits where
+   * it is equal, and may have others elsewhere: a session resumes first where it is equal. Empty
+   * for proposers, for groups, and from nodes that do not tell.
+   */
+  readonly arithmetic: string;
 }
 
 /** The end of a pair: one model on one node. */

@@ -125,6 +125,7 @@ export function modelOffer(message: modelPb.ModelOffer): values.ModelOffer {
     rankCount: message.rankCount,
     threadCount: message.threadCount,
     evictedArithmetic: message.evictedArithmetic,
+    arithmetic: message.arithmetic,
   };
 }
 

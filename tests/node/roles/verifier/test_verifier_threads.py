@@ -94,5 +94,6 @@ async def test_exactness_is_checked_and_told_with_the_threads_that_serve(
         serving = await served.worker.run(torch.get_num_threads)
         assert checked == [3]
         assert served.offer.thread_count == serving == 3
+        assert served.offer.arithmetic.startswith(f"torch {torch.__version__} ")
     finally:
         await served.worker.close()
