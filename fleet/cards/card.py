@@ -55,9 +55,10 @@ class ModelOffer:
     together, 0 for one process: its bytes are those of one rank. `thread_count`
     threads share one forward of it, which `exact` was found for, 0 when it is not
     told; `arithmetic` names what else rounds its forwards, library, version and processor,
-    empty when it is not told; `evicted_arithmetic` is that of an `ArchiveOffer` from which its own process
-    could take over, empty when from none. Of proposers: `target_weights_digest` names
-    the one verifier that it drafts for, empty for every one with its tokenizer;
+    empty when it is not told; `evicted_arithmetic` is that of an `ArchiveOffer` from which
+    its own process could take over, empty when from none. Of proposers:
+    `target_weights_digest` names the one verifier that it drafts for, empty for every one
+    with its tokenizer;
     `block_size` is the most tokens of a draft, 0 for no limit. One that is conditioned
     on a verifier's hidden states takes vectors of `feature_width` values that the
     encoder `encoder_digest` makes of the outputs of `tapped_layers`; 0 and empty for all

@@ -1,4 +1,4 @@
-"""What rounds on torch, besides shapes and threads: by equal names equal numbers have equal bits."""
+"""What rounds on torch, besides shapes and threads."""
 
 from __future__ import annotations
 
