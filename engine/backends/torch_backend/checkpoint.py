@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
-from kakeya_fleet.engine.backends.torch_backend.affine_weights import unpacked
+from kakeya_fleet.engine.backends.torch_backend.affine_weights import Packed, unpacked
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
@@ -41,6 +42,42 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A text model as the library builds it, on no device, and its weights in files.
+
+    All of them are there, of the right shapes, and fit into memory; none is read yet.
+    """
+
+    folder: Path
+    model: PreTrainedModel
+    dtype: torch.dtype
+    is_tied: bool
+    """Whether the head is the embedding."""
+    is_plain: bool
+    stored: Mapping[str, StoredTensor]
+    packed: Mapping[str, Packed]
+    parts: Mapping[str, tuple[slice, ...]]
+
+    def read_into(self, module: nn.Module, name: str = "") -> None:
+        """Gives `module`, which `model` has as `name`, its weights in `dtype`, and no others.
+
+        Raises `WeightsMismatch` for tensors that are not finite or cannot be read, and where
+        a head is stored that should be the embedding and is not.
+        """
+        prefix = f"{name}." if name else ""
+        names = [f"{prefix}{own}" for own in module.state_dict()]
+        is_head = self.is_tied and HEAD in names
+        if is_head and HEAD not in self.stored:
+            names.remove(HEAD)
+        weights = read_tensors(self.stored, names, self.dtype, self.parts, self.packed)
+        if is_head:
+            _tie(self.folder, weights)
+        own = {each.removeprefix(prefix): tensor for each, tensor in weights.items()}
+        module.load_state_dict(own, strict=True, assign=True)
+        module.requires_grad_(requires_grad=False)
+
+
 def load_model(
     folder: Path,
     architecture: TorchArchitecture,
@@ -49,15 +86,46 @@ def load_model(
     rows: int,
     available_bytes: int,
     shard: ModelShard | None = None,
-    leaves: Callable[[PreTrainedModel], bool] | None = None,
 ) -> PreTrainedModel:
     """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
-    With `shard` the part of one rank: no other slices are read. One that `leaves` is for
-    stays as the library builds it: its caller lays the weights out. Raises
-    `WeightsMismatch` naming missing, unexpected, mis-shaped, not finite and
-    unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
-    Both before a weight is read, except for a file that breaks off.
+    With `shard` the part of one rank: no other slices are read. Raises what
+    `open_checkpoint` and `Checkpoint.read_into` raise.
+    """
+    checkpoint = open_checkpoint(
+        folder, architecture, dtype=dtype, available_bytes=available_bytes, shard=shard
+    )
+    return laid_out(checkpoint, rows, shard)
+
+
+def laid_out(checkpoint: Checkpoint, rows: int, shard: ModelShard | None = None) -> PreTrainedModel:
+    """Its model with all weights, for torch's own operators and forwards of `rows` tokens."""
+    model, dtype = checkpoint.model, checkpoint.dtype
+    checkpoint.read_into(model)
+    if shard is not None:
+        shard.add_sums(model)
+    fix_activations(model)
+    fix_recurrent(model, dtype)
+    packs = can_pack(dtype)
+    if checkpoint.is_plain:
+        simplify(model, partial(packed, rows=rows) if packs else _unpacked)
+    if packs:
+        pack_linears(model, rows)
+    return model.eval()
+
+
+def open_checkpoint(
+    folder: Path,
+    architecture: TorchArchitecture,
+    *,
+    dtype: torch.dtype,
+    available_bytes: int,
+    shard: ModelShard | None = None,
+) -> Checkpoint:
+    """The model in `folder`, checked before a weight is read.
+
+    Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors,
+    `OutOfMemory` when `available_bytes` do not hold it.
     """
     stored, quantized = unpacked(
         folder,
@@ -73,30 +141,12 @@ def load_model(
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
     check_tensors(folder, needed, stored)
     plain = shard is None and is_plain(model)
-    is_left = leaves is not None and leaves(model)
     parts = shard.cut(model) if shard is not None else {}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     _check_memory(folder, kept, dtype, available_bytes, joined=plain)
-    weights = read_tensors(stored, needed, dtype, parts, quantized)
-    if tied:
-        _tie(folder, weights)
-    model.load_state_dict(weights, strict=True, assign=True)
     _compute_buffers(model)
-    _check_complete(architecture.name, model)
-    del weights
-    model.requires_grad_(requires_grad=False)
-    if shard is not None:
-        shard.add_sums(model)
-    if is_left:
-        return model.eval()
-    fix_activations(model)
-    fix_recurrent(model, dtype)
-    packs = can_pack(dtype)
-    if plain:
-        simplify(model, partial(packed, rows=rows) if packs else _unpacked)
-    if packs:
-        pack_linears(model, rows)
-    return model.eval()
+    _check_complete(architecture.name, model, needed)
+    return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts)
 
 
 def check_shapes(
@@ -196,9 +246,12 @@ def _compute_buffers(model: PreTrainedModel) -> None:
             module.embed_scale = torch.tensor(scale)
 
 
-def _check_complete(name: str, model: PreTrainedModel) -> None:
-    """Raises `ArchitectureUnsupported` if a buffer has no value: nothing runs half loaded."""
-    empty = [key for key, tensor in model.named_buffers() if tensor.is_meta]
+def _check_complete(name: str, model: PreTrainedModel, stored: Collection[str]) -> None:
+    """Raises `ArchitectureUnsupported` if a buffer would have no value: nothing runs half loaded.
+
+    Those among `stored` are read with the weights.
+    """
+    empty = [key for key, tensor in model.named_buffers() if tensor.is_meta and key not in stored]
     if empty:
         raise ArchitectureUnsupported(
             f"{name} of this transformers version has buffers not known here: {listed(empty)}",

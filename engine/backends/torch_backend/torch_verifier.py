@@ -14,7 +14,7 @@ from kakeya_fleet.engine.backends.torch_backend.architectures import (
     TorchArchitecture,
     read_architecture,
 )
-from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import laid_out, open_checkpoint
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import (
     CompiledDecoder,
     compilable,
@@ -136,24 +136,19 @@ def load_verifier(
     if available_bytes is None:
         available_bytes = system_memory.available_bytes()
     compiled = library()
-    model = load_model(
-        folder.path,
-        architecture,
-        dtype=number,
-        rows=WIDTH,
-        available_bytes=available_bytes,
-        leaves=compilable if compiled is not None else None,
+    checkpoint = open_checkpoint(
+        folder.path, architecture, dtype=number, available_bytes=available_bytes
     )
     layout = kv_layout(architecture, number)
-    if compiled is not None and compilable(model):
-        if weights in BITS and not sizes_of(model).fit_groups:
+    if compiled is not None and compilable(checkpoint.model):
+        if weights in BITS and not sizes_of(checkpoint.model).fit_groups:
             require_auto(weights, "this one has others")
-        decoder = CompiledDecoder(compiled, model, cache_dtype=number, weights=weights)
+        decoder = CompiledDecoder(compiled, checkpoint, cache_dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype)
         info = replace(info, quantization=quantization_of(weights, info.quantization))
         return CompiledVerifier(decoder, info, layout)
     require_auto(weights, "torch's own operators compute this one")
-    return verifier_of(folder, architecture, model, layout, dtype)
+    return verifier_of(folder, architecture, laid_out(checkpoint, WIDTH), layout, dtype)
 
 
 def verifier_of(

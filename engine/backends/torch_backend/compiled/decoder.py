@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import Checkpoint
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
     LANES,
@@ -120,31 +121,34 @@ class CompiledDecoder:
     def __init__(
         self,
         library: Library,
-        model: PreTrainedModel,
+        checkpoint: Checkpoint,
         *,
         cache_dtype: torch.dtype,
         weights: str = AUTO,
     ) -> None:
-        """Takes the weights of `model`, which is plain and of sizes that fit, layer by layer.
+        """Reads the weights of a model that is plain and of sizes that fit, layer by layer.
 
+        So it takes the memory of the panels, and of one layer's or the head's weights besides.
         `weights`: one of `weight_choice.WEIGHTS`. Head and embeddings have eight bits where the
         layers have four: they are the numbers that choices are made of.
-        Raises `ModelUnusable` where products of whole numbers are not exact.
+        Raises `ModelUnusable` where products of whole numbers are not exact, and what
+        `Checkpoint.read_into` raises.
         """
         if weights in BITS:
             require_exact_products(library)
         self._functions = library.functions
+        model = checkpoint.model
         self.sizes = sizes_of(model)
         body = model.model
-        tied = model.lm_head.weight.data_ptr() == body.embed_tokens.weight.data_ptr()
         self._weights = weights
-        self._head = panels_of([model.lm_head], INT8 if weights == INT4 else weights)
-        self._embedding = None if tied else body.embed_tokens.weight.detach()
+        self._head = _head(checkpoint, INT8 if weights == INT4 else weights)
+        self._embedding = None if checkpoint.is_tied else _embedding(checkpoint)
         rotary = body.rotary_emb
         self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32)
         self._kept: list[object] = []
-        layers = list(self._layers(body.layers))
+        layers = list(self._layers(checkpoint))
         self._layer = (Layer * len(layers))(*layers)
+        checkpoint.read_into(body.norm, "model.norm")
         self._last_norm = _wide(body.norm.weight)
         self._model = Model(
             layers=len(layers),
@@ -210,9 +214,11 @@ class CompiledDecoder:
         )
         return found[:, : self._head.columns]
 
-    def _layers(self, layers: nn.ModuleList) -> Iterator[Layer]:
+    def _layers(self, checkpoint: Checkpoint) -> Iterator[Layer]:
         """Each layer's weights in panels; those of the library's layer are freed."""
+        layers = checkpoint.model.model.layers
         for index in range(len(layers)):
+            checkpoint.read_into(layers[index], f"model.layers.{index}")
             layer = cast(LibraryLayer, layers[index])
             attention, mlp = layer.self_attn, layer.mlp
             self._epsilon = layer.input_layernorm.variance_epsilon
@@ -238,6 +244,32 @@ class CompiledDecoder:
                 query_norm,
                 key_norm,
             )
+
+
+def _head(checkpoint: Checkpoint, weights: str) -> Panels | WholePanels:
+    """The head in panels, of the embedding's weights where they are the same."""
+    head = checkpoint.model.lm_head
+    if not checkpoint.is_tied:
+        checkpoint.read_into(head, "lm_head")
+        found = panels_of([head], weights)
+        checkpoint.model.lm_head = nn.Identity()
+        return found
+    tied = nn.Module()
+    tied.model = nn.Module()
+    tied.model.embed_tokens = checkpoint.model.model.embed_tokens
+    tied.lm_head = head
+    checkpoint.read_into(tied)
+    found = panels_of([head], weights)
+    checkpoint.model.model.embed_tokens = checkpoint.model.lm_head = nn.Identity()
+    return found
+
+
+def _embedding(checkpoint: Checkpoint) -> Tensor:
+    embedding = checkpoint.model.model.embed_tokens
+    checkpoint.read_into(embedding, "model.embed_tokens")
+    found: Tensor = embedding.weight.detach()
+    checkpoint.model.model.embed_tokens = nn.Identity()
+    return found
 
 
 def _panels(

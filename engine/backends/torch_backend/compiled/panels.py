@@ -57,7 +57,8 @@ class Panels:
 
 def panels_of(linears: Sequence[nn.Linear], weights: str = AUTO) -> Panels | WholePanels:
     """The layers of one input, their outputs one after the other, as `weights` says."""
-    weight = torch.cat([linear.weight.detach() for linear in linears])
+    parts = [linear.weight.detach() for linear in linears]
+    weight = torch.cat(parts) if len(parts) > 1 else parts[0]
     return _laid_out(weight, _bias(linears), weights)
 
 
@@ -85,10 +86,11 @@ def _laid_out(weight: Tensor, bias: Tensor | None, weights: str) -> Panels | Who
     if weights in BITS:
         return whole_panels(weight, bias, BITS[weights])
     columns = weight.shape[0]
-    narrow = weight.to(torch.bfloat16)
-    if weights == BF16 or torch.equal(narrow.to(weight.dtype), weight):
-        weight = narrow
-    del narrow
+    if weight.dtype != torch.bfloat16:
+        narrow = weight.to(torch.bfloat16)
+        if weights == BF16 or torch.equal(narrow.to(weight.dtype), weight):
+            weight = narrow
+        del narrow
     missing = -columns % PANEL
     if missing:
         weight = nn.functional.pad(weight, (0, 0, 0, missing))
