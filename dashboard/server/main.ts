@@ -10,6 +10,7 @@
  * as whom.
  */
 
+import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 import type { GatewayView } from "../shared/messages";
@@ -29,6 +30,9 @@ import { FleetWatch } from "./watch/fleet_watch";
 
 /** What was said to be waited for last; empty while the fleet is watched. */
 let waitedFor = "";
+
+/** What a session of the playground, and the streams of nodes, have time to end in. */
+const LEAVE_MS = 5000;
 
 const PAGE_FOLDER = fileURLToPath(new URL("../page", import.meta.url));
 
@@ -73,8 +77,9 @@ async function serve(options: Options): Promise<void> {
 
   const begun = options.waitForAccess ? access.known : Promise.resolve();
   await Promise.race([told, begun.then(() => watch.run())]);
-  await playground.end();
-  await Promise.all([watch.end(), server.end()]);
+  const ended = playground.end().then(() => Promise.all([watch.end(), server.end()]));
+  // Nodes that do not answer any more hold up nobody who leaves.
+  await Promise.race([ended, pause(LEAVE_MS)]);
 }
 
 /** Settles when the process is told to end; `hearing` is told of all else before. */

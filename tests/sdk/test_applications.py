@@ -57,8 +57,13 @@ class Told:
         self.home.fleet_events = self.there.fleet_events = [event]
 
 
-async def started(tmp_path: Path, there: grpc.ServerCredentials | None, own: Trust) -> Told:
-    nodes = scripted.ScriptedNode("mini-1", "aa"), scripted.ScriptedNode("mini-2", "bb")
+async def started(
+    there: grpc.ServerCredentials | None, own: Trust, second: Trust | None = None
+) -> Told:
+    nodes = (
+        scripted.ScriptedNode("mini-1", own.node_id),
+        scripted.ScriptedNode("mini-2", second.node_id if second is not None else "bb"),
+    )
     await nodes[0].start(applications_credentials(own))
     await nodes[1].start(there)
     return Told(*nodes, Tls(authorities_pem(own), server_name=MEMBER_NAME))
@@ -67,7 +72,7 @@ async def started(tmp_path: Path, there: grpc.ServerCredentials | None, own: Tru
 @pytest.fixture
 async def certified(tmp_path: Path) -> AsyncIterator[Told]:
     own, other = fleet_of(tmp_path / "home", 2)
-    told = await started(tmp_path, applications_credentials(other), own)
+    told = await started(applications_credentials(other), own, other)
     yield told
     for node in (told.home, told.there):
         await node.stop()
@@ -78,7 +83,7 @@ async def impostor(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
     (own,), (foreign,) = fleet_of(tmp_path / "home", 1), fleet_of(tmp_path / "foreign", 1)
     is_foreign = request.param == "of another fleet"
     there = applications_credentials(foreign) if is_foreign else None
-    told = await started(tmp_path, there, own)
+    told = await started(there, own)
     yield told
     for node in (told.home, told.there):
         await node.stop()

@@ -71,7 +71,7 @@ async def test_redirects_and_successors_are_called_in_the_same_way(home: Home) -
         "CreateSession",
         grpc.StatusCode.FAILED_PRECONDITION,
         reason="MODEL_SERVED_ELSEWHERE",
-        metadata={"address": home.other_node.address},
+        metadata={"address": home.other_node.address, "node_id": home.other.node_id},
     )
     tls = tls_of(home.keeper)
     async with AsyncClient(home.node.address, tls=tls, owner=home.owner) as client:
@@ -85,6 +85,22 @@ async def test_redirects_and_successors_are_called_in_the_same_way(home: Home) -
     # The owner's key is the first node's alone.
     assert set(home.node.authorizations) == {"Bearer sesame"}
     assert set(home.other_node.authorizations) == {""}
+
+
+@pytest.mark.parametrize("node_id", ["that of the keeper", "no id"])
+async def test_a_member_in_another_one_s_place_gets_nothing(home: Home, node_id: str) -> None:
+    """Whom a redirect names must show that very name: to be a member is not enough."""
+    awaited = node_id if node_id == "no id" else home.keeper.node_id
+    home.node.refuse(
+        "CreateSession",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        reason="MODEL_SERVED_ELSEWHERE",
+        metadata={"address": home.other_node.address, "node_id": awaited},
+    )
+    async with AsyncClient(home.node.address, tls=tls_of(home.other)) as client:
+        with pytest.raises((kakeya.NodeUnreachable, kakeya.UsageError)):
+            await client.create_session("tiny")
+    assert not home.other_node.requests
 
 
 async def test_an_owner_s_key_goes_to_no_node_but_the_owner_s(home: Home) -> None:

@@ -3,6 +3,9 @@ import { once } from "node:events";
 import { createInterface, type Interface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 
+/** Far longer than any takes on a busy machine. */
+const END_MS = 30_000;
+
 type Line = Record<string, unknown>;
 
 /** A program that speaks JSON lines; those that are none are skipped. */
@@ -57,7 +60,12 @@ export class Child {
     const ended = once(this.#child, "exit");
     this.#child.stdin.end();
     if (signal !== undefined) this.#child.kill(signal);
+    const late = setTimeout(() => this.#child.kill("SIGKILL"), END_MS);
     await ended;
+    clearTimeout(late);
+    if (this.#child.signalCode === "SIGKILL" && signal !== "SIGKILL") {
+      throw new Error(`It did not end within ${END_MS} ms: ${this.#child.spawnargs.join(" ")}`);
+    }
     return this.#child.exitCode;
   }
 }

@@ -60,8 +60,9 @@ class AsyncClient:
         self._roster = Roster(self._home, self._connect, Ways(self._credentials))
         self._codecs: dict[str, TextCodec] = {}
 
-    def _connect(self, address: str) -> Connection:
-        return Connection(address, self._timeouts, self._budget, self._credentials)
+    def _connect(self, address: str, node_id: str) -> Connection:
+        credentials = self._credentials.for_node(node_id)
+        return Connection(address, self._timeouts, self._budget, credentials)
 
     @property
     def address(self) -> str:
@@ -113,7 +114,7 @@ class AsyncClient:
             address = self._roster.ways.named_by(elsewhere)
             if not address:
                 raise
-            there = self._roster.connection(address)
+            there = self._roster.connection(address, elsewhere.node_id)
         return await open_session(there, request, history, traceparent)
 
     async def sessions(self, *, page_size: int = 100) -> AsyncIterator[SessionInfo]:
@@ -147,7 +148,7 @@ class AsyncClient:
             address = self._roster.ways.named_by(elsewhere)
             if not address:
                 raise
-            there = self._roster.connection(address)
+            there = self._roster.connection(address, elsewhere.node_id)
         return await fetch_codec(there, model, self._codecs)
 
     def watch_sessions(self, *, block_count: int = 64) -> AsyncWatch[SessionsEvent]:

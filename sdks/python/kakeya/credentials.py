@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -21,6 +22,19 @@ PemSource: TypeAlias = str | PathLike[str] | bytes | Callable[[], bytes]
 Files and functions are asked again for every new connection: a certificate that was renewed
 counts from then on.
 """
+
+
+MEMBER_NAME = "member.kakeya"
+"""A DNS name in the certificate of every member of a fleet with an authority."""
+
+
+def name_of_node(node_id: str) -> str:
+    """The DNS name of one node, beside that: its id in base32, RFC 4648, without padding."""
+    try:
+        digest = bytes.fromhex(node_id)
+    except ValueError:
+        raise UsageError(f"{node_id[:80]!r} is no node's id") from None
+    return f"{base64.b32encode(digest).decode('ascii').rstrip('=').lower()}.node.kakeya"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,15 @@ class Credentials:
     def for_others(self) -> Credentials:
         """For nodes that are not the owner's."""
         return Credentials(self.api_key, self.tls)
+
+    def for_node(self, node_id: str) -> Credentials:
+        """For one node: where any member of a fleet would do, this one must show that it is it.
+
+        The same for an empty id, and where the client awaits names of its own choice.
+        """
+        if not node_id or self.tls is None or self.tls.server_name != MEMBER_NAME:
+            return self
+        return replace(self, tls=replace(self.tls, server_name=name_of_node(node_id)))
 
     def pems(self) -> Pems | None:
         """What a new connection is encrypted with; None for plain text. Raises UsageError."""

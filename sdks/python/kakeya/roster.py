@@ -18,18 +18,28 @@ _LOOK_SECONDS = 2.0
 class Roster:
     """Connections of one client, by address, and the fleet as it was last seen."""
 
-    def __init__(self, home: Connection, connect: Callable[[str], Connection], ways: Ways) -> None:
+    def __init__(
+        self, home: Connection, connect: Callable[[str, str], Connection], ways: Ways
+    ) -> None:
+        """`connect` makes the connection to an address at which a node, by its id, is awaited."""
         self.home = home
         self.ways = ways
         self._connect = connect
-        self._connections = {home.address: home}
+        self._connections: dict[tuple[str, str], Connection] = {}
         self._seen: tuple[NodeStatus, ...] = ()
 
-    def connection(self, address: str) -> Connection:
-        """The one connection to `address`. Raises UsageError for what is no address."""
-        if address not in self._connections:
-            self._connections[address] = self._connect(address)
-        return self._connections[address]
+    def connection(self, address: str, node_id: str) -> Connection:
+        """The one connection to the node at `address`; an empty id awaits whoever is there.
+
+        At home that is who the client was told to ask. Raises UsageError for what is no
+        address, or no id.
+        """
+        if address == self.home.address:
+            return self.home
+        place = (address, node_id)
+        if place not in self._connections:
+            self._connections[place] = self._connect(*place)
+        return self._connections[place]
 
     async def remember(self) -> None:
         """Looks at the fleet, so that `nodes` knows whom to ask when home is gone."""
@@ -42,14 +52,16 @@ class Roster:
         keeps silent for two seconds is passed over. Raises the error of the first that
         was asked when none answers and nothing was ever seen.
         """
-        addresses = [self.home.address, *self._connections]
-        left = Liveness.LEFT
-        addresses += [self.ways.to(node) for node in self._seen if node.liveness is not left]
+        places = {self.home.address: "", **dict(self._connections.keys())}
+        for node in self._seen:
+            if node.liveness is not Liveness.LEFT and (address := self.ways.to(node)):
+                places.setdefault(address, node.node_id)
         first: KakeyaError | None = None
-        for address in sorted(filter(None, dict.fromkeys(addresses)), key=lost_address.__eq__):
+        for address in sorted(places, key=lost_address.__eq__):
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
-                    self._seen = await AsyncFleet(self.connection(address)).nodes()
+                    there = self.connection(address, places[address])
+                    self._seen = await AsyncFleet(there).nodes()
                     return self._seen
             except TimeoutError:
                 continue
@@ -61,5 +73,5 @@ class Roster:
 
     async def close(self) -> None:
         """Closes all connections."""
-        for connection in self._connections.values():
+        for connection in (self.home, *self._connections.values()):
             await connection.close()

@@ -81,7 +81,8 @@ async def succeed(
             continue
         try:
             there_opening = replace(opening, traceparent=lost.traceparent)
-            return await _open_there(way(node), there.model_id, offer, there_opening, history)
+            connection = opening.roster.connection(way(node), node.node_id)
+            return await _open_there(connection, there.model_id, offer, there_opening, history)
         except KakeyaError as error:
             failure = error
     raise failure
@@ -134,14 +135,17 @@ def _candidates(
 
 
 async def _open_there(
-    address: str, model_id: str, offer: ModelOffer, opening: Opening, history: Sequence[int]
+    connection: Connection,
+    model_id: str,
+    offer: ModelOffer,
+    opening: Opening,
+    history: Sequence[int],
 ) -> Place:
-    connection = opening.roster.connection(address)
     place = await _open_as_far_as_possible(connection, opening, model_id, history)
     try:
         if place.opened.model.weights_digest != offer.weights_digest:
             raise UnexpectedError(
-                f"{address} serves {model_id} with other weights than its card says"
+                f"{connection.address} serves {model_id} with other weights than its card says"
             )
         for start in range(place.opened.history_length, len(history), MAX_APPEND_TOKENS):
             await place.append(history[start : start + MAX_APPEND_TOKENS], start, 0)

@@ -3,7 +3,7 @@
 import { create } from "@bufbuild/protobuf";
 
 import { Connection } from "./connection.js";
-import type { Credentials, Owner, TlsSource } from "./credentials.js";
+import { forNode, type Credentials, type Owner, type TlsSource } from "./credentials.js";
 import { BadRequest, ModelServedElsewhere } from "./errors.js";
 import { Fleet, type CallOptions } from "./fleet.js";
 import {
@@ -109,7 +109,8 @@ export class Client {
     const timeouts = timeoutsOf(options.timeouts);
     const credentials: Credentials = { apiKey: options.apiKey, tls: options.tls };
     const budget = new RetryBudget();
-    const connect = (each: string) => new Connection(each, timeouts, budget, credentials);
+    const connect = (each: string, nodeId: string) =>
+      new Connection(each, timeouts, budget, forNode(credentials, nodeId));
     const own = { ...credentials, owner: options.owner };
     const ways = new Ways(credentials);
     this.#roster = new Roster(new Connection(address, timeouts, budget, own), connect, ways);
@@ -169,12 +170,14 @@ export class Client {
     try {
       return await ask(this.#roster.home);
     } catch (error) {
-      const there =
-        error instanceof ModelServedElsewhere ? this.#roster.ways.namedBy(error) : undefined;
+      if (!(error instanceof ModelServedElsewhere)) {
+        throw error;
+      }
+      const there = this.#roster.ways.namedBy(error);
       if (!there) {
         throw error;
       }
-      return ask(this.#roster.connection(there));
+      return ask(this.#roster.connection(there, error.nodeId));
     }
   }
 

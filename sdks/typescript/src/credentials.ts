@@ -46,6 +46,37 @@ export function showsKeyAlone(credentials: Credentials): boolean {
   return tlsOf({ tls: credentials.tls })?.certificate === undefined;
 }
 
+/** A DNS name in the certificate of every member of a fleet with an authority. */
+const MEMBER_NAME = "member.kakeya";
+const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
+
+/** The DNS name of one node, beside that: its id in base32, RFC 4648, without padding. */
+export function nameOfNode(nodeId: string): string {
+  if (!/^([0-9a-f]{2})+$/i.test(nodeId)) {
+    throw new UsageError(`${JSON.stringify(nodeId.slice(0, 80))} is no node's id`);
+  }
+  const bits = Array.from(Buffer.from(nodeId, "hex"), (byte) => byte.toString(2).padStart(8, "0"));
+  const letters = bits
+    .join("")
+    .match(/.{1,5}/g)
+    ?.map((five) => BASE32[Number.parseInt(five.padEnd(5, "0"), 2)]);
+  return `${letters?.join("")}.node.kakeya`;
+}
+
+/**
+ * For one node: where any member of a fleet would do, this one must show that it is it. The
+ * same for an empty id, and where the client awaits names of its own choice.
+ */
+export function forNode(credentials: Credentials, nodeId: string): Credentials {
+  if (nodeId === "" || credentials.tls === undefined) return credentials;
+  const serverName = nameOfNode(nodeId);
+  const tls = (): TlsOptions => {
+    const options = tlsOf({ tls: credentials.tls }) ?? {};
+    return options.serverName === MEMBER_NAME ? { ...options, serverName } : options;
+  };
+  return { ...credentials, tls };
+}
+
 /** What each call carries as `Bearer`. */
 export function bearerOf({ apiKey, owner }: Credentials): string | undefined {
   return owner === undefined ? apiKey : owner.key;

@@ -8,27 +8,36 @@ import type { NodeStatus } from "./values/watch.js";
 import type { Ways } from "./ways.js";
 
 const LOOK_SECONDS = 2;
+/** In no address. */
+const SEPARATOR = " ";
+
+function placeOf(address: string, nodeId: string): string {
+  return `${address}${SEPARATOR}${nodeId}`;
+}
 
 /** Connections of one client, by address, and the fleet as it was last seen. */
 export class Roster {
   readonly #connections = new Map<string, Connection>();
   #seen: readonly NodeStatus[] = [];
 
-  /** `connect` makes the connection to an address. */
+  /** `connect` makes the connection to an address at which a node, by its id, is awaited. */
   constructor(
     readonly home: Connection,
-    readonly connect: (address: string) => Connection,
+    readonly connect: (address: string, nodeId: string) => Connection,
     readonly ways: Ways,
-  ) {
-    this.#connections.set(home.address, home);
-  }
+  ) {}
 
-  /** The one connection to `address`; throws UsageError for what is no address. */
-  connection(address: string): Connection {
-    let connection = this.#connections.get(address);
+  /**
+   * The one connection to the node at `address`; an empty id awaits whoever is there. At home
+   * that is who the client was told to ask. Throws UsageError for what is no address, or no id.
+   */
+  connection(address: string, nodeId: string): Connection {
+    if (address === this.home.address) return this.home;
+    const place = placeOf(address, nodeId);
+    let connection = this.#connections.get(place);
     if (connection === undefined) {
-      connection = this.connect(address);
-      this.#connections.set(address, connection);
+      connection = this.connect(address, nodeId);
+      this.#connections.set(place, connection);
     }
     return connection;
   }
@@ -47,11 +56,13 @@ export class Roster {
    */
   async nodes(lostAddress: string, signal?: AbortSignal): Promise<readonly NodeStatus[]> {
     let first: unknown;
-    for (const address of this.#addresses(lostAddress)) {
+    for (const [address, nodeId] of this.#places(lostAddress)) {
       const look = new LinkedAbort(signal);
       const timer = setTimeout(() => look.abort(), LOOK_SECONDS * 1000);
       try {
-        this.#seen = await new Fleet(this.connection(address)).nodes({ signal: look.signal });
+        this.#seen = await new Fleet(this.connection(address, nodeId)).nodes({
+          signal: look.signal,
+        });
         return this.#seen;
       } catch (error) {
         signal?.throwIfAborted();
@@ -70,16 +81,24 @@ export class Roster {
     return this.#seen;
   }
 
-  #addresses(lostAddress: string): readonly string[] {
-    const seen = this.#seen.filter((node) => node.liveness !== "left");
-    const told = seen.map((node) => this.ways.to(node)).filter(Boolean);
-    const all = new Set([...this.#connections.keys(), ...told]);
-    return all.delete(lostAddress) ? [...all, lostAddress] : [...all];
+  /** Addresses, and which nodes are awaited there. */
+  #places(lostAddress: string): readonly [address: string, nodeId: string][] {
+    const places = new Map([[this.home.address, ""]]);
+    for (const place of this.#connections.keys()) {
+      const [address = "", nodeId = ""] = place.split(SEPARATOR);
+      places.set(address, nodeId);
+    }
+    for (const node of this.#seen) {
+      const address = node.liveness === "left" ? "" : this.ways.to(node);
+      if (address !== "" && !places.has(address)) places.set(address, node.nodeId);
+    }
+    const isLost = ([address]: [string, string]): number => Number(address === lostAddress);
+    return [...places].sort((one, other) => isLost(one) - isLost(other));
   }
 
   /** Closes all connections. */
   close(): void {
-    for (const connection of this.#connections.values()) {
+    for (const connection of [this.home, ...this.#connections.values()]) {
       connection.close();
     }
   }

@@ -1,6 +1,6 @@
 /** Server streams that end on the node when the application leaves them. */
 
-import { LinkedAbort } from "./cancellation.js";
+import { abortable, LinkedAbort } from "./cancellation.js";
 import type { Connection } from "./connection.js";
 import { DeadlineExceeded, StreamConsumed } from "./errors.js";
 
@@ -70,7 +70,8 @@ export class MessageStream<MessageT> {
     this.#listen();
     try {
       const messages = (this.#messages ??= await this.#begin());
-      const next = await messages.next();
+      // A transport that loses its connection just then may never say that a call was cancelled.
+      const next = await abortable(messages.next(), this.#cancel.signal);
       if (next.done !== true) {
         this.#heard(next.value);
         return next.value;

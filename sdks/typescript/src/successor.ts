@@ -129,7 +129,8 @@ export async function succeed(
   for (const { node, model } of forgotten ? [...own, ...others] : others) {
     try {
       const terms = { traceparent: lost.traceparent, signal };
-      return await openThere(way(node), model.modelId, offer, alike, history, terms);
+      const connection = opening.roster.connection(way(node), node.nodeId);
+      return await openThere(connection, model.modelId, offer, alike, history, terms);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -184,14 +185,13 @@ function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): rea
 }
 
 async function openThere(
-  address: string,
+  connection: Connection,
   modelId: string,
   offer: ModelOfferMessage,
   opening: Opening,
   history: History,
   terms: { traceparent: string; signal: AbortSignal | undefined },
 ): Promise<Place> {
-  const connection = opening.roster.connection(address);
   const place = await openAsFarAsPossible(
     connection,
     opening.request,
@@ -202,7 +202,7 @@ async function openThere(
   try {
     if (place.opened.model?.weightsDigest !== offer.weightsDigest) {
       throw new UnexpectedError(
-        `${address} serves ${modelId} with other weights than its card says`,
+        `${connection.address} serves ${modelId} with other weights than its card says`,
       );
     }
     const first = Number(place.opened.historyLength);

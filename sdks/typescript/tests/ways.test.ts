@@ -2,7 +2,8 @@
 
 import { expect, test } from "vitest";
 
-import { ModelServedElsewhere } from "../dist/errors.js";
+import { forNode, nameOfNode, tlsOf } from "../dist/credentials.js";
+import { ModelServedElsewhere, UsageError } from "../dist/errors.js";
 import { Ways } from "../dist/ways.js";
 import type { NodeStatus } from "../dist/values/watch.js";
 
@@ -36,4 +37,23 @@ test.each([
   expect([STRANGER, MEMBER, CLOSED].map((each) => ways.to(each))).toEqual(expected);
   const named = [elsewhere({}), elsewhere(TOLD), elsewhere({ encrypted: "true" })];
   expect(named.map((each) => ways.namedBy(each))).toEqual(expected);
+});
+
+const NODE = "545ea538461003efdc8c81c244531b003f6f26cfccf6c0073b3239fdedf49446";
+const NAME = "krpkkocgcab67xemqhbeiuy3aa7w6jwpzt3mabz3gi4733pusrda.node.kakeya";
+
+test("a node that is named must show that it is it, and not any member", () => {
+  expect(nameOfNode(NODE)).toBe(NAME);
+  const awaited = (serverName?: string) => {
+    const tls = () => ({ ca, serverName });
+    return tlsOf(forNode({ apiKey: "k", tls }, NODE))?.serverName;
+  };
+  expect(awaited("member.kakeya")).toBe(NAME);
+  // A name of the client's own choice stays, and none.
+  expect(awaited("node.example")).toBe("node.example");
+  expect(awaited()).toBeUndefined();
+  expect(forNode({ apiKey: "k" }, NODE)).toEqual({ apiKey: "k" });
+  const any = { apiKey: "k", tls: { ca, serverName: "member.kakeya" } };
+  expect(forNode(any, "")).toBe(any);
+  expect(() => forNode(any, "no id")).toThrow(UsageError);
 });
