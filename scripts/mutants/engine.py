@@ -308,4 +308,18 @@ MUTANTS = (
         "    if taken[0] > 1 << 40:",
         ("tests/sdk/test_chat_template_bounds.py", "--timeout", "20"),
     ),
+    Mutant(
+        "a reservation that takes what neighbours need until it fails",
+        "engine/restoration/segment_store.py",
+        "with self._pool.claimed(missing) as claim:",
+        "with self._pool.claimed(0) as claim:\n            claim = None",
+        ("tests/engine/restoration/test_evicted_store.py",),
+    ),
+    Mutant(
+        "a check's result taken for other kernels",
+        "engine/verifiers/kept_exactness.py",
+        '"arithmetic": arithmetic,',
+        '"arithmetic": "",',
+        ("tests/engine/verifiers/test_kept_exactness.py",),
+    ),
 )

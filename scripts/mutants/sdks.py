@@ -26,4 +26,11 @@ MUTANTS = (
         "",
         ("tests/sdk/test_resume.py",),
     ),
+    Mutant(
+        "a redirect to any member",
+        "sdks/python/kakeya/credentials.py",
+        "return replace(self, tls=replace(self.tls, server_name=name_of_node(node_id)))",
+        "return self",
+        ("tests/sdk/test_members.py",),
+    ),
 )
