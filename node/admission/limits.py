@@ -20,6 +20,7 @@ from kakeya_fleet.fleet.membership.reconciliation import (
 )
 from kakeya_fleet.fleet.membership.registry import MAX_NODES
 from kakeya_fleet.fleet.membership.state import MAX_SEEDS
+from kakeya_fleet.fleet.trust.invitation import LIFETIME_SECONDS, MOST_OPEN, TRIES
 from kakeya_fleet.node.admission.knob import Knob, knob, knobs
 
 MIB = 1 << 20
@@ -241,6 +242,27 @@ class MembershipLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class JoiningLimits:
+    """Machines that show a join code; the port that they call is open while an invitation is."""
+
+    at_once: int = knob(
+        8,
+        "Twice as many as invitations: a person types one code at a time. Four times as many "
+        "connections are heard out before one is told that all places are taken.",
+    )
+    seconds: float = knob(
+        10.0, "From a join's first byte to its grant: two round trips and two exponentiations."
+    )
+    invitations: int = knob(MOST_OPEN, "That are open: each for one machine.")
+    invitation_seconds: float = knob(
+        LIFETIME_SECONDS, "That one is open: a person walks to the other machine and types."
+    )
+    tries: int = knob(
+        TRIES, "Of each, then it is closed: with 30 bits of a code, one in 3.6e8 is guessed."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class WatchLimits:
     """What those who watch a node are told; each watch is one of `calls.at_once`."""
 
@@ -262,6 +284,7 @@ class Limits:
     links: LinkServingLimits = field(default_factory=LinkServingLimits)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     membership: MembershipLimits = field(default_factory=MembershipLimits)
+    joining: JoiningLimits = field(default_factory=JoiningLimits)
     watches: WatchLimits = field(default_factory=WatchLimits)
 
     def knobs(self) -> Iterator[Knob]:

@@ -215,6 +215,7 @@ def _join_issuer(ground: Ground, trust: Trust, known: KnownFleet, events: EventL
         grant=grant_of(trust, known, lambda: ground.own.addresses),
         events=events,
         metrics=ground.metrics,
+        allowances=ground.allowances,
         mdns=config.mdns,
     )
 

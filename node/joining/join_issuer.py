@@ -13,13 +13,14 @@ import grpc.aio
 import structlog
 
 from kakeya.v1 import join_pb2_grpc
-from kakeya_fleet.fleet.trust.invitation import LIFETIME_SECONDS, Invitation, Invitations
+from kakeya_fleet.fleet.trust.invitation import Invitation, Invitations
 from kakeya_fleet.fleet.trust.join_code import long_code, short_code
+from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.joining.application import Grant
 from kakeya_fleet.node.joining.join_discovery import JoinAnnouncer
 from kakeya_fleet.node.joining.join_messages import MAX_GRANT_BYTES, MAX_REQUEST_BYTES
-from kakeya_fleet.node.joining.join_service import MOST_AT_ONCE, JoinServicer
+from kakeya_fleet.node.joining.join_service import JoinServicer
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
@@ -29,8 +30,8 @@ from kakeya_fleet.node.watch.event_log import EventLog
 
 _log = structlog.get_logger(__name__)
 
-# gRPC's own bound, which refuses without a reason, is for those beyond the servicer's.
-_CALLS = 4 * MOST_AT_ONCE
+_CALLS_A_PLACE = 4
+"""gRPC's own bound, which refuses without a reason, is for those beyond the servicer's."""
 _MDNS_OFF = "multicast DNS is switched off on this node"
 
 
@@ -70,8 +71,8 @@ class JoinIssuer:
         grant: Grant,
         events: EventLog,
         metrics: NodeMetrics,
+        allowances: Allowances,
         mdns: bool = True,
-        lifetime_seconds: float = LIFETIME_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`hosts` are where to listen, such as 0.0.0.0; the port is any free one.
@@ -83,11 +84,18 @@ class JoinIssuer:
         self._metrics = metrics
         self._mdns = mdns
         self._clock = clock
-        self._invitations = Invitations(lifetime_seconds)
+        self._limits = allowances.limits.joining
+        self._invitations = Invitations(self._limits.invitation_seconds)
         self._changed = asyncio.Event()
         self._servicer = JoinServicer(
-            node_id, self._invitations, grant, events, self._changed.set, clock
+            node_id, self._invitations, grant, events, self._changed.set, self._limits, clock
         )
+        allowances.watch(
+            "joining.at_once",
+            lambda: self._servicer.count,
+            lambda: self._servicer.refused_count,
+        )
+        allowances.watch("joining.invitations", lambda: len(self.open_invitations()))
         self._lock = asyncio.Lock()
         self._door: _Door | None = None
 
@@ -156,7 +164,7 @@ class JoinIssuer:
         server = grpc.aio.server(
             interceptors=(ErrorInterceptor(self._metrics),),
             options=[*options, *sizes],
-            maximum_concurrent_rpcs=_CALLS,
+            maximum_concurrent_rpcs=_CALLS_A_PLACE * self._limits.at_once,
         )
         join_pb2_grpc.add_JoinServiceServicer_to_server(self._servicer, server)
         port = 0

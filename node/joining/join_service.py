@@ -17,6 +17,7 @@ from kakeya_fleet.fleet.errors import FleetError, InvitationClosed, JoinCodeWron
 from kakeya_fleet.fleet.trust.invitation import TRIES, Invitations, Try
 from kakeya_fleet.fleet.trust.join_code import JoinCodeKind
 from kakeya_fleet.node.admission.caller import caller_of_peer
+from kakeya_fleet.node.admission.limits import JoiningLimits
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.joining.application import (
     Grant,
@@ -37,9 +38,6 @@ from kakeya_fleet.node.joining.join_wire import (
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, TooManyCalls
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
-JOIN_SECONDS = 10.0
-MOST_AT_ONCE = 8
-
 _log = structlog.get_logger(__name__)
 
 _Requests: TypeAlias = AsyncIterator[wire.JoinRequest]
@@ -56,6 +54,7 @@ class JoinServicer(join_pb2_grpc.JoinServiceServicer):
         grant: Grant,
         events: EventLog,
         on_change: Callable[[], None],
+        limits: JoiningLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node_id = node_id
@@ -64,7 +63,11 @@ class JoinServicer(join_pb2_grpc.JoinServiceServicer):
         self._events = events
         self._on_change = on_change
         self._clock = clock
-        self._count = 0
+        self._limits = limits
+        self.count = 0
+        """Machines that are joining now."""
+        self.refused_count = 0
+        """Those that found no place, so far."""
 
     # grpc.aio takes a coroutine that writes as well as a generator, and a
     # cancelled coroutine cleans up at once.
@@ -73,25 +76,26 @@ class JoinServicer(join_pb2_grpc.JoinServiceServicer):
     ) -> None:
         """One join, from its hello to its grant."""
         try:
-            async with asyncio.timeout(JOIN_SECONDS):
+            async with asyncio.timeout(self._limits.seconds):
                 # Who is refused while it still writes hears INTERNAL in place of the reason
                 # (grpc/grpc issue 36066): the hello is read first.
                 hello = await self._hello(request_iterator)
                 with self._place():
                     await self._join(hello, request_iterator, context)
         except TimeoutError:
-            text = f"the join did not go on within {JOIN_SECONDS:g} s"
+            text = f"the join did not go on within {self._limits.seconds:g} s"
             raise MalformedMessage(text) from None
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        if self._count >= MOST_AT_ONCE:
-            raise TooManyCalls(f"{MOST_AT_ONCE} machines are joining here")
-        self._count += 1
+        if self.count >= self._limits.at_once:
+            self.refused_count += 1
+            raise TooManyCalls(f"{self._limits.at_once} machines are joining here")
+        self.count += 1
         try:
             yield
         finally:
-            self._count -= 1
+            self.count -= 1
 
     async def _hello(self, requests: _Requests) -> JoinerHello:
         """Raises `MalformedMessage` and `ProtocolSkew`."""

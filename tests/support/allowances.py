@@ -8,12 +8,13 @@ from kakeya_fleet.node.admission.limits import (
     CallLimits,
     DraftLimits,
     HttpLimits,
+    JoiningLimits,
     Limits,
     LinkServingLimits,
 )
 from kakeya_fleet.node.metrics import NodeMetrics
 
-Group = ArchiveLimits | CallLimits | DraftLimits | HttpLimits | LinkServingLimits
+Group = ArchiveLimits | CallLimits | DraftLimits | HttpLimits | JoiningLimits | LinkServingLimits
 
 
 def allowances_of(metrics: NodeMetrics | None = None, **groups: Group) -> Allowances:

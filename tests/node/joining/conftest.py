@@ -24,6 +24,7 @@ from kakeya_fleet.node.membership.identity import Identity
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 from tests.node.conftest import MakeIdentity
+from tests.support.allowances import allowances_of
 
 RequestOf = Callable[[str], bytes]
 
@@ -124,7 +125,13 @@ async def make_house(
     def make(grant: Refuse | None = None, **options: object) -> House:
         clock, events, node_id = Clock(), EventLog(), make_identity().node_id
         joiner = make_identity()
-        settings = {"clock": clock, "hosts": LOOPBACK, "mdns": False, **options}
+        settings = {
+            "clock": clock,
+            "hosts": LOOPBACK,
+            "mdns": False,
+            "allowances": allowances_of(),
+            **options,
+        }
         issuer = JoinIssuer(
             node_id=node_id,
             grant=grant or authority.grant,

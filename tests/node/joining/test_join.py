@@ -18,6 +18,7 @@ from kakeya_fleet.fleet.errors import (
     TooManyInvitations,
 )
 from kakeya_fleet.fleet.trust.join_code import long_code, parse_join_code
+from kakeya_fleet.node.admission.limits import JoiningLimits
 from kakeya_fleet.node.errors import BadConfig
 from kakeya_fleet.node.joining.application import JoinGrantContent, VerifiedApplication
 from kakeya_fleet.node.joining.join_client import JoinDeadlines, join
@@ -26,6 +27,7 @@ from kakeya_fleet.node.rpc.refusals import MalformedMessage
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.conftest import MakeIdentity
 from tests.node.joining.conftest import Authority, MakeHouse, RequestOf
+from tests.support.allowances import allowances_of
 from tests.support.calls import until
 
 
@@ -104,7 +106,7 @@ async def test_a_wrong_code_is_told_to_both_and_the_third_locks(make_house: Make
 
 
 async def test_time_ends_an_invitation_and_what_listens(make_house: MakeHouse) -> None:
-    house = make_house(lifetime_seconds=600.0)
+    house = make_house()
     first = await house.issuer.invite()
     house.clock.now = 599.0
     await house.issuer.invite()
@@ -118,7 +120,8 @@ async def test_time_ends_an_invitation_and_what_listens(make_house: MakeHouse) -
 async def test_an_invitation_that_nobody_takes_closes_its_port_by_itself(
     make_house: MakeHouse,
 ) -> None:
-    house = make_house(lifetime_seconds=0.05, clock=asyncio.get_running_loop().time)
+    soon = allowances_of(joining=JoiningLimits(invitation_seconds=0.05))
+    house = make_house(allowances=soon, clock=asyncio.get_running_loop().time)
     await house.issuer.invite()
     await until(lambda: house.issuer.port == 0)
 

@@ -14,7 +14,8 @@ from kakeya import KakeyaError
 from kakeya.v1 import join_pb2 as wire
 from kakeya.v1 import join_pb2_grpc
 from kakeya_fleet.fleet.trust.join_code import parse_join_code
-from kakeya_fleet.node.joining import join_service
+from kakeya_fleet.node.admission.limits import JoiningLimits
+from kakeya_fleet.node.admission.share import Cause
 from kakeya_fleet.node.joining.join_exchange import JoinerExchange
 from kakeya_fleet.node.joining.join_issuer import OpenInvitation
 from kakeya_fleet.node.joining.join_wire import (
@@ -26,6 +27,7 @@ from kakeya_fleet.node.membership.identity import Identity
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.conftest import MakeIdentity
 from tests.node.joining.conftest import House, MakeHouse
+from tests.support.allowances import allowances_of
 from tests.support.calls import Refused, refused, until
 
 
@@ -155,16 +157,18 @@ async def test_a_joiner_that_hangs_up_has_spent_a_try(make_house: MakeHouse) -> 
 
 
 async def test_no_more_join_at_once_than_may_and_who_is_refused_hears_why(
-    make_house: MakeHouse, monkeypatch: pytest.MonkeyPatch
+    make_house: MakeHouse,
 ) -> None:
-    monkeypatch.setattr(join_service, "MOST_AT_ONCE", 1)
-    house = make_house()
+    allowances = allowances_of(joining=JoiningLimits(at_once=1))
+    house = make_house(allowances=allowances)
     invitation = await house.issuer.invite()
     async with raw(house) as waiting:
         await waiting.answer(joiner_hello_to_wire(exchange_of(house, invitation).hello))
         with pytest.raises(KakeyaError) as raised:
             await house.join(invitation.long_codes[0])
         assert raised.value.reason == "TOO_MANY_CALLS"
+        (told,) = (use for use in allowances.uses() if use.knob.name == "joining.at_once")
+        assert (told.used, told.refused) == (1, {Cause.FULL: 1})
         waiting.call.cancel()
         await until(lambda: house.kinds() == [EventKind.JOIN_CODE_WRONG])
     assert await house.join(invitation.long_codes[0])

@@ -14,7 +14,7 @@ from kakeya.v1 import join_pb2 as wire
 from kakeya.v1 import join_pb2_grpc
 from kakeya_fleet.fleet.errors import FleetError, JoinCodeWrong, NoInvitationFound
 from kakeya_fleet.fleet.trust.join_code import long_code
-from kakeya_fleet.node.joining import join_service
+from kakeya_fleet.node.admission.limits import JoiningLimits
 from kakeya_fleet.node.joining.join_client import JoinDeadlines, join
 from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.identity import Identity
@@ -22,6 +22,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 from kakeya_fleet.node.watch.event_log import EventLog
 from tests.node.joining.conftest import Authority, RequestOf
+from tests.support.allowances import allowances_of
 from tests.support.calls import refused
 
 Behaviour = Callable[[AsyncIterator[wire.JoinRequest], "Context"], Awaitable[None]]
@@ -136,13 +137,21 @@ async def test_words_of_a_stranger_steer_no_terminal(fault_of: FaultOf) -> None:
 
 
 @pytest.fixture
-async def issuer(metrics: NodeMetrics, authority: Authority) -> AsyncIterator[JoinIssuer]:
+def joining() -> JoiningLimits:
+    return JoiningLimits()
+
+
+@pytest.fixture
+async def issuer(
+    metrics: NodeMetrics, authority: Authority, joining: JoiningLimits
+) -> AsyncIterator[JoinIssuer]:
     made = JoinIssuer(
         node_id="bb" * 32,
         hosts=("127.0.0.1",),
         grant=authority.grant,
         events=EventLog(),
         metrics=metrics,
+        allowances=allowances_of(joining=joining),
         mdns=False,
     )
     yield made
@@ -166,10 +175,8 @@ async def test_bytes_that_are_no_message_end_the_call_and_nothing_else(
     assert await join(invitation.long_codes[0], identity, "mini-2", request)
 
 
-async def test_a_joiner_that_does_not_go_on_is_left(
-    issuer: JoinIssuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(join_service, "JOIN_SECONDS", 0.05)
+@pytest.mark.parametrize("joining", [JoiningLimits(seconds=0.05)])
+async def test_a_joiner_that_does_not_go_on_is_left(issuer: JoinIssuer) -> None:
     await issuer.invite()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{issuer.port}") as channel:
         call = join_pb2_grpc.JoinServiceStub(channel).Join(timeout=20)
