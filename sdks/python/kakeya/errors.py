@@ -284,14 +284,14 @@ class ModelServedElsewhere(FailedPrecondition):
         return self.metadata.get("address", "")
 
     @property
-    def node_id(self) -> str:
-        """The node that serves it; empty when the node that was asked did not say."""
-        return self.metadata.get("node_id", "")
-
-    @property
     def applications_address(self) -> str:
         """The same for clients with a key, in a fleet with an authority; empty in others."""
         return self.metadata.get("applications_address", "")
+
+    @property
+    def node_id(self) -> str:
+        """The node that serves it; empty when the node that was asked did not say."""
+        return self.metadata.get("node_id", "")
 
 
 class TrainedForAnother(FailedPrecondition):

@@ -193,14 +193,14 @@ export class ModelServedElsewhere extends FailedPrecondition {
     return this.metadata["address"] ?? "";
   }
 
-  /** The node that serves it; empty when the node that was asked did not say. */
-  get nodeId(): string {
-    return this.metadata["node_id"] ?? "";
-  }
-
   /** The same for clients with a key, in a fleet with an authority; empty in others. */
   get applicationsAddress(): string {
     return this.metadata["applications_address"] ?? "";
+  }
+
+  /** The node that serves it; empty when the node that was asked did not say. */
+  get nodeId(): string {
+    return this.metadata["node_id"] ?? "";
   }
 }
 

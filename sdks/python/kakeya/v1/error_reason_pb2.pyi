@@ -100,7 +100,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MODEL_SERVED_ELSEWHERE: _ErrorReason.ValueType  # 17
     """Another live node serves the model; `metadata["address"]` is its address. Remedy: Ask the
     address that the message names; clients follow by themselves. In a fleet with an authority
-    (`metadata["encrypted"]`) they follow by TLS alone, with a key to `applications_address`.
+    (`metadata["encrypted"]`) they follow by TLS alone, to the very node that `node_id` names, with
+    a key to `applications_address`.
     """
     ERROR_REASON_MODEL_LOADING: _ErrorReason.ValueType  # 18
     """The model is still being loaded there. Remedy: Wait until `fleet top` shows that it is loaded."""
@@ -777,7 +778,8 @@ message lists what is served.
 ERROR_REASON_MODEL_SERVED_ELSEWHERE: ErrorReason.ValueType  # 17
 """Another live node serves the model; `metadata["address"]` is its address. Remedy: Ask the
 address that the message names; clients follow by themselves. In a fleet with an authority
-(`metadata["encrypted"]`) they follow by TLS alone, with a key to `applications_address`.
+(`metadata["encrypted"]`) they follow by TLS alone, to the very node that `node_id` names, with
+a key to `applications_address`.
 """
 ERROR_REASON_MODEL_LOADING: ErrorReason.ValueType  # 18
 """The model is still being loaded there. Remedy: Wait until `fleet top` shows that it is loaded."""
