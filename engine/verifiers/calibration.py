@@ -9,6 +9,9 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 
 COUNTS = (1, 2, 4, 8, 16)
+MOST_SECONDS = 2.0
+"""Of all rounds together: long steps vary little, and a large model is waited for."""
+FEWEST_REPEATS = 3
 MEASURED_SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=64)
 
 
@@ -24,7 +27,8 @@ def measure_steps(
 
     `clock` gives seconds, as `time.perf_counter`. The cache is `spec`, by
     default sink 4 and window 64, and is filled with 68 tokens before. The counts
-    are interleaved, so that a passing load falls on all of them.
+    are interleaved, so that a passing load falls on all of them. Where the rounds take
+    longer than `MOST_SECONDS` there are fewer of them.
     """
     cache = verifier.allocate(spec or MEASURED_SPEC)
     width, vocabulary = verifier.info.width, verifier.info.vocabulary_size
@@ -37,12 +41,16 @@ def measure_steps(
         verifier.forward(cache, block[: fill - cache.length], want_logits=False)
     start = cache.length
     seconds: dict[int, list[float]] = {count: [] for count in measured}
+    spent = 0.0
     for repeat in range(repeats + 1):
+        if repeat > FEWEST_REPEATS and spent > MOST_SECONDS:
+            break
         for count in measured:
             began = clock()
             verifier.forward(cache, block[:count], want_logits=True)
             elapsed = clock() - began
             cache.truncate(start)
+            spent += elapsed
             if repeat:  # the first round warms caches and kernels
                 seconds[count].append(elapsed)
     cache.release()

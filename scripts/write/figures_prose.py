@@ -21,12 +21,14 @@ from scripts.write.figures_values import (
     described,
     encrypted_drafts,
     features,
+    four_machines,
     fuzzed,
     fuzzed_dashboard,
     hours_of_loss,
     joins,
     kept_by_pair,
     large_transfers,
+    loading,
     loop_prose,
     needle_bytes,
     needle_controls,
@@ -77,6 +79,19 @@ ROWS = (
         "on {} tokens of this repository's docs",
         "weights_quality",
         lambda found: [f"{found['tokens']:,}"],
+    ),
+    prose(
+        "it is ready {} s after its start, {} s the first time, and has {} times its weights at "
+        "the peak, over what the libraries take; random weights of Llama-3.2-1B's shape {}, {} s "
+        "and {} times.",
+        "model_loading",
+        loading,
+    ),
+    prose(
+        "Of an answer of {} tokens every one was that of the verifier alone, and the others had "
+        "put the member out {} s after the order was given (goal: two periods of a second).",
+        "four_machines",
+        four_machines,
     ),
     prose(
         "next tokens diverge by {} and {} nats from those of the checkpoint's own numbers, {} "

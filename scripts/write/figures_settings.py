@@ -57,5 +57,6 @@ SETTINGS = {
         "64 prompt tokens and 128 new ones",
         "3.8 M parameters",
         "Hits of 100 cases",
+        "for a model of a billion parameters: 15 s, and 1.15 times its weights",
     ),
 }

@@ -504,6 +504,20 @@ def published_settings(found: Report) -> list[str]:
     ]
 
 
+def loading(found: Report) -> list[str]:
+    """Of each model: seconds of a later start and of the first, bytes at the peak by weights."""
+    told = []
+    for each in found["models"].values():
+        told += [f"{each['later_median_seconds']:.1f}", f"{each['first_seconds']:.0f}"]
+        told += [f"{each['peak_over_libraries_of_weights']:.2f}"]
+    return told
+
+
+def four_machines(found: Report) -> list[str]:
+    """Tokens, and seconds from the order's beginning until the others knew no such member."""
+    return [f"{found['tokens']:,}", f"{found['gone_after_begin_seconds']:.1f}"]
+
+
 def weights_quality(found: Report) -> list[str]:
     """Of eight bits, then of four: divergence, equal choices, perplexity."""
     own = [found["of_weights"][weights] for weights in ("int8", "int4")]

@@ -30,6 +30,15 @@ def test_a_slow_outlier_does_not_move_the_median(verifier: Verifier) -> None:
     assert measure_steps(verifier, lambda: next(times), counts=(2,), repeats=3) == ((2, 3.0),)
 
 
+def test_long_steps_are_measured_less_often(verifier: Verifier) -> None:
+    """Once to warm up, and three times; short ones five times."""
+    for seconds, rounds in ((0.9, 4), (0.1, 6)):
+        calls = itertools.count()
+        steps = measure_steps(verifier, lambda: next(calls) * seconds, counts=(1,), repeats=5)  # noqa: B023
+        assert [step for _, step in steps] == pytest.approx([seconds])
+        assert next(calls) == 2 * rounds
+
+
 @pytest.mark.parametrize(("positions", "counts"), [(48, 5), (20, 5), (9, 4)])
 def test_a_model_of_few_positions_can_be_measured(
     random_checkpoint: Callable[..., Path], positions: int, counts: int
