@@ -49,7 +49,7 @@ def settle_once(verifier: Verifier, arithmetic: str, *, seed: int = 0) -> Exactn
         return settle(verifier, seed=seed)
     path = records_folder() / f"{_key(verifier, arithmetic, seed)}.json"
     known = _read(path)
-    if known is not None:
+    if known is not None and _is_of(verifier, known):
         _log.info("exactness_known", model=verifier.info.model_id, exact=known.exact)
         verifier.use_row_counts(known.row_counts)
         return known
@@ -70,6 +70,15 @@ def _keep(path: Path, found: Exactness) -> None:
     records = sorted(path.parent.glob("*.json"), key=_written_at)
     for old in records[:-MOST_RECORDS]:
         old.unlink(missing_ok=True)
+
+
+def _is_of(verifier: Verifier, known: Exactness) -> bool:
+    """Whether a record can be of this verifier: whoever edits one must not end a load."""
+    return (
+        set(known.row_counts) <= set(verifier.row_counts)
+        and known.row_counts[-1] >= verifier.info.width
+        and known.thread_count == verifier.thread_count
+    )
 
 
 def _read(path: Path) -> Exactness | None:

@@ -139,6 +139,10 @@ def test_where_nobody_can_say_what_rounds_nothing_is_kept(
         '{"exact": true, "row_counts": [], "thread_count": 1}',
         '{"exact": true, "row_counts": ["1"], "thread_count": 1}',
         '{"exact": true, "row_counts": [0], "thread_count": 1}',
+        # Of no verifier that would ask.
+        '{"exact": true, "row_counts": [7, 64], "thread_count": 1}',
+        '{"exact": true, "row_counts": [64], "thread_count": 12}',
+        '{"exact": true, "row_counts": [4], "thread_count": 1}',
     ],
 )
 def test_a_record_that_is_none_is_made_again(
