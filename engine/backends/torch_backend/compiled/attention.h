@@ -108,25 +108,49 @@ inline void scores_of(const Number* keys, int head_size, const float* query, con
     }
 }
 
+// The weighted values of WIDE vectors of the head from d on.
+template <int ROWS, int WIDE, class Number>
+inline void add_some_values(const Number* values, int head_size, const Scratch& scratch, int row, int first, int end,
+                            int d, float (*found)[512]) {
+    Lanes added[ROWS][WIDE];
+    for (int r = 0; r < ROWS; ++r)
+        for (int lane = 0; lane < WIDE; ++lane) added[r][lane] = all(0.0f);
+    const Number* own = values + static_cast<std::int64_t>(first) * head_size + d;
+    for (int slot = first; slot < end; ++slot, own += head_size) {
+        Lanes value[WIDE];
+        for (int lane = 0; lane < WIDE; ++lane) value[lane] = load(own + lane * LANES);
+        for (int r = 0; r < ROWS; ++r) {
+            const Lanes weight = all(scratch.weights[row + r][slot]);
+            for (int lane = 0; lane < WIDE; ++lane) added[r][lane] = fused(weight, value[lane], added[r][lane]);
+        }
+    }
+    for (int r = 0; r < ROWS; ++r)
+        for (int lane = 0; lane < WIDE; ++lane) store(found[row + r] + d + lane * LANES, added[r][lane]);
+}
+
+// Of ROWS rows together: each value is read once for all of them.
 template <int ROWS, class Number>
 inline void add_values(const Number* values, int head_size, const Scratch& scratch, int row, int first, int end,
                        float (*found)[512]) {
-    constexpr int WIDE = 2;
-    for (int d = 0; d < head_size; d += WIDE * LANES) {
-        const int lanes = std::min(WIDE, (head_size - d) / LANES);
-        Lanes added[ROWS][WIDE];
-        for (int r = 0; r < ROWS; ++r)
-            for (int lane = 0; lane < WIDE; ++lane) added[r][lane] = all(0.0f);
-        const Number* own = values + static_cast<std::int64_t>(first) * head_size + d;
-        for (int slot = first; slot < end; ++slot, own += head_size) {
-            for (int lane = 0; lane < lanes; ++lane) {
-                const Lanes value = load(own + lane * LANES);
-                for (int r = 0; r < ROWS; ++r)
-                    added[r][lane] = fused(all(scratch.weights[row + r][slot]), value, added[r][lane]);
-            }
-        }
-        for (int r = 0; r < ROWS; ++r)
-            for (int lane = 0; lane < lanes; ++lane) store(found[row + r] + d + lane * LANES, added[r][lane]);
+    int d = 0;
+#if KAKEYA_AVX512 || KAKEYA_NEON
+    for (; head_size - d >= 4 * LANES; d += 4 * LANES)
+        add_some_values<ROWS, 4>(values, head_size, scratch, row, first, end, d, found);
+#endif
+    for (; d < head_size; d += 2 * LANES)
+        add_some_values<ROWS, 2>(values, head_size, scratch, row, first, end, d, found);
+}
+
+template <class Number>
+inline void add_values_of(const Number* values, int head_size, const Scratch& scratch, int rows, int first, int end,
+                          float (*found)[512]) {
+    int row = 0;
+    for (; rows - row >= SHARED_ROWS; row += SHARED_ROWS)
+        add_values<SHARED_ROWS>(values, head_size, scratch, row, first, end, found);
+    switch (rows - row) {
+        case 3: add_values<3>(values, head_size, scratch, row, first, end, found); break;
+        case 2: add_values<2>(values, head_size, scratch, row, first, end, found); break;
+        case 1: add_values<1>(values, head_size, scratch, row, first, end, found); break;
     }
 }
 
@@ -193,11 +217,8 @@ inline void attend_segment(const Number* keys, const Number* values, int slots, 
         }
         totals[row] = sum(added);
     }
-    int row = 0;
-    for (; rows.count - row >= SHARED_ROWS; row += SHARED_ROWS)
-        add_values<SHARED_ROWS>(values, head_size, scratch, row, begin, stop, scratch.values);
-    for (; row < rows.count; ++row) add_values<1>(values, head_size, scratch, row, begin, stop, scratch.values);
-    for (row = 0; row < rows.count; ++row)
+    add_values_of(values, head_size, scratch, rows.count, begin, stop, scratch.values);
+    for (int row = 0; row < rows.count; ++row)
         if (sees[row]) merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
 }
 
