@@ -11,6 +11,8 @@ from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.rpc.refusals import ModelLoading, ModelServedElsewhere
 
+POSSIBLE = (Liveness.ALIVE, Liveness.SUSPECT)
+"""Whom a client is sent to, the best first."""
 # Loads take seconds to minutes: so often a client asks again.
 LOADING_RETRY_SECONDS = 1.0
 
@@ -38,9 +40,9 @@ class VerifierRouting:
         if served is not None:
             return served
         known: set[str] = set(self._verifiers)
-        for view in self._fleet.nodes():
-            if view.liveness is not Liveness.ALIVE:
-                continue
+        # A suspect may only be slow to answer: better than nobody.
+        able = [view for view in self._fleet.nodes() if view.liveness in POSSIBLE]
+        for view in sorted(able, key=lambda view: POSSIBLE.index(view.liveness)):
             models = {offer.model_id for offer in view.card.offers(Role.VERIFIER)}
             known |= models
             address = self._fleet.address(view.card.node_id)

@@ -259,6 +259,16 @@ async def test_a_node_without_the_model_says_who_serves_it(
     assert refusal.metadata == {"address": verifier.address, "node_id": "verifier"}
 
 
+async def test_a_suspect_that_serves_the_model_is_better_than_nobody(
+    verifier: nodes.Node, proposer: nodes.Node, neighbourhood: nodes.Neighbourhood
+) -> None:
+    neighbourhood.directory.set_liveness("verifier", Liveness.SUSPECT)
+    request = runtime_pb2.CreateSessionRequest(model_id="random")
+    refusal = await calls.Caller(proposer.channel).refusal("CreateSession", request)
+    neighbourhood.directory.set_liveness("verifier", Liveness.ALIVE)
+    assert (refusal.reason, refusal.metadata["node_id"]) == ("MODEL_SERVED_ELSEWHERE", "verifier")
+
+
 async def test_a_dead_nodes_model_is_not_found(
     verifier: nodes.Node, proposer: nodes.Node, neighbourhood: nodes.Neighbourhood
 ) -> None:
