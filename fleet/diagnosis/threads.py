@@ -70,7 +70,8 @@ def verifier_threads(verifiers: Sequence[VerifierThreads]) -> list[Finding]:
     """A line for each model that is served with different numbers of threads."""
     lines = []
     for weights in dict.fromkeys(each.weights for each in verifiers if each.weights):
-        same = [each for each in verifiers if each.weights == weights and each.count]
+        alike = [each for each in verifiers if each.weights == weights]
+        same = [each for each in alike if each.count]
         if len({each.count for each in same}) > 1:
             told = ", ".join(f"{each.count} on {each.node}" for each in same)
             lines.append(
@@ -84,7 +85,8 @@ def verifier_threads(verifiers: Sequence[VerifierThreads]) -> list[Finding]:
                     "bit for bit.",
                 )
             )
-        lines += _other_arithmetic([each for each in same if each.arithmetic])
+        # Also of those that compute the same with any number of threads, and tell none.
+        lines += _other_arithmetic([each for each in alike if each.arithmetic])
     return lines
 
 

@@ -22,15 +22,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kakeya import AsyncClient, Speculation, Tls
 from kakeya.options import GenerateOptions
 from scripts.bench.machine import command, machine, write_report
+from scripts.faults.machines import Machine as Host
+from scripts.faults.machines import Machines, what_is_missing
 from scripts.support.child_process import ChildProcess
-from scripts.support.lan import Lan, what_is_missing
 
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 KEEPER, MEMBER, PUT_OUT, APPLICATION = range(4)
@@ -70,8 +70,8 @@ def main() -> None:
 
 def run(home: Path, ended: ExitStack) -> dict[str, object]:
     """The whole scene; what it started ends with `ended`."""
-    lan = ended.enter_context(Lan(4))
-    machines = [Machine(lan, index, home, ended) for index in range(4)]
+    hosts = ended.enter_context(Machines(4)).all
+    machines = [Machine(host, index, home, ended) for index, host in enumerate(hosts)]
     keeper = machines[KEEPER]
     keeper.fleet("init", "home", "--name", NAMES[KEEPER])
     keeper.join("--serve", "verifier=tiny")
@@ -159,8 +159,8 @@ def say(**what: object) -> None:
 class Machine:
     """A machine of the network, and its agent."""
 
-    def __init__(self, lan: Lan, index: int, home: Path, ended: ExitStack) -> None:
-        self._lan = lan
+    def __init__(self, host: Host, index: int, home: Path, ended: ExitStack) -> None:
+        self._host = host
         self._index = index
         self._home = home
         self._ended = ended
@@ -176,7 +176,7 @@ class Machine:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`fleet WORDS` there, to its end."""
         return subprocess.run(
-            self._lan.on(self._index, [*FLEET, *words]),
+            self._host.behind([*FLEET, *words]),
             env=self._environment,
             stdout=subprocess.PIPE,
             text=True,
@@ -187,7 +187,7 @@ class Machine:
         """Starts its agent, and waits until it is ready."""
         joining = ["join", *words, "--json", "--name", NAMES[self._index]]
         agent = subprocess.Popen(
-            self._lan.on(self._index, [*FLEET, *joining]),
+            self._host.behind([*FLEET, *joining]),
             env=self._environment,
             stdout=subprocess.PIPE,
             text=True,
@@ -213,8 +213,8 @@ class Machine:
 
     def part(self, name: str, *words: str) -> ChildProcess:
         """A part of this script on this machine."""
-        behind = partial(self._lan.on, self._index)
-        return ChildProcess("scripts.eval.four_machines", ["--part", name, *words], behind)
+        part = ["--part", name, *words]
+        return ChildProcess("scripts.eval.four_machines", part, self._host.behind)
 
     @property
     def _environment(self) -> dict[str, str]:

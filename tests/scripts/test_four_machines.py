@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.eval.four_machines import PERIOD_SECONDS
-from scripts.support.lan import what_is_missing
+from scripts.faults.machines import what_is_missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,4 +29,5 @@ def test_a_member_is_put_out_in_mid_stream_and_no_token_is_lost(tmp_path: Path) 
     assert report["resumptions"] == 0
     # Two periods on a quiet machine, as the report says; this one may be busy.
     assert report["gone_after_begin_seconds"] < 10 * PERIOD_SECONDS
-    assert report["refused_afterwards"] == "MODEL_NOT_FOUND"
+    # By the keeper that its own node suspects; by that node, once it holds the keeper for dead.
+    assert report["refused_afterwards"] in ("BAD_CERTIFICATE", "MODEL_NOT_FOUND")
