@@ -21,6 +21,17 @@ class Asking:
     budget_bytes: int
 
 
+def idle(
+    records: Collection[SessionRecord[Opened]], *, now: float, min_idle_seconds: float
+) -> list[SessionRecord[Opened]]:
+    """Those that may go for anybody's sake, in no order."""
+    return [
+        record
+        for record in records
+        if not record.held and record.idle_seconds(now) >= min_idle_seconds
+    ]
+
+
 def for_memory(
     records: Collection[SessionRecord[Opened]],
     *,
@@ -43,7 +54,7 @@ def for_memory(
         equal = asking.budget_bytes // len(held.keys() | {asking.owner})
         if held[asking.owner] + asking.needed_bytes <= equal:
             most = equal
-    idle = [
+    going = [
         record
         for record in records
         if not record.held
@@ -52,7 +63,7 @@ def for_memory(
             or (most is not None and held[record.owner] > most)
         )
     ]
-    return sorted(idle, key=lambda record: (-held[record.owner], record.last_used_at))
+    return sorted(going, key=lambda record: (-held[record.owner], record.last_used_at))
 
 
 def for_a_place(
@@ -64,11 +75,11 @@ def for_a_place(
     more; of who has the most before others, the least recently used first.
     """
     counts = Counter(record.owner for record in records)
-    idle = [
+    going = [
         record
         for record in records
         if not record.held
         and record.idle_seconds(now) >= min_idle_seconds
         and (record.owner == owner or counts[record.owner] > counts[owner])
     ]
-    return sorted(idle, key=lambda record: (-counts[record.owner], record.last_used_at))
+    return sorted(going, key=lambda record: (-counts[record.owner], record.last_used_at))

@@ -114,7 +114,9 @@ class SessionRegistry(Generic[Opened]):
     def available_bytes(self, budget: KvBudget) -> int:
         """K/V bytes that a new session may take now, idle ones evicted."""
         with self._lock:
-            idle = self._evictable(budget)
+            idle = making_way.idle(
+                self._of(budget), now=self._clock(), min_idle_seconds=self._min_idle_seconds
+            )
             evicted = freed_together(record.session.slabs for record in idle)
             return max(0, budget.nbytes - budget.used_bytes + evicted)
 
@@ -312,7 +314,7 @@ class SessionRegistry(Generic[Opened]):
         with self._lock:
             budget.end_reason = reason
             self._requests.forget_verifier(budget)
-            lost = [record for record in self._records.values() if record.budget is budget]
+            lost = self._of(budget)
             for record in lost:
                 self._remove(record, reason)
             return len(lost)
@@ -396,12 +398,15 @@ class SessionRegistry(Generic[Opened]):
             (each for each in idle if not self._places.would_refuse(owner, after=each.owner)), None
         )
 
+    def _of(self, budget: KvBudget) -> list[SessionRecord[Opened]]:
+        return [record for record in self._records.values() if record.budget is budget]
+
     def _evictable(
         self, budget: KvBudget, asking: Asking | None = None
     ) -> list[SessionRecord[Opened]]:
         """Sessions that may be evicted for another, the first to go first."""
         return making_way.for_memory(
-            [record for record in self._records.values() if record.budget is budget],
+            self._of(budget),
             now=self._clock(),
             min_idle_seconds=self._min_idle_seconds,
             asking=asking,
@@ -434,8 +439,8 @@ class SessionRegistry(Generic[Opened]):
         now = self._clock()
         waits = [
             self._min_idle_seconds - record.idle_seconds(now)
-            for record in self._records.values()
-            if record.budget is budget and not record.held
+            for record in self._of(budget)
+            if not record.held
         ]
         wait = min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds)
         return Shortage(needed, budget.free_bytes, budget.nbytes, max(1.0, wait))

@@ -36,8 +36,7 @@ ASK_SECONDS = 1.0
 class OwnMeasurements:
     """What this node knows of itself.
 
-    `free_kv_bytes` is what a new session may take, idle ones evicted;
-    `free_archive_bytes` what its archive has free, None without one;
+    `free_archive_bytes` is what its archive has free, None without one;
     `archive_waits`, by node, what its sessions' layers wait for an archive, seconds;
     `distrusted_archives` what an archive did that is not asked now, the end of a sentence;
     `draft_times` seconds until a proposer's drafts came, the way included.
@@ -45,7 +44,6 @@ class OwnMeasurements:
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     open_breakers: frozenset[str] = frozenset()
-    free_kv_bytes: int | None = None
     free_archive_bytes: int | None = None
     archive_waits: Mapping[str, float] = field(default_factory=dict)
     distrusted_archives: Mapping[str, str] = field(default_factory=dict)
@@ -81,9 +79,19 @@ class _Collected:
 class Planner:
     """Plans placements over the whole fleet, and pairings for this node's verifiers."""
 
-    def __init__(self, fleet: FleetView, own: Callable[[], OwnMeasurements]) -> None:
+    def __init__(
+        self,
+        fleet: FleetView,
+        own: Callable[[], OwnMeasurements],
+        free_kv_bytes: Callable[[], int | None],
+    ) -> None:
+        """`free_kv_bytes` looks through the sessions: what a new one may take, idle ones evicted.
+
+        None of a node without a verifier.
+        """
         self._fleet = fleet
         self._own = own
+        self._free_kv_bytes = free_kv_bytes
 
     async def plan(self, request: PlanRequest) -> Plan:
         """The best pair anywhere. Raises `ModelNotFound`, `NoPlacement`.
@@ -93,7 +101,7 @@ class Planner:
         that they have free; all at once and for one second.
         """
         nodes = self._fleet.nodes()
-        collected = self._own_side(nodes)
+        collected = self._own_side(nodes, self._free_kv_bytes())
         others = [
             view
             for view in nodes
@@ -113,27 +121,26 @@ class Planner:
         Raises `ModelNotFound`, `NoPlacement`.
         """
         nodes = self._fleet.nodes()
-        collected = self._own_side(nodes)
-        collected.free_bytes[self._fleet.self_id] = UNLIMITED_BYTES
+        collected = self._own_side(nodes, UNLIMITED_BYTES)
         return plan(request, nodes, collected.measurements())
 
     def kv_choice_here(self, request: PlanRequest, offer: ModelOffer) -> ChosenStrategy:
         """How a session on this node's verifier `offer` keeps keys and values, left open."""
         nodes = self._fleet.nodes()
         card = next(view.card for view in nodes if view.card.node_id == self._fleet.self_id)
-        measured = self._own_side(nodes).measurements()
+        measured = self._own_side(nodes, self._free_kv_bytes()).measurements()
         return choose_kv_strategy(request, Server(card, offer), nodes, measured)
 
     def _distance(self, node_id: str) -> float:
         seconds = self._fleet.round_trip(node_id)
         return math.inf if seconds is None else seconds
 
-    def _own_side(self, nodes: list[NodeView]) -> _Collected:
+    def _own_side(self, nodes: list[NodeView], free_kv_bytes: int | None) -> _Collected:
         own = self._own()
         self_id = self._fleet.self_id
         collected = _Collected(acceptances=dict(own.acceptances))
-        if own.free_kv_bytes is not None:
-            collected.free_bytes[self_id] = own.free_kv_bytes
+        if free_kv_bytes is not None:
+            collected.free_bytes[self_id] = free_kv_bytes
         if own.free_archive_bytes is not None:
             collected.archive_free_bytes[self_id] = own.free_archive_bytes
         for view in nodes:

@@ -122,7 +122,9 @@ class VerifierRole:
             drafters=proposers.folders,
             clock=clock,
         )
-        self._planner = Planner(context.fleet, self._own_measurements)
+        self._planner = Planner(
+            context.fleet, self._own_measurements, lambda: self._verifiers.free_kv_bytes
+        )
         self._lifecycle = SessionLifecycle(
             self.sessions,
             VerifierRouting(self._verifiers.by_model, context.fleet, context.expected.is_loading),
@@ -321,7 +323,6 @@ class VerifierRole:
         return OwnMeasurements(
             acceptances=self.acceptances(),
             open_breakers=self.open_breakers(),
-            free_kv_bytes=self._verifiers.free_kv_bytes,
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
             distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),

@@ -49,7 +49,7 @@ async def test_what_its_drafts_take_overrides_what_it_says(
         (drafts,) = (
             measured
             for (_, node_id, _), measured in planner._own_side(
-                verifier.view.nodes()
+                verifier.view.nodes(), None
             ).draft_costs.items()
             if node_id == "claims"
         )
