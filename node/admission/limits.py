@@ -169,6 +169,31 @@ class LinkServingLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkEndLimits:
+    """One end of a tensor link, of those that this node opens and of those that it serves."""
+
+    budget_bytes: int = knob(
+        64 * MIB,
+        "Sent that may not have arrived, and as much that arrived and nobody received: the "
+        "largest tensor, once each way.",
+    )
+    tensor_bytes: int = knob(
+        64 * MIB, "The largest tensor that is taken, where what the link is for says no less."
+    )
+    vectors_bytes: int = knob(
+        16 * MIB,
+        "Context vectors that a proposer's node does not take: five windows of 3 MB of a wide "
+        "encoder.",
+    )
+    encoder_bytes: int = knob(
+        1 << 30,
+        "Weights of an encoder that a proposer's node gives: of the largest drafters that are "
+        "published they take 130 MB.",
+    )
+    encoder_seconds: float = knob(60.0, "In which all of them are to come: 1 GiB at 18 MB/s.")
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveLimits:
     """Archives that a node serves, and the connections that use them."""
 
@@ -273,6 +298,38 @@ class WatchLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class DashboardLimits:
+    """A `fleet dashboard`, which is a process of its own: programs of its machine are one caller.
+
+    `python -m scripts.write.stubs` writes them for it, `dashboard/shared/limits.ts`.
+    """
+
+    connections: int = knob(
+        256,
+        "A browser has six a page. When all are taken, the one that has asked nothing for the "
+        "longest time is closed for a new one.",
+    )
+    pages: int = knob(32, "That listen, each with what waits for it: an eighth of the connections.")
+    requests: int = knob(
+        32, "Answered at once besides those: plans, and answers of the playground."
+    )
+    body_bytes: int = knob(MIB, "Longest body of a request: a prompt of 250,000 words.")
+    header_seconds: float = knob(10.0, "From a request's first byte to the end of its headers.")
+    request_seconds: float = knob(40.0, "From a request's first byte to the end of its body.")
+    page_bytes: int = knob(
+        MIB,
+        "That wait for a page besides the fleet that it began with: one that reads more slowly "
+        "is skipped, and told the whole fleet again.",
+    )
+    sessions: int = knob(
+        8, "Of the playground on all pages; the one idle for the longest time makes room."
+    )
+    session_seconds: float = knob(300.0, "Without a question, after which one is closed.")
+    events: int = knob(512, "The latest of all nodes, of half a KiB each.")
+    transfers: int = knob(64, "Downloads and loads of each node, the latest, as a node keeps.")
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """All of them, by what is bounded."""
 
@@ -282,10 +339,12 @@ class Limits:
     sessions: SessionLimits = field(default_factory=SessionLimits)
     drafts: DraftLimits = field(default_factory=DraftLimits)
     links: LinkServingLimits = field(default_factory=LinkServingLimits)
+    link_ends: LinkEndLimits = field(default_factory=LinkEndLimits)
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     membership: MembershipLimits = field(default_factory=MembershipLimits)
     joining: JoiningLimits = field(default_factory=JoiningLimits)
     watches: WatchLimits = field(default_factory=WatchLimits)
+    dashboard: DashboardLimits = field(default_factory=DashboardLimits)
 
     def knobs(self) -> Iterator[Knob]:
         """Each bound, in the order in which people read them."""

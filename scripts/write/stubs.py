@@ -1,5 +1,7 @@
 """Writes what the contract gives: stubs, values of both SDKs, all that is said of errors.
 
+And the dashboard's bounds, which the node declares.
+
 python -m scripts.write.stubs
 python -m scripts.write.stubs --check    # writes nothing; exit status 1 on a difference
 
@@ -17,7 +19,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from scripts.write import error_classes, error_page, error_reasons
+from scripts.write import dashboard_limits, error_classes, error_page, error_reasons
 from scripts.write.descriptors import ROOT, compiled, run_protoc
 from scripts.write.values import files as values
 
@@ -29,7 +31,8 @@ STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 def made() -> dict[Path, str]:
     """Every generated file and its text, by its path in the tree."""
     described = compiled()
-    return stubs() | errors(described) | values.files(described)
+    bounds = {Path("dashboard/shared/limits.ts"): dashboard_limits.typescript()}
+    return stubs() | errors(described) | values.files(described) | bounds
 
 
 def stubs() -> dict[Path, str]:

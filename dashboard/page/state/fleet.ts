@@ -12,6 +12,7 @@
 
 import { batch, signal, type ReadonlySignal } from "@preact/signals";
 
+import { LIMITS } from "../../shared/limits";
 import type {
   EventView,
   FleetView,
@@ -26,7 +27,6 @@ import { appended } from "./bounded";
 import { Table } from "./table";
 
 export const BLOCK_LIMIT = 256;
-export const EVENT_LIMIT = 512;
 export const TRANSFER_LIMIT = 128;
 export const ENDED_LIMIT = 64;
 
@@ -189,7 +189,7 @@ function addEvent(event: EventView): void {
   if (list.some((known) => known.key === event.key)) return;
   const place = list.findLastIndex((earlier) => earlier.at <= event.at) + 1;
   const before = list.slice(0, place);
-  eventList.value = [...before, event, ...list.slice(place)].slice(-EVENT_LIMIT);
+  eventList.value = [...before, event, ...list.slice(place)].slice(-LIMITS.events);
 }
 
 function replaceTransfers(nodeId: string, rows: readonly TransferView[]): void {

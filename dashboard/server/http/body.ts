@@ -1,8 +1,7 @@
 import type { IncomingMessage } from "node:http";
 
+import { LIMITS } from "../../shared/limits";
 import { Refused } from "../problem";
-
-const LIMIT = 2 ** 20;
 
 /** The request's JSON object. Throws Refused for what is none, or is larger than a mebibyte. */
 export async function jsonBody(request: IncomingMessage): Promise<Record<string, unknown>> {
@@ -10,7 +9,7 @@ export async function jsonBody(request: IncomingMessage): Promise<Record<string,
   let length = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     length += chunk.length;
-    if (length > LIMIT)
+    if (length > LIMITS.bodyBytes)
       throw new Refused(413, "BODY_TOO_LARGE", "The request is larger than 1 MiB.");
     chunks.push(chunk);
   }

@@ -1,10 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 
 import type { Message } from "../../shared/messages";
+import { LIMITS } from "../../shared/limits";
+import { Refused } from "../problem";
 import { beginEvents, eventText, keepAlive } from "./event_stream";
-
-/** Bytes that may wait for a page besides the whole fleet that it began with. */
-const WAITING_BYTES = 2 ** 20;
 
 /**
  * The pages that listen. A page that reads more slowly than the fleet tells is
@@ -28,8 +27,12 @@ export class Pages {
     return this.#upToDate.size + this.#behind.size;
   }
 
-  /** Begins to tell a page. */
+  /** Begins to tell a page. Throws Refused for one too many. */
   add(request: IncomingMessage, response: ServerResponse): void {
+    if (this.count >= LIMITS.pages) {
+      const words = `${LIMITS.pages} pages of this dashboard are open: close some of them.`;
+      throw new Refused(503, "TOO_MANY_PAGES", words);
+    }
     beginEvents(request, response);
     keepAlive(response);
     response.once("close", () => {
@@ -53,7 +56,10 @@ export class Pages {
     this.#before();
     const text = eventText(this.#whole());
     this.#behind.delete(response);
-    this.#upToDate.set(response, response.writableLength + Buffer.byteLength(text) + WAITING_BYTES);
+    this.#upToDate.set(
+      response,
+      response.writableLength + Buffer.byteLength(text) + LIMITS.pageBytes,
+    );
     response.write(text);
   }
 

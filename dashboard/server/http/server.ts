@@ -1,11 +1,13 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo } from "node:net";
 
 import type { PlaygroundMessage } from "../../shared/messages";
 import { problem } from "../../shared/problem";
 import { problemOf, Refused } from "../problem";
+import { LIMITS } from "../../shared/limits";
 import { jsonBody } from "./body";
+import { Connections } from "./connections";
 import { beginEvents, eventText, keepAlive } from "./event_stream";
 import type { Files } from "./files";
 import { refuse, SAFE_HEADERS } from "./guard";
@@ -24,19 +26,27 @@ export interface Routes {
   close(body: Record<string, unknown>): Promise<void>;
 }
 
+/** How often Node.js looks for requests that have taken too long, milliseconds. */
+const CHECK_MS = 1000;
+
 /** The dashboard's HTTP server, on loopback only. */
 export class HttpServer {
   readonly #server: Server;
   readonly #routes: Routes;
-  readonly #open = new WeakMap<Socket, Set<ServerResponse>>();
+  readonly #connections = new Connections(LIMITS.connections);
   #port = 0;
+  /** Requests of POST that are answered. */
+  #answered = 0;
 
   constructor(routes: Routes) {
     this.#routes = routes;
-    this.#server = createServer((request, response) => void this.#answer(request, response));
-    this.#server.on("connection", (socket) => {
-      socket.once("close", () => this.#leave(socket));
-    });
+    const times = {
+      headersTimeout: LIMITS.headerSeconds * 1000,
+      requestTimeout: LIMITS.requestSeconds * 1000,
+      connectionsCheckingInterval: CHECK_MS,
+    };
+    this.#server = createServer(times, (request, response) => void this.#answer(request, response));
+    this.#server.on("connection", (socket) => this.#connections.add(socket));
   }
 
   /** Listens; answers the page's address. Throws Refused when the port is taken. */
@@ -63,30 +73,36 @@ export class HttpServer {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const left = new AbortController();
-    this.#keep(request.socket, response);
+    this.#connections.answering(request.socket, response);
     response.once("close", () => left.abort());
     // All of it: what escapes from here ends the process.
     try {
       if (refuse(request, response, this.#port)) return;
       const path = pathOf(request.url ?? "");
-      await this.#route(`${request.method} ${path}`, path, request, response, left.signal);
+      const route = `${request.method} ${path}`;
+      if (request.method !== "POST") {
+        await this.#route(route, path, request, response, left.signal);
+        return;
+      }
+      this.#begin();
+      try {
+        await this.#route(route, path, request, response, left.signal);
+      } finally {
+        this.#answered -= 1;
+      }
     } catch (error) {
       if (left.signal.aborted || request.errored !== null) return;
       fail(response, error);
     }
   }
 
-  #keep(socket: Socket, response: ServerResponse): void {
-    const open = this.#open.get(socket) ?? new Set();
-    this.#open.set(socket, open.add(response));
-    response.once("close", () => open.delete(response));
-  }
-
-  /** Node.js does not close an answer that waits behind another one of its connection. */
-  #leave(socket: Socket): void {
-    for (const response of this.#open.get(socket) ?? []) {
-      if (response.socket === null) response.emit("close");
+  /** Counts one more request. Throws Refused for one too many. */
+  #begin(): void {
+    if (this.#answered >= LIMITS.requests) {
+      const words = `${LIMITS.requests} requests are being answered: ask again once one is done.`;
+      throw new Refused(503, "TOO_MANY_REQUESTS", words);
     }
+    this.#answered += 1;
   }
 
   async #route(

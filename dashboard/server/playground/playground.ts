@@ -6,14 +6,13 @@ import type { TextCodec } from "@kakeya/runtime/text";
 import type { PlaygroundMessage, PlaygroundRequest } from "../../shared/messages";
 import { Fields } from "../http/fields";
 import { askedStrategy, STRATEGIES } from "../http/strategy";
+import { LIMITS } from "../../shared/limits";
 import { Refused } from "../problem";
 import { planView } from "../views/plan_view";
 import { Conversation } from "./conversation";
 
-/** Sessions that pages may hold together; the one idle for longest makes room. */
-const SESSION_LIMIT = 8;
 /** Milliseconds after which a session that nothing is asked of is closed. */
-const IDLE_MS = 300_000;
+const IDLE_MS = LIMITS.sessionSeconds * 1000;
 
 interface Held {
   key: string;
@@ -150,12 +149,16 @@ export class Playground {
   }
 
   async #makeRoom(): Promise<void> {
-    if (this.#held.size < SESSION_LIMIT) return;
+    if (this.#held.size < LIMITS.sessions) return;
     const idle = [...this.#held.values()]
       .filter((held) => !held.busy)
       .sort((one, other) => one.usedAt - other.usedAt)[0];
     if (idle === undefined) {
-      throw new Refused(429, "PLAYGROUND_FULL", `${SESSION_LIMIT} answers are being made already.`);
+      throw new Refused(
+        429,
+        "PLAYGROUND_FULL",
+        `${LIMITS.sessions} answers are being made already.`,
+      );
     }
     await this.close(idle.key);
   }

@@ -19,13 +19,11 @@ import type {
   TransferView,
 } from "../../shared/messages";
 import { SAMPLE_LIMIT, withLoadOf } from "../../shared/sample";
+import { LIMITS } from "../../shared/limits";
 import { eventView, nodeView, sampleView, transferView, type Reach } from "../views/node_view";
 import { ClockOffset } from "./clock_offset";
 import { SessionRows } from "./session_rows";
 
-export const EVENT_LIMIT = 512;
-/** Transfers that are kept of one node. */
-const TRANSFER_LIMIT = 64;
 /** Between the samples of nodes. */
 const SAMPLE_MS = 1000;
 
@@ -277,7 +275,7 @@ export class FleetState {
     this.#eventKeys.add(event.key);
     const place = this.#events.findLastIndex((earlier) => earlier.at <= event.at) + 1;
     this.#events.splice(place, 0, event);
-    if (this.#events.length > EVENT_LIMIT) {
+    if (this.#events.length > LIMITS.events) {
       const dropped = this.#events.shift();
       if (dropped !== undefined) this.#eventKeys.delete(dropped.key);
     }
@@ -287,7 +285,7 @@ export class FleetState {
   #keepTransfer(known: Known, transfer: Transfer): TransferView {
     const view = transferView(transfer, known.status.nodeId, known.clock.milliseconds);
     known.transfers.set(view.transferId, view);
-    if (known.transfers.size > TRANSFER_LIMIT) {
+    if (known.transfers.size > LIMITS.transfers) {
       const [oldest] = known.transfers.keys();
       if (oldest !== undefined) known.transfers.delete(oldest);
     }

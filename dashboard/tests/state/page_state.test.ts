@@ -2,7 +2,6 @@ import { effect } from "@preact/signals";
 import { beforeEach, expect, test } from "vitest";
 
 import {
-  EVENT_LIMIT,
   apply,
   events,
   node,
@@ -13,6 +12,7 @@ import {
   sessionKeys,
   endedSessions,
 } from "../../page/state/fleet";
+import { LIMITS } from "../../shared/limits";
 import { SAMPLE_LIMIT } from "../../shared/sample";
 import { blockView, eventView, fleetView, nodeView, sampleView, sessionView } from "../views";
 
@@ -63,9 +63,9 @@ test("what is kept is bounded", () => {
   apply(many.map((sample) => ({ type: "sample", nodeId: "a", sample })));
   expect(node("a").value?.samples).toHaveLength(SAMPLE_LIMIT);
   expect(node("a").value?.samples[0]?.at).toBe(50);
-  const told = Array.from({ length: EVENT_LIMIT + 9 }, (_, at) => eventView("a", at));
+  const told = Array.from({ length: LIMITS.events + 9 }, (_, at) => eventView("a", at));
   apply(told.map((event) => ({ type: "event", event })));
-  expect(events.value).toHaveLength(EVENT_LIMIT);
+  expect(events.value).toHaveLength(LIMITS.events);
   expect(events.value[0]?.at).toBe(9);
 });
 

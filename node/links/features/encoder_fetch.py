@@ -13,6 +13,7 @@ import numpy as np
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.node.admission.limits import LinkEndLimits
 from kakeya_fleet.node.links.ends.link_end import LinkUse
 from kakeya_fleet.node.links.features.feature_links import FC, HIDDEN_NORM
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
@@ -24,9 +25,7 @@ from kakeya_fleet.node.links.transport.open_links import OpenLinks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FETCH_SECONDS = 60.0
-# fc of the largest drafters that are published takes some 130 MB in float32.
-MOST_ENCODER_BYTES = 1 << 30
+_BOUNDS = LinkEndLimits()
 KEPT_ENCODERS = 8
 
 
@@ -105,11 +104,11 @@ async def fetch_encoder(address: ProposerAddress, links: OpenLinks) -> FeatureEn
     """
     offer = address.offer
     try:
-        async with asyncio.timeout(FETCH_SECONDS):
+        async with asyncio.timeout(_BOUNDS.encoder_seconds):
             encoder = await _fetched(address, links)
     except TimeoutError as error:
         raise EncoderUnavailable(
-            f"the encoder of {offer.model_id} did not come within {FETCH_SECONDS:g} s"
+            f"the encoder of {offer.model_id} did not come within {_BOUNDS.encoder_seconds:g} s"
         ) from error
     except (grpc.aio.AioRpcError, grpc.aio.UsageError) as error:
         raise EncoderUnavailable(f"no link to {offer.model_id} opens: {_text(error)}") from error
@@ -130,8 +129,8 @@ async def _fetched(address: ProposerAddress, links: OpenLinks) -> ContextEncoder
         address.channel,
         opening_request(address),
         peer_node_id=address.node_id,
-        timeout=FETCH_SECONDS,
-        use=LinkUse(limits=LinkLimits(most_tensor_bytes=MOST_ENCODER_BYTES)),
+        timeout=_BOUNDS.encoder_seconds,
+        use=LinkUse(limits=LinkLimits(most_tensor_bytes=_BOUNDS.encoder_bytes)),
         want_encoder=True,
     )
     try:
@@ -139,7 +138,7 @@ async def _fetched(address: ProposerAddress, links: OpenLinks) -> ContextEncoder
         if encoder is None:
             raise ValueError("its node does not describe it")
         count = len(encoder.tapped_layers) * encoder.hidden_size
-        if not 0 < encoder.width * count * 4 <= MOST_ENCODER_BYTES:
+        if not 0 < encoder.width * count * 4 <= _BOUNDS.encoder_bytes:
             raise ValueError(f"it maps {count} values to {encoder.width}")
         values: dict[str, NDArray[np.float32] | None] = {}
         while len(values) < len((FC, HIDDEN_NORM)):

@@ -10,6 +10,7 @@ import grpc.aio
 
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.node.admission.limits import LinkEndLimits
 from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkUse
 from kakeya_fleet.node.links.features.encoder_fetch import ProposerAddress, opening_request
 from kakeya_fleet.node.links.features.feature_inbox import FEATURES
@@ -22,9 +23,8 @@ from kakeya_fleet.node.links.transport.open_links import OpenLinks
 ReadFeatures = Callable[[int], tuple[int, ContextVectors]]
 """Vectors from a position on, and the position of the first; as `SessionFeatures.since`."""
 
-# Vectors that a proposer's node does not take must not make the memory grow: the whole
-# window of a wide encoder is 3 MB. Small deltas are answered together.
-LIMITS = LinkLimits(budget_bytes=16 << 20, taken_delay_seconds=0.05)
+# Small deltas are answered together.
+LIMITS = LinkLimits(budget_bytes=LinkEndLimits().vectors_bytes, taken_delay_seconds=0.05)
 
 _REFUSALS = frozenset(
     {

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kakeya_fleet.node.admission.limits import LinkEndLimits
 from kakeya_fleet.node.config.backoff import Backoff
+
+_BOUNDS = LinkEndLimits()
 
 LARGE_BYTES = 64 << 10
 """Tensors below this stay in chunks: an announcement's way is as long as theirs."""
@@ -16,13 +19,13 @@ INLINE_BYTES = 256 << 10
 class LinkLimits:
     """Limits of one end, set by what the link is for."""
 
-    budget_bytes: int = 64 << 20
+    budget_bytes: int = _BOUNDS.budget_bytes
     """Bytes sent that may not have arrived, and bytes that arrived and nobody received.
 
     An end keeps at most both, and one tensor of each on its way.
     """
 
-    most_tensor_bytes: int = 64 << 20
+    most_tensor_bytes: int = _BOUNDS.tensor_bytes
     """The largest tensor that is taken."""
 
     taken_delay_seconds: float = 0.0
