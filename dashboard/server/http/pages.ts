@@ -31,7 +31,7 @@ export class Pages {
   add(request: IncomingMessage, response: ServerResponse): void {
     if (this.count >= LIMITS.pages) {
       const words = `${LIMITS.pages} pages of this dashboard are open: close some of them.`;
-      throw new Refused(503, "TOO_MANY_PAGES", words);
+      throw new Refused(503, "TOO_MANY_REQUESTS", words);
     }
     beginEvents(request, response);
     keepAlive(response);

@@ -67,7 +67,7 @@ test("one page too many is refused, and comes in once another has left", async (
   );
   await until(() => pages.count === LIMITS.pages, "all pages");
   const refused = await fetch(new URL("/events", address));
-  expect([refused.status, await reasonOf(refused)]).toEqual([503, "TOO_MANY_PAGES"]);
+  expect([refused.status, await reasonOf(refused)]).toEqual([503, "TOO_MANY_REQUESTS"]);
   open[0]?.socket.destroy();
   await until(() => pages.count < LIMITS.pages, "its end");
   const late = await connection(listening());
