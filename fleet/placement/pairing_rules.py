@@ -21,6 +21,8 @@ def verifier_objection(
 ) -> Objection | None:
     """Why the verifier cannot take the session at all."""
     card = view.card
+    if offer in view.withheld:
+        return _not_allowed(card, offer)
     if request.verifier_node_id not in ("", card.node_id):
         asked = request.verifier_node_id[:12]
         return RejectionReason.NOT_REQUESTED, f"The request names verifier node {asked}."
@@ -61,6 +63,8 @@ def proposer_objection(
     not_asked = _request_objection(request, card, offer)
     if not_asked is not None:
         return not_asked
+    if offer in view.withheld:
+        return _not_allowed(card, offer)
     # A suspect may be alive, and one that is not costs a session's speed at most: who names it
     # is not refused for what may be over in a moment.
     is_named = request.proposer_node_id == card.node_id
@@ -92,6 +96,13 @@ def proposer_objection(
         _context_objection(request, offer)
         or _way_objection(verifier_card, card, offer, measured)
         or _exactness_objection(request, verifier_card, verifier_offer)
+    )
+
+
+def _not_allowed(card: Card, offer: ModelOffer) -> Objection:
+    return RejectionReason.ROLE_NOT_ALLOWED, (
+        f"The fleet's keepers do not let {card.name} serve as {offer.role.value} for others; "
+        f"`fleet allow {card.name} {offer.role.value}` on a keeper does."
     )
 
 

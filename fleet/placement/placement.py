@@ -59,6 +59,7 @@ from kakeya_fleet.fleet.placement.reasons import (
     plan_reasons,
     stand_in_reasons,
     trial_reasons,
+    withheld_reasons,
 )
 from kakeya_fleet.fleet.placement.transport import transport_of, transport_reasons
 from kakeya_fleet.fleet.placement.trials import standing_in, worth_trying
@@ -108,7 +109,10 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         proposer_count=len(proposers),
         rejection_count=len(made.rejections),
     )
-    return replace(made, reasons=(*made.reasons, *omitted), rejections=told(made.rejections))
+    withheld = withheld_reasons(request, ordered)
+    return replace(
+        made, reasons=(*made.reasons, *withheld, *omitted), rejections=told(made.rejections)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,13 @@ def _trial(pair: PredictedPair | None) -> Trial | None:
 
 
 def _servers(nodes: Iterable[NodeView], role: Role) -> list[Served]:
-    return [(view, Server(view.card, offer)) for view in nodes for offer in view.card.offers(role)]
+    """Those that may serve, and those that would and may not."""
+    return [
+        (view, Server(view.card, offer))
+        for view in nodes
+        for offer in (*view.card.models, *view.withheld)
+        if offer.role is role
+    ]
 
 
 def _require_served(model_id: str, role: Role, nodes: Sequence[NodeView]) -> None:

@@ -41,6 +41,7 @@ class RejectionReason(StrEnum):
     BREAKER_OPEN = "breaker_open"
     NOT_EXACT = "not_exact"
     WRONG_TARGET = "wrong_target"
+    ROLE_NOT_ALLOWED = "role_not_allowed"
 
 
 @dataclass(frozen=True, slots=True)

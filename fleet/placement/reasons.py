@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.cost_model import step_seconds
 from kakeya_fleet.fleet.placement.draft_costs import CostBasis
-from kakeya_fleet.fleet.placement.plan import PlanRequest
+from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair, Server
 from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
-from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, NodeView
+
+MOST_NAMED = 8
+"""Nodes in one sentence."""
 
 
 def pair_text(pair: PredictedPair) -> str:
@@ -31,6 +34,15 @@ def pair_text(pair: PredictedPair) -> str:
         f"{pair.tokens_per_second_low:.1f} to {pair.tokens_per_second_high:.1f}; "
         f"round trip {seconds_text(pair.round_trip_seconds)}{_drafts(pair)})."
     )
+
+
+def withheld_reasons(request: PlanRequest, nodes: Sequence[NodeView]) -> tuple[str, ...]:
+    """Whose archives a session may not use; of models each pairing has its own reason."""
+    names = [view.card.name for view in nodes if view.withholds_archive]
+    if request.kv_strategy is KvStrategy.SINK_WINDOW or request.without_archive or not names:
+        return ()
+    told = ", ".join(names[:MOST_NAMED]) + (" and others" if len(names) > MOST_NAMED else "")
+    return (f"The fleet's keepers do not let {told} keep an archive for others.",)
 
 
 def plan_reasons(

@@ -13,8 +13,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.trust.keys import ApplicationKey
-from kakeya_fleet.fleet.trust.statements import Keeper, KeyRevocation, Revocation, Statement
+from kakeya_fleet.fleet.trust.statements import (
+    AllowedRoles,
+    Keeper,
+    KeyRevocation,
+    Revocation,
+    Statement,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The roles that a node may serve for others, None for all, and the statements that say so."""
+
+    roles: frozenset[Role] | None
+    said_by: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +37,7 @@ class Judgement:
     """`keepers` by authority id, those that were put out too; `upheld` by revoked node.
 
     `keys` are those of applications, by their digests, `revoked_keys` the ids of those that are
-    in force no more.
+    in force no more. `allowances` are of the nodes of which something is said.
     """
 
     holding: tuple[Statement, ...]
@@ -30,6 +45,7 @@ class Judgement:
     upheld: Mapping[str, frozenset[bytes]]
     keys: Mapping[bytes, ApplicationKey]
     revoked_keys: frozenset[str]
+    allowances: Mapping[str, Allowance]
 
     @property
     def present(self) -> Mapping[str, Keeper]:
@@ -54,7 +70,7 @@ def judge(fleet_id: str, statements: Iterable[Statement]) -> Judgement:
         holding, keepers = _read(fleet_id, by_signer, upheld)
         further = next((each for each in holding if _is_new(each, counted)), None)
         if further is None:
-            return Judgement(tuple(holding), keepers, upheld, *_keys(holding))
+            return Judgement(tuple(holding), keepers, upheld, *_keys(holding), _allowances(holding))
         # What holds is read again under each revocation: it may take back what comes after it.
         counted.add(further.digest)
         says = further.says
@@ -72,6 +88,28 @@ def _keys(
             keys.setdefault(statement.says.digest, statement.says)
     said = (statement.says for statement in holding)
     return keys, frozenset(each.key_id for each in said if isinstance(each, KeyRevocation))
+
+
+def _allowances(holding: Sequence[Statement]) -> Mapping[str, Allowance]:
+    said = [
+        (statement.digest, statement.says)
+        for statement in holding
+        if isinstance(statement.says, AllowedRoles)
+    ]
+    replaced = {(says.node_id, digest) for _, says in said for digest in says.replaced}
+    found: dict[str, Allowance] = {}
+    for digest, says in said:
+        if (says.node_id, digest) in replaced:
+            continue
+        other = found.get(says.node_id, Allowance(None, frozenset()))
+        found[says.node_id] = Allowance(_both(says.roles, other.roles), other.said_by | {digest})
+    return found
+
+
+def _both(one: frozenset[Role] | None, other: frozenset[Role] | None) -> frozenset[Role] | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
 
 
 def _is_new(statement: Statement, counted: set[bytes]) -> bool:

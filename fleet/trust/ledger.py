@@ -5,16 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.judgement import Judgement, judge
 from kakeya_fleet.fleet.trust.keys import MOST_KEYS, ApplicationKey
-from kakeya_fleet.fleet.trust.statements import Keeper, OfKeys, Statement, VerifyStatement
+from kakeya_fleet.fleet.trust.statements import (
+    AllowedRoles,
+    Keeper,
+    OfKeys,
+    Statement,
+    VerifyStatement,
+)
 
 MAX_STATEMENTS = 1024
 """Of keepers and nodes: of a fleet of 50 machines twenty a machine."""
 MAX_KEY_STATEMENTS = 3 * MOST_KEYS
 """Of keys of applications: each may be revoked by two keepers at the same time."""
-MOST_KNOWN = MAX_STATEMENTS + MAX_KEY_STATEMENTS
+MAX_ROLE_STATEMENTS = 1024
+"""Of the roles of nodes, so that they never take the place of a revocation."""
+MOST_KNOWN = MAX_STATEMENTS + MAX_KEY_STATEMENTS + MAX_ROLE_STATEMENTS
 
 
 class Ledger:
@@ -73,6 +82,11 @@ class Ledger:
         """Node ids that were put out."""
         return frozenset(self._judged.upheld)
 
+    def allowed_roles(self, node_id: str) -> frozenset[Role] | None:
+        """The roles that a node may serve for others; None for all."""
+        allowance = self._judged.allowances.get(node_id)
+        return allowance.roles if allowance is not None else None
+
     @property
     def keys(self) -> Mapping[bytes, ApplicationKey]:
         """Keys of applications, by their digests, those that were revoked too."""
@@ -91,7 +105,7 @@ class Ledger:
         """Takes what others know; whether any of it is new.
 
         Raises `StatementRejected`, and takes none, when there would be more than
-        `MAX_STATEMENTS`, or `MAX_KEY_STATEMENTS` of keys.
+        `MAX_STATEMENTS`, or `MAX_KEY_STATEMENTS` of keys, or `MAX_ROLE_STATEMENTS` of roles.
         """
         waiting = {each.digest: each for each in statements if each.digest not in self._known}
         known, named = dict(self._known), dict(self._named)
@@ -108,9 +122,16 @@ class Ledger:
                     named.setdefault(each.says.authority_id, each.says)
                 del waiting[each.digest]
         of_keys = sum(isinstance(each.says, OfKeys) for each in known.values())
-        if len(known) - of_keys > MAX_STATEMENTS or of_keys > MAX_KEY_STATEMENTS:
+        of_roles = sum(isinstance(each.says, AllowedRoles) for each in known.values())
+        others = len(known) - of_keys - of_roles
+        if (
+            others > MAX_STATEMENTS
+            or of_keys > MAX_KEY_STATEMENTS
+            or of_roles > MAX_ROLE_STATEMENTS
+        ):
             raise StatementRejected(
-                f"a fleet has at most {MAX_STATEMENTS} statements, and {MAX_KEY_STATEMENTS} of keys"
+                f"a fleet has at most {MAX_STATEMENTS} statements, {MAX_KEY_STATEMENTS} of keys "
+                f"and {MAX_ROLE_STATEMENTS} of roles"
             )
         is_new = len(known) > len(self._known)
         self._known, self._named = known, named

@@ -66,6 +66,7 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.TrustService/Invite": _OWNER,
         "kakeya.v1.TrustService/Revoke": _OWNER,
         "kakeya.v1.TrustService/AddKeeper": _OWNER,
+        "kakeya.v1.TrustService/AllowRoles": _OWNER,
         "kakeya.v1.TrustService/CreateKey": _OWNER,
         "kakeya.v1.TrustService/ListKeys": _OWNER,
         "kakeya.v1.TrustService/RevokeKey": _OWNER,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.trust.keys import ApplicationKey
 
 STATEMENT_PREFIX = b"kakeya.v1.statement"
@@ -53,9 +54,23 @@ class KeyRevocation:
     key_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class AllowedRoles:
+    """A node may serve these roles for others, and no further ones; None for every role.
+
+    `replaced` are the digests of statements of the same node whose place this one takes. Of
+    several that are not replaced, since their keepers knew nothing of each other, holds what
+    all of them allow.
+    """
+
+    node_id: str
+    roles: frozenset[Role] | None
+    replaced: frozenset[bytes] = frozenset()
+
+
 OfKeys = (ApplicationKey, KeyRevocation)
 """What is said of applications' keys, and not of nodes."""
-Says: TypeAlias = Keeper | Revocation | ApplicationKey | KeyRevocation
+Says: TypeAlias = Keeper | Revocation | ApplicationKey | KeyRevocation | AllowedRoles
 
 
 @dataclass(frozen=True)

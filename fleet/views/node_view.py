@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kakeya_fleet.fleet.cards.card import Card, ModelKind, StepCost
+from kakeya_fleet.fleet.cards.card import Card, ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.fleet.cards.liveness import Liveness
 
 # In `Measurements.free_bytes`: whether memory suffices is decided elsewhere.
@@ -14,10 +14,36 @@ UNLIMITED_BYTES = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node as this one knows it."""
+    """A node as this one knows it; `card` is without what it may not serve.
+
+    `withheld` are the models of its card that the fleet's keepers do not let it serve, and
+    `withholds_archive` tells whether its archive is among that.
+    """
 
     card: Card
     liveness: Liveness
+    withheld: tuple[ModelOffer, ...] = ()
+    withholds_archive: bool = False
+
+
+def view_of(card: Card, liveness: Liveness, allowed: frozenset[Role] | None) -> NodeView:
+    """A node that may serve the roles `allowed`, None for all of them."""
+    if allowed is None:
+        return NodeView(card, liveness)
+    served = tuple(offer for offer in card.models if offer.role in allowed)
+    archive = card.archive if Role.ARCHIVE in allowed else None
+    return NodeView(
+        replace(card, models=served, archive=archive),
+        liveness,
+        tuple(offer for offer in card.models if offer.role not in allowed),
+        card.archive is not archive,
+    )
+
+
+def withheld_roles(card: Card, allowed: frozenset[Role] | None) -> frozenset[Role]:
+    """The roles that a card offers and that its node may not serve."""
+    offered = {offer.role for offer in card.models} | ({Role.ARCHIVE} if card.archive else set())
+    return frozenset() if allowed is None else frozenset(offered - allowed)
 
 
 @dataclass(frozen=True, slots=True)

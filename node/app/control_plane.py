@@ -31,6 +31,7 @@ from kakeya_fleet.node.config.config import (
 )
 from kakeya_fleet.node.config.machine import machine
 from kakeya_fleet.node.joining.join_issuer import JoinIssuer
+from kakeya_fleet.node.membership.allowed_roles import AllowedRolesWatch
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
 from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
@@ -135,7 +136,13 @@ async def open_control_plane(
     peers = Peers(channels)
     stack.push_async_callback(peers.close)
     trust_hash = trust.ledger.root_hash if trust is not None else bytes
-    known = KnownFleet(membership, peers, time.monotonic, trust_hash)
+    known = KnownFleet(
+        membership,
+        peers,
+        time.monotonic,
+        trust_hash,
+        trust.ledger.allowed_roles if trust is not None else lambda _: None,
+    )
     seeds = SeedWatch(config.peers, config.fleet_name, on_event, events, time.monotonic)
     watch = FleetWatch(ground.metrics)
     discovery = Discovery(Announcement(identity.node_id, config.fleet_name, own.hosts, ground.port))
@@ -149,6 +156,7 @@ async def open_control_plane(
     if trust is not None:
         statements = StatementExchange(trust, peers, tasks)
         missed = MissedStatements(trust, channels, statements)
+    changes = FleetChanges(known, watch, on_event, events)
     budget = DialBudget(time.monotonic, ground.allowances.limits.membership)
     _show_limits(ground, membership, budget, events)
     parts = GossipParts(
@@ -156,7 +164,7 @@ async def open_control_plane(
         client=ExchangeClient(config.fleet_name, peers, ground.metrics, time.monotonic, trust_hash),
         peers=peers,
         known=known,
-        changes=FleetChanges(known, watch, on_event, events),
+        changes=changes,
         seeds=seeds,
         card_maker=card_maker,
         surroundings=surroundings,
@@ -170,6 +178,7 @@ async def open_control_plane(
     gossip = Gossip(parts, tasks)
     keeping = issuer = None
     if trust is not None and statements is not None:
+        AllowedRolesWatch(trust, known, changes, events)
         keeping = TrustKeeping(trust, statements, gossip, known, peers, card_maker, tasks, events)
         if ground.http is not None and ground.http.https_port:
             keeping.hosts = partial(_called_at, config)

@@ -22,6 +22,7 @@ from kakeya_fleet.node.rpc.authorisation import calling_member
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 from kakeya_fleet.node.trust.application_keys import ApplicationKeys
+from kakeya_fleet.node.trust.statement_wire import ROLES, roles_from_wire
 
 if TYPE_CHECKING:
     from kakeya_fleet.node.rpc.handlers import Context
@@ -103,6 +104,13 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
             revoked_node_ids=sorted(trust.ledger.revoked),
             certificate_ends_unix=trust.ends_unix,
             tensors_in_clear=self._trusted_network,
+            allowed_roles=[
+                trust_pb2.AllowedRoles(
+                    node_id=node_id, roles=sorted(ROLES[each] for each in allowance.roles)
+                )
+                for node_id, allowance in sorted(trust.ledger.judged.allowances.items())
+                if allowance.roles is not None
+            ],
         )
 
     async def Invite(  # noqa: N802
@@ -156,6 +164,23 @@ class TrustServicer(trust_pb2_grpc.TrustServiceServicer):
         authority = keeping.trust.name_keeper(request.node_id, made.certificate)
         await keeping.spread()
         return trust_pb2.AddKeeperResponse(authority_id=authority)
+
+    async def AllowRoles(  # noqa: N802
+        self,
+        request: trust_pb2.AllowRolesRequest,
+        context: Context,  # noqa: ARG002
+    ) -> trust_pb2.AllowRolesResponse:
+        """Raises `NoAuthority`, `NotAKeeper`, `NodeNotFound`, `MalformedMessage`."""
+        keeping = self._keeping()
+        keeping.require_keeper()
+        if request.any and request.roles:
+            raise MalformedMessage("every role is allowed, or those that are named")
+        roles = roles_from_wire(request.roles)
+        if len(roles) < len(set(request.roles)):
+            raise MalformedMessage("a role that this node does not know")
+        self._known.state(request.node_id)
+        keeping.trust.allow_roles(request.node_id, None if request.any else roles)
+        return trust_pb2.AllowRolesResponse(told_count=await keeping.spread())
 
     async def CreateKey(  # noqa: N802
         self,

@@ -10,6 +10,7 @@ from kakeya_fleet.fleet.membership.digest import LAST_KEY, DigestEntry, DigestPa
 from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.fleet_watch import Change, NodeState, Removed
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.trust.statement_wire import ROLES
 
 _LIVENESSES = {liveness.value: liveness for liveness in Liveness}
 
@@ -104,6 +105,7 @@ def state_to_wire(state: NodeState) -> capability_pb2.NodeStatus:
         age_seconds=state.age_seconds,
         round_trip_seconds=state.round_trip_seconds,
         is_self=state.is_self,
+        withheld_roles=sorted(ROLES[role] for role in state.withheld_roles),
     )
 
 

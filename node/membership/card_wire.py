@@ -28,16 +28,11 @@ from kakeya_fleet.fleet.cards.signed_message import card_message
 from kakeya_fleet.fleet.errors import CardRejected
 from kakeya_fleet.fleet.membership.events import ReceivedCard
 from kakeya_fleet.node.membership.identity import Identity
+from kakeya_fleet.node.trust.statement_wire import ROLES
 
 Value = TypeVar("Value")
 
-_ROLES: Mapping[int, Role] = MappingProxyType(
-    {
-        model_pb2.ROLE_VERIFIER: Role.VERIFIER,
-        model_pb2.ROLE_PROPOSER: Role.PROPOSER,
-        model_pb2.ROLE_ARCHIVE: Role.ARCHIVE,
-    }
-)
+_ROLES: Mapping[int, Role] = MappingProxyType({number: role for role, number in ROLES.items()})
 _KINDS: Mapping[int, ModelKind] = MappingProxyType(
     {
         model_pb2.MODEL_KIND_AUTOREGRESSIVE: ModelKind.AUTOREGRESSIVE,
@@ -46,7 +41,6 @@ _KINDS: Mapping[int, ModelKind] = MappingProxyType(
         model_pb2.MODEL_KIND_DFLASH: ModelKind.DFLASH,
     }
 )
-_ROLE_NUMBERS = {role: number for number, role in _ROLES.items()}
 _KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
 
@@ -173,7 +167,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
     """The message of a model offer."""
     return model_pb2.ModelOffer(
         model_id=offer.model_id,
-        role=_ROLE_NUMBERS[offer.role],  # type: ignore[arg-type]  # the enum's own numbers
+        role=ROLES[offer.role],
         kind=_KIND_NUMBERS[offer.kind],  # type: ignore[arg-type]
         weights_digest=offer.weights_digest,
         tokenizer_digest=offer.tokenizer_digest,

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import grpc.aio
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.placement.placement import NodeView
 
 
@@ -39,9 +40,10 @@ class FleetView(Protocol):
         """
         ...
 
-    def channel(self, node_id: str) -> grpc.aio.Channel:
-        """The one shared channel to a node. Its owner closes it, never the caller.
+    def channel(self, node_id: str, serving: Role | None = None) -> grpc.aio.Channel:
+        """The one shared channel to a node, to use it in that role; its owner closes it.
 
-        Raises `fleet.errors.NodeNotFound` for a node without a known address.
+        Raises `fleet.errors.NodeNotFound` for a node without a known address, and for one that
+        the fleet's keepers do not let serve the role.
         """
         ...

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from kakeya.v1 import trust_pb2
+from kakeya.v1 import model_pb2, trust_pb2
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.keys import (
     KEY_ID_DIGITS,
@@ -17,7 +18,14 @@ from kakeya_fleet.fleet.trust.keys import (
     ApplicationKey,
     Scope,
 )
-from kakeya_fleet.fleet.trust.statements import Keeper, KeyRevocation, Revocation, Says, Statement
+from kakeya_fleet.fleet.trust.statements import (
+    AllowedRoles,
+    Keeper,
+    KeyRevocation,
+    Revocation,
+    Says,
+    Statement,
+)
 from kakeya_fleet.node.errors import BadCertificate
 from kakeya_fleet.node.trust.certificates import authority_id
 
@@ -28,6 +36,11 @@ SCOPES = {
     Scope.GENERATE: trust_pb2.KEY_SCOPE_GENERATE,
     Scope.OBSERVE: trust_pb2.KEY_SCOPE_OBSERVE,
 }
+ROLES = {
+    Role.VERIFIER: model_pb2.ROLE_VERIFIER,
+    Role.PROPOSER: model_pb2.ROLE_PROPOSER,
+    Role.ARCHIVE: model_pb2.ROLE_ARCHIVE,
+}
 _DIGEST_BYTES = 32
 
 
@@ -35,6 +48,12 @@ def scopes_from_wire(scopes: Iterable[trust_pb2.KeyScope.ValueType]) -> frozense
     """Those that this version knows: of others it grants nothing."""
     told = set(scopes)
     return frozenset(scope for scope, number in SCOPES.items() if number in told)
+
+
+def roles_from_wire(roles: Iterable[model_pb2.Role.ValueType]) -> frozenset[Role]:
+    """Those that this version knows: it serves no others."""
+    told = set(roles)
+    return frozenset(role for role, number in ROLES.items() if number in told)
 
 
 def body_of(fleet_id: str, says: Says, now_unix: float) -> bytes:
@@ -60,6 +79,12 @@ def body_of(fleet_id: str, says: Says, now_unix: float) -> bytes:
         case KeyRevocation():
             body.key_revocation.key_id = says.key_id
             body.key_revocation.revoked_at_unix = now_unix
+        case AllowedRoles():
+            body.allowed_roles.node_id = says.node_id
+            body.allowed_roles.any = says.roles is None
+            body.allowed_roles.roles.extend(sorted(ROLES[each] for each in says.roles or ()))
+            body.allowed_roles.replaced.extend(sorted(says.replaced))
+            body.allowed_roles.said_at_unix = now_unix
     return body.SerializeToString(deterministic=True)
 
 
@@ -124,6 +149,10 @@ def _said(body: trust_pb2.StatementBody) -> Says:
             return _key_of(body.key)
         case "key_revocation" if len(body.key_revocation.key_id) == KEY_ID_DIGITS:
             return KeyRevocation(body.key_revocation.key_id)
+        case "allowed_roles":
+            said = body.allowed_roles
+            roles = None if said.any else roles_from_wire(said.roles)
+            return AllowedRoles(said.node_id, roles, frozenset(said.replaced))
         case _:
             raise StatementRejected("the statement says nothing that this version knows")
 

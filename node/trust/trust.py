@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.host_names import HostNames
 from kakeya_fleet.fleet.trust.keys import ApplicationKey
 from kakeya_fleet.fleet.trust.ledger import Ledger
 from kakeya_fleet.fleet.trust.statements import (
+    AllowedRoles,
     Keeper,
     KeyRevocation,
     Revocation,
@@ -205,6 +207,18 @@ class Trust:
         upheld = frozenset([*(each.digest for each in self._ledger.judged.holding), *digests])
         was_keeper = len(others) < len(self._ledger.keepers)
         self._say(Revocation(node_id, upheld if was_keeper else frozenset()))
+
+    def allow_roles(self, node_id: str, roles: frozenset[Role] | None) -> None:
+        """Says which roles a node may serve for others, None for all.
+
+        Raises `NotAKeeper`, `StatementRejected`.
+        """
+        self._keeper()
+        before = self._ledger.judged.allowances.get(node_id)
+        if before is not None and before.roles == roles and len(before.said_by) == 1:
+            return
+        replaced = before.said_by if before is not None else frozenset()
+        self._say(AllowedRoles(node_id, roles, replaced))
 
     def say_key(self, key: ApplicationKey | KeyRevocation) -> None:
         """Says that a key is in force, or no more. Raises `NotAKeeper`, `StatementRejected`."""

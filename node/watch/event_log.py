@@ -54,6 +54,8 @@ class EventKind(StrEnum):
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
     CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
     PUT_OUT = "PUT_OUT"
+    ROLES_WITHHELD = "ROLES_WITHHELD"
+    ROLES_ALLOWED = "ROLES_ALLOWED"
     ADDRESSES_CHANGED = "ADDRESSES_CHANGED"
     BOUND_ADDRESS_GONE = "BOUND_ADDRESS_GONE"
     LOOP_STALLED = "LOOP_STALLED"
@@ -141,6 +143,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _ERROR,
         "End it; to come back, remove its state directory and join with a code of fleet invite.",
     ),
+    EventKind.ROLES_WITHHELD: (
+        _WARNING,
+        "Join again without these roles, or have a keeper allow them: `fleet allow NODE ROLE`.",
+    ),
+    EventKind.ROLES_ALLOWED: (_INFO, ""),
     EventKind.ADDRESSES_CHANGED: (_INFO, ""),
     EventKind.BOUND_ADDRESS_GONE: (
         _WARNING,

@@ -33,6 +33,27 @@ MUTANTS = (
         _LEDGER,
     ),
     Mutant(
+        "what was replaced counts on",
+        "fleet/trust/judgement.py",
+        "if (says.node_id, digest) in replaced:",
+        "if (says.node_id, digest) in ():",
+        _LEDGER,
+    ),
+    Mutant(
+        "a role that keepers withhold is offered",
+        "node/membership/known_fleet.py",
+        "allowed = None if node_id == self.self_id else self._allowed_roles(node_id)",
+        "allowed = None if node_id else self._allowed_roles(node_id)",
+        _NODES,
+    ),
+    Mutant(
+        "a role that keepers withhold is drafted in",
+        "node/membership/known_fleet.py",
+        "if serving is not None and allowed is not None and serving not in allowed:",
+        "if serving is None and allowed is not None and serving not in allowed:",
+        _NODES,
+    ),
+    Mutant(
         "a revoked member is one",
         "node/trust/trust.py",
         "        if self.is_out(node_id):\n            raise BadCertificate(\n"

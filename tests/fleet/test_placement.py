@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from kakeya_fleet.fleet.cards.card import Card, ModelKind, ModelOffer, StepCost
+from kakeya_fleet.fleet.cards.card import (
+    ArchiveOffer,
+    Card,
+    ModelKind,
+    ModelOffer,
+    Role,
+    StepCost,
+)
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import ModelNotFound, NoPlacement
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
@@ -17,7 +24,7 @@ from kakeya_fleet.fleet.placement.plan import (
     RejectionReason,
     Transport,
 )
-from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, view_of
 
 MakeCard = Callable[..., Card]
 TINY = PlanRequest("tiny", kv_strategy=KvStrategy.SINK_WINDOW)
@@ -65,6 +72,46 @@ def test_a_near_proposer_is_paired_with_the_verifier(pair: list[NodeView]) -> No
     rejected = only_rejection(made)
     assert (rejected.proposer, rejected.reason) == (None, RejectionReason.SLOWER_THAN_CHOSEN)
     assert rejected.predicted_tokens_per_second == pytest.approx(100.0)
+
+
+def withheld(view: NodeView, *allowed: Role) -> NodeView:
+    """The node as keepers let it serve."""
+    return view_of(view.card, view.liveness, frozenset(allowed))
+
+
+def test_a_proposer_that_keepers_withhold_is_named_and_not_paired(pair: list[NodeView]) -> None:
+    nodes = [pair[0], withheld(pair[1], Role.VERIFIER, Role.ARCHIVE)]
+    made = plan(TINY, nodes, way())
+    assert made.proposer is None
+    assert not made.trials
+    rejected = only_rejection(made)
+    assert rejected.proposer is not None
+    assert rejected.reason is RejectionReason.ROLE_NOT_ALLOWED
+    assert "do not let name-b serve as proposer" in rejected.explanation
+    # Also for whoever asks for it by name.
+    with pytest.raises(NoPlacement, match="do not let name-b serve as proposer"):
+        plan(replace(TINY, proposer_node_id="b"), nodes, way())
+    assert plan(TINY, [pair[0], withheld(pair[1], Role.PROPOSER)], way()).proposer is not None
+
+
+def test_a_verifier_that_keepers_withhold_is_not_chosen(
+    make_card: MakeCard, verifier_offer: ModelOffer
+) -> None:
+    nodes = [alive(make_card(name, verifier_offer)) for name in ("a", "b")]
+    made = plan(TINY, [withheld(nodes[0]), nodes[1]], Measurements())
+    assert made.verifier.node_id == "b"
+    assert only_rejection(made).reason is RejectionReason.ROLE_NOT_ALLOWED
+    with pytest.raises(NoPlacement, match="serve as verifier"):
+        plan(TINY, [withheld(each, Role.PROPOSER) for each in nodes], Measurements())
+
+
+def test_archives_that_keepers_withhold_are_named(pair: list[NodeView]) -> None:
+    card = replace(pair[1].card, archive=ArchiveOffer(1 << 30, 1 << 30, 7001, ""))
+    request = replace(TINY, kv_strategy=KvStrategy.RESTORED, context_tokens=2048)
+    made = plan(request, [pair[0], withheld(alive(card), Role.PROPOSER)], way())
+    assert made.archive is None
+    assert any("do not let name-b keep an archive" in reason for reason in made.reasons)
+    assert plan(request, [pair[0], withheld(alive(card), Role.ARCHIVE)], way()).archive is not None
 
 
 def test_a_far_proposer_is_left_out_and_the_numbers_say_why(pair: list[NodeView]) -> None:

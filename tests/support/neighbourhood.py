@@ -20,7 +20,7 @@ from kakeya_fleet.fleet.cards.card import (
 )
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import NodeNotFound
-from kakeya_fleet.fleet.placement.placement import NodeView
+from kakeya_fleet.fleet.views.node_view import NodeView, view_of
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.app.roles import Roles
@@ -73,6 +73,8 @@ class Directory:
     def __init__(self) -> None:
         self.views: dict[str, NodeView] = {}
         self.channels: dict[str, grpc.aio.Channel] = {}
+        self.allowed: dict[str, frozenset[Role]] = {}
+        """What keepers let a node serve, of those of which they say something."""
 
     async def put(
         self,
@@ -102,7 +104,11 @@ class View:
     round_trips: dict[str, float] = field(default_factory=dict)
 
     def nodes(self) -> list[NodeView]:
-        return [view for _, view in sorted(self.directory.views.items())]
+        allowed = self.directory.allowed
+        return [
+            view_of(view.card, view.liveness, allowed.get(node_id))
+            for node_id, view in sorted(self.directory.views.items())
+        ]
 
     def round_trip(self, node_id: str) -> float | None:
         return self.round_trips.get(node_id, ROUND_TRIP_SECONDS)
@@ -115,8 +121,9 @@ class View:
         view = self.directory.views.get(node_id)
         return view.card.boot_id if view is not None else ""
 
-    def channel(self, node_id: str) -> grpc.aio.Channel:
-        if node_id not in self.directory.channels:
+    def channel(self, node_id: str, serving: Role | None = None) -> grpc.aio.Channel:
+        allowed = self.directory.allowed.get(node_id, frozenset(Role))
+        if node_id not in self.directory.channels or (serving and serving not in allowed):
             raise NodeNotFound(f"no node {node_id}", node_id=node_id)
         return self.directory.channels[node_id]
 

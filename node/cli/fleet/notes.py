@@ -21,6 +21,7 @@ def note_lines(
     """Sentences; `faults` are those of the asked node, `hosts` the machines of the nodes."""
     lines = [fault_line(fault) for fault in faults]
     lines += name_lines(nodes)
+    lines += filter(None, map(withheld_line, nodes))
     lines += filter(None, [late_line(nodes, time.time()), applications_line(nodes)])
     living = sum(node.liveness is Liveness.ALIVE for node in nodes)
     if living > MOST_ASKED:
@@ -30,6 +31,17 @@ def note_lines(
     if any(host.used_bytes is None for host in hosts):
         lines.append("?: no node of that machine told its memory when it was asked.")
     return lines
+
+
+def withheld_line(node: NodeStatus) -> str:
+    """What a node offers and may not serve; empty where it may serve all."""
+    roles = ", ".join(role.value for role in node.withheld_roles)
+    if not roles or node.liveness not in _PRESENT:
+        return ""
+    return (
+        f"Keepers do not let {node.name} serve others as {roles}: nobody is sent there. "
+        f"`fleet allow {node.name} ROLE` on a keeper does."
+    )
 
 
 def applications_line(nodes: Sequence[NodeStatus]) -> str:

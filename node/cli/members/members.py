@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from kakeya_fleet.node.cli.asking.options import json_option, node_option
+from kakeya_fleet.node.cli.members.allow import ROLES
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
     from kakeya import NodeStatus
     from kakeya.v1 import trust_pb2
     from kakeya.v1.trust_pb2_grpc import TrustServiceAsyncStub
+
+COLUMNS = ("node", "id", "liveness", "is", "may serve", "certificate", "address")
 
 EXAMPLE = """\b
 Example:
@@ -31,7 +35,7 @@ def command(node: str | None, *, as_json: bool) -> int:
 
     Keepers let machines in, put them out, and renew certificates, which are good for a week.
     """
-    from kakeya.v1 import trust_pb2
+    from kakeya.v1 import model_pb2, trust_pb2
     from kakeya_fleet.node.cli.asking.access import client_of
     from kakeya_fleet.node.cli.asking.certificate_ends import ends_text, ends_unix, first_end
     from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
@@ -48,6 +52,12 @@ def command(node: str | None, *, as_json: bool) -> int:
 
     trust, nodes = ask_trust(asked, look)
     keepers = {keeper.node_id for keeper in trust.keepers}
+    allowed = {
+        each.node_id: [
+            model_pb2.Role.Name(role).removeprefix("ROLE_").lower() for role in each.roles
+        ]
+        for each in trust.allowed_roles
+    }
     if as_json:
         write_json(
             {
@@ -60,6 +70,7 @@ def command(node: str | None, *, as_json: bool) -> int:
                         "node_id": each.node_id,
                         "liveness": each.liveness.value,
                         "is_keeper": each.node_id in keepers,
+                        "allowed_roles": allowed.get(each.node_id, sorted(ROLES)),
                         "address": each.address,
                         "certificate_ends_unix": ends_unix(each),
                     }
@@ -69,7 +80,7 @@ def command(node: str | None, *, as_json: bool) -> int:
             }
         )
         return ExitCode.OK
-    _table(trust.fleet_name, nodes, keepers)
+    _table(trust.fleet_name, nodes, keepers, allowed)
     first = first_end(nodes)
     if first is not None and not _is_kept(nodes, keepers):
         text = ends_text(first[1], time.time())
@@ -90,7 +101,12 @@ def _is_kept(nodes: tuple[NodeStatus, ...], keepers: set[str]) -> bool:
     return any(each.liveness is Liveness.ALIVE and each.node_id in keepers for each in nodes)
 
 
-def _table(fleet_name: str, nodes: tuple[NodeStatus, ...], keepers: set[str]) -> None:
+def _table(
+    fleet_name: str,
+    nodes: tuple[NodeStatus, ...],
+    keepers: set[str],
+    allowed: Mapping[str, Sequence[str]],
+) -> None:
     from kakeya_fleet.node.cli.terminal.output import print_table
     from kakeya_fleet.node.cli.terminal.tables import Cell, Column, Row
 
@@ -100,12 +116,13 @@ def _table(fleet_name: str, nodes: tuple[NodeStatus, ...], keepers: set[str]) ->
             Cell(each.node_id[:12], "dim"),
             Cell(each.liveness.value),
             Cell("keeper" if each.node_id in keepers else "member"),
+            Cell(", ".join(allowed.get(each.node_id, ("all",))) or "none"),
             Cell(_certificate(each), "dim"),
             Cell(each.address),
         ]
         for each in nodes
     ]
-    columns = [Column(name) for name in ("node", "id", "liveness", "is", "certificate", "address")]
+    columns = [Column(name) for name in COLUMNS]
     print_table(columns, rows, stream=sys.stdout, title=f"members of {fleet_name}")
 
 

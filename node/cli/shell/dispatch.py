@@ -26,6 +26,9 @@ COMMANDS = {
     "revoke": LazyCommand(
         "kakeya_fleet.node.cli.members.revoke", "Put a machine out of the fleet, for good."
     ),
+    "allow": LazyCommand(
+        "kakeya_fleet.node.cli.members.allow", "Say which roles a member may serve for others."
+    ),
     "keeper": LazyCommand(
         "kakeya_fleet.node.cli.members.keeper", "Have another node let machines in, too."
     ),

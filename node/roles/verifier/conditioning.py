@@ -127,7 +127,7 @@ class Conditioning:
             if served is None:
                 raise EncoderUnavailable(f"{placement.model_id} is served here no more")
             return served.proposer.encoder
-        channel = self._fleet.channel(placement.node_id)
+        channel = self._fleet.channel(placement.node_id, Role.PROPOSER)
         return await self._encoders.get(
             ProposerAddress(
                 channel,

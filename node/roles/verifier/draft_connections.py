@@ -203,9 +203,9 @@ class DraftConnections:
 
     def _channel(self, node_id: str) -> grpc.aio.Channel | None:
         try:
-            return self._context.fleet.channel(node_id)
+            return self._context.fleet.channel(node_id, Role.PROPOSER)
         except FleetError:
-            # No address of the node is known any more.
+            # No address of the node is known any more, or keepers let it draft no more.
             return None
 
 

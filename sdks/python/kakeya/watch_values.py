@@ -15,6 +15,7 @@ from kakeya.generated.values import (
     NodeEvent,
     NodeHistory,
     NodeSample,
+    Role,
     SessionActivity,
     SessionsSnapshot,
     Transfer,
@@ -27,7 +28,8 @@ class NodeStatus:
 
     `card` is None while only the node's id is known. `age_seconds` counts
     since the last sign of life, 0 for the answering node itself;
-    `round_trip_seconds` is None when it was never measured.
+    `round_trip_seconds` is None when it was never measured. `withheld_roles` are
+    those that it offers and the fleet's keepers do not let it serve: its card is without them.
     """
 
     node_id: str
@@ -36,6 +38,7 @@ class NodeStatus:
     round_trip_seconds: float | None
     is_self: bool
     card: Card | None
+    withheld_roles: tuple[Role, ...] = ()
 
     @property
     def name(self) -> str:

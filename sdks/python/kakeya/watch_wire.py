@@ -28,6 +28,7 @@ def node_status(message: capability_pb2.NodeStatus) -> NodeStatus:
         round_trip_seconds=message.round_trip_seconds or None,
         is_self=message.is_self,
         card=wire.card(message.card) if known else None,
+        withheld_roles=tuple(map(wire.role, message.withheld_roles)),
     )
 
 

@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.keys import ApplicationKey, digest_of
-from kakeya_fleet.fleet.trust.ledger import MAX_KEY_STATEMENTS, MAX_STATEMENTS, Ledger
+from kakeya_fleet.fleet.trust.ledger import (
+    MAX_KEY_STATEMENTS,
+    MAX_ROLE_STATEMENTS,
+    MAX_STATEMENTS,
+    Ledger,
+)
 from kakeya_fleet.fleet.trust.statements import (
+    AllowedRoles,
     Keeper,
     KeyRevocation,
     Revocation,
@@ -46,6 +53,9 @@ def _told(says: Says) -> object:
             return says.digest, says.tokens_per_minute
         case KeyRevocation():
             return says.key_id
+        case AllowedRoles():
+            roles = None if says.roles is None else sorted(says.roles)
+            return says.node_id, roles, sorted(says.replaced)
     return says.node_id
 
 
@@ -70,6 +80,12 @@ def keeper(signer: int, node: int) -> Statement:
 
 def revocation(signer: int, node: int, *upheld: Statement) -> Statement:
     return said(signer, Revocation(f"node-{node}", frozenset(each.digest for each in upheld)))
+
+
+def roles(signer: int, node: int, allowed: set[Role] | None, *replaced: Statement) -> Statement:
+    digests = frozenset(each.digest for each in replaced)
+    kept = None if allowed is None else frozenset(allowed)
+    return said(signer, AllowedRoles(f"node-{node}", kept, digests))
 
 
 def ledger(*statements: Statement) -> Ledger:
@@ -149,6 +165,42 @@ def test_of_two_that_say_something_of_one_key_the_senior_is_believed() -> None:
     assert known.keys[digest_of("1")].tokens_per_minute == 5
 
 
+def test_a_node_may_serve_every_role_until_a_keeper_says_less() -> None:
+    known = ledger()
+    assert known.allowed_roles("node-5") is None
+    first = roles(0, 5, {Role.PROPOSER})
+    known.merge([first])
+    assert known.allowed_roles("node-5") == frozenset({Role.PROPOSER})
+    assert known.allowed_roles("node-6") is None
+    second = roles(0, 5, set(), first)
+    known.merge([second])
+    assert known.allowed_roles("node-5") == frozenset()
+    known.merge([roles(0, 5, None, second)])
+    assert known.allowed_roles("node-5") is None
+    # Nobody else's word counts.
+    known.merge([roles(7, 5, {Role.ARCHIVE})])
+    assert known.allowed_roles("node-5") is None
+
+
+def test_of_two_that_knew_nothing_of_each_other_holds_what_both_allow() -> None:
+    one = roles(0, 5, {Role.PROPOSER, Role.ARCHIVE})
+    other = roles(1, 5, {Role.PROPOSER, Role.VERIFIER})
+    known = ledger(keeper(0, 1), one, other, roles(1, 6, None, one))
+    # What is said of another node takes the place of nothing.
+    assert known.allowed_roles("node-5") == frozenset({Role.PROPOSER})
+    known.merge([roles(1, 5, {Role.VERIFIER}, one, other)])
+    assert known.allowed_roles("node-5") == frozenset({Role.VERIFIER})
+
+
+def test_of_a_keeper_that_is_out_the_word_of_roles_is_lost_and_what_it_replaced_holds() -> None:
+    first = roles(0, 5, {Role.PROPOSER})
+    stolen = roles(1, 5, None, first)
+    known = ledger(keeper(0, 1), first, stolen)
+    assert known.allowed_roles("node-5") is None
+    known.merge([revocation(0, 1)])
+    assert known.allowed_roles("node-5") == frozenset({Role.PROPOSER})
+
+
 def test_a_fleet_without_its_first_keepers_word_is_none() -> None:
     with pytest.raises(StatementRejected, match="first keeper"):
         Ledger(FLEET, verify, [keeper(0, 1)])
@@ -169,6 +221,10 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     with pytest.raises(StatementRejected, match="of keys"):
         known.merge(every)
     assert known.merge(every[:-1])
+    said_of_roles = [roles(0, node, set()) for node in range(MAX_ROLE_STATEMENTS + 1)]
+    with pytest.raises(StatementRejected, match="of roles"):
+        known.merge(said_of_roles)
+    assert known.merge(said_of_roles[:-1])
 
 
 @st.composite
@@ -182,6 +238,10 @@ def sentences(draw: st.DrawFn) -> Sequence[Statement]:
         signer, number = draw(st.integers(0, 5)), draw(st.integers(0, 2))
         rate, is_end = draw(st.integers(0, 1)), draw(st.booleans())
         found.append(key_revocation(signer, number) if is_end else key(signer, number, rate))
+    for _ in range(draw(st.integers(0, 6))):
+        allowed = draw(st.none() | st.sets(st.sampled_from(Role)))
+        replaced = draw(st.lists(st.sampled_from(found), max_size=3))
+        found.append(roles(draw(st.integers(0, 5)), draw(st.integers(0, 2)), allowed, *replaced))
     return found
 
 

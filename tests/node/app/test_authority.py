@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +14,24 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from structlog.testing import capture_logs
 
-from kakeya import SessionOptions, Speculation
+from kakeya import (
+    AsyncClient,
+    ModelNotFound,
+    ModelServedElsewhere,
+    NoArchive,
+    NodeHistory,
+    NoPlacement,
+    RejectionReason,
+    Role,
+    SessionOptions,
+    Speculation,
+)
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import (
     archive_pb2,
     capability_pb2,
     capability_pb2_grpc,
+    model_pb2,
     placement_pb2,
     proposer_pb2,
     runtime_pb2,
@@ -66,6 +79,118 @@ async def test_members_find_each_other_and_draft_over_encrypted_connections(
     alone, drafted = answers
     assert drafted.done.speculation.drafted_count > 0
     assert drafted.token_ids == alone.token_ids
+
+
+async def test_tokens_go_to_no_member_in_a_role_that_keepers_do_not_let_it_serve(
+    home: Home, eventually: Eventually
+) -> None:
+    home.let_in("b")
+    home.let_in("c")
+    b = await home.start("b", serve=["proposer=ngram", "archive=16MiB"])
+    c = await home.start("c", serve=["verifier=tiny"])
+    everyone = {each.node_id for each in (home.a, b, c)}
+
+    async def met() -> bool:
+        return all([await known(each) == everyone for each in (home.a, b, c)])
+
+    await eventually(met)
+    prompt = tuple(range(300, 340)) * 2
+    drafted_by_b = Speculation("ngram", node_id=b.node_id, block_size=4)
+    async with local(c) as client:
+        alone = await client.create_session("tiny", speculation="off")
+        await alone.append(prompt)
+        expected = (await alone.generate(80).collect()).token_ids
+        session = await client.create_session("tiny", speculation=drafted_by_b)
+        await session.append(prompt)
+        first = await session.generate(40).collect()
+        assert first.done.speculation.drafted_count > 0
+        # In mid-session: what is said holds for drafts that are under way, too.
+        await allow(home, b.node_id, [model_pb2.ROLE_ARCHIVE])
+
+        async def is_told() -> bool:
+            status = {each.node_id: each for each in await client.fleet.nodes()}[b.node_id]
+            return status.withheld_roles == (Role.PROPOSER,) and not status.models
+
+        await eventually(is_told)
+        second = await session.generate(40).collect()
+        assert first.token_ids + second.token_ids == expected
+        assert second.done.speculation.drafted_count == 0
+        with pytest.raises(NoPlacement) as caught:
+            await client.create_session("tiny", speculation=drafted_by_b)
+        assert "do not let b serve as proposer" in str(caught.value)
+        planned = await client.fleet.plan("tiny")
+        (rejection,) = [each for each in planned.rejections if each.proposer is not None]
+        assert rejection.reason is RejectionReason.ROLE_NOT_ALLOWED
+        # Its archive is used on, until that is withheld.
+        await (await client.create_session("tiny", kv_strategy="restored")).close()
+        await allow(home, b.node_id, [])
+
+        async def is_out() -> bool:
+            status = {each.node_id: each for each in await client.fleet.nodes()}[b.node_id]
+            card = status.card
+            return Role.ARCHIVE in status.withheld_roles and card is not None and not card.archive
+
+        await eventually(is_out)
+        with pytest.raises(NoArchive):
+            await client.create_session("tiny", kv_strategy="restored")
+        await allow(home, b.node_id, any_role=True)
+        await eventually(lambda: _offers_all(client, b.node_id))
+        third = await session.generate(40).collect()
+        assert third.done.speculation.drafted_count > 0
+
+
+async def _offers_all(client: AsyncClient, node_id: str) -> bool:
+    status = {each.node_id: each for each in await client.fleet.nodes()}[node_id]
+    return not status.withheld_roles and bool(status.models)
+
+
+async def allow(
+    home: Home,
+    node_id: str,
+    roles: Sequence[model_pb2.Role.ValueType] = (),
+    *,
+    any_role: bool = False,
+) -> None:
+    """Has the keeper say which roles a member may serve."""
+    async with grpc.aio.insecure_channel(str(home.a.ready["local_address"])) as owners:
+        trust = trust_pb2_grpc.TrustServiceStub(owners)
+        request = trust_pb2.AllowRolesRequest(node_id=node_id, roles=roles, any=any_role)
+        assert await refusal(trust.AllowRoles(request, timeout=5)) == "NOT_PERMITTED"
+        await trust.AllowRoles(request, metadata=home.own(), timeout=5)
+
+
+async def test_a_verifier_that_may_not_serve_others_is_nobodys_way_on(
+    home: Home, eventually: Eventually
+) -> None:
+    home.let_in("b")
+    home.let_in("c")
+    b, c = await home.start("b", serve=["verifier=tiny"]), await home.start("c")
+    everyone = {each.node_id for each in (home.a, b, c)}
+
+    async def met() -> bool:
+        return all([await known(each) == everyone for each in (home.a, b, c)])
+
+    await eventually(met)
+    async with local(c) as client:
+        with pytest.raises(ModelServedElsewhere):
+            await client.create_session("tiny")
+        await allow(home, b.node_id, [model_pb2.ROLE_PROPOSER])
+
+        async def is_out() -> bool:
+            return not {each.node_id: each for each in await client.fleet.nodes()}[b.node_id].models
+
+        await eventually(is_out)
+        with pytest.raises(ModelNotFound):
+            await client.create_session("tiny")
+        with pytest.raises(NoPlacement, match="do not let b serve as verifier"):
+            await client.fleet.plan("tiny")
+    # Programs of its own machine use it as before.
+    async with local(b) as client:
+        await (await client.create_session("tiny")).close()
+        watch = client.fleet.watch_node()
+        history = await anext(aiter(watch))
+        assert isinstance(history, NodeHistory)
+        assert "ROLES_WITHHELD" in {each.kind for each in history.events}
 
 
 async def test_strangers_foreigners_and_those_who_are_out_are_refused(

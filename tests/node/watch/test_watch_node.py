@@ -215,9 +215,12 @@ async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
             await look_at_a_loading_node(channel)
         # A signal while it loads: peers hear that it left, and the process ends at once.
         agent.signal(signal.SIGTERM)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             assert await agent.ended() == 128 + signal.SIGTERM
-    assert (await next_of(fleet, "event")).event.kind == "PEER_LEFT"
+    # On a busy machine it may have been suspect in between.
+    while (event := (await next_of(fleet, "event")).event).kind != "PEER_LEFT":
+        assert event.kind in {"PEER_SUSPECT", "PEER_JOINED"}
+    assert event.subject_node_id == joined["node_id"]
     # Whoever waits for nodes that serve something has not heard of it as one that joined.
     assert "peer_joined" not in [event["event"] for event in observer.events.said]
 

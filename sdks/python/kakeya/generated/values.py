@@ -82,6 +82,8 @@ class RejectionReason(StrEnum):
     """
     WRONG_TARGET = "wrong_target"
     """The proposer was made for another verifier's weights."""
+    ROLE_NOT_ALLOWED = "role_not_allowed"
+    """The fleet's keepers do not let the node serve this role."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 

@@ -1072,6 +1072,7 @@ class NodeStatus(_message.Message):
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
     IS_SELF_FIELD_NUMBER: _builtins.int
+    WITHHELD_ROLES_FIELD_NUMBER: _builtins.int
     liveness: Global___Liveness.ValueType
     """Its liveness."""
     age_seconds: _builtins.float
@@ -1082,7 +1083,13 @@ class NodeStatus(_message.Message):
     """Whether it is the answering node."""
     @_builtins.property
     def card(self) -> Global___CapabilityCard:
-        """Its card; only node_id is set while none is known."""
+        """Its card, without what the fleet's keepers do not let it serve; only node_id is
+        set while none is known.
+        """
+
+    @_builtins.property
+    def withheld_roles(self) -> _containers.RepeatedScalarFieldContainer[_model_pb2.Role.ValueType]:
+        """Roles that it offers, and that the fleet's keepers do not let it serve."""
 
     def __init__(
         self,
@@ -1092,10 +1099,11 @@ class NodeStatus(_message.Message):
         age_seconds: _builtins.float = ...,
         round_trip_seconds: _builtins.float = ...,
         is_self: _builtins.bool = ...,
+        withheld_roles: _abc.Iterable[_model_pb2.Role.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "card", b"card", "is_self", b"is_self", "liveness", b"liveness", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "card", b"card", "is_self", b"is_self", "liveness", b"liveness", "round_trip_seconds", b"round_trip_seconds", "withheld_roles", b"withheld_roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -155,6 +155,8 @@ class _RejectionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rejec
     """
     REJECTION_REASON_WRONG_TARGET: _RejectionReason.ValueType  # 13
     """The proposer was made for another verifier's weights."""
+    REJECTION_REASON_ROLE_NOT_ALLOWED: _RejectionReason.ValueType  # 14
+    """The fleet's keepers do not let the node serve this role."""
 
 class RejectionReason(_RejectionReason, metaclass=_RejectionReasonEnumTypeWrapper):
     """Why a pairing was rejected."""
@@ -189,6 +191,8 @@ tokens; a request that names the proposer accepts that.
 """
 REJECTION_REASON_WRONG_TARGET: RejectionReason.ValueType  # 13
 """The proposer was made for another verifier's weights."""
+REJECTION_REASON_ROLE_NOT_ALLOWED: RejectionReason.ValueType  # 14
+"""The fleet's keepers do not let the node serve this role."""
 Global___RejectionReason: _TypeAlias = RejectionReason  # noqa: Y015
 
 @_typing.final

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from kakeya.v1 import model_pb2 as _model_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -182,6 +183,50 @@ class RevocationStatement(_message.Message):
 Global___RevocationStatement: _TypeAlias = RevocationStatement  # noqa: Y015
 
 @_typing.final
+class AllowedRolesStatement(_message.Message):
+    """A member may serve these roles for others, and no further ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    ANY_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
+    SAID_AT_UNIX_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Who."""
+    any: _builtins.bool
+    """It may serve every role, as a member of which nothing is said."""
+    said_at_unix: _builtins.float
+    """Clock of who said it, in seconds since 1970; for people, it orders nothing."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_model_pb2.Role.ValueType]:
+        """Which; none of them where it is empty, unless any is set."""
+
+    @_builtins.property
+    def replaced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Digests of the statements of the same node that this one takes the place of,
+        32 bytes each.
+        """
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        roles: _abc.Iterable[_model_pb2.Role.ValueType] | None = ...,
+        any: _builtins.bool = ...,
+        replaced: _abc.Iterable[_builtins.bytes] | None = ...,
+        said_at_unix: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any", b"any", "node_id", b"node_id", "replaced", b"replaced", "roles", b"roles", "said_at_unix", b"said_at_unix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowedRolesStatement: _TypeAlias = AllowedRolesStatement  # noqa: Y015
+
+@_typing.final
 class StatementBody(_message.Message):
     """What a keeper says. Signed as serialized bytes."""
 
@@ -192,6 +237,7 @@ class StatementBody(_message.Message):
     REVOCATION_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     KEY_REVOCATION_FIELD_NUMBER: _builtins.int
+    ALLOWED_ROLES_FIELD_NUMBER: _builtins.int
     fleet_id: _builtins.str
     """SHA-256 of the first keeper's public key (SubjectPublicKeyInfo), hexadecimal."""
     @_builtins.property
@@ -210,6 +256,10 @@ class StatementBody(_message.Message):
     def key_revocation(self) -> Global___KeyRevocationStatement:
         """A key is put out of force."""
 
+    @_builtins.property
+    def allowed_roles(self) -> Global___AllowedRolesStatement:
+        """Roles are allowed to a member."""
+
     def __init__(
         self,
         *,
@@ -218,12 +268,13 @@ class StatementBody(_message.Message):
         revocation: Global___RevocationStatement | None = ...,
         key: Global___KeyStatement | None = ...,
         key_revocation: Global___KeyRevocationStatement | None = ...,
+        allowed_roles: Global___AllowedRolesStatement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "key", b"key", "key_revocation", b"key_revocation", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowed_roles", b"allowed_roles", "keeper", b"keeper", "key", b"key", "key_revocation", b"key_revocation", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fleet_id", b"fleet_id", "keeper", b"keeper", "key", b"key", "key_revocation", b"key_revocation", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_roles", b"allowed_roles", "fleet_id", b"fleet_id", "keeper", b"keeper", "key", b"key", "key_revocation", b"key_revocation", "revocation", b"revocation", "says", b"says"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_says: _TypeAlias = _typing.Literal["keeper", "revocation", "key", "key_revocation"]  # noqa: Y015
+    _WhichOneofReturnType_says: _TypeAlias = _typing.Literal["keeper", "revocation", "key", "key_revocation", "allowed_roles"]  # noqa: Y015
     _WhichOneofArgType_says: _TypeAlias = _typing.Literal["says", b"says"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_says) -> _WhichOneofReturnType_says | None: ...
 
@@ -444,6 +495,34 @@ class FleetKeeper(_message.Message):
 Global___FleetKeeper: _TypeAlias = FleetKeeper  # noqa: Y015
 
 @_typing.final
+class AllowedRoles(_message.Message):
+    """What a member may serve for others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Who."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_model_pb2.Role.ValueType]:
+        """Which roles, and no others."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        roles: _abc.Iterable[_model_pb2.Role.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowedRoles: _TypeAlias = AllowedRoles  # noqa: Y015
+
+@_typing.final
 class GetTrustResponse(_message.Message):
     """The authority of a fleet, as one member knows it."""
 
@@ -455,6 +534,7 @@ class GetTrustResponse(_message.Message):
     REVOKED_NODE_IDS_FIELD_NUMBER: _builtins.int
     CERTIFICATE_ENDS_UNIX_FIELD_NUMBER: _builtins.int
     TENSORS_IN_CLEAR_FIELD_NUMBER: _builtins.int
+    ALLOWED_ROLES_FIELD_NUMBER: _builtins.int
     fleet_name: _builtins.str
     """Name for people."""
     fleet_id: _builtins.str
@@ -473,6 +553,10 @@ class GetTrustResponse(_message.Message):
     def revoked_node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Who was put out."""
 
+    @_builtins.property
+    def allowed_roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___AllowedRoles]:
+        """Members that may not serve every role."""
+
     def __init__(
         self,
         *,
@@ -482,10 +566,11 @@ class GetTrustResponse(_message.Message):
         revoked_node_ids: _abc.Iterable[_builtins.str] | None = ...,
         certificate_ends_unix: _builtins.float = ...,
         tensors_in_clear: _builtins.bool = ...,
+        allowed_roles: _abc.Iterable[Global___AllowedRoles] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_ends_unix", b"certificate_ends_unix", "fleet_id", b"fleet_id", "fleet_name", b"fleet_name", "keepers", b"keepers", "revoked_node_ids", b"revoked_node_ids", "tensors_in_clear", b"tensors_in_clear"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_roles", b"allowed_roles", "certificate_ends_unix", b"certificate_ends_unix", "fleet_id", b"fleet_id", "fleet_name", b"fleet_name", "keepers", b"keepers", "revoked_node_ids", b"revoked_node_ids", "tensors_in_clear", b"tensors_in_clear"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -591,6 +676,60 @@ class RevokeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeResponse: _TypeAlias = RevokeResponse  # noqa: Y015
+
+@_typing.final
+class AllowRolesRequest(_message.Message):
+    """Asks to say what a member may serve."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    ANY_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Who."""
+    any: _builtins.bool
+    """Every role."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_model_pb2.Role.ValueType]:
+        """Which roles; none of them where it is empty, unless any is set."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        roles: _abc.Iterable[_model_pb2.Role.ValueType] | None = ...,
+        any: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any", b"any", "node_id", b"node_id", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowRolesRequest: _TypeAlias = AllowRolesRequest  # noqa: Y015
+
+@_typing.final
+class AllowRolesResponse(_message.Message):
+    """It is said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOLD_COUNT_FIELD_NUMBER: _builtins.int
+    told_count: _builtins.int
+    """Members that were told before the answer."""
+    def __init__(
+        self,
+        *,
+        told_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["told_count", b"told_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowRolesResponse: _TypeAlias = AllowRolesResponse  # noqa: Y015
 
 @_typing.final
 class AddKeeperRequest(_message.Message):

@@ -71,6 +71,11 @@ class TrustServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperResponse.FromString,
                 _registered_method=True)
+        self.AllowRoles = channel.unary_unary(
+                '/kakeya.v1.TrustService/AllowRoles',
+                request_serializer=kakeya_dot_v1_dot_trust__pb2.AllowRolesRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_trust__pb2.AllowRolesResponse.FromString,
+                _registered_method=True)
         self.CreateKey = channel.unary_unary(
                 '/kakeya.v1.TrustService/CreateKey',
                 request_serializer=kakeya_dot_v1_dot_trust__pb2.CreateKeyRequest.SerializeToString,
@@ -156,6 +161,17 @@ class TrustServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AllowRoles(self, request, context):
+        """Says which roles a member may serve for others of the fleet; of several such
+        sentences the latest holds, and of two that know nothing of each other what
+        both allow. The owner of this node alone. Errors: INVALID_ARGUMENT
+        (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
+        FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, STATEMENT_REJECTED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateKey(self, request, context):
         """Makes a key for applications that run on no member's machine, good at every
         node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
@@ -220,6 +236,11 @@ def add_TrustServiceServicer_to_server(servicer, server):
                     servicer.AddKeeper,
                     request_deserializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_trust__pb2.AddKeeperResponse.SerializeToString,
+            ),
+            'AllowRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.AllowRoles,
+                    request_deserializer=kakeya_dot_v1_dot_trust__pb2.AllowRolesRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_trust__pb2.AllowRolesResponse.SerializeToString,
             ),
             'CreateKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateKey,
@@ -428,6 +449,33 @@ class TrustService(object):
             '/kakeya.v1.TrustService/AddKeeper',
             kakeya_dot_v1_dot_trust__pb2.AddKeeperRequest.SerializeToString,
             kakeya_dot_v1_dot_trust__pb2.AddKeeperResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AllowRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.TrustService/AllowRoles',
+            kakeya_dot_v1_dot_trust__pb2.AllowRolesRequest.SerializeToString,
+            kakeya_dot_v1_dot_trust__pb2.AllowRolesResponse.FromString,
             options,
             channel_credentials,
             insecure,

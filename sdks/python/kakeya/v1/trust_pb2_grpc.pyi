@@ -70,6 +70,13 @@ class TrustServiceStub:
     PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
     FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER), UNAVAILABLE (NODE_UNREACHABLE).
     """
+    AllowRoles: _grpc.UnaryUnaryMultiCallable[_trust_pb2.AllowRolesRequest, _trust_pb2.AllowRolesResponse]
+    """Says which roles a member may serve for others of the fleet; of several such
+    sentences the latest holds, and of two that know nothing of each other what
+    both allow. The owner of this node alone. Errors: INVALID_ARGUMENT
+    (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
+    FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, STATEMENT_REJECTED).
+    """
     CreateKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyResponse]
     """Makes a key for applications that run on no member's machine, good at every
     node of the fleet. The owner of this node alone. Errors: INVALID_ARGUMENT
@@ -127,6 +134,13 @@ class TrustServiceAsyncStub(TrustServiceStub):
     """Makes a keeper of a member. The owner of this node alone. Errors:
     PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
     FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER), UNAVAILABLE (NODE_UNREACHABLE).
+    """
+    AllowRoles: _aio.UnaryUnaryMultiCallable[_trust_pb2.AllowRolesRequest, _trust_pb2.AllowRolesResponse]  # type: ignore[assignment]
+    """Says which roles a member may serve for others of the fleet; of several such
+    sentences the latest holds, and of two that know nothing of each other what
+    both allow. The owner of this node alone. Errors: INVALID_ARGUMENT
+    (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
+    FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, STATEMENT_REJECTED).
     """
     CreateKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.CreateKeyRequest, _trust_pb2.CreateKeyResponse]  # type: ignore[assignment]
     """Makes a key for applications that run on no member's machine, good at every
@@ -224,6 +238,19 @@ class TrustServiceServicer(metaclass=_abc_1.ABCMeta):
         """Makes a keeper of a member. The owner of this node alone. Errors:
         PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
         FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER), UNAVAILABLE (NODE_UNREACHABLE).
+        """
+
+    @_abc_1.abstractmethod
+    def AllowRoles(
+        self,
+        request: _trust_pb2.AllowRolesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_trust_pb2.AllowRolesResponse, _abc.Awaitable[_trust_pb2.AllowRolesResponse]]:
+        """Says which roles a member may serve for others of the fleet; of several such
+        sentences the latest holds, and of two that know nothing of each other what
+        both allow. The owner of this node alone. Errors: INVALID_ARGUMENT
+        (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
+        FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, STATEMENT_REJECTED).
         """
 
     @_abc_1.abstractmethod

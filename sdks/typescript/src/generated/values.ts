@@ -54,6 +54,7 @@ export type Transport = (typeof TRANSPORTS)[number] | "unknown";
  * - "not_exact": The verifier is not exact on its machine, so that drafting could change tokens; a
  *   request that names the proposer accepts that.
  * - "wrong_target": The proposer was made for another verifier's weights.
+ * - "role_not_allowed": The fleet's keepers do not let the node serve this role.
  */
 export const REJECTION_REASONS = [
   "slower_than_chosen",
@@ -69,6 +70,7 @@ export const REJECTION_REASONS = [
   "breaker_open",
   "not_exact",
   "wrong_target",
+  "role_not_allowed",
 ] as const;
 export type RejectionReason = (typeof REJECTION_REASONS)[number] | "unknown";
 

@@ -10,6 +10,7 @@ import type {
   NodeEvent,
   NodeHistory,
   NodeSample,
+  Role,
   SessionActivity,
   SessionsSnapshot,
   Transfer,
@@ -34,6 +35,8 @@ export interface NodeStatus {
   readonly models: readonly ModelOffer[];
   /** Null without one, and while no card is known. */
   readonly archive: ArchiveOffer | null;
+  /** What it offers and the fleet's keepers do not let it serve: its card is without it. */
+  readonly withheldRoles: readonly Role[];
 }
 
 /** All nodes that are known, by name; the first event of a watch. */

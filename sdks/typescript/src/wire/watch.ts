@@ -26,6 +26,7 @@ export function nodeStatus(message: NodeStatusMessage): NodeStatus {
     card: known,
     models: known?.models ?? [],
     archive: known?.archive ?? null,
+    withheldRoles: message.withheldRoles.map(wire.role),
   };
 }
 

@@ -73,6 +73,21 @@ def test_a_machine_is_let_in_by_a_code_kept_and_put_out(
     assert shown.count("ends in 7.0 days") == 2
     assert "no keeper answers" not in shown
 
+    allowed = fleet.run("allow", "mini-2", "archive", *named)
+    assert allowed.out.startswith("mini-2 may serve others in archive; 1 member was told")
+    assert "archive" in fleet.run("members", *named).out
+    told = fleet.run("members", "--json", *named).json
+    assert {each["name"]: each["allowed_roles"] for each in told["members"]} == {
+        "mini-1": ["archive", "proposer", "verifier"],
+        "mini-2": ["archive"],
+    }
+    status = fleet.run("status", *named).out
+    assert "Keepers do not let mini-2 serve others as proposer" in " ".join(status.split())
+    both = fleet.run("allow", "mini-2", "all", "archive", *named)
+    assert (both.code, "stand alone" in both.err) == (2, True)
+    assert fleet.run("allow", "mini-2", "all", *named).code == 0
+    assert "Keepers do not let" not in fleet.run("status", *named).out
+
     put_out = fleet.run("revoke", "mini-2", *named)
     assert put_out.out.startswith("mini-2 is put out of the fleet")
     told = fleet.run("members", "--json", *named).json

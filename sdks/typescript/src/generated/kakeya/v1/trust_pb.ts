@@ -4,13 +4,15 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Role } from "./model_pb.js";
+import { file_kakeya_v1_model } from "./model_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file kakeya/v1/trust.proto.
  */
 export const file_kakeya_v1_trust: GenFile = /*@__PURE__*/
-  fileDesc("ChVrYWtleWEvdjEvdHJ1c3QucHJvdG8SCWtha2V5YS52MSLTAQoMS2V5U3RhdGVtZW50EgwKBG5hbWUYASABKAkSFQoNc2VjcmV0X3NoYTI1NhgCIAEoDBIjCgZzY29wZXMYAyADKA4yEy5rYWtleWEudjEuS2V5U2NvcGUSFQoNc2Vzc2lvbl9saW1pdBgEIAEoDRIZChF0b2tlbnNfcGVyX21pbnV0ZRgFIAEoDRIYChBnZW5lcmF0aW9uX2xpbWl0GAYgASgNEhcKD2V4cGlyZXNfYXRfdW5peBgHIAEoARIUCgxtYWRlX2F0X3VuaXgYCCABKAEiQQoWS2V5UmV2b2NhdGlvblN0YXRlbWVudBIOCgZrZXlfaWQYASABKAkSFwoPcmV2b2tlZF9hdF91bml4GAIgASgBIjcKD0tlZXBlclN0YXRlbWVudBIPCgdub2RlX2lkGAEgASgJEhMKC2NlcnRpZmljYXRlGAIgASgMIk8KE1Jldm9jYXRpb25TdGF0ZW1lbnQSDwoHbm9kZV9pZBgBIAEoCRIOCgZ1cGhlbGQYAiADKAwSFwoPcmV2b2tlZF9hdF91bml4GAMgASgBIvIBCg1TdGF0ZW1lbnRCb2R5EhAKCGZsZWV0X2lkGAEgASgJEiwKBmtlZXBlchgCIAEoCzIaLmtha2V5YS52MS5LZWVwZXJTdGF0ZW1lbnRIABI0CgpyZXZvY2F0aW9uGAMgASgLMh4ua2FrZXlhLnYxLlJldm9jYXRpb25TdGF0ZW1lbnRIABImCgNrZXkYBCABKAsyFy5rYWtleWEudjEuS2V5U3RhdGVtZW50SAASOwoOa2V5X3Jldm9jYXRpb24YBSABKAsyIS5rYWtleWEudjEuS2V5UmV2b2NhdGlvblN0YXRlbWVudEgAQgYKBHNheXMiPAoJU3RhdGVtZW50EgwKBGJvZHkYASABKAwSDgoGc2lnbmVyGAIgASgJEhEKCXNpZ25hdHVyZRgDIAEoDCJUChlFeGNoYW5nZVN0YXRlbWVudHNSZXF1ZXN0Eg0KBWtub3duGAEgAygMEigKCnN0YXRlbWVudHMYAiADKAsyFC5rYWtleWEudjEuU3RhdGVtZW50IkYKGkV4Y2hhbmdlU3RhdGVtZW50c1Jlc3BvbnNlEigKCnN0YXRlbWVudHMYASADKAsyFC5rYWtleWEudjEuU3RhdGVtZW50IjYKF1JlbmV3Q2VydGlmaWNhdGVSZXF1ZXN0EhsKE2NlcnRpZmljYXRlX3JlcXVlc3QYASABKAwiLwoYUmVuZXdDZXJ0aWZpY2F0ZVJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgMIhYKFE1ha2VBdXRob3JpdHlSZXF1ZXN0IiwKFU1ha2VBdXRob3JpdHlSZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoDCIRCg9HZXRUcnVzdFJlcXVlc3QiSQoLRmxlZXRLZWVwZXISDwoHbm9kZV9pZBgBIAEoCRIUCgxhdXRob3JpdHlfaWQYAiABKAkSEwoLY2VydGlmaWNhdGUYAyABKAwitAEKEEdldFRydXN0UmVzcG9uc2USEgoKZmxlZXRfbmFtZRgBIAEoCRIQCghmbGVldF9pZBgCIAEoCRInCgdrZWVwZXJzGAMgAygLMhYua2FrZXlhLnYxLkZsZWV0S2VlcGVyEhgKEHJldm9rZWRfbm9kZV9pZHMYBCADKAkSHQoVY2VydGlmaWNhdGVfZW5kc191bml4GAUgASgBEhgKEHRlbnNvcnNfaW5fY2xlYXIYBiABKAgiDwoNSW52aXRlUmVxdWVzdCJ3Cg5JbnZpdGVSZXNwb25zZRISCgpzaG9ydF9jb2RlGAEgASgJEhIKCmxvbmdfY29kZXMYAiADKAkSFQoNdmFsaWRfc2Vjb25kcxgDIAEoARINCgV0cmllcxgEIAEoDRIXCg9tdWx0aWNhc3RfZmF1bHQYBSABKAkiIAoNUmV2b2tlUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIiQKDlJldm9rZVJlc3BvbnNlEhIKCnRvbGRfY291bnQYASABKA0iIwoQQWRkS2VlcGVyUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJIikKEUFkZEtlZXBlclJlc3BvbnNlEhQKDGF1dGhvcml0eV9pZBgBIAEoCSKoAQoQQ3JlYXRlS2V5UmVxdWVzdBIMCgRuYW1lGAEgASgJEiMKBnNjb3BlcxgCIAMoDjITLmtha2V5YS52MS5LZXlTY29wZRIVCg1zZXNzaW9uX2xpbWl0GAMgASgNEhkKEXRva2Vuc19wZXJfbWludXRlGAQgASgNEhgKEGdlbmVyYXRpb25fbGltaXQYBSABKA0SFQoNdmFsaWRfc2Vjb25kcxgGIAEoASJdChFDcmVhdGVLZXlSZXNwb25zZRILCgNrZXkYASABKAkSJwoEbWFkZRgCIAEoCzIZLmtha2V5YS52MS5BcHBsaWNhdGlvbktleRISCgp0b2xkX2NvdW50GAMgASgNIvABCg5BcHBsaWNhdGlvbktleRIOCgZrZXlfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIjCgZzY29wZXMYAyADKA4yEy5rYWtleWEudjEuS2V5U2NvcGUSFQoNc2Vzc2lvbl9saW1pdBgEIAEoDRIZChF0b2tlbnNfcGVyX21pbnV0ZRgFIAEoDRIYChBnZW5lcmF0aW9uX2xpbWl0GAYgASgNEhcKD2V4cGlyZXNfYXRfdW5peBgHIAEoARIUCgxtYWRlX2F0X3VuaXgYCCABKAESDwoHcmV2b2tlZBgJIAEoCBIPCgdleHBpcmVkGAogASgIIhEKD0xpc3RLZXlzUmVxdWVzdCI7ChBMaXN0S2V5c1Jlc3BvbnNlEicKBGtleXMYASADKAsyGS5rYWtleWEudjEuQXBwbGljYXRpb25LZXkiHwoQUmV2b2tlS2V5UmVxdWVzdBILCgNrZXkYASABKAkiUwoRUmV2b2tlS2V5UmVzcG9uc2USKgoHcmV2b2tlZBgBIAEoCzIZLmtha2V5YS52MS5BcHBsaWNhdGlvbktleRISCgp0b2xkX2NvdW50GAIgASgNKlQKCEtleVNjb3BlEhkKFUtFWV9TQ09QRV9VTlNQRUNJRklFRBAAEhYKEktFWV9TQ09QRV9HRU5FUkFURRABEhUKEUtFWV9TQ09QRV9PQlNFUlZFEAIyggYKDFRydXN0U2VydmljZRJhChJFeGNoYW5nZVN0YXRlbWVudHMSJC5rYWtleWEudjEuRXhjaGFuZ2VTdGF0ZW1lbnRzUmVxdWVzdBolLmtha2V5YS52MS5FeGNoYW5nZVN0YXRlbWVudHNSZXNwb25zZRJbChBSZW5ld0NlcnRpZmljYXRlEiIua2FrZXlhLnYxLlJlbmV3Q2VydGlmaWNhdGVSZXF1ZXN0GiMua2FrZXlhLnYxLlJlbmV3Q2VydGlmaWNhdGVSZXNwb25zZRJSCg1NYWtlQXV0aG9yaXR5Eh8ua2FrZXlhLnYxLk1ha2VBdXRob3JpdHlSZXF1ZXN0GiAua2FrZXlhLnYxLk1ha2VBdXRob3JpdHlSZXNwb25zZRJDCghHZXRUcnVzdBIaLmtha2V5YS52MS5HZXRUcnVzdFJlcXVlc3QaGy5rYWtleWEudjEuR2V0VHJ1c3RSZXNwb25zZRI9CgZJbnZpdGUSGC5rYWtleWEudjEuSW52aXRlUmVxdWVzdBoZLmtha2V5YS52MS5JbnZpdGVSZXNwb25zZRI9CgZSZXZva2USGC5rYWtleWEudjEuUmV2b2tlUmVxdWVzdBoZLmtha2V5YS52MS5SZXZva2VSZXNwb25zZRJGCglBZGRLZWVwZXISGy5rYWtleWEudjEuQWRkS2VlcGVyUmVxdWVzdBocLmtha2V5YS52MS5BZGRLZWVwZXJSZXNwb25zZRJGCglDcmVhdGVLZXkSGy5rYWtleWEudjEuQ3JlYXRlS2V5UmVxdWVzdBocLmtha2V5YS52MS5DcmVhdGVLZXlSZXNwb25zZRJDCghMaXN0S2V5cxIaLmtha2V5YS52MS5MaXN0S2V5c1JlcXVlc3QaGy5rYWtleWEudjEuTGlzdEtleXNSZXNwb25zZRJGCglSZXZva2VLZXkSGy5rYWtleWEudjEuUmV2b2tlS2V5UmVxdWVzdBocLmtha2V5YS52MS5SZXZva2VLZXlSZXNwb25zZWIGcHJvdG8z");
+  fileDesc("ChVrYWtleWEvdjEvdHJ1c3QucHJvdG8SCWtha2V5YS52MSLTAQoMS2V5U3RhdGVtZW50EgwKBG5hbWUYASABKAkSFQoNc2VjcmV0X3NoYTI1NhgCIAEoDBIjCgZzY29wZXMYAyADKA4yEy5rYWtleWEudjEuS2V5U2NvcGUSFQoNc2Vzc2lvbl9saW1pdBgEIAEoDRIZChF0b2tlbnNfcGVyX21pbnV0ZRgFIAEoDRIYChBnZW5lcmF0aW9uX2xpbWl0GAYgASgNEhcKD2V4cGlyZXNfYXRfdW5peBgHIAEoARIUCgxtYWRlX2F0X3VuaXgYCCABKAEiQQoWS2V5UmV2b2NhdGlvblN0YXRlbWVudBIOCgZrZXlfaWQYASABKAkSFwoPcmV2b2tlZF9hdF91bml4GAIgASgBIjcKD0tlZXBlclN0YXRlbWVudBIPCgdub2RlX2lkGAEgASgJEhMKC2NlcnRpZmljYXRlGAIgASgMIk8KE1Jldm9jYXRpb25TdGF0ZW1lbnQSDwoHbm9kZV9pZBgBIAEoCRIOCgZ1cGhlbGQYAiADKAwSFwoPcmV2b2tlZF9hdF91bml4GAMgASgBIn0KFUFsbG93ZWRSb2xlc1N0YXRlbWVudBIPCgdub2RlX2lkGAEgASgJEh4KBXJvbGVzGAIgAygOMg8ua2FrZXlhLnYxLlJvbGUSCwoDYW55GAMgASgIEhAKCHJlcGxhY2VkGAQgAygMEhQKDHNhaWRfYXRfdW5peBgFIAEoASKtAgoNU3RhdGVtZW50Qm9keRIQCghmbGVldF9pZBgBIAEoCRIsCgZrZWVwZXIYAiABKAsyGi5rYWtleWEudjEuS2VlcGVyU3RhdGVtZW50SAASNAoKcmV2b2NhdGlvbhgDIAEoCzIeLmtha2V5YS52MS5SZXZvY2F0aW9uU3RhdGVtZW50SAASJgoDa2V5GAQgASgLMhcua2FrZXlhLnYxLktleVN0YXRlbWVudEgAEjsKDmtleV9yZXZvY2F0aW9uGAUgASgLMiEua2FrZXlhLnYxLktleVJldm9jYXRpb25TdGF0ZW1lbnRIABI5Cg1hbGxvd2VkX3JvbGVzGAYgASgLMiAua2FrZXlhLnYxLkFsbG93ZWRSb2xlc1N0YXRlbWVudEgAQgYKBHNheXMiPAoJU3RhdGVtZW50EgwKBGJvZHkYASABKAwSDgoGc2lnbmVyGAIgASgJEhEKCXNpZ25hdHVyZRgDIAEoDCJUChlFeGNoYW5nZVN0YXRlbWVudHNSZXF1ZXN0Eg0KBWtub3duGAEgAygMEigKCnN0YXRlbWVudHMYAiADKAsyFC5rYWtleWEudjEuU3RhdGVtZW50IkYKGkV4Y2hhbmdlU3RhdGVtZW50c1Jlc3BvbnNlEigKCnN0YXRlbWVudHMYASADKAsyFC5rYWtleWEudjEuU3RhdGVtZW50IjYKF1JlbmV3Q2VydGlmaWNhdGVSZXF1ZXN0EhsKE2NlcnRpZmljYXRlX3JlcXVlc3QYASABKAwiLwoYUmVuZXdDZXJ0aWZpY2F0ZVJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgMIhYKFE1ha2VBdXRob3JpdHlSZXF1ZXN0IiwKFU1ha2VBdXRob3JpdHlSZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoDCIRCg9HZXRUcnVzdFJlcXVlc3QiSQoLRmxlZXRLZWVwZXISDwoHbm9kZV9pZBgBIAEoCRIUCgxhdXRob3JpdHlfaWQYAiABKAkSEwoLY2VydGlmaWNhdGUYAyABKAwiPwoMQWxsb3dlZFJvbGVzEg8KB25vZGVfaWQYASABKAkSHgoFcm9sZXMYAiADKA4yDy5rYWtleWEudjEuUm9sZSLkAQoQR2V0VHJ1c3RSZXNwb25zZRISCgpmbGVldF9uYW1lGAEgASgJEhAKCGZsZWV0X2lkGAIgASgJEicKB2tlZXBlcnMYAyADKAsyFi5rYWtleWEudjEuRmxlZXRLZWVwZXISGAoQcmV2b2tlZF9ub2RlX2lkcxgEIAMoCRIdChVjZXJ0aWZpY2F0ZV9lbmRzX3VuaXgYBSABKAESGAoQdGVuc29yc19pbl9jbGVhchgGIAEoCBIuCg1hbGxvd2VkX3JvbGVzGAcgAygLMhcua2FrZXlhLnYxLkFsbG93ZWRSb2xlcyIPCg1JbnZpdGVSZXF1ZXN0IncKDkludml0ZVJlc3BvbnNlEhIKCnNob3J0X2NvZGUYASABKAkSEgoKbG9uZ19jb2RlcxgCIAMoCRIVCg12YWxpZF9zZWNvbmRzGAMgASgBEg0KBXRyaWVzGAQgASgNEhcKD211bHRpY2FzdF9mYXVsdBgFIAEoCSIgCg1SZXZva2VSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkiJAoOUmV2b2tlUmVzcG9uc2USEgoKdG9sZF9jb3VudBgBIAEoDSJRChFBbGxvd1JvbGVzUmVxdWVzdBIPCgdub2RlX2lkGAEgASgJEh4KBXJvbGVzGAIgAygOMg8ua2FrZXlhLnYxLlJvbGUSCwoDYW55GAMgASgIIigKEkFsbG93Um9sZXNSZXNwb25zZRISCgp0b2xkX2NvdW50GAEgASgNIiMKEEFkZEtlZXBlclJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCSIpChFBZGRLZWVwZXJSZXNwb25zZRIUCgxhdXRob3JpdHlfaWQYASABKAkiqAEKEENyZWF0ZUtleVJlcXVlc3QSDAoEbmFtZRgBIAEoCRIjCgZzY29wZXMYAiADKA4yEy5rYWtleWEudjEuS2V5U2NvcGUSFQoNc2Vzc2lvbl9saW1pdBgDIAEoDRIZChF0b2tlbnNfcGVyX21pbnV0ZRgEIAEoDRIYChBnZW5lcmF0aW9uX2xpbWl0GAUgASgNEhUKDXZhbGlkX3NlY29uZHMYBiABKAEiXQoRQ3JlYXRlS2V5UmVzcG9uc2USCwoDa2V5GAEgASgJEicKBG1hZGUYAiABKAsyGS5rYWtleWEudjEuQXBwbGljYXRpb25LZXkSEgoKdG9sZF9jb3VudBgDIAEoDSLwAQoOQXBwbGljYXRpb25LZXkSDgoGa2V5X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSIwoGc2NvcGVzGAMgAygOMhMua2FrZXlhLnYxLktleVNjb3BlEhUKDXNlc3Npb25fbGltaXQYBCABKA0SGQoRdG9rZW5zX3Blcl9taW51dGUYBSABKA0SGAoQZ2VuZXJhdGlvbl9saW1pdBgGIAEoDRIXCg9leHBpcmVzX2F0X3VuaXgYByABKAESFAoMbWFkZV9hdF91bml4GAggASgBEg8KB3Jldm9rZWQYCSABKAgSDwoHZXhwaXJlZBgKIAEoCCIRCg9MaXN0S2V5c1JlcXVlc3QiOwoQTGlzdEtleXNSZXNwb25zZRInCgRrZXlzGAEgAygLMhkua2FrZXlhLnYxLkFwcGxpY2F0aW9uS2V5Ih8KEFJldm9rZUtleVJlcXVlc3QSCwoDa2V5GAEgASgJIlMKEVJldm9rZUtleVJlc3BvbnNlEioKB3Jldm9rZWQYASABKAsyGS5rYWtleWEudjEuQXBwbGljYXRpb25LZXkSEgoKdG9sZF9jb3VudBgCIAEoDSpUCghLZXlTY29wZRIZChVLRVlfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJLRVlfU0NPUEVfR0VORVJBVEUQARIVChFLRVlfU0NPUEVfT0JTRVJWRRACMs0GCgxUcnVzdFNlcnZpY2USYQoSRXhjaGFuZ2VTdGF0ZW1lbnRzEiQua2FrZXlhLnYxLkV4Y2hhbmdlU3RhdGVtZW50c1JlcXVlc3QaJS5rYWtleWEudjEuRXhjaGFuZ2VTdGF0ZW1lbnRzUmVzcG9uc2USWwoQUmVuZXdDZXJ0aWZpY2F0ZRIiLmtha2V5YS52MS5SZW5ld0NlcnRpZmljYXRlUmVxdWVzdBojLmtha2V5YS52MS5SZW5ld0NlcnRpZmljYXRlUmVzcG9uc2USUgoNTWFrZUF1dGhvcml0eRIfLmtha2V5YS52MS5NYWtlQXV0aG9yaXR5UmVxdWVzdBogLmtha2V5YS52MS5NYWtlQXV0aG9yaXR5UmVzcG9uc2USQwoIR2V0VHJ1c3QSGi5rYWtleWEudjEuR2V0VHJ1c3RSZXF1ZXN0Ghsua2FrZXlhLnYxLkdldFRydXN0UmVzcG9uc2USPQoGSW52aXRlEhgua2FrZXlhLnYxLkludml0ZVJlcXVlc3QaGS5rYWtleWEudjEuSW52aXRlUmVzcG9uc2USPQoGUmV2b2tlEhgua2FrZXlhLnYxLlJldm9rZVJlcXVlc3QaGS5rYWtleWEudjEuUmV2b2tlUmVzcG9uc2USRgoJQWRkS2VlcGVyEhsua2FrZXlhLnYxLkFkZEtlZXBlclJlcXVlc3QaHC5rYWtleWEudjEuQWRkS2VlcGVyUmVzcG9uc2USSQoKQWxsb3dSb2xlcxIcLmtha2V5YS52MS5BbGxvd1JvbGVzUmVxdWVzdBodLmtha2V5YS52MS5BbGxvd1JvbGVzUmVzcG9uc2USRgoJQ3JlYXRlS2V5Ehsua2FrZXlhLnYxLkNyZWF0ZUtleVJlcXVlc3QaHC5rYWtleWEudjEuQ3JlYXRlS2V5UmVzcG9uc2USQwoITGlzdEtleXMSGi5rYWtleWEudjEuTGlzdEtleXNSZXF1ZXN0Ghsua2FrZXlhLnYxLkxpc3RLZXlzUmVzcG9uc2USRgoJUmV2b2tlS2V5Ehsua2FrZXlhLnYxLlJldm9rZUtleVJlcXVlc3QaHC5rYWtleWEudjEuUmV2b2tlS2V5UmVzcG9uc2ViBnByb3RvMw", [file_kakeya_v1_model]);
 
 /**
  * A key is made. Its id is the first 16 hexadecimal digits of secret_sha256.
@@ -175,6 +177,56 @@ export const RevocationStatementSchema: GenMessage<RevocationStatement> = /*@__P
   messageDesc(file_kakeya_v1_trust, 3);
 
 /**
+ * A member may serve these roles for others, and no further ones.
+ *
+ * @generated from message kakeya.v1.AllowedRolesStatement
+ */
+export type AllowedRolesStatement = Message<"kakeya.v1.AllowedRolesStatement"> & {
+  /**
+   * Who.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Which; none of them where it is empty, unless any is set.
+   *
+   * @generated from field: repeated kakeya.v1.Role roles = 2;
+   */
+  roles: Role[];
+
+  /**
+   * It may serve every role, as a member of which nothing is said.
+   *
+   * @generated from field: bool any = 3;
+   */
+  any: boolean;
+
+  /**
+   * Digests of the statements of the same node that this one takes the place of,
+   * 32 bytes each.
+   *
+   * @generated from field: repeated bytes replaced = 4;
+   */
+  replaced: Uint8Array[];
+
+  /**
+   * Clock of who said it, in seconds since 1970; for people, it orders nothing.
+   *
+   * @generated from field: double said_at_unix = 5;
+   */
+  saidAtUnix: number;
+};
+
+/**
+ * Describes the message kakeya.v1.AllowedRolesStatement.
+ * Use `create(AllowedRolesStatementSchema)` to create a new message.
+ */
+export const AllowedRolesStatementSchema: GenMessage<AllowedRolesStatement> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 4);
+
+/**
  * What a keeper says. Signed as serialized bytes.
  *
  * @generated from message kakeya.v1.StatementBody
@@ -224,6 +276,14 @@ export type StatementBody = Message<"kakeya.v1.StatementBody"> & {
      */
     value: KeyRevocationStatement;
     case: "keyRevocation";
+  } | {
+    /**
+     * Roles are allowed to a member.
+     *
+     * @generated from field: kakeya.v1.AllowedRolesStatement allowed_roles = 6;
+     */
+    value: AllowedRolesStatement;
+    case: "allowedRoles";
   } | { case: undefined; value?: undefined };
 };
 
@@ -232,7 +292,7 @@ export type StatementBody = Message<"kakeya.v1.StatementBody"> & {
  * Use `create(StatementBodySchema)` to create a new message.
  */
 export const StatementBodySchema: GenMessage<StatementBody> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 4);
+  messageDesc(file_kakeya_v1_trust, 5);
 
 /**
  * A statement as it travels.
@@ -267,7 +327,7 @@ export type Statement = Message<"kakeya.v1.Statement"> & {
  * Use `create(StatementSchema)` to create a new message.
  */
 export const StatementSchema: GenMessage<Statement> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 5);
+  messageDesc(file_kakeya_v1_trust, 6);
 
 /**
  * Asks for statements.
@@ -295,7 +355,7 @@ export type ExchangeStatementsRequest = Message<"kakeya.v1.ExchangeStatementsReq
  * Use `create(ExchangeStatementsRequestSchema)` to create a new message.
  */
 export const ExchangeStatementsRequestSchema: GenMessage<ExchangeStatementsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 6);
+  messageDesc(file_kakeya_v1_trust, 7);
 
 /**
  * What the caller lacks, and what the node lacks.
@@ -316,7 +376,7 @@ export type ExchangeStatementsResponse = Message<"kakeya.v1.ExchangeStatementsRe
  * Use `create(ExchangeStatementsResponseSchema)` to create a new message.
  */
 export const ExchangeStatementsResponseSchema: GenMessage<ExchangeStatementsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 7);
+  messageDesc(file_kakeya_v1_trust, 8);
 
 /**
  * Asks for a certificate.
@@ -337,7 +397,7 @@ export type RenewCertificateRequest = Message<"kakeya.v1.RenewCertificateRequest
  * Use `create(RenewCertificateRequestSchema)` to create a new message.
  */
 export const RenewCertificateRequestSchema: GenMessage<RenewCertificateRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 8);
+  messageDesc(file_kakeya_v1_trust, 9);
 
 /**
  * The new certificate.
@@ -358,7 +418,7 @@ export type RenewCertificateResponse = Message<"kakeya.v1.RenewCertificateRespon
  * Use `create(RenewCertificateResponseSchema)` to create a new message.
  */
 export const RenewCertificateResponseSchema: GenMessage<RenewCertificateResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 9);
+  messageDesc(file_kakeya_v1_trust, 10);
 
 /**
  * Asks a member to make an authority.
@@ -373,7 +433,7 @@ export type MakeAuthorityRequest = Message<"kakeya.v1.MakeAuthorityRequest"> & {
  * Use `create(MakeAuthorityRequestSchema)` to create a new message.
  */
 export const MakeAuthorityRequestSchema: GenMessage<MakeAuthorityRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 10);
+  messageDesc(file_kakeya_v1_trust, 11);
 
 /**
  * The authority that was made, which nobody trusts yet.
@@ -394,7 +454,7 @@ export type MakeAuthorityResponse = Message<"kakeya.v1.MakeAuthorityResponse"> &
  * Use `create(MakeAuthorityResponseSchema)` to create a new message.
  */
 export const MakeAuthorityResponseSchema: GenMessage<MakeAuthorityResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 11);
+  messageDesc(file_kakeya_v1_trust, 12);
 
 /**
  * Asks for the fleet's authority.
@@ -409,7 +469,7 @@ export type GetTrustRequest = Message<"kakeya.v1.GetTrustRequest"> & {
  * Use `create(GetTrustRequestSchema)` to create a new message.
  */
 export const GetTrustRequestSchema: GenMessage<GetTrustRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 12);
+  messageDesc(file_kakeya_v1_trust, 13);
 
 /**
  * Who can let others in.
@@ -444,7 +504,35 @@ export type FleetKeeper = Message<"kakeya.v1.FleetKeeper"> & {
  * Use `create(FleetKeeperSchema)` to create a new message.
  */
 export const FleetKeeperSchema: GenMessage<FleetKeeper> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 13);
+  messageDesc(file_kakeya_v1_trust, 14);
+
+/**
+ * What a member may serve for others.
+ *
+ * @generated from message kakeya.v1.AllowedRoles
+ */
+export type AllowedRoles = Message<"kakeya.v1.AllowedRoles"> & {
+  /**
+   * Who.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Which roles, and no others.
+   *
+   * @generated from field: repeated kakeya.v1.Role roles = 2;
+   */
+  roles: Role[];
+};
+
+/**
+ * Describes the message kakeya.v1.AllowedRoles.
+ * Use `create(AllowedRolesSchema)` to create a new message.
+ */
+export const AllowedRolesSchema: GenMessage<AllowedRoles> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 15);
 
 /**
  * The authority of a fleet, as one member knows it.
@@ -494,6 +582,13 @@ export type GetTrustResponse = Message<"kakeya.v1.GetTrustResponse"> & {
    * @generated from field: bool tensors_in_clear = 6;
    */
   tensorsInClear: boolean;
+
+  /**
+   * Members that may not serve every role.
+   *
+   * @generated from field: repeated kakeya.v1.AllowedRoles allowed_roles = 7;
+   */
+  allowedRoles: AllowedRoles[];
 };
 
 /**
@@ -501,7 +596,7 @@ export type GetTrustResponse = Message<"kakeya.v1.GetTrustResponse"> & {
  * Use `create(GetTrustResponseSchema)` to create a new message.
  */
 export const GetTrustResponseSchema: GenMessage<GetTrustResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 14);
+  messageDesc(file_kakeya_v1_trust, 16);
 
 /**
  * Asks to open the door.
@@ -516,7 +611,7 @@ export type InviteRequest = Message<"kakeya.v1.InviteRequest"> & {
  * Use `create(InviteRequestSchema)` to create a new message.
  */
 export const InviteRequestSchema: GenMessage<InviteRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 15);
+  messageDesc(file_kakeya_v1_trust, 17);
 
 /**
  * What the other machine needs.
@@ -565,7 +660,7 @@ export type InviteResponse = Message<"kakeya.v1.InviteResponse"> & {
  * Use `create(InviteResponseSchema)` to create a new message.
  */
 export const InviteResponseSchema: GenMessage<InviteResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 16);
+  messageDesc(file_kakeya_v1_trust, 18);
 
 /**
  * Asks to put a node out.
@@ -586,7 +681,7 @@ export type RevokeRequest = Message<"kakeya.v1.RevokeRequest"> & {
  * Use `create(RevokeRequestSchema)` to create a new message.
  */
 export const RevokeRequestSchema: GenMessage<RevokeRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 17);
+  messageDesc(file_kakeya_v1_trust, 19);
 
 /**
  * It is out.
@@ -607,7 +702,63 @@ export type RevokeResponse = Message<"kakeya.v1.RevokeResponse"> & {
  * Use `create(RevokeResponseSchema)` to create a new message.
  */
 export const RevokeResponseSchema: GenMessage<RevokeResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 18);
+  messageDesc(file_kakeya_v1_trust, 20);
+
+/**
+ * Asks to say what a member may serve.
+ *
+ * @generated from message kakeya.v1.AllowRolesRequest
+ */
+export type AllowRolesRequest = Message<"kakeya.v1.AllowRolesRequest"> & {
+  /**
+   * Who.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Which roles; none of them where it is empty, unless any is set.
+   *
+   * @generated from field: repeated kakeya.v1.Role roles = 2;
+   */
+  roles: Role[];
+
+  /**
+   * Every role.
+   *
+   * @generated from field: bool any = 3;
+   */
+  any: boolean;
+};
+
+/**
+ * Describes the message kakeya.v1.AllowRolesRequest.
+ * Use `create(AllowRolesRequestSchema)` to create a new message.
+ */
+export const AllowRolesRequestSchema: GenMessage<AllowRolesRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 21);
+
+/**
+ * It is said.
+ *
+ * @generated from message kakeya.v1.AllowRolesResponse
+ */
+export type AllowRolesResponse = Message<"kakeya.v1.AllowRolesResponse"> & {
+  /**
+   * Members that were told before the answer.
+   *
+   * @generated from field: uint32 told_count = 1;
+   */
+  toldCount: number;
+};
+
+/**
+ * Describes the message kakeya.v1.AllowRolesResponse.
+ * Use `create(AllowRolesResponseSchema)` to create a new message.
+ */
+export const AllowRolesResponseSchema: GenMessage<AllowRolesResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_trust, 22);
 
 /**
  * Asks to make a keeper.
@@ -628,7 +779,7 @@ export type AddKeeperRequest = Message<"kakeya.v1.AddKeeperRequest"> & {
  * Use `create(AddKeeperRequestSchema)` to create a new message.
  */
 export const AddKeeperRequestSchema: GenMessage<AddKeeperRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 19);
+  messageDesc(file_kakeya_v1_trust, 23);
 
 /**
  * It is a keeper.
@@ -649,7 +800,7 @@ export type AddKeeperResponse = Message<"kakeya.v1.AddKeeperResponse"> & {
  * Use `create(AddKeeperResponseSchema)` to create a new message.
  */
 export const AddKeeperResponseSchema: GenMessage<AddKeeperResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 20);
+  messageDesc(file_kakeya_v1_trust, 24);
 
 /**
  * Asks for a key.
@@ -705,7 +856,7 @@ export type CreateKeyRequest = Message<"kakeya.v1.CreateKeyRequest"> & {
  * Use `create(CreateKeyRequestSchema)` to create a new message.
  */
 export const CreateKeyRequestSchema: GenMessage<CreateKeyRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 21);
+  messageDesc(file_kakeya_v1_trust, 25);
 
 /**
  * The key, which is told this once.
@@ -740,7 +891,7 @@ export type CreateKeyResponse = Message<"kakeya.v1.CreateKeyResponse"> & {
  * Use `create(CreateKeyResponseSchema)` to create a new message.
  */
 export const CreateKeyResponseSchema: GenMessage<CreateKeyResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 22);
+  messageDesc(file_kakeya_v1_trust, 26);
 
 /**
  * A key without its secret.
@@ -824,7 +975,7 @@ export type ApplicationKey = Message<"kakeya.v1.ApplicationKey"> & {
  * Use `create(ApplicationKeySchema)` to create a new message.
  */
 export const ApplicationKeySchema: GenMessage<ApplicationKey> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 23);
+  messageDesc(file_kakeya_v1_trust, 27);
 
 /**
  * Asks for the fleet's keys.
@@ -839,7 +990,7 @@ export type ListKeysRequest = Message<"kakeya.v1.ListKeysRequest"> & {
  * Use `create(ListKeysRequestSchema)` to create a new message.
  */
 export const ListKeysRequestSchema: GenMessage<ListKeysRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 24);
+  messageDesc(file_kakeya_v1_trust, 28);
 
 /**
  * All keys that were ever made.
@@ -860,7 +1011,7 @@ export type ListKeysResponse = Message<"kakeya.v1.ListKeysResponse"> & {
  * Use `create(ListKeysResponseSchema)` to create a new message.
  */
 export const ListKeysResponseSchema: GenMessage<ListKeysResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 25);
+  messageDesc(file_kakeya_v1_trust, 29);
 
 /**
  * Asks to put a key out of force.
@@ -881,7 +1032,7 @@ export type RevokeKeyRequest = Message<"kakeya.v1.RevokeKeyRequest"> & {
  * Use `create(RevokeKeyRequestSchema)` to create a new message.
  */
 export const RevokeKeyRequestSchema: GenMessage<RevokeKeyRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 26);
+  messageDesc(file_kakeya_v1_trust, 30);
 
 /**
  * It is out of force.
@@ -909,7 +1060,7 @@ export type RevokeKeyResponse = Message<"kakeya.v1.RevokeKeyResponse"> & {
  * Use `create(RevokeKeyResponseSchema)` to create a new message.
  */
 export const RevokeKeyResponseSchema: GenMessage<RevokeKeyResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_trust, 27);
+  messageDesc(file_kakeya_v1_trust, 31);
 
 /**
  * What the holder of a key may do.
@@ -1035,6 +1186,20 @@ export const TrustService: GenService<{
     methodKind: "unary";
     input: typeof AddKeeperRequestSchema;
     output: typeof AddKeeperResponseSchema;
+  },
+  /**
+   * Says which roles a member may serve for others of the fleet; of several such
+   * sentences the latest holds, and of two that know nothing of each other what
+   * both allow. The owner of this node alone. Errors: INVALID_ARGUMENT
+   * (BAD_REQUEST), PERMISSION_DENIED (NOT_PERMITTED), NOT_FOUND (NODE_NOT_FOUND),
+   * FAILED_PRECONDITION (NO_AUTHORITY, NOT_A_KEEPER, STATEMENT_REJECTED).
+   *
+   * @generated from rpc kakeya.v1.TrustService.AllowRoles
+   */
+  allowRoles: {
+    methodKind: "unary";
+    input: typeof AllowRolesRequestSchema;
+    output: typeof AllowRolesResponseSchema;
   },
   /**
    * Makes a key for applications that run on no member's machine, good at every
