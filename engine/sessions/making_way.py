@@ -48,7 +48,7 @@ def for_memory(
     """
     held: Counter[str] = Counter()
     for record in records:
-        held[record.owner] += record.session.memory_bytes
+        held[record.owner] += sum(slab.nbytes for slab in record.session.slabs)
     most = None
     if asking is not None:
         equal = asking.budget_bytes // len(held.keys() | {asking.owner})

@@ -296,7 +296,7 @@ class SessionRegistry(Generic[Opened]):
         """
         needed = budget.verifier.bytes_needed(spec)
         with self._lock:
-            if needed > self.available_bytes(budget):
+            if self._victims(budget, needed, Asking(owner, needed, budget.nbytes)) is None:
                 raise self._shortage(budget, needed).of_a_new_session(0)
             if self._places.would_refuse(owner) and not self._may_make_way(owner):
                 # Says why, and counts it.
@@ -401,17 +401,6 @@ class SessionRegistry(Generic[Opened]):
     def _of(self, budget: KvBudget) -> list[SessionRecord[Opened]]:
         return [record for record in self._records.values() if record.budget is budget]
 
-    def _evictable(
-        self, budget: KvBudget, asking: Asking | None = None
-    ) -> list[SessionRecord[Opened]]:
-        """Sessions that may be evicted for another, the first to go first."""
-        return making_way.for_memory(
-            self._of(budget),
-            now=self._clock(),
-            min_idle_seconds=self._min_idle_seconds,
-            asking=asking,
-        )
-
     def _make_room(
         self,
         budget: KvBudget,
@@ -426,14 +415,26 @@ class SessionRegistry(Generic[Opened]):
 
     def _evicted_for(self, budget: KvBudget, needed: int, asking: Asking | None = None) -> bool:
         """Whether `needed` bytes are free, idle sessions evicted; none if all would not do."""
+        victims = self._victims(budget, needed, asking)
+        for victim in victims or ():
+            self._remove(victim, EndReason.MEMORY)
+        return victims is not None
+
+    def _victims(
+        self, budget: KvBudget, needed: int, asking: Asking | None = None
+    ) -> list[SessionRecord[Opened]] | None:
+        """Whose end would leave `needed` bytes free; None if all that may go would not do."""
         missing = needed - (budget.nbytes - budget.used_bytes)
         if missing <= 0:
-            return True
-        idle = self._evictable(budget, asking)
-        victims = chosen_to_free([record.session.slabs for record in idle], missing)
-        for index in victims or ():
-            self._remove(idle[index], EndReason.MEMORY)
-        return victims is not None
+            return []
+        idle = making_way.for_memory(
+            self._of(budget),
+            now=self._clock(),
+            min_idle_seconds=self._min_idle_seconds,
+            asking=asking,
+        )
+        chosen = chosen_to_free([record.session.slabs for record in idle], missing)
+        return None if chosen is None else [idle[index] for index in chosen]
 
     def _shortage(self, budget: KvBudget, needed: int) -> Shortage:
         now = self._clock()

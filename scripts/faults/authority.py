@@ -1,9 +1,8 @@
-"""Rows 25, 26 and 30: certificates that end, codes that are wrong, releases side by side."""
+"""Rows 25 and 26: certificates that end, codes that are wrong."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.trust.join_code import SECRET_BYTES, long_code
 from kakeya_fleet.node.trust.certificates import MEMBER_LIFE
 from scripts.faults.clocks_and_files import error_of
-from scripts.faults.row import NotRunHere, Outcome, Row
+from scripts.faults.row import Outcome, Row
 from scripts.faults.scene import NODE, Scene, until
 from scripts.support.agent_process import AgentProcess
 from scripts.support.trusted_pair import trusted_pair
@@ -28,8 +27,6 @@ WRONG_CODES = 6
 DAY = 86_400.0
 OF_ANY_FLEET = {"behind": lambda words: without(words, "--fleet")}
 """Options of an agent whose fleet its membership names."""
-PREVIOUS_RELEASE = "scripts.support.previous_release"
-"""What unpacks the release before this one: `installed(folder)` gives the start of its command."""
 
 
 async def expired(scene: Scene) -> Outcome:
@@ -166,16 +163,6 @@ def without(words: Sequence[str], *options: str) -> list[str]:
     return left
 
 
-async def rolling_upgrade(_scene: Scene) -> Outcome:
-    """Row 30."""
-    if importlib.util.find_spec(PREVIOUS_RELEASE) is None:
-        raise NotRunHere(
-            "there is no release before this one yet: nothing names a commit that could be run "
-            "beside it"
-        )
-    raise NotRunHere(f"held by tests beside {PREVIOUS_RELEASE}")
-
-
 ROWS = (
     Row(
         25,
@@ -189,13 +176,6 @@ ROWS = (
         "wrong or reused join code",
         "refused, sixth try locked out",
         wrong_codes,
-        400.0,
-    ),
-    Row(
-        30,
-        "rolling upgrade, N and N+1 side by side",
-        "no failed session",
-        rolling_upgrade,
         400.0,
     ),
 )

@@ -10,6 +10,7 @@ from scripts.faults import (
     messages,
     networks,
     proposers,
+    releases,
 )
 from scripts.faults.row import Row
 
@@ -23,6 +24,7 @@ ROWS: tuple[Row, ...] = tuple(
             *messages.ROWS,
             *networks.ROWS,
             *proposers.ROWS,
+            *releases.ROWS,
         ),
         key=lambda row: row.number,
     )

@@ -12,7 +12,7 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 TOKENS = 600
-"""Long enough that a third of it is there well before the rest, however late a client reads."""
+"""Long enough that its first tokens are there well before the rest, however late a client reads."""
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 RESUMED: SessionOptions = {**KV, "resume": True}
 SAMPLED: GenerateOptions = {"seed": 7, "temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}
@@ -29,15 +29,17 @@ async def undisturbed(client: AsyncClient, prompt: tuple[int, ...]) -> tuple[int
 async def generate_while_killing(
     session: AsyncSession, agents: dict[str, AgentProcess], **sampling: Unpack[GenerateOptions]
 ) -> None:
-    """Generates; kills the serving agent without a word once a third has come."""
-    start = session.history_length
+    """Generates; kills the serving agent without a word once the first tokens have come.
+
+    What comes later may all be on its way already, where a client is late to read.
+    """
     serving = agents[session.address]
     serving.give_way()
     generation = session.generate(TOKENS, **sampling)
     log_probability_count = 0
     async for tokens in generation:
         log_probability_count += len(tokens.log_probabilities)
-        if session.history_length >= start + TOKENS // 3 and serving.running:
+        if serving.running:
             serving.kill()
     assert generation.done is not None
     assert generation.done.stop_reason is StopReason.MAX_TOKENS
@@ -89,7 +91,7 @@ async def test_the_only_verifier_is_started_anew_and_the_stream_is_the_same(
             await generate_while_killing(session, {alone.address: alone})
         assert caught.value.metadata["resumption_reason"] == "NO_PLACEMENT"
         received = session.history_length - len(prompt)
-        assert TOKENS // 3 <= received < TOKENS
+        assert 0 < received < TOKENS
         again = fleet.start("alone", serve=("verifier=tiny",), bind=alone.address)
         assert again.address == alone.address
         await session.generate(TOKENS - received).collect()
@@ -105,7 +107,7 @@ def check_told(
 ) -> None:
     one, two = resumptions
     assert (one.from_address, one.to_address, two.to_address) == (first, two.from_address, last)
-    assert prompt_length + TOKENS // 3 <= one.history_length < prompt_length + TOKENS
+    assert prompt_length < one.history_length < prompt_length + TOKENS
     assert one.history_length < two.history_length
     assert {one.reason, two.reason} <= {"NODE_UNREACHABLE", "CANCELLED", "UNEXPECTED_ERROR"}
     assert min(one.seconds, two.seconds) > 0

@@ -1,6 +1,6 @@
 """This release beside the one before, which is run from its commit: sessions and gossip go on.
 
-The commit stands in tests/support/previous_release.txt; where the history is not there, as in a
+The commit stands in scripts/support/previous_release.txt; where the history is not there, as in a
 shallow clone, nothing is run.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +21,11 @@ from kakeya import AsyncClient, AsyncSession, Liveness, Tls
 from kakeya.options import SessionOptions
 from scripts.support import agent_process
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from scripts.support.previous_release import python_path, unpack, what_is_missing
 from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
-ROOT = Path(__file__).resolve().parents[2]
-PREVIOUS = (ROOT / "tests" / "support" / "previous_release.txt").read_text().strip()
-ROOMS = (
-    *("kakeya_fleet", "fleet", "engine", "node", "sdks/python", "VERSION"),
-    # Of which its agents are started as copies.
-    *("scripts/__init__.py", "scripts/support", "tests/__init__.py", "tests/warm"),
-)
 TOKENS = 500
 KV: SessionOptions = {
     "kv_strategy": "sink_window",
@@ -45,30 +38,11 @@ PROMPT = (3, 1, 4, 1, 5)
 NEW, OLD = "new", "old"
 
 
-def what_is_missing() -> str:
-    """Empty where the release before can be had, else a sentence."""
-    found = subprocess.run(
-        ["git", "-C", str(ROOT), "cat-file", "-e", f"{PREVIOUS}^{{commit}}"],
-        capture_output=True,
-        check=False,
-    )
-    return f"the history has no {PREVIOUS[:12]}, the release before" if found.returncode else ""
-
-
-def python_path(previous: Path) -> str:
-    """Where Python looks first for the release before."""
-    return ":".join(map(str, (previous, previous / "sdks" / "python")))
-
-
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of the release before."""
     folder = tmp_path_factory.mktemp("previous")
-    archive = folder / "release.tar"
-    words = ["git", "-C", str(ROOT), "archive", "-o", str(archive), PREVIOUS, *ROOMS]
-    subprocess.run(words, check=True)
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="tar")
+    unpack(folder)
     return folder
 
 

@@ -64,6 +64,19 @@ class SessionFactory:
         choice = self.planner.kv_choice_here(request, served.offer)
         return KvDecision(asked.decided(choice.strategy), choice.reason)
 
+    def check_room(self, decision: KvDecision, served: ServedVerifier, caller: Caller) -> None:
+        """Refuses now what has no room, before it is planned: a crowd is turned away quickly.
+
+        Of a session that is to be `restored` it is asked once its archive's shape is known.
+        Raises `OutOfKvMemory`, `TooManySessions`.
+        """
+        spec = decision.spec
+        if spec.restorer is None and not self.registry.created(
+            served.budget, spec.request_id, owner=caller
+        ):
+            cache_spec = spec.cache_spec(served.verifier.info)
+            self.registry.check_room(served.budget, cache_spec, caller)
+
     async def make(
         self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier, caller: Caller
     ) -> MadeSession:
@@ -109,7 +122,7 @@ class SessionFactory:
         if spec.restorer is not None:
             of, encoder = await self.restorers.resolve(spec.restorer, info)
             cache_spec = spec.cache_spec(info, of)
-            if self.registry.created(served.budget, spec.request_id) is None:
+            if self.registry.created(served.budget, spec.request_id, owner=caller) is None:
                 # Before another node keeps memory for it.
                 self.registry.check_room(served.budget, cache_spec, caller)
             shape = served.verifier.evicted_shape(cache_spec)

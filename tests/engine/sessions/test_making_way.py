@@ -55,6 +55,11 @@ def test_a_newcomer_takes_the_memory_of_who_has_more_than_an_equal_part(room: Se
     room.now += 1
     first, second = (room.create(SPEC, owner="greedy") for _ in range(2))
     room.now += 1
+    # Whoever only asks is told the same, and ends nobody's.
+    room.registry.check_room(room.budget, SPEC, "newcomer")
+    with pytest.raises(OutOfKvMemory):
+        room.registry.check_room(room.budget, SPEC, "greedy")
+    assert room.ended == []
     newcomer = room.create(SPEC, owner="newcomer")
     assert room.ended == [(first.session_id, EndReason.MEMORY)]
     assert set(room.listed()) == {each.session_id for each in (small, second, newcomer)}
