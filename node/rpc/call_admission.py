@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,13 +95,18 @@ class _Places:
         another call meanwhile, or all callers' requests have too many bytes.
         """
         self._awaited.add(call)
+        receiving = aiter(requests)
         try:
             async with call.timeout:
-                sized = await anext(requests, None)
+                sized = await anext(receiving, None)
         except TimeoutError:
             sized = None
         finally:
             self._awaited.discard(call)
+        if isinstance(receiving, AsyncGenerator):
+            # gRPC's generator has the call that has it: unless it ends, both are a cycle, with
+            # the request, that the collector would find late.
+            await receiving.aclose()
         if sized is None and not call.has_place:
             raise self._allowance.refused(call.caller, Cause.FULL)
         if sized is None:

@@ -255,6 +255,7 @@ class Seeds:
             "Invite": lambda: [wire.InviteRequest()],
             "Revoke": lambda: [wire.RevokeRequest(node_id=self._node_id)],
             "AddKeeper": lambda: [wire.AddKeeperRequest(node_id=self._node_id)],
+            "AllowRoles": lambda: [wire.AllowRolesRequest(node_id=self._node_id, roles=[1, 3])],
             "CreateKey": lambda: [
                 wire.CreateKeyRequest(name="fuzz", scopes=wire.KeyScope.values()[1:2])
             ],
