@@ -16,9 +16,8 @@ import gc
 
 THRESHOLDS = (20_000, 5, 20)
 """Objects made more than freed before the young are looked through, and how many passes of each
-generation before the next one's; see `gc.set_threshold`. A call that gRPC ends with an error is a
-cycle of some 150 objects and its request: of those that outlived a pass, the garbage of 100,000
-objects waits at most."""
+generation before the next one's; see `gc.set_threshold`. Of what outlived a pass the garbage of
+100,000 objects waits at most."""
 
 
 def set_aside() -> None:
