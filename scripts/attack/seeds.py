@@ -18,6 +18,7 @@ from kakeya.v1 import (
     archive_pb2,
     capability_pb2,
     capability_pb2_grpc,
+    model_pb2,
     placement_pb2,
     proposer_pb2,
     runtime_pb2,
@@ -255,7 +256,9 @@ class Seeds:
             "Invite": lambda: [wire.InviteRequest()],
             "Revoke": lambda: [wire.RevokeRequest(node_id=self._node_id)],
             "AddKeeper": lambda: [wire.AddKeeperRequest(node_id=self._node_id)],
-            "AllowRoles": lambda: [wire.AllowRolesRequest(node_id=self._node_id, roles=[1, 3])],
+            "AllowRoles": lambda: [
+                wire.AllowRolesRequest(node_id=self._node_id, roles=[model_pb2.ROLE_VERIFIER])
+            ],
             "CreateKey": lambda: [
                 wire.CreateKeyRequest(name="fuzz", scopes=wire.KeyScope.values()[1:2])
             ],
