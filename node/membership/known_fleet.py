@@ -57,8 +57,12 @@ class KnownFleet:
         return [self._view(node_id) for node_id in sorted(self._registry.nodes())]
 
     def _view(self, node_id: str) -> NodeView:
-        allowed = None if node_id == self.self_id else self._allowed_roles(node_id)
-        return view_of(self._registry.card(node_id), self._membership.found(node_id), allowed)
+        card, liveness = self._registry.card(node_id), self._membership.found(node_id)
+        return view_of(card, liveness, self._served_here(node_id))
+
+    def _served_here(self, node_id: str) -> frozenset[Role] | None:
+        """The roles in which this node turns to another one, None for all: to itself in all."""
+        return None if node_id == self.self_id else self._allowed_roles(node_id)
 
     def round_trip(self, node_id: str) -> float | None:
         """Seconds of the quickest of the last 16 exchanges; 0.0 for this node."""
@@ -88,7 +92,7 @@ class KnownFleet:
         address = self.address(node_id)
         if address is None:
             raise NodeNotFound(f"no node {node_id[:64]!r} is known here", node_id=node_id[:64])
-        allowed = self._allowed_roles(node_id)
+        allowed = self._served_here(node_id)
         if serving is not None and allowed is not None and serving not in allowed:
             raise NodeNotFound(
                 f"the fleet's keepers do not let node {node_id[:12]} serve as {serving.value}",

@@ -42,8 +42,8 @@ MUTANTS = (
     Mutant(
         "a role that keepers withhold is offered",
         "node/membership/known_fleet.py",
-        "allowed = None if node_id == self.self_id else self._allowed_roles(node_id)",
-        "allowed = None if node_id else self._allowed_roles(node_id)",
+        "return view_of(card, liveness, self._served_here(node_id))",
+        "return view_of(card, liveness, None)",
         _NODES,
     ),
     Mutant(

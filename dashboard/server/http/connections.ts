@@ -12,10 +12,6 @@ export class Connections {
     this.#most = most;
   }
 
-  get count(): number {
-    return this.#open.size;
-  }
-
   /** A new one; while all are taken the longest idle one is closed for it, or it itself is. */
   add(socket: Socket): void {
     if (this.#open.size >= this.#most) {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.node.cli.asking.options import json_option, node_option
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kakeya.v1 import trust_pb2
     from kakeya.v1.trust_pb2_grpc import TrustServiceAsyncStub
 
-ROLES = ("verifier", "proposer", "archive")
+ROLES = tuple(role.value for role in Role)
 EVERY, NONE = "all", "none"
 
 EXAMPLE = """\b
@@ -40,10 +41,11 @@ def command(member: str, roles: tuple[str, ...], node: str | None, *, as_json: b
     resumed session goes there, and drafts that it makes end. Programs of its own machine use it
     as before. Works on a keeper; `fleet members` shows who may serve what.
     """
-    from kakeya.v1 import model_pb2, trust_pb2
+    from kakeya.v1 import trust_pb2
     from kakeya_fleet.node.cli.members.named_member import member_called
-    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
+    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned, told_text
     from kakeya_fleet.node.cli.terminal.output import say, write_json
+    from kakeya_fleet.node.trust import statement_wire
 
     if len(roles) > 1 and {EVERY, NONE} & set(roles):
         raise click.UsageError("`all` and `none` stand alone.")
@@ -56,7 +58,7 @@ def command(member: str, roles: tuple[str, ...], node: str | None, *, as_json: b
         found = await member_called(asked.address, member)
         request = trust_pb2.AllowRolesRequest(
             node_id=found.node_id,
-            roles=[model_pb2.Role.Value(f"ROLE_{role.upper()}") for role in named],
+            roles=[statement_wire.ROLES[Role(role)] for role in named],
             any=EVERY in roles,
         )
         return found, await stub.AllowRoles(request, metadata=asked.metadata, timeout=SECONDS)
@@ -73,7 +75,6 @@ def command(member: str, roles: tuple[str, ...], node: str | None, *, as_json: b
             }
         )
     else:
-        told = "1 member was" if answer.told_count == 1 else f"{answer.told_count} members were"
         may = "every role" if EVERY in roles else " and ".join(named) or "no role"
-        say(f"{found.name} may serve others in {may}; {told} told")
+        say(f"{found.name} may serve others in {may}; {told_text(answer.told_count)}")
     return ExitCode.OK

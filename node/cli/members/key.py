@@ -162,7 +162,7 @@ def revoke(wanted: str, node: str | None, *, as_json: bool) -> int:
     Every member is told at once. Works on a keeper.
     """
     from kakeya.v1 import trust_pb2
-    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
+    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned, told_text
     from kakeya_fleet.node.cli.terminal.output import say, write_json
 
     asked = owned(node)
@@ -177,8 +177,8 @@ def revoke(wanted: str, node: str | None, *, as_json: bool) -> int:
             {"event": "key_revoked", **facts(answer.revoked), "told_count": answer.told_count}
         )
     else:
-        told = "1 member was" if answer.told_count == 1 else f"{answer.told_count} members were"
-        say(f"the key {answer.revoked.name} ({answer.revoked.key_id}) is revoked; {told} told")
+        key, told = answer.revoked, told_text(answer.told_count)
+        say(f"the key {key.name} ({key.key_id}) is revoked; {told}")
     return ExitCode.OK
 
 

@@ -35,7 +35,8 @@ def command(node: str | None, *, as_json: bool) -> int:
 
     Keepers let machines in, put them out, and renew certificates, which are good for a week.
     """
-    from kakeya.v1 import model_pb2, trust_pb2
+    from kakeya.generated import wire
+    from kakeya.v1 import trust_pb2
     from kakeya_fleet.node.cli.asking.access import client_of
     from kakeya_fleet.node.cli.asking.certificate_ends import ends_text, ends_unix, first_end
     from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
@@ -53,10 +54,7 @@ def command(node: str | None, *, as_json: bool) -> int:
     trust, nodes = ask_trust(asked, look)
     keepers = {keeper.node_id for keeper in trust.keepers}
     allowed = {
-        each.node_id: [
-            model_pb2.Role.Name(role).removeprefix("ROLE_").lower() for role in each.roles
-        ]
-        for each in trust.allowed_roles
+        each.node_id: [wire.role(role).value for role in each.roles] for each in trust.allowed_roles
     }
     if as_json:
         write_json(

@@ -21,6 +21,11 @@ Result = TypeVar("Result")
 SECONDS = 20.0
 
 
+def told_text(count: int) -> str:
+    """How many members heard of it at once: `2 members were told`."""
+    return "1 member was told" if count == 1 else f"{count} members were told"
+
+
 class OwnedNode:
     """A running node of this machine, whose files the user can read."""
 

@@ -33,7 +33,7 @@ def command(member: str, node: str | None, *, as_json: bool) -> int:
     """
     from kakeya.v1 import trust_pb2
     from kakeya_fleet.node.cli.members.named_member import member_called
-    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned
+    from kakeya_fleet.node.cli.members.owned_node import SECONDS, ask_trust, owned, told_text
     from kakeya_fleet.node.cli.terminal.output import say, write_json
 
     asked = owned(node)
@@ -56,6 +56,5 @@ def command(member: str, node: str | None, *, as_json: bool) -> int:
             }
         )
     else:
-        told = "1 member was" if answer.told_count == 1 else f"{answer.told_count} members were"
-        say(f"{found.name} is put out of the fleet; {told} told")
+        say(f"{found.name} is put out of the fleet; {told_text(answer.told_count)}")
     return ExitCode.OK
