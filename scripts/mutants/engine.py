@@ -180,8 +180,8 @@ MUTANTS = (
     Mutant(
         "a session admitted beyond the budget",
         "engine/sessions/session_registry.py",
-        "if missing <= 0:\n            return True",
-        "if missing <= needed:\n            return True",
+        "if missing <= 0:\n            return []",
+        "if missing <= needed:\n            return []",
         ("tests/engine/sessions/test_session_eviction.py",),
     ),
     Mutant(

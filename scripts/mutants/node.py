@@ -45,8 +45,9 @@ MUTANTS = (
     Mutant(
         "an archive opened for a session without room",
         "node/roles/verifier/session_factory.py",
-        "self.registry.check_room(served.budget, cache_spec, caller)",
-        "pass",
+        "                self.registry.check_room(served.budget, cache_spec, caller)\n"
+        "            shape =",
+        "                pass\n            shape =",
         ("tests/node/roles/verifier/test_early_refusals.py",),
     ),
     Mutant(
