@@ -21,6 +21,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     StoredTensor,
     refuse,
 )
+from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 
 WEIGHT, SCALES, BIASES = ".weight", ".scales", ".biases"
 WORD_BITS = 32
@@ -29,7 +30,7 @@ SLICE_VALUES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class AffineWeight:
     """Where a quantized weight's parts are stored, its bits, and how many share a scale."""
 
     words: StoredTensor
@@ -44,35 +45,53 @@ class Packed:
         rows, groups = self.scales.shape
         return rows, groups * self.group_size
 
+    @property
+    def parts(self) -> tuple[StoredTensor, ...]:
+        """Words, scales and biases."""
+        return self.words, self.scales, self.biases
 
-def unpacked(
-    folder: Path, stored: Mapping[str, StoredTensor], quantization: Quantization | None
-) -> tuple[dict[str, StoredTensor], dict[str, Packed]]:
-    """`stored` with each quantized weight as what it stands for, and their parts by its name.
-
-    Raises `WeightsMismatch` for parts that are missing or do not go together.
-    """
-    found = dict(stored)
-    packed: dict[str, Packed] = {}
-    if quantization is None:
-        return found, packed
-    missing, wrong = [], []
-    for name in [each for each in stored if each.endswith(SCALES)]:
-        layer = name.removesuffix(SCALES)
-        own = quantization.layers.get(layer, (quantization.bits, quantization.group_size))
-        parts = [found.pop(f"{layer}{part}", None) for part in (WEIGHT, SCALES, BIASES)]
+    def numbers(self, *parts: Tensor) -> Tensor:
+        """See `affine_numbers`."""
         words, scales, biases = parts
-        if words is None or scales is None or biases is None:
-            missing.append(f"{layer}{BIASES if words is not None else WEIGHT}")
-            continue
-        if own is None or not _together(words, scales, biases, *own):
-            wrong.append(layer)
-            continue
-        each = Packed(words, scales, biases, *own)
-        packed[f"{layer}{WEIGHT}"] = each
-        found[f"{layer}{WEIGHT}"] = StoredTensor(words.file, words.name, each.shape, scales.dtype)
-    refuse(folder, {"missing": sorted(missing), "not quantized as it says": sorted(wrong)})
-    return found, packed
+        return affine_numbers(words, scales, biases, self.bits, self.group_size)
+
+
+@dataclass(frozen=True, slots=True)
+class AffineQuantization:
+    """What MLX's part of a config says, as a `WeightQuantization`."""
+
+    said: Quantization
+
+    @property
+    def label(self) -> str:
+        """Such as `mlx-4bit-g64`."""
+        return self.said.label
+
+    def unpacked(
+        self, folder: Path, stored: Mapping[str, StoredTensor]
+    ) -> tuple[dict[str, StoredTensor], dict[str, QuantizedWeight]]:
+        """See `WeightQuantization.unpacked`."""
+        found = dict(stored)
+        packed: dict[str, QuantizedWeight] = {}
+        missing, wrong = [], []
+        for name in [each for each in stored if each.endswith(SCALES)]:
+            layer = name.removesuffix(SCALES)
+            own = self.said.layers.get(layer, (self.said.bits, self.said.group_size))
+            words, scales, biases = (
+                found.pop(f"{layer}{part}", None) for part in (WEIGHT, SCALES, BIASES)
+            )
+            if words is None or scales is None or biases is None:
+                missing.append(f"{layer}{BIASES if words is not None else WEIGHT}")
+                continue
+            if own is None or not _together(words, scales, biases, *own):
+                wrong.append(layer)
+                continue
+            weight = f"{layer}{WEIGHT}"
+            each = AffineWeight(words, scales, biases, *own)
+            packed[weight] = each
+            found[weight] = StoredTensor(words.file, words.name, each.shape, scales.dtype)
+        refuse(folder, {"missing": sorted(missing), "not quantized as it says": sorted(wrong)})
+        return found, packed
 
 
 def _together(

@@ -8,7 +8,7 @@ from pathlib import Path
 import transformers
 
 from kakeya_fleet.engine.backends import architectures
-from kakeya_fleet.engine.backends.affine_quantization import Quantization, read_quantization
+from kakeya_fleet.engine.backends.affine_quantization import read_quantization
 from kakeya_fleet.engine.backends.architectures import (
     Architecture,
     Problems,
@@ -16,11 +16,13 @@ from kakeya_fleet.engine.backends.architectures import (
     common_problems,
 )
 from kakeya_fleet.engine.backends.families import FAMILIES, FULL, SLIDING, Family
+from kakeya_fleet.engine.backends.torch_backend.affine_weights import AffineQuantization
+from kakeya_fleet.engine.backends.torch_backend.quantized_weights import WeightQuantization
 from kakeya_fleet.engine.models.json_object import Entries
 
+COMPRESSED = "compressed-tensors"
 MENDS = {
     "gptq": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
-    "compressed-tensors": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
     "fp8": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
     "awq": "serve the checkpoint that it was made of, or a GGUF of that",
 }
@@ -29,9 +31,9 @@ MENDS = {
 
 @dataclass(frozen=True)
 class TorchArchitecture(Architecture):
-    """An architecture, and how MLX has quantized its weights, if it has."""
+    """An architecture, and how its weights are quantized, if they are."""
 
-    quantization: Quantization | None
+    quantization: WeightQuantization | None
 
 
 def read_architecture(folder: Path) -> TorchArchitecture:
@@ -44,25 +46,39 @@ def _made(
     config: transformers.PretrainedConfig,
     entries: Entries,
 ) -> TorchArchitecture:
-    return TorchArchitecture(
-        family.name, config, family, read_quantization(entries, family.text_name)
+    return TorchArchitecture(family.name, config, family, _quantization(family, entries))
+
+
+def _quantization(family: Family, entries: Entries) -> WeightQuantization | None:
+    """Raises as `read_quantization` and `compressed_weights.read_compression` do."""
+    affine = read_quantization(entries, family.text_name)
+    if affine is not None:
+        return AffineQuantization(affine)
+    said = _quantization_config(entries)
+    if said.get("quant_method") != COMPRESSED:
+        return None
+    # Its library takes half a second to import, and few checkpoints need it.
+    from kakeya_fleet.engine.backends.torch_backend.compressed_weights import (  # noqa: PLC0415
+        read_compression,
     )
 
+    return read_compression(said)
 
-def _method(entries: Entries) -> str:
-    """What quantized the weights, by the config or that of its text part."""
+
+def _quantization_config(entries: Entries) -> Entries:
+    """What the config, or that of its text part, says of how its weights were quantized."""
     text = entries.get("text_config")
     for part in (entries, text if isinstance(text, dict) else {}):
         found = part.get("quantization_config")
         if isinstance(found, dict):
-            return str(found.get("quant_method", ""))[:64]
-    return ""
+            return found
+    return {}
 
 
 def _problems(architecture: TorchArchitecture, entries: Entries) -> Problems:
     """What would run, but not as the model means it."""
     if architecture.quantization is None and asks_for(entries, "quantization_config"):
-        method = _method(entries)
+        method = str(_quantization_config(entries).get("quant_method", ""))[:64]
         mend = MENDS.get(method, MENDS["awq"])
         yield f"weights quantized by {method or 'no name'} ({mend})", {"quant_method": method}
     yield from common_problems(architecture)

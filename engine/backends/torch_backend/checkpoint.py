@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
-from kakeya_fleet.engine.backends.torch_backend.affine_weights import Packed, unpacked
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
 from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
+from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
@@ -56,7 +56,7 @@ class Checkpoint:
     """Whether the head is the embedding."""
     is_plain: bool
     stored: Mapping[str, StoredTensor]
-    packed: Mapping[str, Packed]
+    quantized: Mapping[str, QuantizedWeight]
     parts: Mapping[str, tuple[slice, ...]]
 
     def read_into(self, module: nn.Module, name: str = "") -> None:
@@ -70,7 +70,7 @@ class Checkpoint:
         is_head = self.is_tied and HEAD in names
         if is_head and HEAD not in self.stored:
             names.remove(HEAD)
-        weights = read_tensors(self.stored, names, self.dtype, self.parts, self.packed)
+        weights = read_tensors(self.stored, names, self.dtype, self.parts, self.quantized)
         if is_head:
             _tie(self.folder, weights)
         own = {each.removeprefix(prefix): tensor for each, tensor in weights.items()}
@@ -127,11 +127,10 @@ def open_checkpoint(
     Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors,
     `OutOfMemory` when `available_bytes` do not hold it.
     """
-    stored, quantized = unpacked(
-        folder,
-        stored_tensors(folder, partial(_text_name, architecture)),
-        architecture.quantization,
-    )
+    stored = stored_tensors(folder, partial(_text_name, architecture))
+    quantized: dict[str, QuantizedWeight] = {}
+    if architecture.quantization is not None:
+        stored, quantized = architecture.quantization.unpacked(folder, stored)
     config = architecture.config
     model = _empty_model(folder, architecture, dtype)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}

@@ -16,16 +16,24 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     listed,
     stored_tensors,
 )
-from kakeya_fleet.engine.backends.torch_backend.affine_weights import Packed, affine_numbers
+from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.errors import OutOfMemory, WeightsMismatch
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
-__all__ = ["StoredTensor", "check_tensors", "listed", "read_tensors", "stored_tensors"]
+__all__ = [
+    "StoredTensor",
+    "check_tensors",
+    "listed",
+    "read_tensors",
+    "read_whole",
+    "stored_tensors",
+]
 
 NO_PARTS: Mapping[str, tuple[slice, ...]] = MappingProxyType({})
 """Every tensor is read whole."""
-NONE_PACKED: Mapping[str, Packed] = MappingProxyType({})
-ITEM_BYTES = {"U32": 4, "F32": 4, "F16": 2, "BF16": 2}
+NONE_QUANTIZED: Mapping[str, QuantizedWeight] = MappingProxyType({})
+_OF_BYTES = {1: ("I8", "F8_E4M3"), 2: ("F16", "BF16"), 4: ("F32", "I32", "U32"), 8: ("I64",)}
+ITEM_BYTES = {dtype: size for size, dtypes in _OF_BYTES.items() for dtype in dtypes}
 
 
 def read_tensors(
@@ -33,21 +41,22 @@ def read_tensors(
     names: Iterable[str],
     dtype: torch.dtype,
     parts: Mapping[str, tuple[slice, ...]] = NO_PARTS,
-    packed: Mapping[str, Packed] = NONE_PACKED,
+    quantized: Mapping[str, QuantizedWeight] = NONE_QUANTIZED,
 ) -> dict[str, Tensor]:
     """The tensors `names` of `stored`, in memory of their own and in `dtype`.
 
-    Of those that `parts` names only that part is kept; those in `packed` are made of
+    Of those that `parts` names only that part is kept; those in `quantized` are made of
     what is stored of them. Raises `WeightsMismatch`
     for a file that breaks off and for numbers that are not finite, `OutOfMemory`.
     """
     every = list(names)
     weights: dict[str, Tensor] = {}
-    for name in (each for each in every if each in packed):
-        made = _made(packed[name])
+    for name in (each for each in every if each in quantized):
+        own = quantized[name]
+        made = own.numbers(*(read_whole(part) for part in own.parts))
         weights[name] = made[parts.get(name, ())].to(dtype, copy=True)
-        weights_read(sum(_stored_bytes(each) for each in _parts(packed[name])))
-    wanted = [name for name in every if name not in packed]
+        weights_read(sum(_stored_bytes(each) for each in own.parts))
+    wanted = [name for name in every if name not in quantized]
     for path in sorted({stored[name].file for name in wanted}):
         try:
             with safe_open(path, framework="pt") as file:
@@ -79,21 +88,12 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(least.isfinite() and most.isfinite())
 
 
-def _parts(packed: Packed) -> tuple[StoredTensor, StoredTensor, StoredTensor]:
-    return packed.words, packed.scales, packed.biases
-
-
 def _stored_bytes(tensor: StoredTensor) -> int:
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
 
 
-def _made(packed: Packed) -> Tensor:
-    """The numbers of a quantized weight. Raises `WeightsMismatch`, `OutOfMemory`."""
-    words, scales, biases = (_whole(part) for part in _parts(packed))
-    return affine_numbers(words, scales, biases, packed.bits, packed.group_size)
-
-
-def _whole(tensor: StoredTensor) -> Tensor:
+def read_whole(tensor: StoredTensor) -> Tensor:
+    """All of it, as it is stored. Raises `WeightsMismatch`, `OutOfMemory`."""
     try:
         with safe_open(tensor.file, framework="pt") as file:
             return _read(file, tensor, None)

@@ -96,7 +96,7 @@ def test_a_part_that_is_missing_is_named(part: str, quantized: Path, tmp_path: P
         load_verifier(ModelFolder(tmp_path, "a"), backend="torch")
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors", "fp8", "bitsandbytes"])
+@pytest.mark.parametrize("method", ["gptq", "awq", "fp8", "bitsandbytes"])
 def test_what_others_have_quantized_is_refused_with_what_serves_it(
     method: str, quantized: Path, tmp_path: Path
 ) -> None:
