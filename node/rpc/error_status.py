@@ -9,7 +9,6 @@ answers them from here, and `node.rpc.error_reasons` has what their reasons mean
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -112,18 +111,7 @@ async def abort(context: Context, error: DomainError) -> NoReturn:
 
 async def _abort(context: Context, code: grpc.StatusCode, status: status_pb2.Status) -> NoReturn:
     trailing = (("grpc-status-details-bin", status.SerializeToString()),)
-    try:
-        await context.abort(code, status.message, trailing)
-    except grpc.aio.AbortError as ended:
-        # gRPC keeps the error with the call, and the error's frames have the call: a cycle of some
-        # 150 objects and its request, which the collector would find late. Nobody reads the frames
-        # once the call's task has handled it, which is before the event loop's next turn.
-        asyncio.get_running_loop().call_soon(_forget_frames, ended)
-        raise
-
-
-def _forget_frames(error: BaseException) -> None:
-    error.__traceback__ = error.__context__ = error.__cause__ = None
+    await context.abort(code, status.message, trailing)
 
 
 async def abort_internal(context: Context) -> NoReturn:

@@ -23,11 +23,12 @@ CALLS = 40
 HELD_BY_A_CALL = {
     *("_ServicerContext", "RPCState", "AbortError", "traceback", "frame", "Task"),
     *("GetSessionInfoRequest", "GenerateRequest", "WatchSessionsRequest", "CloseSessionRequest"),
+    "ListSessionsRequest",
 }
 
 
 class Servicer(runtime_pb2_grpc.RuntimeServiceServicer):
-    """A call of each kind that fails, and one that does not."""
+    """A call of each kind that fails, one that ends by gRPC's own means, and one that does not."""
 
     async def GetSessionInfo(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         raise SessionNotFound("none", session_id="x")
@@ -39,6 +40,9 @@ class Servicer(runtime_pb2_grpc.RuntimeServiceServicer):
     async def WatchSessions(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         yield runtime_pb2.WatchSessionsResponse()
         raise SessionNotFound("none", session_id="x")
+
+    async def ListSessions(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
+        await context.abort(grpc.StatusCode.NOT_FOUND, "none")
 
     async def CloseSession(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         return runtime_pb2.CloseSessionResponse()
@@ -83,12 +87,16 @@ async def call(stub: runtime_pb2_grpc.RuntimeServiceAsyncStub, kind: str) -> Non
             case "yielded stream":
                 async for _ in stub.WatchSessions(runtime_pb2.WatchSessionsRequest()):
                     pass
+            case "ended by its servicer":
+                await stub.ListSessions(runtime_pb2.ListSessionsRequest())
             case _:
                 await stub.CloseSession(runtime_pb2.CloseSessionRequest(session_id="x"))
 
 
 @pytest.mark.usefixtures("uncollected")
-@pytest.mark.parametrize("kind", ["unary", "written stream", "yielded stream", "good"])
+@pytest.mark.parametrize(
+    "kind", ["unary", "written stream", "yielded stream", "ended by its servicer", "good"]
+)
 async def test_calls_that_ended_are_freed_without_the_collector(
     stub: runtime_pb2_grpc.RuntimeServiceAsyncStub, kind: str
 ) -> None:
