@@ -11,7 +11,6 @@ import structlog
 
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import trust_pb2, trust_pb2_grpc
-from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.trust.host_names import HostNames, certifiable
 from kakeya_fleet.node.errors import BadCertificate, NotAKeeper
 from kakeya_fleet.node.membership.card_maker import CardMaker
@@ -24,6 +23,8 @@ from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
+TRIES = 2
+"""To tell a member: the other side opens its channels anew at a statement, as this one does."""
 LOOK_SECONDS = 60.0
 FIRST_SECONDS = 0.5
 """Until the next try to renew, when no keeper was known yet; doubled up to `LOOK_SECONDS`."""
@@ -133,12 +134,16 @@ class TrustKeeping:
         return False
 
     async def _told(self, node_id: str) -> bool:
-        address = self._known.address(node_id)
-        return address is not None and await self.exchange.exchange(address, node_id)
+        for _ in range(TRIES):
+            address = self._known.address(node_id)
+            if address is not None and await self.exchange.exchange(address, node_id):
+                return True
+        return False
 
     def _others(self) -> Iterator[str]:
+        """Those who may answer: who is suspect for a moment does."""
         for view in self._known.nodes():
-            if view.liveness is Liveness.ALIVE and view.card.node_id != self._known.self_id:
+            if not view.liveness.is_tombstone and view.card.node_id != self._known.self_id:
                 yield view.card.node_id
 
     def _changed(self) -> None:

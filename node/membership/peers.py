@@ -89,9 +89,12 @@ class Peers:
         )
 
     async def _shut(self, keys: Sequence[tuple[str, str]]) -> None:
+        # All leave before one is closed, so that nobody gets one meanwhile that is closed next.
+        closing = [self._channels.pop(key) for key in keys]
         for key in keys:
             del self._sources[key]
-            await self._channels.pop(key).close()
+        for channel in closing:
+            await channel.close()
 
     async def reopen(self) -> None:
         """Closes every channel, so that the next calls use the certificates of now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from functools import partial
 
@@ -21,6 +22,7 @@ MOST_ANSWER_BYTES = 512 * 1024
 """Of statements in one message; what does not fit comes the next time."""
 MOST_IN_A_MESSAGE = 1024
 SECONDS = 2.0
+CLOSED = "the channel was closed under the call"
 
 _log = structlog.get_logger(__name__)
 
@@ -66,6 +68,11 @@ class StatementExchange:
         except grpc.aio.AioRpcError as error:
             fault = kakeya_error(error, address)
             _log.debug("statements_not_exchanged", address=address, reason=fault.reason)
+            return False
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            _log.debug("statements_not_exchanged", address=address, reason=CLOSED)
             return False
         self.take(answer.statements)
         return True

@@ -48,6 +48,22 @@ async def test_a_channel_that_began_elsewhere_is_opened_anew(
     assert peers.channel("192.0.2.2:1") is kept
 
 
+async def test_nobody_gets_a_channel_that_is_about_to_be_closed(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = peers.channel("127.0.0.1:1"), peers.channel("127.0.0.1:2")
+    got = []
+
+    async def close() -> None:
+        got.append(peers.channel("127.0.0.1:2"))
+
+    monkeypatch.setattr(first, "close", close)
+    await peers.reopen()
+    assert second.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+    assert got[0] is not second
+    assert got[0].get_state() is not grpc.ChannelConnectivity.SHUTDOWN
+
+
 async def test_an_address_is_kept_until_it_fails(peers: Peers) -> None:
     addresses = ("h:1", "h:2", "h:3")
     assert [peers.choose("a", addresses) for _ in range(2)] == ["h:1", "h:1"]
