@@ -22,11 +22,9 @@ def quantization_of(weights: str, of_checkpoint: str) -> str:
     return f"{weights}-g{GROUP}" if weights in BITS else weights
 
 
-def require_auto(weights: str, instead: str) -> None:
-    """Raises `WeightFormatUnsupported` for a choice that `instead`, a phrase, does not know."""
+def require_auto(weights: str, needed: str) -> None:
+    """Raises `WeightFormatUnsupported` for a choice that needs what is `needed`, a phrase."""
     if weights != AUTO:
         raise WeightFormatUnsupported(
-            f"weights {weights!r} are for models that the compiled decoder computes (Llama,"
-            f" Mistral, Qwen2, Qwen3 on torch, sizes in multiples of {GROUP}, with a C++ compiler),"
-            f" and {instead}: leave `--weights` at {AUTO}"
+            f"weights {weights!r} need {needed}: leave `--weights` at {AUTO}"
         )

@@ -85,7 +85,7 @@ class Config:
     weights: str = "auto"
     """What verifiers take weights as: auto (as the checkpoint has them), bf16, int8 or int4.
 
-    Whole numbers are for models that the compiled decoder computes (docs/models.md).
+    Which models have whole numbers, and what they cost: docs/models.md.
     """
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""

@@ -21,6 +21,7 @@ from kakeya_fleet.engine.backends.mlx_backend.layer_plan import kv_layout
 from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.mlx_backend.tapped import TappedLayers
 from kakeya_fleet.engine.backends.mlx_backend.text_model import TextModel
+from kakeya_fleet.engine.backends.mlx_backend.weight_choice import choose_weights
 from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
 from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
@@ -28,7 +29,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
-from kakeya_fleet.engine.models.weight_choice import AUTO, require_auto
+from kakeya_fleet.engine.models.weight_choice import AUTO, quantization_of, require_auto
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """On the CPU all rows agree, one row among them, and a forward takes time for each row."""
@@ -108,15 +109,17 @@ def load_verifier(
     weights: str = AUTO,
 ) -> MlxVerifier:
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
-    require_auto(weights, "MLX takes them as the checkpoint's folder has them")
     number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
+    if architecture.quantization is not None:
+        require_auto(weights, "a checkpoint whose weights are not quantized already")
     check_tokenizer(folder.path, architecture.config.vocab_size)
     prepare_process()
     if available_bytes is None:
         available_bytes = system_memory.available_bytes()
     model = load_model(folder.path, architecture, dtype=number, available_bytes=available_bytes)
-    return verifier_of(folder, architecture, model, dtype=dtype)
+    choose_weights(model, weights)
+    return verifier_of(folder, architecture, model, dtype=dtype, weights=weights)
 
 
 def prepare_process() -> None:
@@ -134,6 +137,7 @@ def verifier_of(
     *,
     dtype: str,
     ranks: int = 1,
+    weights: str = AUTO,
 ) -> MlxVerifier:
     """A verifier of a loaded `model` of `folder`, or of one of `ranks` even parts of it."""
     number = mlx_dtype(dtype)
@@ -146,7 +150,7 @@ def verifier_of(
         architecture=architecture.name,
         dtype=dtype,
         backend="mlx",
-        quantization=quantization.label if quantization else "",
+        quantization=quantization_of(weights, quantization.label if quantization else ""),
     )
     return MlxVerifier(TextModel(architecture, model, number, ranks=ranks), info, layout)
 

@@ -16,7 +16,8 @@ from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
+from kakeya_fleet.engine.backends.torch_backend.linear_choice import LinearChoice, packed_linears
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import replace_linears
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
 from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
@@ -98,19 +99,28 @@ def load_model(
     return laid_out(checkpoint, rows, shard)
 
 
-def laid_out(checkpoint: Checkpoint, rows: int, shard: ModelShard | None = None) -> PreTrainedModel:
-    """Its model with all weights, for torch's own operators and forwards of `rows` tokens."""
+def laid_out(
+    checkpoint: Checkpoint,
+    rows: int,
+    shard: ModelShard | None = None,
+    choice: LinearChoice | None = None,
+) -> PreTrainedModel:
+    """Its model with all weights, for torch's own operators and forwards of `rows` tokens.
+
+    `choice` is what becomes of its linear layers: packed ones, unless given.
+    """
     model, dtype = checkpoint.model, checkpoint.dtype
+    choice = choice or packed_linears(dtype, rows)
     checkpoint.read_into(model)
     if shard is not None:
         shard.add_sums(model)
     fix_activations(model)
     fix_recurrent(model, dtype)
-    packs = can_pack(dtype)
+    if type(model.lm_head) is nn.Linear:
+        model.lm_head = choice.head(model.lm_head)
     if checkpoint.is_plain:
-        simplify(model, partial(packed, rows=rows) if packs else _unpacked)
-    if packs:
-        pack_linears(model, rows)
+        simplify(model, choice.layer)
+    replace_linears(model, choice.layer)
     return model.eval()
 
 
@@ -166,10 +176,6 @@ def check_shapes(
     if architecture.config.tie_word_embeddings and HEAD not in found:
         del expected[HEAD]
     check_tensors(folder, expected, found)
-
-
-def _unpacked(linear: nn.Linear) -> nn.Linear:
-    return linear
 
 
 def _empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) -> PreTrainedModel:

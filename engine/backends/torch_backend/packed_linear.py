@@ -8,7 +8,7 @@ neither on the other rows, nor on how many there are from 2 up, nor on the threa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -79,9 +79,12 @@ def packed(linear: nn.Linear, rows: int) -> nn.Module:
     return PackedLinear(linear, rows)
 
 
-def pack_linears(model: nn.Module, rows: int) -> None:
-    """Replaces the `nn.Linear`s in `model` in place, freeing their weights unless tied."""
+def replace_linears(model: nn.Module, made: Callable[[nn.Linear], nn.Module]) -> None:
+    """Puts what is `made` of each `nn.Linear` in `model` in its place.
+
+    Their weights are freed unless tied.
+    """
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, packed(child, rows))
+                setattr(parent, name, made(child))

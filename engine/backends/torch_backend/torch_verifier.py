@@ -26,6 +26,7 @@ from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout, new_states
+from kakeya_fleet.engine.backends.torch_backend.linear_choice import chosen_linears
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.tapped import TappedLayers
@@ -36,7 +37,13 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifie
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
-from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, quantization_of, require_auto
+from kakeya_fleet.engine.models.weight_choice import (
+    AUTO,
+    BITS,
+    GROUP,
+    quantization_of,
+    require_auto,
+)
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""
@@ -142,13 +149,13 @@ def load_verifier(
     layout = kv_layout(architecture, number)
     if compiled is not None and compilable(checkpoint.model):
         if weights in BITS and not sizes_of(checkpoint.model).fit_groups:
-            require_auto(weights, "this one has others")
+            require_auto(weights, f"sizes in multiples of {GROUP}, and this model has others")
         decoder = CompiledDecoder(compiled, checkpoint, cache_dtype=number, weights=weights)
-        info = info_of(folder, architecture, layout, dtype)
-        info = replace(info, quantization=quantization_of(weights, info.quantization))
+        info = info_of(folder, architecture, layout, dtype, weights)
         return CompiledVerifier(decoder, info, layout)
-    require_auto(weights, "torch's own operators compute this one")
-    return verifier_of(folder, architecture, laid_out(checkpoint, WIDTH), layout, dtype)
+    choice = chosen_linears(weights, checkpoint.model, number, WIDTH, compiled)
+    model = laid_out(checkpoint, WIDTH, choice=choice)
+    return verifier_of(folder, architecture, model, layout, dtype, weights)
 
 
 def verifier_of(
@@ -157,16 +164,18 @@ def verifier_of(
     model: PreTrainedModel,
     layout: KvLayout,
     dtype: str,
+    weights: str = AUTO,
 ) -> TorchVerifier:
     """A verifier of a loaded `model` of `folder` whose caches are those of `layout`."""
-    info = info_of(folder, architecture, layout, dtype)
+    info = info_of(folder, architecture, layout, dtype, weights)
     return TorchVerifier(TextModel(architecture, model), info, layout)
 
 
 def info_of(
-    folder: ModelFolder, architecture: TorchArchitecture, layout: KvLayout, dtype: str
+    folder: ModelFolder, architecture: TorchArchitecture, layout: KvLayout, dtype: str, weights: str
 ) -> VerifierInfo:
-    """What a verifier of the model in `folder` is."""
+    """What a verifier of the model in `folder` is, its weights computed as `weights` says."""
+    own = "" if architecture.quantization is None else architecture.quantization.label
     return verifier_info(
         folder,
         architecture.config,
@@ -174,7 +183,7 @@ def info_of(
         architecture=architecture.name,
         dtype=dtype,
         backend="torch",
-        quantization="" if architecture.quantization is None else architecture.quantization.label,
+        quantization=quantization_of(weights, own),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends import installed_backends, load_verifier
+from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
     require_exact_products,
@@ -210,23 +210,32 @@ def test_processors_compute_the_same_bits(
         assert len(found) == 1, weights
 
 
-@pytest.mark.parametrize(
-    ("family", "backend", "config"),
-    [
-        ("Gemma3ForCausalLM", "torch", {}),
-        ("LlamaForCausalLM", "torch", FITTING),
-        ("LlamaForCausalLM", "mlx", FITTING_GROUPS),
-    ],
-    ids=["another family", "another size", "another back end"],
-)
-def test_what_has_no_such_products_is_refused_by_name(
-    family: str,
-    backend: str,
-    config: dict[str, object],
+def test_sizes_that_groups_do_not_divide_are_refused_by_name(
     random_checkpoint: Callable[..., Path],
 ) -> None:
-    if backend not in installed_backends():
-        pytest.skip(f"{backend} is not installed")
-    folder = ModelFolder(random_checkpoint(family, **config), "random")
-    with pytest.raises(WeightFormatUnsupported, match="leave `--weights` at auto"):
-        load_verifier(folder, backend=backend, weights="int8")
+    folder = ModelFolder(random_checkpoint("LlamaForCausalLM", **FITTING), "random")
+    with pytest.raises(WeightFormatUnsupported, match=r"multiples of 32.*leave `--weights` at auto"):
+        load_verifier(folder, backend="torch", weights="int8")
+
+
+@pytest.mark.parametrize("family", ["LlamaForCausalLM", "Gemma3ForCausalLM"])
+def test_a_machine_without_a_compiler_refuses_them_by_name(
+    family: str, random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "kakeya_fleet.engine.backends.torch_backend.torch_verifier.library"
+    monkeypatch.setattr(module, lambda: None)
+    folder = ModelFolder(random_checkpoint(family, **FITTING_GROUPS), "random")
+    with pytest.raises(WeightFormatUnsupported, match=r"need a C\+\+ compiler"):
+        load_verifier(folder, backend="torch", weights="int8")
+    # What needs none is there all the same.
+    assert load_verifier(folder, backend="torch", weights="bf16").info.quantization == "bf16"
+
+
+def test_what_mlx_has_quantized_is_not_quantized_again(
+    random_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    mlx_lm = pytest.importorskip("mlx_lm", reason="MLX is not installed")
+    source = random_checkpoint("LlamaForCausalLM", **FITTING_GROUPS)
+    mlx_lm.convert(str(source), str(tmp_path / "mlx"), quantize=True, q_bits=4, q_group_size=32)
+    with pytest.raises(WeightFormatUnsupported, match="not quantized already"):
+        load_verifier(ModelFolder(tmp_path / "mlx", "a"), backend="mlx", weights="int8")

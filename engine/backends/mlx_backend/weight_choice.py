@@ -1,0 +1,52 @@
+"""Weights of a loaded model as the user chooses them: rounded, or in MLX's own quantized layers."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS, GROUP, require_auto
+
+OUTPUTS = ("lm_head", "embed_tokens")
+"""Modules of these names make the logits, and keep eight bits: choices are made of them."""
+HEAD_BITS = 8
+
+
+def choose_weights(model: nn.Module, weights: str) -> None:
+    """Changes the products' weights of `model`, in place, to one of `weight_choice.WEIGHTS`.
+
+    Activations stay as they are: MLX multiplies them by the numbers that weights stand for.
+    Raises `WeightFormatUnsupported` where groups of 32 do not divide a layer's inputs.
+    """
+    if weights == AUTO:
+        return
+    if weights == BF16:
+        _round(model)
+        return
+    for path, layer in model.named_modules():
+        if _is_quantizable(layer) and layer.weight.shape[-1] % GROUP:
+            inputs = layer.weight.shape[-1]
+            require_auto(
+                weights, f"layers with inputs in multiples of {GROUP}: {path} has {inputs}"
+            )
+
+    def sizes(path: str, layer: nn.Module) -> bool | dict[str, int]:
+        if not _is_quantizable(layer):
+            return False
+        bits = HEAD_BITS if path.rpartition(".")[2] in OUTPUTS else BITS[weights]
+        return {"bits": bits, "group_size": GROUP}
+
+    nn.quantize(model, group_size=GROUP, bits=BITS[weights], class_predicate=sizes)
+    mx.eval([array for _, array in tree_flatten(model.parameters())])
+
+
+def _is_quantizable(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Linear | nn.Embedding)
+
+
+def _round(model: nn.Module) -> None:
+    for _, layer in model.named_modules():
+        if isinstance(layer, nn.Linear):
+            layer.weight = layer.weight.astype(mx.bfloat16).astype(layer.weight.dtype)
+    mx.eval(model.parameters())

@@ -1,0 +1,64 @@
+"""Linear layers in whole numbers, for models that torch's operators compute otherwise.
+
+The same panels and the same products as those of the compiled decoder: sums are of whole numbers,
+in one order, so that a row's bits depend neither on the other rows nor on the threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor, nn
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
+from kakeya_fleet.engine.models.weight_choice import GROUP
+
+
+class Products:
+    """The library's products, and the threads that they are shared among.
+
+    One product at a time.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.functions = library.functions
+        self.workers = self.functions.kakeya_workers()
+        weakref.finalize(self, self.functions.kakeya_free_workers, self.workers)
+
+
+class WholeLinear(nn.Module):
+    """`linear` for inputs [..., in_features], its weights in whole numbers of `bits`.
+
+    They take the place of the original ones: callers drop `linear`.
+    """
+
+    def __init__(self, products: Products, linear: nn.Linear, bits: int) -> None:
+        """Inputs are to be a multiple of `GROUP`: see `fits_groups`."""
+        super().__init__()
+        bias = None if linear.bias is None else linear.bias.detach()
+        # Plain objects: asking a module for its children takes longer than a small product's call.
+        self._parts = (products, whole_panels(linear.weight.detach(), bias, bits))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """The product with the transposed weights, plus the bias, in the format of `values`."""
+        products, panels = self._parts
+        inputs = values.reshape(-1, values.shape[-1]).to(torch.float32).contiguous()
+        found = torch.empty(len(inputs), panels.width)
+        products.functions.kakeya_product(
+            products.workers,
+            ctypes.byref(panels.matrix),
+            inputs.data_ptr(),
+            len(inputs),
+            found.data_ptr(),
+            torch.get_num_threads(),
+        )
+        own = found[:, : panels.columns].to(values.dtype)
+        return own.reshape(*values.shape[:-1], panels.columns)
+
+
+def fits_groups(linear: nn.Linear) -> bool:
+    """Whether groups that share a scale divide its inputs."""
+    return linear.in_features % GROUP == 0

@@ -1,0 +1,84 @@
+"""What becomes of a model's linear layers, where torch's operators compute the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
+    require_exact_products,
+)
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
+    Products,
+    WholeLinear,
+    fits_groups,
+)
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, packed
+from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS, GROUP, require_auto
+
+Made = Callable[[nn.Linear], nn.Module]
+HEAD_BITS = 8
+"""At least: its outputs are the numbers that choices are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearChoice:
+    """Takes the place of the layers', and of the head's. Called once for each."""
+
+    layer: Made
+    head: Made
+
+
+def packed_linears(dtype: torch.dtype, rows: int) -> LinearChoice:
+    """Laid out for about `rows` rows, where this build can."""
+    made = partial(packed, rows=rows) if can_pack(dtype) else _as_it_is
+    return LinearChoice(made, made)
+
+
+def chosen_linears(
+    weights: str, model: nn.Module, dtype: torch.dtype, rows: int, library: Library | None
+) -> LinearChoice:
+    """By `weights`, one of `weight_choice.WEIGHTS`, for a `model` that has none loaded yet.
+
+    Raises `WeightFormatUnsupported` for what `model` or this machine has no products for,
+    `ModelUnusable` where products of whole numbers are not exact.
+    """
+    plain = packed_linears(dtype, rows)
+    if weights == AUTO:
+        return plain
+    if weights == BF16:
+        return LinearChoice(
+            lambda linear: plain.layer(_rounded(linear)),
+            lambda linear: plain.head(_rounded(linear)),
+        )
+    if library is None:
+        require_auto(weights, "a C++ compiler at the first load, which is not here")
+    for name, linear in model.named_modules():
+        if type(linear) is nn.Linear and not fits_groups(linear):
+            require_auto(
+                weights,
+                f"layers with inputs in multiples of {GROUP}: {name} has {linear.in_features}",
+            )
+    assert library is not None
+    require_exact_products(library)
+    products, bits = Products(library), BITS[weights]
+    return LinearChoice(
+        lambda linear: WholeLinear(products, linear, bits),
+        lambda linear: WholeLinear(products, linear, max(bits, HEAD_BITS)),
+    )
+
+
+def _as_it_is(linear: nn.Linear) -> nn.Module:
+    return linear
+
+
+def _rounded(linear: nn.Linear) -> nn.Linear:
+    """With weights that are bfloat16 numbers, in a copy: the embedding may be the same."""
+    weight = linear.weight.detach()
+    linear.weight = nn.Parameter(weight.to(torch.bfloat16).to(weight.dtype), requires_grad=False)
+    return linear
