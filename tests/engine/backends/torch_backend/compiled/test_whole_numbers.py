@@ -214,7 +214,7 @@ def test_sizes_that_groups_do_not_divide_are_refused_by_name(
     random_checkpoint: Callable[..., Path],
 ) -> None:
     folder = ModelFolder(random_checkpoint("LlamaForCausalLM", **FITTING), "random")
-    with pytest.raises(WeightFormatUnsupported, match=r"multiples of 32.*leave `--weights` at auto"):
+    with pytest.raises(WeightFormatUnsupported, match=r"multiples of 32.*leave `--weights`"):
         load_verifier(folder, backend="torch", weights="int8")
 
 
