@@ -30,10 +30,10 @@ from tests.support import draft_sources as sources
 from tests.support import streams
 from tests.support.forwards import logits_of
 
-PROMPT = [(11 * index + index * index // 7) % 48 for index in range(100)]
-"""Six times the ring of `sink_window`."""
-OTHER = [(5 * index + 3) % 48 for index in range(70)]
-COUNT = 20
+PROMPT = [(11 * index + index * index // 7) % 48 for index in range(64)]
+"""Four times what `sink_window` keeps."""
+OTHER = [(5 * index + 3) % 48 for index in range(41)]
+COUNT = 16
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 SIZES: dict[str, object] = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
 OWN_SIZES: dict[str, dict[str, object]] = {"Gemma4ForCausalLM": {"hidden_size_per_layer_input": 32}}
@@ -111,7 +111,7 @@ async def test_one_history_has_one_stream(
     chunked = Session(verifier, verifier.allocate(spec))
     while len(chunked.history) < len(PROMPT):
         first = len(chunked.history)
-        chunked.append(PROMPT[first : first + rng.randint(1, 40)])
+        chunked.append(PROMPT[first : first + rng.randint(1, 30)])
         for _ in range(rng.randint(0, 3)):
             PrefillTurn(chunked)()
     step = VerifyTurn(read(chunked), Block([*alone[:5], 0, 1], SEEDED, COUNT))().step
@@ -152,7 +152,7 @@ def test_eight_bits_are_nearer_to_the_checkpoint_than_four(
 
     def logits(weights: str) -> Logits:
         verifier = load_verifier(folder, backend=backend, weights=weights)
-        return logits_of(verifier, verifier.allocate(WIDE), PROMPT[:40])
+        return logits_of(verifier, verifier.allocate(WIDE), PROMPT[:30])
 
     whole = logits(AUTO)
     apart = {each: float(np.abs(logits(each) - whole).mean()) for each in CHOICES}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,29 @@ def all_linear(weights: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"group_0": {"targets": ["Linear"], "weights": weights, **more}}
 
 
-@pytest.fixture
-def write(random_checkpoint: Callable[..., Path], tmp_path: Path) -> Write:
+@pytest.fixture(scope="module")
+def made(
+    random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], Path]:
+    """Each once: by its groups in JSON and its format."""
     source = random_checkpoint("Qwen3ForCausalLM", hidden_size=64, intermediate_size=96)
 
-    def written(groups: dict[str, Any], format_: str = PACKED, **more: Any) -> Path:
+    @cache
+    def make(groups: str, format_: str) -> Path:
+        folder = tmp_path_factory.mktemp("compressed")
+        made_by_library.write_compressed(source, folder, json.loads(groups), format_)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def write(made: Callable[[str, str], Path], tmp_path: Path) -> Write:
+    """A folder of its own, to be damaged."""
+
+    def written(groups: dict[str, Any], format_: str = PACKED) -> Path:
         folder = tmp_path / "compressed"
-        made_by_library.write_compressed(source, folder, groups, format_, **more)
+        shutil.copytree(made(json.dumps(groups), format_), folder)
         return folder
 
     return written
