@@ -25,6 +25,10 @@ OVER_WHILE_WRITING = "Internal error from Core"
 """How grpc.aio tells a writer that the call is over; the server's own status is lost then."""
 RENEWED_AFTER = 48
 """Calls, after which a caller opens ids of his own anew: mutated ones may have closed them."""
+SWEPT_AFTER = 20 * RENEWED_AFTER
+LEFT_SECONDS = 30.0
+"""Of rest, after which a session is one whose opener never heard of it: his call had ended by its
+deadline. What callers leave behind is no leak of the node's, and not to look like one."""
 READ_OF_A_STREAM = (1, 1, 1, 3)
 """Answers, after which the caller leaves."""
 STREAM_SHARE = 0.4
@@ -88,6 +92,8 @@ class CallFuzzer:
             self._seeds = await seeds_for(self._channel, self._rng, change, self._node_id)
         if self._calls % RENEWED_AFTER == 0:
             await self._renew(self._seeds)
+        if self._calls % SWEPT_AFTER == 0:
+            await self._sweep()
         self._calls += 1
         self._tally.called(self._caller)
         kinds = self._streams if self._rng.random() < STREAM_SHARE else self._others
@@ -183,6 +189,13 @@ class CallFuzzer:
             self._tally.ended("right requests", error.code().name, reason_of(error))
             return None
         return answer
+
+    async def _sweep(self) -> None:
+        """Closes the sessions that lie open, of all callers with this one's name."""
+        found: Any = await self._asked("ListSessions", {"page_size": 1000})
+        for session in found.sessions if found is not None else ():
+            if session.idle_seconds > LEFT_SECONDS:
+                await self._asked("CloseSession", {"session_id": session.session_id})
 
     async def _renew(self, seeds: Seeds) -> None:
         """Opens a session, a link and an archive for the calls that come."""

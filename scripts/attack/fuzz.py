@@ -95,7 +95,7 @@ async def run(
         "rise_after_the_first_tenth": rise(by_tenth["agent"]),
         "held_after": subject.report(),
         "used_before": used_before,
-        # Sessions and cards of requests that were right stay, as they may.
+        # Cards of requests that were right stay, as they may, and what was opened last.
         "used_after": await subject.used_at_rest(),
         "stalls": await subject.stalls(),
         "dashboard": told_of(dashboard, by_tenth.get("dashboard", [])),

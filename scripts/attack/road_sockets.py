@@ -45,19 +45,26 @@ class RoadFuzzer:
             self._channel, self._rng, sender_node_id=self._node_id
         )
         meeting = Meeting(None)
+        link_id = ""
         try:
-            opened = await self._stub.OpenLink(self._seeds.link(), timeout=5)
-            comer = await self._proposed(opened.link_id, meeting)
+            link_id = (await self._stub.OpenLink(self._seeds.link(), timeout=5)).link_id
+            comer = await self._proposed(link_id, meeting)
             await self.meet(comer)
-            await self._stub.CloseLink(
-                tensor_pb2.CloseLinkRequest(link_id=opened.link_id), timeout=5
-            )
         except grpc.aio.AioRpcError as error:
             self._tally.ended(SERVICE, error.code().name, reason_of(error))
         except TimeoutError:
             self._tally.ended(SERVICE, "nobody came")
         finally:
             meeting.close()
+            await self._close(link_id)
+
+    async def _close(self, link_id: str) -> None:
+        """The link, if there is one: what callers leave behind is no leak of the node's."""
+        try:
+            await self._stub.CloseLink(tensor_pb2.CloseLinkRequest(link_id=link_id), timeout=5)
+        except grpc.aio.AioRpcError as error:
+            # It may have ended with what was said on it.
+            self._tally.ended(SERVICE, error.code().name, reason_of(error))
 
     async def _proposed(self, link_id: str, meeting: Meeting) -> socket.socket:
         """The agent's socket, once it came. Raises `TimeoutError`, `grpc.aio.AioRpcError`."""
