@@ -7,13 +7,14 @@ All sides take turns in one run, each with a thread a core: tokens a second of g
 behind 256 tokens, of a prompt of 2,000, and (here alone) of sixteen sessions in one forward.
 llama.cpp is asked where a Python that has xllamacpp is named; it reads the published file, and
 that model in the types BF16 and Q8_0. Its times are its own, ours those of whole calls.
-Without transformers beside it this process has threads wait as an agent has them (OMP_WAIT_POLICY,
-which is read once); rivals always have the environment as it is.
+This process has threads wait as an agent has them (OMP_WAIT_POLICY, which is read once); rivals
+have processes of their own, and the environment as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -28,7 +29,6 @@ from pathlib import Path
 
 import torch
 from gguf.constants import GGMLQuantizationType
-from transformers import AutoModelForCausalLM, PreTrainedModel, StaticCache
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
@@ -46,6 +46,8 @@ TOGETHER, STEPS_TOGETHER = 16, 12
 TOKENS = [(37 * index) % 40_000 + 100 for index in range(PROMPT)]
 """Times do not depend on which."""
 CHUNK = 64
+DTYPES, CACHES = ("bfloat16", "float32"), ("dynamic", "static")
+"""Of transformers."""
 WAITING = "OMP_WAIT_POLICY"
 SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
@@ -99,63 +101,61 @@ def own_side(verifier: Verifier) -> Side:
     return Side(decode, prefill, together)
 
 
-def transformers_side(model: PreTrainedModel, *, is_static: bool) -> Side:
-    """`generate`, with its default cache or the static one."""
+class Asked:
+    """A rival in a process of its own, asked and answering in lines."""
 
-    def generated(prompt: int, count: int) -> float:
-        ids = torch.tensor([TOKENS[:prompt]])
-        options: dict[str, object] = {}
-        if is_static:
-            options["past_key_values"] = StaticCache(
-                config=model.config, max_cache_len=prompt + count
+    def __init__(self, words: Sequence[str], stack: ExitStack) -> None:
+        """Waits until it is ready. It ends with `stack`."""
+        self._words = words
+        process = stack.enter_context(
+            subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # As the rival's own users have it.
+                env={name: told for name, told in os.environ.items() if name != WAITING},
+                text=True,
             )
-        began = time.perf_counter()
-        with torch.inference_mode():
-            model.generate(
-                ids, do_sample=False, min_new_tokens=count, max_new_tokens=count, **options
-            )
-        return time.perf_counter() - began
-
-    def decode() -> float:
-        few, many = generated(CONTEXT, 8), generated(CONTEXT, 8 + DECODED)
-        return DECODED / (many - few)
-
-    return Side(decode, lambda: PROMPT / generated(PROMPT, 1))
-
-
-def llama_side(python: Path, file: Path, threads: int, stack: ExitStack) -> Side:
-    """llama.cpp's server on a file, by its own times."""
-    process = stack.enter_context(
-        subprocess.Popen(
-            [str(python), "-P", str(SERVER), str(file), str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={name: told for name, told in os.environ.items() if name != WAITING},
-            text=True,
         )
-    )
-    # Left first: it ends with its standard input.
-    assert process.stdin is not None
-    stack.callback(process.stdin.close)
-
-    def heard() -> dict[str, float]:
+        assert process.stdin is not None
         assert process.stdout is not None
-        for line in process.stdout:
+        self._input, self._output = process.stdin, process.stdout
+        # Left first: it ends with its standard input.
+        stack.callback(self._input.close)
+        self._heard()
+
+    def __call__(self, prompt: int, count: int) -> dict[str, float]:
+        """What it says of so many tokens behind a prompt of so many."""
+        asked = {"prompt": TOKENS[:prompt], "count": count}
+        print(json.dumps(asked), file=self._input, flush=True)
+        return self._heard()
+
+    def _heard(self) -> dict[str, float]:
+        for line in self._output:
             if line.startswith("{"):
                 found: dict[str, float] = json.loads(line)
                 return found
-        raise ChildProcessError(f"llama.cpp ended on {file}")
+        raise ChildProcessError(f"ended: {' '.join(self._words)}")
 
-    heard()
 
-    def asked(prompt: int, count: int) -> dict[str, float]:
-        assert process.stdin is not None
-        print(
-            json.dumps({"prompt": TOKENS[:prompt], "count": count}), file=process.stdin, flush=True
-        )
-        return heard()
+def transformers_side(folder: Path, dtype: str, cache: str, stack: ExitStack) -> Side:
+    """`generate`, with its default cache or the static one."""
+    module = "scripts.bench.transformers_server"
+    threads = str(torch.get_num_threads())
+    asked = Asked([sys.executable, "-m", module, str(folder), dtype, cache, threads], stack)
 
+    def decode() -> float:
+        few, many = (asked(CONTEXT, count)["seconds"] for count in (8, 8 + DECODED))
+        return DECODED / (many - few)
+
+    return Side(decode, lambda: PROMPT / asked(PROMPT, 1)["seconds"])
+
+
+def llama_side(python: Path, file: Path, stack: ExitStack) -> Side:
+    """llama.cpp's server on a file, by its own times."""
+    threads = str(torch.get_num_threads())
+    asked = Asked([str(python), "-P", str(SERVER), str(file), threads], stack)
     return Side(
         lambda: asked(CONTEXT, DECODED)["predicted_per_second"],
         lambda: asked(PROMPT, 1)["prompt_per_second"],
@@ -171,12 +171,9 @@ def sides(
     for weights in ("auto", "int8", "int4"):
         verifier = load_verifier(model, backend="torch", dtype="auto", weights=weights)
         found[f"kakeya {weights}"] = own_side(verifier)
-    dtypes = {"bfloat16": torch.bfloat16, "float32": torch.float32} if transformers else {}
-    for name, dtype in dtypes.items():
-        loaded = AutoModelForCausalLM.from_pretrained(model.path, dtype=dtype)
-        for cache in ("dynamic", "static"):
-            side = transformers_side(loaded, is_static=cache == "static")
-            found[f"transformers {name}, {cache} cache"] = side
+    for dtype, cache in itertools.product(DTYPES, CACHES) if transformers else ():
+        side = transformers_side(model.path, dtype, cache, stack)
+        found[f"transformers {dtype}, {cache} cache"] = side
     if python is not None:
         published = find_gguf(MODEL).path
         files = {"the published Q4_1": published}
@@ -184,7 +181,7 @@ def sides(
             files[kind.name] = folder / f"{kind.name}.gguf"
             write_as(published, files[kind.name], kind)
         for name, file in files.items():
-            found[f"llama.cpp {name}"] = llama_side(python, file, torch.get_num_threads(), stack)
+            found[f"llama.cpp {name}"] = llama_side(python, file, stack)
     return found
 
 
@@ -221,7 +218,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/published_speed.json"))
     arguments = parser.parse_args(words)
-    if arguments.no_transformers and WAITING not in os.environ:
+    if WAITING not in os.environ:
         again = [sys.executable, "-m", "scripts.bench.published_speed", *(words or sys.argv[1:])]
         os.execve(sys.executable, again, {**os.environ, WAITING: "PASSIVE"})
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
