@@ -2,7 +2,8 @@
 
 Those with room first, by their free memory; of them the nearest by the measured
 round trip: every layer of every forward waits for it. A node's own comes after the
-others, since its memory is what the session was to save.
+others, since its memory is what the session was to save; last are nodes that are suspect,
+which may only be slow to answer: better than nobody.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ class ArchiveRequest:
     `node_id` names one, empty for any. An archive must have the capacity for
     `needed_bytes`; those that have them free are asked first. `arithmetic` is that of
     the archive that was lost, empty for any: the bits of another's would not be the
-    session's. `distrusted` are nodes whose archives gave wrong numbers, each with the end of
-    a sentence that says which.
+    session's. `lost` are nodes that the session has lost an archive on: they are not asked
+    while they are suspect. `distrusted` are nodes whose archives gave wrong numbers, each
+    with the end of a sentence that says which.
     """
 
     self_id: str
     node_id: str = ""
     needed_bytes: int = 0
     arithmetic: str = ""
+    lost: frozenset[str] = frozenset()
     distrusted: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -78,7 +81,7 @@ def choose_archives(
     `address` gives host:port of a node's own service, `round_trip` seconds to another
     node, None while unmeasured; `free_bytes` by node counts in place of the cards'.
     """
-    found: list[tuple[tuple[bool, bool, float, str], ArchiveCandidate]] = []
+    found: list[tuple[tuple[bool, bool, bool, float, str], ArchiveCandidate]] = []
     objections: list[str] = []
     for view in sorted(nodes, key=lambda view: view.card.node_id):
         card = view.card
@@ -96,13 +99,13 @@ def choose_archives(
             node_name=card.name,
             address=archive_address(at, card.archive),
             round_trip_seconds=seconds,
-            reason=_reason(card, seconds, is_self=is_self),
+            reason=_reason(card, seconds, is_self=is_self) + _doubt(view),
             free_bytes=free_bytes.get(card.node_id, card.archive.free_bytes),
             is_own=is_self,
         )
         lacks_room = candidate.free_bytes < request.needed_bytes
         way = math.inf if seconds is None else seconds
-        rank = (lacks_room, is_self, way, card.node_id)
+        rank = (view.liveness is Liveness.SUSPECT, lacks_room, is_self, way, card.node_id)
         found.append((rank, candidate))
     found.sort(key=lambda pair: pair[0])
     return ArchiveChoice(tuple(candidate for _, candidate in found), tuple(objections))
@@ -113,7 +116,9 @@ def _objection(request: ArchiveRequest, view: NodeView, address: str | None) -> 
     archive = card.archive
     if request.node_id not in ("", card.node_id):
         return f"The request names the archive of node {request.node_id[:12]}, not {card.name}."
-    if view.liveness is not Liveness.ALIVE:
+    if view.liveness.is_tombstone or (
+        view.liveness is Liveness.SUSPECT and card.node_id in request.lost
+    ):
         return f"{card.name} is {view.liveness.name.lower()}."
     if card.node_id in request.distrusted:
         return f"The archive of {card.name} {request.distrusted[card.node_id]}."
@@ -143,6 +148,12 @@ def _reason(card: Card, seconds: float | None, *, is_self: bool) -> str:
     if seconds is None:
         return f"What is evicted goes to {card.name}, the way there is not measured."
     return f"What is evicted goes to {card.name}, round trip {seconds * 1e3:.2f} ms."
+
+
+def _doubt(view: NodeView) -> str:
+    if view.liveness is not Liveness.SUSPECT:
+        return ""
+    return f" {view.card.name} is suspect, and no other node has an archive with room."
 
 
 def archive_address(node_address: str, offer: ArchiveOffer) -> str:

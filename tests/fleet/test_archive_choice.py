@@ -61,7 +61,7 @@ def test_what_cannot_serve_is_left_out_with_its_reason(
 ) -> None:
     small = node(make_card, "small", replace(OFFER, capacity_bytes=1000, free_bytes=1000))
     other = node(make_card, "other", replace(OFFER, arithmetic="mlx"))
-    dead = replace(node(make_card, "dead"), liveness=Liveness.SUSPECT)
+    dead = replace(node(make_card, "dead"), liveness=Liveness.DEAD)
     skewed = node(make_card, "skewed")
     skewed = replace(skewed, card=replace(skewed.card, protocol_min=9, protocol_max=9))
     without = node(make_card, "without", None)
@@ -70,10 +70,26 @@ def test_what_cannot_serve_is_left_out_with_its_reason(
     assert names(choice) == ["near", "far", "unmeasured", "self"]
     text = " ".join(choice.objections)
     assert len(choice.objections) == 4
-    for word in ("suspect", "mlx", "1000 B", "protocol 9", "2.0 KiB"):
+    for word in ("dead", "mlx", "1000 B", "protocol 9", "2.0 KiB"):
         assert word in text
     # Before there was an archive, any arithmetic will do.
     assert "other" in names(chosen(ArchiveRequest("self"), [other]))
+
+
+def test_who_is_suspect_is_asked_when_nobody_else_is_left(
+    make_card: MakeCard, nodes: list[NodeView]
+) -> None:
+    suspect = replace(node(make_card, "slow"), liveness=Liveness.SUSPECT)
+    assert names(chosen(ArchiveRequest("self"), [suspect, *nodes])) == [
+        *("near", "far", "unmeasured", "self", "slow")
+    ]
+    (alone,) = chosen(ArchiveRequest("self"), [suspect]).candidates
+    assert alone.reason.endswith(
+        "name-slow is suspect, and no other node has an archive with room."
+    )
+    # It has failed this very session: waiting for it again would cost more than it may bring.
+    again = chosen(ArchiveRequest("self", lost=frozenset({"slow"})), [suspect])
+    assert (again.candidates, again.objections) == ((), ("name-slow is suspect.",))
 
 
 def test_a_plan_says_where_evicted_positions_go(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,8 +37,11 @@ def completed(gateway: AgentProcess, **headers: str) -> tuple[dict[str, str], di
         json.dumps(body).encode(),
         {"Content-Type": "application/json", **headers},
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return dict(response.headers), json.load(response)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return dict(response.headers), json.load(response)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{error}: {error.read().decode()}") from error
 
 
 async def known(agent: AgentProcess, others: Sequence[AgentProcess]) -> None:

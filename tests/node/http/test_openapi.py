@@ -14,6 +14,9 @@ from scripts.write import openapi
 from tests.node.http.conftest import HttpFleet, http_of
 
 SEED = 20_261_124
+ENOUGH = 20
+SECONDS = (8, 16, 32, 64)
+"""Tried one after the other, until the machine was free enough for `ENOUGH` requests."""
 
 
 def test_the_description_is_made_of_the_code() -> None:
@@ -45,6 +48,11 @@ def test_every_path_of_v1_is_described() -> None:
 
 
 def test_every_answer_to_right_and_wrong_requests_is_described(fleet: HttpFleet) -> None:
-    found = examine(http_of(fleet.one), examples=1, seed=SEED, seconds=8)
-    assert (found["failures"], found["errors"], found["exit"]) == ([], [], 0), f"seed {SEED}"
-    assert found["test_cases"]["generated"] > 20
+    generated = 0
+    for seconds in SECONDS:
+        found = examine(http_of(fleet.one), examples=1, seed=SEED, seconds=seconds)
+        assert (found["failures"], found["errors"], found["exit"]) == ([], [], 0), f"seed {SEED}"
+        generated = found["test_cases"]["generated"]
+        if generated > ENOUGH:
+            break
+    assert generated > ENOUGH

@@ -267,11 +267,14 @@ async def test_what_cannot_be_restored_is_refused_by_name(
     for wrong in mistakes:
         error = await calls.refused_by(opened(caller, **wrong))
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+    around.directory.set_liveness("archive", Liveness.DEAD)
+    dead = await calls.refused_by(opened(caller))
+    # Slow to answer for a moment, it is better than none.
     around.directory.set_liveness("archive", Liveness.SUSPECT)
-    suspect = await calls.refused_by(opened(caller))
+    await caller.close((await opened(caller)).session_id)
     around.directory.set_liveness("archive", Liveness.ALIVE)
-    assert suspect.reason == "NO_ARCHIVE"
-    assert "suspect" in suspect.text
+    assert dead.reason == "NO_ARCHIVE"
+    assert "dead" in dead.text
 
 
 async def test_who_leaves_while_an_archive_is_awaited_leaves_nothing_behind(
