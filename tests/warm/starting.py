@@ -183,7 +183,8 @@ class WarmStarts:
         self._next_pid()
 
     def _start_template(self, address: Path) -> None:
-        environment = {**COPIES_OWN, **os.environ, "OMP_NUM_THREADS": "1", **self._beside}
+        # A test may have its own value of such a variable at the moment when the first copy starts.
+        environment = {**os.environ, **COPIES_OWN, "OMP_NUM_THREADS": "1", **self._beside}
         (self._folder / "environment").write_text(json.dumps(environment))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(address))
