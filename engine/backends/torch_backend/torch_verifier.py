@@ -150,7 +150,7 @@ def load_verifier(
     if compiled is not None and compilable(checkpoint.model):
         if weights in BITS and not sizes_of(checkpoint.model).fit_groups:
             require_auto(weights, f"sizes in multiples of {GROUP}, and this model has others")
-        decoder = CompiledDecoder(compiled, checkpoint, cache_dtype=number, weights=weights)
+        decoder = CompiledDecoder(compiled, checkpoint, dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype, weights)
         return CompiledVerifier(decoder, info, layout)
     choice = chosen_linears(weights, checkpoint.model, number, WIDTH, compiled)

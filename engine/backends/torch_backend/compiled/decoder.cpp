@@ -19,7 +19,7 @@
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 2;
+constexpr int VERSION = 3;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
 // So many rows are prepared faster by one thread than by several that meet once more.
@@ -78,7 +78,7 @@ struct Call {
 
 // Has a row that is complete ready for a product with the matrix.
 void round_for(const KakeyaMatrix& matrix, const Inputs& inputs, std::int64_t row) {
-    if (is_whole(matrix)) inputs.round(row, matrix.inputs);
+    inputs.round_for(matrix.format, row, matrix.inputs);
 }
 
 // Does task(i) for those i of `count` that this thread gets, `at_once` at a time.

@@ -11,8 +11,10 @@ extern "C" {
 
 // Weights [columns, rows of the product's input], laid out in panels of 32 columns: a panel has,
 // for each input k, its 32 weights side by side. Columns are padded with zeros to whole panels.
-// Of whole numbers a panel is blocks, one for each 32 inputs: see product.h.
-enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3 };
+// Of pairs, bfloat16 numbers whose inputs are rounded to such too, it has them for each two inputs:
+// columns side by side, both weights of each. Of whole numbers a panel is blocks, one for each 32
+// inputs: see product.h.
+enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3, KAKEYA_PAIRS = 4 };
 
 struct KakeyaMatrix {
     const void* panels;

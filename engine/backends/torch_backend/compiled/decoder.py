@@ -17,7 +17,7 @@ from kakeya_fleet.engine.backends.torch_backend.checkpoint import Checkpoint
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
     LANES,
-    Panels,
+    AnyPanels,
     gated_panels,
     panels_of,
 )
@@ -31,7 +31,6 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     Layer,
     Model,
 )
-from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import WholePanels
 from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     LibraryAttention,
     LibraryLayer,
@@ -123,7 +122,7 @@ class CompiledDecoder:
         library: Library,
         checkpoint: Checkpoint,
         *,
-        cache_dtype: torch.dtype,
+        dtype: torch.dtype,
         weights: str = AUTO,
     ) -> None:
         """Reads the weights of a model that is plain and of sizes that fit, layer by layer.
@@ -140,8 +139,8 @@ class CompiledDecoder:
         model = checkpoint.model
         self.sizes = sizes_of(model)
         body = model.model
-        self._weights = weights
-        self._head = _head(checkpoint, INT8 if weights == INT4 else weights)
+        self._weights, self._dtype = weights, dtype
+        self._head = _head(checkpoint, INT8 if weights == INT4 else weights, dtype)
         self._embedding = None if checkpoint.is_tied else _embedding(checkpoint)
         rotary = body.rotary_emb
         self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32)
@@ -157,7 +156,7 @@ class CompiledDecoder:
             kv_heads=self.sizes.kv_heads,
             head_size=self.sizes.head_size,
             inner=self.sizes.inner,
-            cache_format=BFLOAT16 if cache_dtype == torch.bfloat16 else FLOAT32,
+            cache_format=BFLOAT16 if dtype == torch.bfloat16 else FLOAT32,
             epsilon=self._epsilon,
             scaling=self._scaling,
             layer=self._layer,
@@ -223,7 +222,7 @@ class CompiledDecoder:
             attention, mlp = layer.self_attn, layer.mlp
             self._epsilon = layer.input_layernorm.variance_epsilon
             self._scaling = attention.scaling
-            parts = _panels(attention, mlp, self._weights)
+            parts = _panels(attention, mlp, self._weights, self._dtype)
             norms = [
                 _wide(layer.input_layernorm.weight),
                 _wide(layer.post_attention_layernorm.weight),
@@ -246,12 +245,12 @@ class CompiledDecoder:
             )
 
 
-def _head(checkpoint: Checkpoint, weights: str) -> Panels | WholePanels:
+def _head(checkpoint: Checkpoint, weights: str, dtype: torch.dtype) -> AnyPanels:
     """The head in panels, of the embedding's weights where they are the same."""
     head = checkpoint.model.lm_head
     if not checkpoint.is_tied:
         checkpoint.read_into(head, "lm_head")
-        found = panels_of([head], weights)
+        found = panels_of([head], weights, dtype)
         checkpoint.model.lm_head = nn.Identity()
         return found
     tied = nn.Module()
@@ -259,7 +258,7 @@ def _head(checkpoint: Checkpoint, weights: str) -> Panels | WholePanels:
     tied.model.embed_tokens = checkpoint.model.model.embed_tokens
     tied.lm_head = head
     checkpoint.read_into(tied)
-    found = panels_of([head], weights)
+    found = panels_of([head], weights, dtype)
     checkpoint.model.model.embed_tokens = checkpoint.model.lm_head = nn.Identity()
     return found
 
@@ -273,13 +272,13 @@ def _embedding(checkpoint: Checkpoint) -> Tensor:
 
 
 def _panels(
-    attention: LibraryAttention, mlp: LibraryMlp, weights: str
-) -> tuple[Panels | WholePanels, ...]:
+    attention: LibraryAttention, mlp: LibraryMlp, weights: str, dtype: torch.dtype
+) -> tuple[AnyPanels, ...]:
     return (
-        panels_of([attention.q_proj, attention.k_proj, attention.v_proj], weights),
-        panels_of([attention.o_proj], weights),
-        gated_panels(mlp.gate_proj, mlp.up_proj, weights),
-        panels_of([mlp.down_proj], weights),
+        panels_of([attention.q_proj, attention.k_proj, attention.v_proj], weights, dtype),
+        panels_of([attention.o_proj], weights, dtype),
+        gated_panels(mlp.gate_proj, mlp.up_proj, weights, dtype),
+        panels_of([mlp.down_proj], weights, dtype),
     )
 
 

@@ -19,6 +19,8 @@
 #elif defined(__aarch64__)
 #define KAKEYA_NEON 1
 #include <arm_neon.h>
+#elif defined(__SSE2__)
+#include <xmmintrin.h>
 #endif
 
 namespace kakeya {
@@ -112,6 +114,19 @@ inline Ints load_whole(const void* from) { return {_mm512_loadu_si512(from)}; }
 inline Lanes floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
 inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
+// sum + the products of the bfloat16 numbers in the upper halves, then + those of the lower ones:
+// each a fused multiply-add where all that is subnormal is 0 (see `Flushing`).
+// Source: VDPBF16PS in Intel's manual for software developers, volume 2.
+inline Lanes pair_dot(Lanes sum, Ints weights, Ints inputs) {
+#if defined(__AVX512BF16__)
+    return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(weights.v), reinterpret_cast<__m512bh>(inputs.v))};
+#else
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    const Lanes own{_mm512_castsi512_ps(_mm512_and_si512(weights.v, upper))}, value{_mm512_castsi512_ps(_mm512_and_si512(inputs.v, upper))};
+    sum = fused(own, value, sum);
+    return fused({_mm512_castsi512_ps(_mm512_slli_epi32(weights.v, 16))}, {_mm512_castsi512_ps(_mm512_slli_epi32(inputs.v, 16))}, sum);
+#endif
+}
 // a + the four products of bytes of each lane: unsigned ones of `weights`, signed ones of `inputs`.
 inline Ints dot(Ints a, Ints weights, Ints inputs) {
 #if defined(__AVX512VNNI__)
@@ -185,6 +200,14 @@ inline __m256i dot_of_eight(__m256i x, __m256i weights, __m256i inputs) {
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(weights, _mm256_set1_epi32(0x00ff00ff)), _mm256_srai_epi16(_mm256_slli_epi16(inputs, 8), 8));
     const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(weights, 8), _mm256_srai_epi16(inputs, 8));
     return _mm256_add_epi32(x, _mm256_add_epi32(even, odd));
+}
+inline __m256 pairs_of_eight(__m256 x, __m256i weights, __m256i inputs) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    x = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_and_si256(weights, upper)), _mm256_castsi256_ps(_mm256_and_si256(inputs, upper)), x);
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(weights, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(inputs, 16)), x);
+}
+inline Lanes pair_dot(Lanes x, Ints weights, Ints inputs) {
+    return {pairs_of_eight(x.a, weights.a, inputs.a), pairs_of_eight(x.b, weights.b, inputs.b)};
 }
 inline Ints dot(Ints x, Ints weights, Ints inputs) {
     return {dot_of_eight(x.a, weights.a, inputs.a), dot_of_eight(x.b, weights.b, inputs.b)};
@@ -305,7 +328,38 @@ inline Ints dot(Ints x, Ints weights, Ints inputs) {
     for (int i = 0; i < 4 * LANES; ++i) x.v[i / 4] += own[i] * values[i];
     return x;
 }
+inline Lanes halves(const Ints& x, bool are_upper) {
+    float found[LANES];
+    for (int i = 0; i < LANES; ++i) found[i] = widened(static_cast<bfloat16>(static_cast<std::uint32_t>(x.v[i]) >> (are_upper ? 16 : 0)));
+    return load(found);
+}
+inline Lanes pair_dot(Lanes x, Ints weights, Ints inputs) {
+    x = fused(halves(weights, true), halves(inputs, true), x);
+    return fused(halves(weights, false), halves(inputs, false), x);
+}
 #endif
+
+// While it lasts, subnormal numbers are 0 in this thread, taken and given: as processors with
+// products of pairs have it, whatever the thread does else.
+class Flushing {
+  public:
+#if defined(__SSE2__)
+    Flushing() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040u); }
+    ~Flushing() { _mm_setcsr(before_); }
+
+  private:
+    unsigned before_;
+#elif KAKEYA_NEON
+    Flushing() {
+        asm volatile("mrs %0, fpcr" : "=r"(before_));
+        asm volatile("msr fpcr, %0" : : "r"(before_ | (1ull << 24)));
+    }
+    ~Flushing() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
+
+  private:
+    std::uint64_t before_;
+#endif
+};
 
 #if !KAKEYA_AVX512
 inline Lanes sums(const Lanes (&a)[LANES]) {

@@ -22,6 +22,7 @@ import structlog
 import torch
 from platformdirs import user_cache_path
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.pair_check import pairs_are_right
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import VERSION, declare
 
 SWITCH = "KAKEYA_COMPILED"
@@ -52,6 +53,9 @@ OPTIONS = (
 )
 # By what torch says of the processor: https://pytorch.org/docs/stable/backends.html
 PROCESSORS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}
+PAIRS_OPTION = "-mavx512bf16"
+IN_ONE_INSTRUCTION = {"avx512_vnni": "-mavx512vnni", "avx512_bf16": PAIRS_OPTION}
+"""Products of bytes and of pairs, of the same bits as those in several, by Linux's names."""
 COMPILE_SECONDS = 120.0
 
 _log = structlog.get_logger(__name__)
@@ -75,7 +79,12 @@ def library() -> Library | None:
     if os.environ.get(SWITCH, "").lower() == "off":
         return None
     try:
-        found = _opened(_made())
+        options = _processor_options()
+        found = _opened(_made(options))
+        if PAIRS_OPTION in options and not pairs_are_right(found.functions):
+            # In two operations they are right on every processor.
+            _log.warning("products_of_pairs_unused", cause="other bits than in two operations")
+            found = _opened(_made(tuple(each for each in options if each != PAIRS_OPTION)))
     except CompilingFailed as failure:
         _log.warning("compiled_decoder_unavailable", cause=str(failure), slower=True)
         return None
@@ -95,9 +104,8 @@ def _digest(options: tuple[str, ...]) -> hashlib._Hash:
     return digest
 
 
-def _made() -> Path:
+def _made(options: tuple[str, ...]) -> Path:
     """The library's file. Raises `CompilingFailed`."""
-    options = _processor_options()
     digest = _digest(options)
     target = user_cache_path("kakeya") / "compiled" / f"decoder-{digest.hexdigest()[:24]}.so"
     if target.is_file():
@@ -132,9 +140,9 @@ def _processor_options() -> tuple[str, ...]:
         return ()
     capability = torch.backends.cpu.get_cpu_capability()
     if machine in ("x86_64", "amd64") and capability in PROCESSORS:
-        # Products of bytes in one instruction, of the same bits as those in several.
-        has_vnni = capability == "AVX512" and "avx512_vnni" in _processor_flags()
-        return (f"-march={PROCESSORS[capability]}", *(("-mavx512vnni",) if has_vnni else ()))
+        flags = _processor_flags() if capability == "AVX512" else frozenset()
+        more = [option for flag, option in IN_ONE_INSTRUCTION.items() if flag in flags]
+        return (f"-march={PROCESSORS[capability]}", *more)
     raise CompilingFailed(f"a {machine} processor ({capability}) has no fused multiply-add")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     BFLOAT16,
     FLOAT32,
+    PAIRS,
     PANEL,
     Matrix,
 )
@@ -55,20 +57,63 @@ class Panels:
         return self.panels[ids // PANEL, :, ids % PANEL].to(torch.float32)
 
 
-def panels_of(linears: Sequence[nn.Linear], weights: str = AUTO) -> Panels | WholePanels:
-    """The layers of one input, their outputs one after the other, as `weights` says."""
+@dataclass(frozen=True, slots=True)
+class PairPanels:
+    """bfloat16 weights [outputs, inputs] as `panels` [panel, inputs / 2, 32, 2].
+
+    Padded with zeros. Their inputs are rounded to bfloat16, as a model of that format has them,
+    and products of pairs take half the time.
+    """
+
+    panels: Tensor
+    bias: Tensor | None
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """Outputs, padded."""
+        return int(self.panels.shape[0]) * PANEL
+
+    @property
+    def matrix(self) -> Matrix:
+        """For the library, for as long as this is there."""
+        return Matrix(
+            panels=self.panels.data_ptr(),
+            bias=None if self.bias is None else self.bias.data_ptr(),
+            inputs=2 * self.panels.shape[1],
+            columns=self.columns,
+            format=PAIRS,
+        )
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
+        return self.panels[ids // PANEL, :, ids % PANEL].flatten(1).to(torch.float32)
+
+
+AnyPanels: TypeAlias = Panels | PairPanels | WholePanels
+
+
+def panels_of(
+    linears: Sequence[nn.Linear], weights: str = AUTO, dtype: torch.dtype = torch.float32
+) -> AnyPanels:
+    """The layers of one input, their outputs one after the other, as `weights` says.
+
+    For a model that is computed in `dtype`.
+    """
     parts = [linear.weight.detach() for linear in linears]
     weight = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return _laid_out(weight, _bias(linears), weights)
+    return _laid_out(weight, _bias(linears), weights, dtype)
 
 
-def gated_panels(gate: nn.Linear, up: nn.Linear, weights: str = AUTO) -> Panels | WholePanels:
+def gated_panels(
+    gate: nn.Linear, up: nn.Linear, weights: str = AUTO, dtype: torch.dtype = torch.float32
+) -> AnyPanels:
     """Gates and what they open, side by side: sixteen of each in a panel."""
     weight = _interleaved(gate.weight.detach(), up.weight.detach())
     bias = None
     if gate.bias is not None:
         bias = _interleaved(gate.bias.detach()[:, None], up.bias.detach()[:, None])[:, 0]
-    return _laid_out(weight, bias, weights)
+    return _laid_out(weight, bias, weights, dtype)
 
 
 def _interleaved(first: Tensor, second: Tensor) -> Tensor:
@@ -82,7 +127,7 @@ def _bias(linears: Sequence[nn.Linear]) -> Tensor | None:
     return torch.cat([linear.bias.detach() for linear in linears])
 
 
-def _laid_out(weight: Tensor, bias: Tensor | None, weights: str) -> Panels | WholePanels:
+def _laid_out(weight: Tensor, bias: Tensor | None, weights: str, dtype: torch.dtype) -> AnyPanels:
     if weights in BITS:
         return whole_panels(weight, bias, BITS[weights])
     columns = weight.shape[0]
@@ -94,7 +139,10 @@ def _laid_out(weight: Tensor, bias: Tensor | None, weights: str) -> Panels | Who
     missing = -columns % PANEL
     if missing:
         weight = nn.functional.pad(weight, (0, 0, 0, missing))
-    panels = weight.view(-1, PANEL, weight.shape[1]).transpose(1, 2).contiguous()
     if bias is not None:
         bias = nn.functional.pad(bias.to(torch.float32), (0, missing)).contiguous()
+    if dtype == weight.dtype == torch.bfloat16:
+        pairs = weight.view(-1, PANEL, weight.shape[1] // 2, 2).transpose(1, 2).contiguous()
+        return PairPanels(pairs, bias, columns)
+    panels = weight.view(-1, PANEL, weight.shape[1]).transpose(1, 2).contiguous()
     return Panels(panels, bias, columns)

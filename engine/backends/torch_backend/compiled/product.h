@@ -1,7 +1,7 @@
 // Products of rows with weights in panels.
 //
-// An output is the sum over the inputs in ascending order, one fused multiply-add each, of whole
-// numbers each 32: its bits depend on the row and the weights alone, however many rows and
+// An output is the sum over the inputs in ascending order, one fused multiply-add each, of pairs
+// by twos, the second first, of whole numbers each 32: its bits depend on the row and the weights alone, however many rows and
 // threads there are.
 
 #pragma once
@@ -51,6 +51,47 @@ inline void add_up(const Inputs& all_inputs, int first, int count, const Weight*
     }
 }
 
+// As many inputs as 32 bits have: two bfloat16 numbers, or four whole ones.
+template <class Number>
+inline std::int32_t bits_of(const Number* numbers) {
+    std::int32_t found;
+    std::memcpy(&found, numbers, sizeof found);
+    return found;
+}
+
+// Two inputs' weights of a column, bfloat16 numbers.
+struct Pair {
+    bfloat16 numbers[2];
+};
+
+template <int ROWS>
+inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel, Lanes (&found)[ROWS][WIDE]) {
+    const Flushing flushing;
+    const std::int64_t stride = count;
+    const bfloat16* numbers = inputs.narrow + first * stride;
+#if KAKEYA_AVX512 || KAKEYA_NEON
+    constexpr int STEP = WIDE;
+#else
+    constexpr int STEP = 1;
+#endif
+    for (int part = 0; part < WIDE; part += STEP) {
+        Lanes sums[ROWS][STEP];
+        for (int row = 0; row < ROWS; ++row)
+            for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = all(0.0f);
+        const Pair* weights = panel + part * LANES;
+        for (int k = 0; k < count; k += 2, weights += PANEL) {
+            Ints own[STEP];
+            for (int lane = 0; lane < STEP; ++lane) own[lane] = load_whole(weights + lane * LANES);
+            for (int row = 0; row < ROWS; ++row) {
+                const Ints value = whole(bits_of(numbers + row * stride + k));
+                for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = pair_dot(sums[row][lane], own[lane], value);
+            }
+        }
+        for (int row = 0; row < ROWS; ++row)
+            for (int lane = 0; lane < STEP; ++lane) found[row][part + lane] = sums[row][lane];
+    }
+}
+
 // The blocks of a panel of whole numbers. Weight w of a column is, of int8, its scale times (w - 128);
 // of int4 its scale times w, plus its minimum. Numbers go by four inputs: int4 has those of the
 // next four in the high halves of its bytes.
@@ -65,12 +106,6 @@ struct Int4Block {
     std::uint8_t numbers[GROUP / 8][PANEL][4];
 };
 
-inline std::int32_t four_of(const std::int8_t* numbers) {
-    std::int32_t found;
-    std::memcpy(&found, numbers, sizeof found);
-    return found;
-}
-
 inline std::int32_t begun(const Int8Block&, std::int32_t sum) { return -128 * sum; }
 inline std::int32_t begun(const Int4Block&, std::int32_t) { return 0; }
 
@@ -80,7 +115,7 @@ inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)
         Ints own[STEP];
         for (int lane = 0; lane < STEP; ++lane) own[lane] = load_whole(block.numbers[four][(part + lane) * LANES]);
         for (int row = 0; row < ROWS; ++row) {
-            const Ints value = whole(four_of(numbers[row] + 4 * four));
+            const Ints value = whole(bits_of(numbers[row] + 4 * four));
             for (int lane = 0; lane < STEP; ++lane) found[row][lane] = dot(found[row][lane], own[lane], value);
         }
     }
@@ -96,7 +131,7 @@ inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)
             high[lane] = high_halves(own);
         }
         for (int row = 0; row < ROWS; ++row) {
-            const Ints first = whole(four_of(numbers[row] + 8 * eight)), next = whole(four_of(numbers[row] + 8 * eight + 4));
+            const Ints first = whole(bits_of(numbers[row] + 8 * eight)), next = whole(bits_of(numbers[row] + 8 * eight + 4));
             for (int lane = 0; lane < STEP; ++lane) found[row][lane] = dot(dot(found[row][lane], low[lane], first), high[lane], next);
         }
     }
@@ -159,6 +194,11 @@ struct Layout {
     static constexpr int rows = MOST_ROWS;
     static std::int64_t size(int inputs) { return static_cast<std::int64_t>(inputs) * PANEL; }
 };
+template <>
+struct Layout<Pair> {
+    static constexpr int rows = MOST_ROWS;
+    static std::int64_t size(int inputs) { return static_cast<std::int64_t>(inputs) / 2 * PANEL; }
+};
 template <class Block>
 struct BlockLayout {
     static constexpr int rows = MOST_ROWS / 2;
@@ -205,12 +245,11 @@ inline void panel_of(const KakeyaMatrix& matrix, const Inputs& inputs, int rows,
     switch (matrix.format) {
         case KAKEYA_INT8: return one_panel<Int8Block>(matrix, inputs, rows, panel, take);
         case KAKEYA_INT4: return one_panel<Int4Block>(matrix, inputs, rows, panel, take);
+        case KAKEYA_PAIRS: return one_panel<Pair>(matrix, inputs, rows, panel, take);
         case KAKEYA_BFLOAT16: return one_panel<bfloat16>(matrix, inputs, rows, panel, take);
         default: return one_panel<float>(matrix, inputs, rows, panel, take);
     }
 }
-
-inline bool is_whole(const KakeyaMatrix& matrix) { return matrix.format == KAKEYA_INT8 || matrix.format == KAKEYA_INT4; }
 
 inline int panels(const KakeyaMatrix& matrix) { return (matrix.columns + PANEL - 1) / PANEL; }
 

@@ -1,10 +1,13 @@
-// Rows of a product's inputs as whole numbers of eight bits, for weights that are such.
+// Rows of a product's inputs as numbers of the weights' kind: whole ones of eight bits, or bfloat16.
 
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <vector>
+
+#include "decoder.h"
+#include "lanes.h"
 
 namespace kakeya {
 
@@ -17,6 +20,15 @@ struct Inputs {
     std::int8_t* whole = nullptr;
     float* scales = nullptr;
     std::int32_t* sums = nullptr;
+    bfloat16* narrow = nullptr;
+
+    // Has a row ready for a product with weights of the format; it decides by itself what of it
+    // is rounded to what.
+    void round_for(std::int32_t format, std::int64_t row, int count) const {
+        if (format == KAKEYA_INT8 || format == KAKEYA_INT4) round(row, count);
+        if (format == KAKEYA_PAIRS)
+            for (std::int64_t i = row * count; i < (row + 1) * count; ++i) narrow[i] = narrowed(numbers[i]);
+    }
 
     // A row's own numbers alone decide what it is rounded to. What is not finite makes the
     // scale so, and with it all that the row is multiplied with.
@@ -49,14 +61,15 @@ struct Inputs {
 // The memory for rows of up to so many inputs.
 class Rounded {
   public:
-    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP) {}
+    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP), narrow_(rows * most) {}
 
-    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data()}; }
+    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data(), narrow_.data()}; }
 
   private:
     std::vector<std::int8_t> whole_;
     std::vector<float> scales_;
     std::vector<std::int32_t> sums_;
+    std::vector<bfloat16> narrow_;
 };
 
 }  // namespace kakeya

@@ -7,12 +7,12 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 PANEL = 32
 """Columns of a panel of weights."""
-FLOAT32, BFLOAT16, INT8, INT4 = 0, 1, 2, 3
-"""Formats of numbers in memory."""
+FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
+"""Formats of numbers in memory: PAIRS are bfloat16 with inputs rounded to such."""
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 2
+VERSION = 3
 """Of these structs; `kakeya_version` tells that of the library."""
 
 

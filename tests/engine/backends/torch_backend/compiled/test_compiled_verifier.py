@@ -194,7 +194,7 @@ def test_without_a_compiler_torch_computes_and_says_so(
     monkeypatch.setattr(libraries, "user_cache_path", lambda _name: tmp_path)
     monkeypatch.setattr("shutil.which", lambda _name: None)
     with pytest.raises(libraries.CompilingFailed, match="no C\\+\\+ compiler"):
-        libraries._made()
+        libraries._made(())
     libraries.library.cache_clear()
     try:
         folder = random_checkpoint("LlamaForCausalLM", **FITTING)
@@ -207,5 +207,26 @@ def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(libraries, "user_cache_path", lambda _name: tmp_path)
     monkeypatch.setattr(libraries, "OPTIONS", ("-std=c++20", "-no-such-option"))
     with pytest.raises(libraries.CompilingFailed, match="no-such-option"):
-        libraries._made()
+        libraries._made(())
     assert list((tmp_path / "compiled").iterdir()) == []
+
+
+def test_a_processor_whose_pairs_are_other_ones_takes_two_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    made = libraries._made
+
+    def recorded(options: tuple[str, ...]) -> Path:
+        asked.append(options)
+        return made(())
+
+    monkeypatch.setattr(libraries, "_made", recorded)
+    monkeypatch.setattr(libraries, "_processor_options", lambda: (libraries.PAIRS_OPTION,))
+    monkeypatch.setattr(libraries, "pairs_are_right", lambda _functions: False)
+    libraries.library.cache_clear()
+    try:
+        assert libraries.library() is not None
+    finally:
+        libraries.library.cache_clear()
+    assert asked == [(libraries.PAIRS_OPTION,), ()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -38,23 +37,6 @@ from tests.support.small_verifiers import FITTING
 
 FITTING_GROUPS = FITTING | {"intermediate_size": 96}
 SEED = 20_261_124
-PROCESSORS = ("", "-march=x86-64-v3", "-march=x86-64-v4", "-march=x86-64-v4 -mavx512vnni")
-
-
-def built(options: str, folder: Path) -> libraries.Library:
-    """The library for a processor, less optimised than that which is served: its bits are those."""
-    path = folder / f"of{options.replace(' ', '')}.so"
-    source = Path(libraries.__file__).parent / libraries.SOURCES[0]
-    kept = [option for option in libraries.OPTIONS if option != "-O3"]
-    command = ["g++", *kept, "-O0", *options.split(), "-o", str(path), str(source)]
-    subprocess.run(command, check=True)
-    return libraries._opened(path)
-
-
-def runs_here(options: str) -> bool:
-    flags = libraries._processor_flags()
-    wanted = {"v3": "avx2", "v4": "avx512vl", "vnni": "avx512_vnni"}
-    return all(flag in flags for word, flag in wanted.items() if word in options)
 
 
 @pytest.fixture(scope="module")
@@ -183,14 +165,6 @@ def test_eight_bits_are_nearer_to_the_checkpoint_than_four(
 
     assert apart("int8") < 0.1, apart("int8")
     assert 2 * apart("int8") < apart("int4") < 1.0, apart("int4")
-
-
-@pytest.fixture(scope="module")
-def processors(
-    tmp_path_factory: pytest.TempPathFactory, own: libraries.Library
-) -> dict[str, libraries.Library]:
-    folder = tmp_path_factory.mktemp("processors")
-    return {options: built(options, folder) for options in PROCESSORS if runs_here(options)}
 
 
 def test_processors_compute_the_same_bits(
