@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.engine.memory import system_memory
@@ -11,6 +12,9 @@ from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.watch.node_sample import Levels, Totals
+
+FRESH_SECONDS = 0.5
+"""A reading of the machine's memory counts so long."""
 
 
 class NodeReport:
@@ -33,6 +37,7 @@ class NodeReport:
         self._http_address = http_address
         self._started_at_unix = started_at_unix
         self._memory_read = system_memory.available_bytes()
+        self._memory_read_at = time.monotonic()
 
     def now(self) -> capability_pb2.GetNodeResponse:
         """The node as it is now."""
@@ -96,9 +101,16 @@ class NodeReport:
         )
 
     def _memory_free(self) -> int:
-        """Bytes; those of the last reading while connections take all files that may be open."""
+        """Bytes, as of `FRESH_SECONDS` ago at most: reading them takes some ten files.
+
+        Those of the last reading while connections take all files that may be open.
+        """
+        now = time.monotonic()
+        if now < self._memory_read_at + FRESH_SECONDS:
+            return self._memory_read
         try:
             self._memory_read = system_memory.available_bytes()
+            self._memory_read_at = now
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise

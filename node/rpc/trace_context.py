@@ -6,8 +6,9 @@ for this, and whether its caller records it.
 
 from __future__ import annotations
 
+import os
+import random
 import re
-import secrets
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,16 @@ HEADER = "traceparent"
 _SHAPE = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 # Flags of who says nothing: whether spans go to a collector is this node's to decide.
 NOT_SAMPLED = "00"
+
+# Ids are to differ and no secret. The system's own generator takes 50 us a call on virtual
+# machines, a tenth of what a small call costs.
+_ids = random.Random(os.urandom(16))  # noqa: S311 see above
+os.register_at_fork(after_in_child=lambda: _ids.seed(os.urandom(16)))
+
+
+def new_span_id() -> str:
+    """Of a span that nobody knows yet."""
+    return f"{_ids.getrandbits(64):016x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +47,11 @@ class TraceContext:
     @classmethod
     def begun(cls) -> TraceContext:
         """A trace that nobody knows yet."""
-        return cls(secrets.token_hex(16))
+        return cls(f"{_ids.getrandbits(128):032x}")
 
     def child(self) -> TraceContext:
         """The same trace, and a span of one's own."""
-        return replace(self, span_id=secrets.token_hex(8))
+        return replace(self, span_id=new_span_id())
 
     @property
     def header(self) -> str:

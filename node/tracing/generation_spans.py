@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 
-from kakeya_fleet.node.rpc.trace_context import TraceContext
+from kakeya_fleet.node.rpc.trace_context import TraceContext, new_span_id
 from kakeya_fleet.node.tracing.traced import TracedGeneration
 from kakeya_fleet.node.watch.span_ring import Attributes, Span
 
@@ -17,7 +16,7 @@ def spans_of(traced: TracedGeneration) -> Iterator[Span]:
     context = TraceContext.parse(traced.traceparent)
     if context is None:
         return
-    own = secrets.token_hex(8)
+    own = new_span_id()
     yield Span(
         trace_id=context.trace_id,
         span_id=own,
@@ -33,7 +32,7 @@ def spans_of(traced: TracedGeneration) -> Iterator[Span]:
             continue
         yield Span(
             trace_id=context.trace_id,
-            span_id=secrets.token_hex(8),
+            span_id=new_span_id(),
             parent_span_id=own,
             name="prefill",
             started_at_unix=prefill.start_ns * _NANO,
