@@ -19,7 +19,7 @@ NOT_SAMPLED = "00"
 
 # Ids are to differ and no secret. The system's own generator takes 50 us a call on virtual
 # machines, a tenth of what a small call costs.
-_ids = random.Random(os.urandom(16))  # noqa: S311 see above
+_ids = random.Random(os.urandom(16))
 os.register_at_fork(after_in_child=lambda: _ids.seed(os.urandom(16)))
 
 
