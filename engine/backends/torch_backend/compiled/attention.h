@@ -2,7 +2,8 @@
 //
 // What fixes the bits of a row's output, whatever block it came in:
 //
-// - A score is a sum over the head in a fixed tree, and of one slot alone.
+// - A score is a sum over the head in a fixed tree, and of one slot alone. Of bfloat16 keys it is
+//   of pairs, and the query is rounded to bfloat16.
 // - A segment's maximum is exact in any order, its weights are added in sixteen lanes by the
 //   slot's place and then in a tree; a slot that is not seen adds exactly 0.
 // - Weighted values are added slot by slot, ascending.
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "decoder.h"
 #include "lanes.h"
@@ -85,11 +87,30 @@ struct Rows {
 struct Scratch {
     alignas(64) float weights[BLOCK_ROWS][MOST_SLOTS];
     alignas(64) float values[BLOCK_ROWS][512];
+    alignas(64) bfloat16 queries[BLOCK_ROWS][512];  // those of the rows, rounded
 };
 
-template <class Number>
-inline void scores_of(const Number* keys, int head_size, const float* query, const Seen& seen, std::int64_t origin,
+// A query's products with a key, to be added up over the lanes.
+inline Lanes products_of(const float* query, const float* key, int head_size) {
+    Lanes added = load(query) * load(key);
+    for (int d = LANES; d < head_size; d += LANES) added = fused(load(query + d), load(key + d), added);
+    return added;
+}
+inline Lanes products_of(const bfloat16* query, const bfloat16* key, int head_size) {
+    Lanes added = all(0.0f);
+    for (int d = 0; d < head_size; d += 2 * LANES) added = pair_dot(added, load_whole(key + d), load_whole(query + d));
+    return added;
+}
+
+// As the keys have them.
+inline const float* query_of(const Rows& rows, const Scratch&, int row, const float*) { return rows.query[row]; }
+inline const bfloat16* query_of(const Rows&, const Scratch& scratch, int row, const bfloat16*) { return scratch.queries[row]; }
+
+// SIZE is the head's, or 0 where it is of no usual one: loops of a known length are none.
+template <int SIZE, class Number>
+inline void scores_of(const Number* keys, int own_size, const Number* query, const Seen& seen, std::int64_t origin,
                       int first, int end, float scaling, float* found) {
+    const int head_size = SIZE ? SIZE : own_size;
     const Lanes none = all(-INFINITY), scale = all(scaling);
     for (int slot = first; slot < end; slot += LANES) {
         const std::uint32_t mask = seen_lanes(seen, origin + slot);
@@ -99,11 +120,7 @@ inline void scores_of(const Number* keys, int head_size, const float* query, con
         }
         Lanes products[LANES];
         const Number* own = keys + static_cast<std::int64_t>(slot) * head_size;
-        for (int lane = 0; lane < LANES; ++lane, own += head_size) {
-            Lanes added = load(query) * load(own);
-            for (int d = LANES; d < head_size; d += LANES) added = fused(load(query + d), load(own + d), added);
-            products[lane] = added;
-        }
+        for (int lane = 0; lane < LANES; ++lane, own += head_size) products[lane] = products_of(query, own, head_size);
         store(found + slot, chosen(mask, sums(products) * scale, none));
     }
 }
@@ -203,7 +220,9 @@ inline void attend_segment(const Number* keys, const Number* values, int slots, 
             std::fill(weights + begin, weights + stop, 0.0f);
             continue;
         }
-        scores_of(keys, head_size, rows.query[row], rows.seen[row], origin, begin, stop, scaling, weights);
+        const Number* query = query_of(rows, scratch, row, keys);
+        const auto scores = head_size == 64 ? scores_of<64, Number> : head_size == 128 ? scores_of<128, Number> : scores_of<0, Number>;
+        scores(keys, head_size, query, rows.seen[row], origin, begin, stop, scaling, weights);
         Lanes high = all(-INFINITY);
         for (int slot = begin; slot < stop; slot += LANES) high = larger(load(weights + slot), high);
         maxima[row] = largest(high);
@@ -225,6 +244,10 @@ inline void attend_segment(const Number* keys, const Number* values, int slots, 
 template <class Number>
 inline void attend_rows(const KakeyaStore& store, int place, int kv_heads, int kv_head, int head_size, float scaling,
                         Rows& rows, Scratch& scratch) {
+    [[maybe_unused]] const FlushingFor<Number> flushing;
+    if constexpr (std::is_same_v<Number, bfloat16>)
+        for (int row = 0; row < rows.count; ++row)
+            for (int d = 0; d < head_size; ++d) scratch.queries[row][d] = narrowed(rows.query[row][d]);
     std::int64_t origin = 0;
     for (int i = 0; i < store.segment_count; ++i) {
         const KakeyaSegment& segment = store.segments[i];

@@ -369,6 +369,14 @@ inline Lanes sums(const Lanes (&a)[LANES]) {
 }
 #endif
 
+// Of what is computed with numbers of a kind: only bfloat16 ones are taken by pairs.
+template <class Number>
+struct FlushingFor {
+    FlushingFor() {}
+};
+template <>
+struct FlushingFor<bfloat16> : Flushing {};
+
 // e ** x to about 1 unit in the last place for x in -87 .. 88; what is outside counts as the border.
 // Cody and Waite's reduction, then a polynomial of degree 6 on -ln(2)/2 .. ln(2)/2 (coefficients:
 // the Taylor series with its last two moved to the minimax of the interval).
