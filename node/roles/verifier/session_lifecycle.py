@@ -84,6 +84,12 @@ class SessionLifecycle:
         if self._draining:
             raise Draining("this node is leaving the fleet; resume the session elsewhere")
 
+    def refuse_opening_when_draining(self, model_id: str) -> None:
+        """Raises `ModelServedElsewhere`, or `Draining` where nobody else serves the model."""
+        if self._draining:
+            self.verifiers.refer(model_id)
+        self.refuse_when_draining()
+
     def is_leaving(self, served: ServedVerifier) -> bool:
         """Whether sessions of a verifier are to go elsewhere: their node leaves, or it does."""
         return self._draining or served.withdrawn.is_set()
@@ -100,7 +106,7 @@ class SessionLifecycle:
         as `open` of a model that is not served here.
         """
         if count and model_id:
-            self.refuse_when_draining()
+            self.refuse_opening_when_draining(model_id)
             info = self.verifiers.served(model_id).verifier.info
             check_length(count, history_length=0, history_limit=info.context_length)
 
@@ -113,7 +119,7 @@ class SessionLifecycle:
         asked to be `restored` also `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`,
         `RestorerMismatch` and `TrainedForAnother`.
         """
-        self.refuse_when_draining()
+        self.refuse_opening_when_draining(asked.model_id)
         served = self.verifiers.served(asked.model_id)
         check_for_model(asked, served.verifier.info)
         decision = self._factory.decide(asked, served, caller)

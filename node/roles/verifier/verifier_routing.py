@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from kakeya_fleet.fleet.cards.card import Card, Role
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.rpc.refusals import ModelLoading, ModelServedElsewhere
@@ -39,32 +40,42 @@ class VerifierRouting:
         served = self._verifiers.get(model_id)
         if served is not None:
             return served
-        known: set[str] = set(self._verifiers)
-        # A suspect may only be slow to answer: better than nobody.
-        able = [view for view in self._fleet.nodes() if view.liveness in POSSIBLE]
-        for view in sorted(able, key=lambda view: POSSIBLE.index(view.liveness)):
-            models = {offer.model_id for offer in view.card.offers(Role.VERIFIER)}
-            known |= models
-            address = self._fleet.address(view.card.node_id)
-            if model_id in models and address and view.card.node_id != self._fleet.self_id:
-                raise ModelServedElsewhere(
-                    f"{model_id!r} is served by {view.card.name} at {address}; ask there",
-                    address=address,
-                    node_id=view.card.node_id,
-                    **_of_members(view.card, address),
-                )
+        self.refer(model_id)
         if self._is_loading(model_id):
             raise ModelLoading(
                 f"{model_id!r} is still being loaded here; wait, and ask again",
                 model_id=model_id[:64],
                 retry_after_seconds=str(LOADING_RETRY_SECONDS),
             )
-        names = ", ".join(sorted(known)) or "none"
+        of_others = (self._models(view) for view in self._able())
+        names = ", ".join(sorted(set(self._verifiers).union(*of_others))) or "none"
         raise ModelNotFound(
             f"no live node serves {model_id[:64]!r} as a verifier; served: {names}",
             model_id=model_id[:64],
             served=names,
         )
+
+    def refer(self, model_id: str) -> None:
+        """Raises `ModelServedElsewhere` where another node serves the model."""
+        for view in self._able():
+            address = self._fleet.address(view.card.node_id)
+            is_other = view.card.node_id != self._fleet.self_id
+            if is_other and address and model_id in self._models(view):
+                raise ModelServedElsewhere(
+                    f"{model_id!r} is served by {view.card.name} at {address}; ask there",
+                    address=address,
+                    node_id=view.card.node_id,
+                    **_of_members(view.card, address),
+                )
+
+    def _able(self) -> list[NodeView]:
+        """Those that may answer, the surest first: a suspect may only be slow."""
+        able = [view for view in self._fleet.nodes() if view.liveness in POSSIBLE]
+        return sorted(able, key=lambda view: POSSIBLE.index(view.liveness))
+
+    @staticmethod
+    def _models(view: NodeView) -> set[str]:
+        return {offer.model_id for offer in view.card.offers(Role.VERIFIER)}
 
 
 def _of_members(card: Card, address: str) -> dict[str, str]:

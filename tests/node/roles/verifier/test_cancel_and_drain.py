@@ -12,9 +12,11 @@ import grpc.aio
 import pytest
 from grpc.aio import UnaryStreamCall
 
+from kakeya import AsyncClient
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.errors import InvariantViolated
 from kakeya_fleet.engine.speculation.roster import Rival
+from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from tests.node.conftest import next_message
@@ -169,7 +171,6 @@ async def test_draining_ends_generations_and_refuses_new_ones(
     assert node.roles.draining
 
     refusals = [
-        await client.refusal("CreateSession", runtime_pb2.CreateSessionRequest(model_id="random")),
         await client.refusal(
             "Generate", runtime_pb2.GenerateRequest(session_id=idle, max_tokens=4)
         ),
@@ -179,6 +180,31 @@ async def test_draining_ends_generations_and_refuses_new_ones(
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     assert (await client.info(idle)).history_length == len(PROMPT)
     await node.stop()
+    neighbourhood.directory.set_liveness("leaving", Liveness.LEFT)
+
+
+async def test_who_would_open_a_session_at_a_draining_node_is_sent_to_another(
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
+) -> None:
+    leaving = await neighbourhood.start("going", f"verifier={checkpoint}")
+    staying = await neighbourhood.start("staying", f"verifier={checkpoint}")
+    await leaving.roles.drain(5.0)
+    for tokens in ([], PROMPT):
+        refusal = await calls.Caller(leaving.channel).refusal(
+            "CreateSession",
+            runtime_pb2.CreateSessionRequest(model_id="random", initial_token_ids=tokens),
+        )
+        assert refusal.reason == "MODEL_SERVED_ELSEWHERE"
+        assert refusal.metadata["node_id"] != "going"
+    async with (
+        AsyncClient(leaving.address) as client,
+        await client.create_session("random", tokens=PROMPT) as session,
+    ):
+        assert session.plan.verifier.node_id == refusal.metadata["node_id"]
+        assert len((await session.generate(4).collect()).token_ids) == 4
+    for node in (leaving, staying):
+        await node.stop()
+        neighbourhood.directory.set_liveness(node.node_id, Liveness.LEFT)
 
 
 async def test_idle_sessions_are_really_evicted(
