@@ -15,6 +15,8 @@ import json
 import os
 import shutil
 import socket
+import time
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -107,6 +109,25 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
         assert one.ready
         assert gate.ready
         yield HttpFleet(one, gate)
+
+
+@pytest.fixture(autouse=True)
+def gate_knows_one(request: pytest.FixtureRequest) -> None:
+    """Waits until both nodes know each other as alive, where a test uses them.
+
+    On a busy machine one may have taken the other for dead for a moment, as it should.
+    """
+    if "fleet" not in request.fixturenames:
+        return
+    fleet: HttpFleet = request.getfixturevalue("fleet")
+    while "tiny" not in served_by(http_of(fleet.gate)):
+        time.sleep(0.05)
+
+
+def served_by(address: str) -> set[str]:
+    """The models that a node at host:port knows to be served."""
+    with urllib.request.urlopen(f"http://{address}/v1/models", timeout=60) as response:
+        return {each["id"] for each in json.load(response)["data"]}
 
 
 OpenAiOf = Callable[[AgentProcess], openai.OpenAI]
