@@ -3,7 +3,9 @@
     python -P scripts/bench/llama_cpp_server.py FILE THREADS
 
 Of xllamacpp alone, so that it may have an environment of its own. Each line of standard input
-is {"prompt": ids, "count": tokens}; the answer has llama.cpp's own times.
+is {"prompt": ids, "count": tokens}; the answer has llama.cpp's own times and the ids. With "top"
+it has the natural logarithms of that many first tokens' probabilities, by id; with "keep" the
+server keeps the prompt's keys and values for the next question that begins like this one.
 """
 
 import json
@@ -31,7 +33,9 @@ def main() -> None:
             "n_predict": asked["count"],
             "temperature": 0,
             "ignore_eos": True,
-            "cache_prompt": False,
+            "cache_prompt": asked.get("keep", False),
+            "n_probs": asked.get("top", 0),
+            "return_tokens": True,
         }
         request = urllib.request.Request(
             f"{server.listening_address}/completion",
@@ -39,7 +43,14 @@ def main() -> None:
             {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request) as response:
-            print(json.dumps(json.load(response)["timings"]), flush=True)
+            found = json.load(response)
+        told = {"timings": found["timings"], "tokens": found["tokens"]}
+        if asked.get("top"):
+            (first, *_) = found["completion_probabilities"]
+            told["log_probabilities"] = [
+                [each["id"], each["logprob"]] for each in first["top_logprobs"]
+            ]
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,6 +34,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.gguf.source import find_gguf
 from kakeya_fleet.engine.sampling.choice import GREEDY, choose_token
+from scripts.bench.asked_process import WAITING, Asked, llama_cpp
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.published_gguf import write_as
 
@@ -48,8 +47,6 @@ TOKENS = [(37 * index) % 40_000 + 100 for index in range(PROMPT)]
 CHUNK = 64
 DTYPES, CACHES = ("bfloat16", "float32"), ("dynamic", "static")
 """Of transformers."""
-WAITING = "OMP_WAIT_POLICY"
-SERVER = Path(__file__).with_name("llama_cpp_server.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,49 +98,14 @@ def own_side(verifier: Verifier) -> Side:
     return Side(decode, prefill, together)
 
 
-class Asked:
-    """A rival in a process of its own, asked and answering in lines."""
-
-    def __init__(self, words: Sequence[str], stack: ExitStack) -> None:
-        """Waits until it is ready. It ends with `stack`."""
-        self._words = words
-        process = stack.enter_context(
-            subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                # As the rival's own users have it.
-                env={name: told for name, told in os.environ.items() if name != WAITING},
-                text=True,
-            )
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._input, self._output = process.stdin, process.stdout
-        # Left first: it ends with its standard input.
-        stack.callback(self._input.close)
-        self._heard()
-
-    def __call__(self, prompt: int, count: int) -> dict[str, float]:
-        """What it says of so many tokens behind a prompt of so many."""
-        asked = {"prompt": TOKENS[:prompt], "count": count}
-        print(json.dumps(asked), file=self._input, flush=True)
-        return self._heard()
-
-    def _heard(self) -> dict[str, float]:
-        for line in self._output:
-            if line.startswith("{"):
-                found: dict[str, float] = json.loads(line)
-                return found
-        raise ChildProcessError(f"ended: {' '.join(self._words)}")
-
-
 def transformers_side(folder: Path, dtype: str, cache: str, stack: ExitStack) -> Side:
     """`generate`, with its default cache or the static one."""
     module = "scripts.bench.transformers_server"
     threads = str(torch.get_num_threads())
-    asked = Asked([sys.executable, "-m", module, str(folder), dtype, cache, threads], stack)
+    rival = Asked([sys.executable, "-m", module, str(folder), dtype, cache, threads], stack)
+
+    def asked(prompt: int, count: int) -> dict[str, float]:
+        return rival({"prompt": TOKENS[:prompt], "count": count})
 
     def decode() -> float:
         few, many = (asked(CONTEXT, count)["seconds"] for count in (8, 8 + DECODED))
@@ -154,8 +116,12 @@ def transformers_side(folder: Path, dtype: str, cache: str, stack: ExitStack) ->
 
 def llama_side(python: Path, file: Path, stack: ExitStack) -> Side:
     """llama.cpp's server on a file, by its own times."""
-    threads = str(torch.get_num_threads())
-    asked = Asked([str(python), "-P", str(SERVER), str(file), threads], stack)
+    rival = llama_cpp(python, file, torch.get_num_threads(), stack)
+
+    def asked(prompt: int, count: int) -> dict[str, float]:
+        found: dict[str, float] = rival({"prompt": TOKENS[:prompt], "count": count})["timings"]
+        return found
+
     return Side(
         lambda: asked(CONTEXT, DECODED)["predicted_per_second"],
         lambda: asked(PROMPT, 1)["prompt_per_second"],

@@ -322,4 +322,40 @@ MUTANTS = (
         '"arithmetic": "",',
         ("tests/engine/verifiers/test_kept_exactness.py",),
     ),
+    # ---- Weights as people have them
+    Mutant(
+        "a weight's neighbour left in its lower bits, on processors without products of pairs",
+        "engine/backends/torch_backend/compiled/lanes.h",
+        "return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(weights, 16)),",
+        "return _mm256_fmadd_ps(_mm256_castsi256_ps(weights),",
+        ("tests/engine/backends/torch_backend/compiled/test_pairs.py",),
+    ),
+    Mutant(
+        "inputs of pairs cut off and not rounded",
+        "engine/backends/torch_backend/compiled/rounding.h",
+        "narrow[i] = narrowed(numbers[i]);",
+        "std::memcpy(&narrow[i], reinterpret_cast<const char*>(&numbers[i]) + 2, 2);",
+        ("tests/engine/backends/torch_backend/compiled/test_pairs.py",),
+    ),
+    Mutant(
+        "four bits where eight were asked for",
+        "engine/backends/torch_backend/linear_choice.py",
+        "Products(library), BITS[weights]",
+        "Products(library), 4",
+        ("tests/contract/test_weights_contract.py", "-k", "nearer"),
+    ),
+    Mutant(
+        "a scale of another shape taken for a compressed weight's",
+        "engine/backends/torch_backend/compressed_weights.py",
+        "parts[name].shape in shapes and parts[name].dtype in dtypes",
+        "len(parts[name].shape) <= 2 and parts[name].dtype in dtypes",
+        ("tests/engine/backends/torch_backend/test_compressed_folders.py",),
+    ),
+    Mutant(
+        "a config's expression that matches for ever",
+        "engine/backends/torch_backend/compressed_weights.py",
+        "if _REPEATED_GROUP.search(pattern) or",
+        "if",
+        ("tests/engine/backends/torch_backend/test_compressed_folders.py",),
+    ),
 )

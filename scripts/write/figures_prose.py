@@ -76,9 +76,10 @@ ROWS = (
         published_settings,
     ),
     prose(
-        "on {} tokens of this repository's docs",
+        "on {} tokens of this repository's docs, behind {} of them, and of facts in such text, "
+        "prompts of {} tokens",
         "weights_quality",
-        lambda found: [f"{found['tokens']:,}"],
+        weights_quality,
     ),
     prose(
         "it is ready {} s after its start, {} s the first time, and has {} times its weights at "
@@ -92,12 +93,6 @@ ROWS = (
         "put the member out {} s after the order was given (goal: two periods of a second).",
         "four_machines",
         four_machines,
-    ),
-    prose(
-        "next tokens diverge by {} and {} nats from those of the checkpoint's own numbers, {} "
-        "and {} % of the choices are the same, and the perplexity of {} becomes {} and {}.",
-        "weights_quality",
-        weights_quality,
     ),
     readme(
         "| {} ({} to {}); {} ({} to {}) | `tiny`, 3.8 M parameters: held-out files",

@@ -67,6 +67,20 @@ def published_speeds(found: Report) -> list[str]:
     ]
 
 
+def weights_qualities(found: Report) -> list[str]:
+    """A row a side, the checkpoint's own numbers first."""
+    return [
+        line(
+            name,
+            f"{own['divergence_nats']:.4f}" if "divergence_nats" in own else "",
+            f"{100 * own['same_choice']:.1f}" if "same_choice" in own else "",
+            f"{own['perplexity']:.2f}",
+            f"{own['needles']['hits']} of {own['needles']['cases']}",
+        )
+        for name, own in found["of_weights"].items()
+    ]
+
+
 def line(*cells: str) -> str:
     """One row."""
     return f"| {' | '.join(cells)} |"
@@ -444,6 +458,12 @@ TABLES = (
         "| tokens a second | decoding | a prompt | together |",
         "published_speed",
         published_speeds,
+    ),
+    table(
+        "| the published model | divergence, nats | equal choices, % | perplexity "
+        "| facts recalled |",
+        "weights_quality",
+        weights_qualities,
     ),
     table("| tokens a second, messages of | 1 | 4 | 16 |", "typescript", typescript),
     table(

@@ -519,11 +519,5 @@ def four_machines(found: Report) -> list[str]:
 
 
 def weights_quality(found: Report) -> list[str]:
-    """Of eight bits, then of four: divergence, equal choices, perplexity."""
-    own = [found["of_weights"][weights] for weights in ("int8", "int4")]
-    return [
-        *(f"{each['divergence_nats']:.4f}" for each in own),
-        *(f"{100 * each['same_choice']:.1f}" for each in own),
-        f"{found['perplexity']:.2f}",
-        *(f"{each['perplexity']:.2f}" for each in own),
-    ]
+    """Tokens of text, places that were looked at, and tokens of a prompt with a fact."""
+    return [f"{found['tokens']:,}", f"{found['places']:,}", f"{found['needle_tokens']:,}"]
