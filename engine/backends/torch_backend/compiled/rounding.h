@@ -37,18 +37,16 @@ struct Inputs {
         for (int group = 0; group < groups; ++group) {
             const float* from = numbers + row * count + group * GROUP;
             std::int8_t* to = whole + row * count + group * GROUP;
-            float most = 0.0f, wrong = 0.0f;
-            for (int i = 0; i < GROUP; ++i) {
-                const float size = std::fabs(from[i]);
-                most = size > most ? size : most;
-                wrong += from[i] * 0.0f;
-            }
-            const bool is_finite = wrong == 0.0f && most <= 3.0e38f;
-            const float inverse = most > 0.0f && is_finite ? 127.0f / most : 0.0f;
+            const Lanes zero = all(0.0f), low = load(from), high = load(from + LANES);
+            const float most = largest(larger(larger(low, zero - low), larger(high, zero - high)));
+            const bool is_finite = kakeya::sum(low * zero + high * zero) == 0.0f && most <= 3.0e38f;
+            const Lanes inverse = all(most > 0.0f && is_finite ? 127.0f / most : 0.0f);
+            float near[GROUP];
+            store(near, smaller(larger(kakeya::rounded(low * inverse), all(-127.0f)), all(127.0f)));
+            store(near + LANES, smaller(larger(kakeya::rounded(high * inverse), all(-127.0f)), all(127.0f)));
             std::int32_t sum = 0;
             for (int i = 0; i < GROUP; ++i) {
-                const float near = is_finite ? std::nearbyint(from[i] * inverse) : 0.0f;
-                const std::int32_t own = static_cast<std::int32_t>(near > 127.0f ? 127.0f : near < -127.0f ? -127.0f : near);
+                const std::int32_t own = is_finite ? static_cast<std::int32_t>(near[i]) : 0;
                 to[i] = static_cast<std::int8_t>(own);
                 sum += own;
             }
