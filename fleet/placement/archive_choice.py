@@ -2,8 +2,9 @@
 
 Those with room first, by their free memory; of them the nearest by the measured
 round trip: every layer of every forward waits for it. A node's own comes after the
-others, since its memory is what the session was to save; last are nodes that are suspect,
-which may only be slow to answer: better than nobody.
+others, since its memory is what the session was to save; last, where a session was asked
+to be restored, are nodes that are suspect: they may only be slow to answer, and are better
+than nobody.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ class ArchiveRequest:
     `node_id` names one, empty for any. An archive must have the capacity for
     `needed_bytes`; those that have them free are asked first. `arithmetic` is that of
     the archive that was lost, empty for any: the bits of another's would not be the
-    session's. `lost` are nodes that the session has lost an archive on: they are not asked
-    while they are suspect. `distrusted` are nodes whose archives gave wrong numbers, each
-    with the end of a sentence that says which.
+    session's. `takes_suspects`: nodes that are suspect are asked too, but those of `lost`,
+    on which the session has lost an archive. `distrusted` are nodes whose archives gave
+    wrong numbers, each with the end of a sentence that says which.
     """
 
     self_id: str
     node_id: str = ""
     needed_bytes: int = 0
     arithmetic: str = ""
+    takes_suspects: bool = False
     lost: frozenset[str] = frozenset()
     distrusted: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,7 +119,8 @@ def _objection(request: ArchiveRequest, view: NodeView, address: str | None) -> 
     if request.node_id not in ("", card.node_id):
         return f"The request names the archive of node {request.node_id[:12]}, not {card.name}."
     if view.liveness.is_tombstone or (
-        view.liveness is Liveness.SUSPECT and card.node_id in request.lost
+        view.liveness is Liveness.SUSPECT
+        and (not request.takes_suspects or card.node_id in request.lost)
     ):
         return f"{card.name} is {view.liveness.name.lower()}."
     if card.node_id in request.distrusted:

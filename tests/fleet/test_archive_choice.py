@@ -80,16 +80,19 @@ def test_who_is_suspect_is_asked_when_nobody_else_is_left(
     make_card: MakeCard, nodes: list[NodeView]
 ) -> None:
     suspect = replace(node(make_card, "slow"), liveness=Liveness.SUSPECT)
-    assert names(chosen(ArchiveRequest("self"), [suspect, *nodes])) == [
+    asked = ArchiveRequest("self", takes_suspects=True)
+    assert names(chosen(asked, [suspect, *nodes])) == [
         *("near", "far", "unmeasured", "self", "slow")
     ]
-    (alone,) = chosen(ArchiveRequest("self"), [suspect]).candidates
+    (alone,) = chosen(asked, [suspect]).candidates
     assert alone.reason.endswith(
         "name-slow is suspect, and no other node has an archive with room."
     )
-    # It has failed this very session: waiting for it again would cost more than it may bring.
-    again = chosen(ArchiveRequest("self", lost=frozenset({"slow"})), [suspect])
-    assert (again.candidates, again.objections) == ((), ("name-slow is suspect.",))
+    # Nobody who asked for no archive gets such a one; and one that failed this very session is
+    # not waited for again: that would cost more than it may bring.
+    for request in (ArchiveRequest("self"), replace(asked, lost=frozenset({"slow"}))):
+        again = chosen(request, [suspect])
+        assert (again.candidates, again.objections) == ((), ("name-slow is suspect.",))
 
 
 def test_a_plan_says_where_evicted_positions_go(

@@ -16,8 +16,11 @@ from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
-from kakeya_fleet.engine.backends.torch_backend.linear_choice import LinearChoice, packed_linears
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import replace_linears
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
+    LinearChoice,
+    packed_linears,
+    replace_linears,
+)
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
 from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight

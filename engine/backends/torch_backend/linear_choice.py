@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-
 import torch
 from torch import nn
 
@@ -18,26 +14,11 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
     WholeLinear,
     fits_groups,
 )
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, packed
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import LinearChoice, packed_linears
 from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS, GROUP, require_auto
 
-Made = Callable[[nn.Linear], nn.Module]
 HEAD_BITS = 8
 """At least: its outputs are the numbers that choices are made of."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinearChoice:
-    """Takes the place of the layers', and of the head's. Called once for each."""
-
-    layer: Made
-    head: Made
-
-
-def packed_linears(dtype: torch.dtype, rows: int) -> LinearChoice:
-    """Laid out for about `rows` rows, where this build can."""
-    made = partial(packed, rows=rows) if can_pack(dtype) else _as_it_is
-    return LinearChoice(made, made)
 
 
 def chosen_linears(
@@ -71,10 +52,6 @@ def chosen_linears(
         lambda linear: WholeLinear(products, linear, bits),
         lambda linear: WholeLinear(products, linear, max(bits, HEAD_BITS)),
     )
-
-
-def _as_it_is(linear: nn.Linear) -> nn.Module:
-    return linear
 
 
 def _rounded(linear: nn.Linear) -> nn.Linear:

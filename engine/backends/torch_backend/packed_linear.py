@@ -9,6 +9,8 @@ neither on the other rows, nor on how many there are from 2 up, nor on the threa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -88,3 +90,24 @@ def replace_linears(model: nn.Module, made: Callable[[nn.Linear], nn.Module]) ->
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 setattr(parent, name, made(child))
+
+
+Made = Callable[[nn.Linear], nn.Module]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearChoice:
+    """What takes the place of the layers' linear layers, and of the head. Called once for each."""
+
+    layer: Made
+    head: Made
+
+
+def packed_linears(dtype: torch.dtype, rows: int) -> LinearChoice:
+    """Laid out for about `rows` rows, where this build can."""
+    made = partial(packed, rows=rows) if can_pack(dtype) else _as_it_is
+    return LinearChoice(made, made)
+
+
+def _as_it_is(linear: nn.Linear) -> nn.Module:
+    return linear

@@ -61,6 +61,7 @@ class ArchiveOpening:
             node_id=restorer.choice.node_id,
             needed_bytes=positions * restorer.shape.bytes_per_position,
             arithmetic=restorer.arithmetic,
+            takes_suspects=True,
             lost=frozenset(restorer.failed),
             distrusted=self.ways.distrusted_by_node(self.fleet),
         )
