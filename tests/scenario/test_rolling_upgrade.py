@@ -166,8 +166,8 @@ async def test_a_session_outlives_the_upgrade_of_every_node(
             assert session.history == whole
             assert (await session.info()).history_length == len(whole)
             # An answer may have come to its end before its node left: then that node opens the
-                # session anew once it is back, and the other one is never asked.
-                assert session.resumptions
+            # session anew once it is back, and the other one is never asked.
+            assert session.resumptions
             await session.close()
 
 
