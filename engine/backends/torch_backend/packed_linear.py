@@ -27,6 +27,9 @@ _PACK = "_reorder_linear_weight"
 _PRODUCT = "_linear_pointwise"
 _HAS_BFLOAT16 = "_is_mkldnn_bf16_supported"
 
+Made = Callable[[nn.Linear], nn.Module]
+"""What takes a linear layer's place."""
+
 
 class PackedLinear(nn.Module):
     """`linear` for inputs [..., n, in_features], laid out for about `rows` rows.
@@ -81,7 +84,7 @@ def packed(linear: nn.Linear, rows: int) -> nn.Module:
     return PackedLinear(linear, rows)
 
 
-def replace_linears(model: nn.Module, made: Callable[[nn.Linear], nn.Module]) -> None:
+def replace_linears(model: nn.Module, made: Made) -> None:
     """Puts what is `made` of each `nn.Linear` in `model` in its place.
 
     Their weights are freed unless tied.
@@ -92,12 +95,9 @@ def replace_linears(model: nn.Module, made: Callable[[nn.Linear], nn.Module]) ->
                 setattr(parent, name, made(child))
 
 
-Made = Callable[[nn.Linear], nn.Module]
-
-
 @dataclass(frozen=True, slots=True)
 class LinearChoice:
-    """What takes the place of the layers' linear layers, and of the head. Called once for each."""
+    """For the linear layers of a model's layers, and for its head. Called once for each."""
 
     layer: Made
     head: Made
