@@ -22,6 +22,11 @@ def quantization_of(weights: str, of_checkpoint: str) -> str:
     return f"{weights}-g{GROUP}" if weights in BITS else weights
 
 
+def head_weights(weights: str) -> str:
+    """What the head is taken as: eight bits at least, since choices are made of its outputs."""
+    return INT8 if weights == INT4 else weights
+
+
 def require_auto(weights: str, needed: str) -> None:
     """Raises `WeightFormatUnsupported` for a choice that needs what is `needed`, a phrase."""
     if weights != AUTO:

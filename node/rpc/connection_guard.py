@@ -29,9 +29,7 @@ from kakeya_fleet.node.admission.file_limit import reserve_of
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.metrics import NodeMetrics
 
-LOOK_SECONDS, RARE_SECONDS = 0.1, 1.0
-MOST_A_SECOND = 5000
-"""Connections that can come at once: gRPC takes no more on one core."""
+LOOK_SECONDS = 0.1
 LOOK_SHARE = 0.05
 NEVER_SPOKE = 1 << 32
 """Milliseconds of silence of who has sent nothing yet."""
@@ -56,30 +54,25 @@ class ConnectionGuard:
     """Ends connections of others while the process is short of descriptors."""
 
     def __init__(self, metrics: NodeMetrics) -> None:
-        self.room = 0
-        """Descriptors that were left before the reserve when it looked last."""
         self._metrics = metrics
 
     async def run(self) -> None:
-        """Looks until cancelled, but takes a twentieth of a core at most.
+        """Looks ten times a second, but takes a twentieth of a core at most, until cancelled.
 
-        Ten times a second, and where more descriptors are left than can be taken meanwhile, more
-        rarely: once a second at least. A look takes a ms for each 1,000 descriptors. Waiting for a
-        core is no work of its own: on a busy machine it looks as often.
+        A look takes a ms for each 1,000 descriptors. Waiting for a core is no work of its own: on
+        a busy machine it looks as often.
         """
         while True:
             began = time.thread_time()
             self.look()
             took = time.thread_time() - began
-            room = min(RARE_SECONDS, self.room / MOST_A_SECOND)
-            await asyncio.sleep(max(LOOK_SECONDS, room, took / LOOK_SHARE))
+            await asyncio.sleep(max(LOOK_SECONDS, took / LOOK_SHARE))
 
     def look(self) -> Sequence[Connection]:
         """Ends what must be ended, and answers what that was."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         descriptors = _open_descriptors(limit)
         excess = len(descriptors) - (limit - reserve_of(limit))
-        self.room = max(0, -excess)
         if excess <= 0:
             return ()
         ended = to_reclaim(list(_connections(descriptors)), excess)

@@ -340,8 +340,8 @@ MUTANTS = (
     Mutant(
         "four bits where eight were asked for",
         "engine/backends/torch_backend/linear_choice.py",
-        "Products(library), BITS[weights]",
-        "Products(library), 4",
+        "Products(library), BITS[weights],",
+        "Products(library), 4,",
         ("tests/contract/test_weights_contract.py", "-k", "nearer"),
     ),
     Mutant(

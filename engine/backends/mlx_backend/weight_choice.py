@@ -6,11 +6,17 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS, GROUP, require_auto
+from kakeya_fleet.engine.models.weight_choice import (
+    AUTO,
+    BF16,
+    BITS,
+    GROUP,
+    head_weights,
+    require_auto,
+)
 
 OUTPUTS = ("lm_head", "embed_tokens")
-"""Modules of these names make the logits, and keep eight bits: choices are made of them."""
-HEAD_BITS = 8
+"""Modules of these names make the logits."""
 
 
 def choose_weights(model: nn.Module, weights: str) -> None:
@@ -34,7 +40,8 @@ def choose_weights(model: nn.Module, weights: str) -> None:
     def sizes(path: str, layer: nn.Module) -> bool | dict[str, int]:
         if not _is_quantizable(layer):
             return False
-        bits = HEAD_BITS if path.rpartition(".")[2] in OUTPUTS else BITS[weights]
+        is_output = path.rpartition(".")[2] in OUTPUTS
+        bits = BITS[head_weights(weights) if is_output else weights]
         return {"bits": bits, "group_size": GROUP}
 
     nn.quantize(model, group_size=GROUP, bits=BITS[weights], class_predicate=sizes)

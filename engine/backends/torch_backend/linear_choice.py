@@ -15,10 +15,14 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
     fits_groups,
 )
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import LinearChoice, packed_linears
-from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS, GROUP, require_auto
-
-HEAD_BITS = 8
-"""At least: its outputs are the numbers that choices are made of."""
+from kakeya_fleet.engine.models.weight_choice import (
+    AUTO,
+    BF16,
+    BITS,
+    GROUP,
+    head_weights,
+    require_auto,
+)
 
 
 def chosen_linears(
@@ -47,10 +51,10 @@ def chosen_linears(
             )
     assert library is not None
     require_exact_products(library)
-    products, bits = Products(library), BITS[weights]
+    products, bits, head_bits = Products(library), BITS[weights], BITS[head_weights(weights)]
     return LinearChoice(
         lambda linear: WholeLinear(products, linear, bits),
-        lambda linear: WholeLinear(products, linear, max(bits, HEAD_BITS)),
+        lambda linear: WholeLinear(products, linear, head_bits),
     )
 
 

@@ -113,9 +113,9 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
 
 @pytest.fixture(autouse=True)
 def gate_knows_one(request: pytest.FixtureRequest) -> None:
-    """Waits until both nodes know each other as alive, where a test uses them.
+    """Waits until `gate` knows that `one` serves, where a test uses them.
 
-    On a busy machine one may have taken the other for dead for a moment, as it should.
+    On a busy machine it may have taken the other for dead for a moment, as it should.
     """
     if "fleet" not in request.fixturenames:
         return

@@ -38,7 +38,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     is_plain,
 )
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
-from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, GROUP, INT4, INT8
+from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, GROUP, head_weights
 
 MOST_HEAD_SIZE = 512
 
@@ -140,7 +140,7 @@ class CompiledDecoder:
         self.sizes = sizes_of(model)
         body = model.model
         self._weights, self._dtype = weights, dtype
-        self._head = _head(checkpoint, INT8 if weights == INT4 else weights, dtype)
+        self._head = _head(checkpoint, head_weights(weights), dtype)
         self._embedding = None if checkpoint.is_tied else _embedding(checkpoint)
         rotary = body.rotary_emb
         self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32)

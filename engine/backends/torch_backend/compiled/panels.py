@@ -29,7 +29,9 @@ LANES = 16
 class Panels:
     """Weights [outputs, inputs] as `panels` [panel, inputs, 32], padded with zeros.
 
-    In half the bytes where that loses nothing: as bfloat16 numbers.
+    In half the bytes where that loses nothing: as bfloat16 numbers. By pairs they are [panel,
+    inputs / 2, 32, 2]: inputs are rounded to bfloat16 then, as a model of that format has them,
+    and products take half the time.
     """
 
     panels: Tensor
@@ -47,50 +49,23 @@ class Panels:
         return Matrix(
             panels=self.panels.data_ptr(),
             bias=None if self.bias is None else self.bias.data_ptr(),
-            inputs=self.panels.shape[1],
+            inputs=self.panels[0, :, 0].numel(),
             columns=self.columns,
-            format=BFLOAT16 if self.panels.dtype == torch.bfloat16 else FLOAT32,
+            format=self._format,
         )
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
-        return self.panels[ids // PANEL, :, ids % PANEL].to(torch.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class PairPanels:
-    """bfloat16 weights [outputs, inputs] as `panels` [panel, inputs / 2, 32, 2].
-
-    Padded with zeros. Their inputs are rounded to bfloat16, as a model of that format has them,
-    and products of pairs take half the time.
-    """
-
-    panels: Tensor
-    bias: Tensor | None
-    columns: int
-
     @property
-    def width(self) -> int:
-        """Outputs, padded."""
-        return int(self.panels.shape[0]) * PANEL
-
-    @property
-    def matrix(self) -> Matrix:
-        """For the library, for as long as this is there."""
-        return Matrix(
-            panels=self.panels.data_ptr(),
-            bias=None if self.bias is None else self.bias.data_ptr(),
-            inputs=2 * self.panels.shape[1],
-            columns=self.columns,
-            format=PAIRS,
-        )
+    def _format(self) -> int:
+        if self.panels.dim() == 4:
+            return PAIRS
+        return BFLOAT16 if self.panels.dtype == torch.bfloat16 else FLOAT32
 
     def rows(self, ids: Tensor) -> Tensor:
         """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
         return self.panels[ids // PANEL, :, ids % PANEL].flatten(1).to(torch.float32)
 
 
-AnyPanels: TypeAlias = Panels | PairPanels | WholePanels
+AnyPanels: TypeAlias = Panels | WholePanels
 
 
 def panels_of(
@@ -143,6 +118,6 @@ def _laid_out(weight: Tensor, bias: Tensor | None, weights: str, dtype: torch.dt
         bias = nn.functional.pad(bias.to(torch.float32), (0, missing)).contiguous()
     if dtype == weight.dtype == torch.bfloat16:
         pairs = weight.view(-1, PANEL, weight.shape[1] // 2, 2).transpose(1, 2).contiguous()
-        return PairPanels(pairs, bias, columns)
+        return Panels(pairs, bias, columns)
     panels = weight.view(-1, PANEL, weight.shape[1]).transpose(1, 2).contiguous()
     return Panels(panels, bias, columns)

@@ -170,7 +170,17 @@ async def test_draining_ends_generations_and_refuses_new_ones(
     assert stream.done.history_length == len(PROMPT) + len(stream.token_ids)
     assert node.roles.draining
 
+    # Nobody else serves the model, to whom an opening could be sent.
+    directory = neighbourhood.directory
+    others = {
+        node_id: view.liveness
+        for node_id, view in directory.views.items()
+        if node_id != node.node_id
+    }
+    for node_id in others:
+        directory.set_liveness(node_id, Liveness.DEAD)
     refusals = [
+        await client.refusal("CreateSession", runtime_pb2.CreateSessionRequest(model_id="random")),
         await client.refusal(
             "Generate", runtime_pb2.GenerateRequest(session_id=idle, max_tokens=4)
         ),
@@ -178,6 +188,8 @@ async def test_draining_ends_generations_and_refuses_new_ones(
     ]
     for refusal in refusals:
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    for node_id, liveness in others.items():
+        directory.set_liveness(node_id, liveness)
     assert (await client.info(idle)).history_length == len(PROMPT)
     await node.stop()
     neighbourhood.directory.set_liveness("leaving", Liveness.LEFT)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
 from kakeya_fleet.engine.backends.torch_backend.compiled.pair_check import pairs_are_right
-from kakeya_fleet.engine.backends.torch_backend.compiled.panels import PairPanels, panels_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import Panels, panels_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PAIRS
 
 SEED = 20_261_125
 INPUTS, OUTPUTS, ROWS = 96, 70, 13
@@ -20,17 +21,18 @@ TINY = 2.0**-126
 """The least normal number."""
 
 
-def layer(weight: Tensor, bias: Tensor | None = None) -> PairPanels:
+def layer(weight: Tensor, bias: Tensor | None = None) -> Panels:
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     linear.weight = nn.Parameter(weight.to(torch.bfloat16))
     if bias is not None:
         linear.bias = nn.Parameter(bias.to(torch.bfloat16))
     found = panels_of([linear], dtype=torch.bfloat16)
-    assert isinstance(found, PairPanels)
+    assert isinstance(found, Panels)
+    assert found.matrix.format == PAIRS
     return found
 
 
-def product(library: libraries.Library, panels: PairPanels, inputs: Tensor) -> np.ndarray:
+def product(library: libraries.Library, panels: Panels, inputs: Tensor) -> np.ndarray:
     workers = library.functions.kakeya_workers()
     found = torch.empty(len(inputs), panels.width)
     library.functions.kakeya_product(
