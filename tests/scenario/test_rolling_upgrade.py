@@ -113,7 +113,9 @@ async def generate_while_leaving(session: AsyncSession, serving: AgentProcess) -
     """An answer, in the midst of which its node leaves to be upgraded."""
     count = 0
     serving.give_way()
-    async for tokens in session.generate(TOKENS):
+    # With so much to say of each token the answer cannot come to its end before it is read: what
+    # is unread fills the stream's window, however busy the machine is.
+    async for tokens in session.generate(TOKENS, top_log_probabilities=20):
         count += len(tokens.token_ids)
         if serving.running:
             # As `fleet upgrade` and service managers do.
@@ -165,9 +167,7 @@ async def test_a_session_outlives_the_upgrade_of_every_node(
             await session.generate(TOKENS).collect()
             assert session.history == whole
             assert (await session.info()).history_length == len(whole)
-            # An answer may have come to its end before its node left: then that node opens the
-            # session anew once it is back, and the other one is never asked.
-            assert session.resumptions
+            assert len(session.resumptions) >= 2
             await session.close()
 
 
