@@ -94,6 +94,12 @@ class Directory:
         """What everybody holds of a node from now on."""
         self.views[node_id] = replace(self.views[node_id], liveness=liveness)
 
+    def say_steps(self, node_id: str, *costs: StepCost) -> None:
+        """What everybody, the node itself too, plans with for each of its models' steps."""
+        view = self.views[node_id]
+        models = tuple(replace(each, step_costs=costs) for each in view.card.models)
+        self.views[node_id] = replace(view, card=replace(view.card, models=models))
+
 
 @dataclass
 class View:
@@ -130,7 +136,7 @@ class View:
 
 @dataclass
 class Node:
-    """A started node; `stop` ends its server and roles."""
+    """A started node."""
 
     node_id: str
     roles: Roles
@@ -148,7 +154,10 @@ class Node:
     def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
-    async def stop(self) -> None:
+    async def stop(self, *, noticed: bool = True) -> None:
+        """Ends its server and roles; the others hold it for dead once that is `noticed`."""
+        if noticed:
+            self.view.directory.set_liveness(self.node_id, Liveness.DEAD)
         await self.channel.close()
         await self.server.stop(0)
         await self.roles.close()

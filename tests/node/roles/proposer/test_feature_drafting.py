@@ -19,7 +19,6 @@ import pytest_asyncio
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
-from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.links.features.feature_sender import FeatureStream
 from tests.support import calls
@@ -144,6 +143,7 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
         pairing._plan,
         proposer=Placement("drafting", "drafting", proposer.address, "drafter"),
         trials=(Trial(Placement("looking-up", "looking-up", other.address, "ngram"), 1e9),),
+        stand_in=None,
     )
     await pairing.conditioned()
     await client.append(session, PROMPT)
@@ -162,7 +162,6 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     assert second.done.timeline[0].proposer_model_id == "drafter"
     assert second.done.speculation.faults == []
     await other.stop()
-    neighbourhood.directory.set_liveness("looking-up", Liveness.DEAD)
 
 
 def dropped(stream: FeatureStream, first: int, vectors: ContextVectors) -> None:

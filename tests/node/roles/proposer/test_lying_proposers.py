@@ -240,6 +240,8 @@ async def test_auto_takes_another_proposer_when_its_own_died(
 ) -> None:
     # Which is faster on a busy machine, drafting or decoding alone, is not tried here.
     monkeypatch.setattr(pace, "LOST_TOKENS", math.inf)
+    measured = neighbourhood.directory.views["verifier"]
+    neighbourhood.directory.say_steps("verifier", StepCost(1, 0.01), StepCost(16, 0.012))
     wanted = await expected()
     quick = ModelOffer(
         model_id="quick",
@@ -266,6 +268,7 @@ async def test_auto_takes_another_proposer_when_its_own_died(
     assert info.plan.proposer.node_id in servers.keys() - {chosen}
     assert info.drop_reason == runtime_pb2.DROP_REASON_UNSPECIFIED
     assert tokens == wanted
+    neighbourhood.directory.views["verifier"] = measured
 
 
 async def test_a_session_whose_fixed_proposer_fails_can_be_forked(

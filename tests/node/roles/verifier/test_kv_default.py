@@ -122,7 +122,7 @@ async def test_an_archive_that_is_gone_by_then_costs_no_session_that_did_not_ask
     """Nobody has noticed yet that its node is dead."""
     frozen = await around.start("gone", "archive=64MiB")
     around.directory.set_liveness("archive", Liveness.DEAD)
-    await frozen.stop()
+    await frozen.stop(noticed=False)
     session = await opened(caller)
     assert session.kv_strategy == session.plan.kv_strategy == SINK_WINDOW
     assert "none took the session" in choice_of(session.plan)
