@@ -1,7 +1,10 @@
 """The failure detector: who is called, who is asked to help, and whom this node buries.
 
-A failed exchange asks up to three helpers and calls once more; when nobody reached the
-node, it is SUSPECT by this node's own evidence, and called again every period.
+A failed exchange asks up to three helpers and calls once more. When nobody reached the
+node in this round, this node doubts it, says nothing yet, and begins another round with more
+helpers. After `rounds_to_suspicion` in a row it is SUSPECT by this node's own evidence, of which
+all are told, and called every period. A death is found as soon as if all had been told at once:
+its time begins with the first round.
 """
 
 from __future__ import annotations
@@ -17,16 +20,28 @@ from kakeya_fleet.fleet.membership.events import (
 )
 from kakeya_fleet.fleet.membership.randomness import Randomness, sample
 from kakeya_fleet.fleet.membership.state import Call, Membership, Probe
-from kakeya_fleet.fleet.membership.suspicion import Suspicion, least_seconds, suspicion_seconds
+from kakeya_fleet.fleet.membership.suspicion import (
+    Doubt,
+    Suspicion,
+    least_rounds,
+    least_seconds,
+    rounds_to_suspicion,
+    suspicion_seconds,
+)
 
 MAX_RECALLS = 3
 """Suspects that are called again each period, besides the exchanges with one peer and one
-newcomer: with the second calls, no more than 10 calls a period, whatever cards arrive."""
+newcomer: with the second calls, no more than 10 calls a period, whatever cards arrive, and
+two for each further round of a doubt, of which those who have answered alone are the subject."""
+
+MORE_HELPERS = 2
+"""Times as many helpers again are asked at most, the longer nobody reaches a node."""
 
 
 def stood_still(state: Membership, late_seconds: float) -> None:
     """Notes that the tick came late: what did not come in that time accuses nobody."""
     state.probes.clear()
+    state.doubts.clear()
     for suspicion in state.suspicions.values():
         suspicion.since += late_seconds
 
@@ -75,7 +90,9 @@ def hear_of(state: Membership, node_id: str, now: float) -> None:
     """The node's liveness rose by what others say: SUSPECT, or LEFT by its own word."""
     record = state.registry.record(node_id)
     if record.liveness is Liveness.SUSPECT:
-        state.suspicions[node_id] = Suspicion(record.version.incarnation, now, is_own=False)
+        doubt = state.doubts.pop(node_id, None)
+        since = now if doubt is None else doubt.since
+        state.suspicions[node_id] = Suspicion(record.version.incarnation, since, doubt)
     else:
         part(state, node_id)
 
@@ -85,6 +102,7 @@ def part(state: Membership, node_id: str) -> None:
     state.peers.discard(node_id)
     state.newcomers.discard(node_id)
     state.suspicions.pop(node_id, None)
+    state.doubts.pop(node_id, None)
     state.probes.pop(node_id, None)
     state.calls.pop(node_id, None)
     state.ways.pop(node_id, None)
@@ -107,7 +125,7 @@ def reached(state: Membership, node_id: str, now: float, rng: Randomness) -> Non
 
 
 def failed(state: Membership, node_id: str, now: float, rng: Randomness) -> list[Effect]:
-    """A direct exchange failed: asks helpers and calls once more, then accuses."""
+    """A direct exchange failed: asks helpers and calls once more, then doubts or accuses."""
     ended = state.calls.pop(node_id, None)
     if ended is None or not state.is_live_peer(node_id):
         return []
@@ -162,7 +180,7 @@ def _to_recall(state: Membership, now: float) -> list[str]:
         for node_id, suspicion in state.suspicions.items()
         if (suspicion.is_own or now - suspicion.since >= patience)
         and not state.registry.is_stranger(node_id)
-    ]
+    ] + [node_id for node_id in state.doubts if node_id not in state.calls]
 
 
 def _bury(state: Membership, now: float) -> list[Effect]:
@@ -170,21 +188,25 @@ def _bury(state: Membership, now: float) -> list[Effect]:
     node_count = state.registry.live_count()
     effects: list[Effect] = []
     for node_id, suspicion in list(state.suspicions.items()):
+        evidence = suspicion.evidence
+        if evidence is None or evidence.round_count < least_rounds(node_count):
+            continue
         seconds = suspicion_seconds(
             node_count=node_count,
-            confirmation_count=suspicion.confirmation_count,
+            confirmation_count=evidence.confirmation_count,
             period_seconds=state.settings.period_seconds,
             stretch=state.awareness.stretch,
         )
-        if suspicion.is_own and now - suspicion.since >= seconds:
+        if now - suspicion.since >= seconds:
             effects += _declare(state, node_id, suspicion.incarnation, Liveness.DEAD, now)
     return effects
 
 
 def _shown_alive(state: Membership, node_id: str, now: float) -> list[Effect]:
-    """A sign of life ends a probe and own evidence; only the owner refutes a suspicion."""
+    """A sign of life ends a probe, a doubt and own evidence; only the owner refutes a suspicion."""
     state.registry.saw(node_id, now)
     state.probes.pop(node_id, None)
+    state.doubts.pop(node_id, None)
     suspicion = state.suspicions.get(node_id)
     if suspicion is not None and suspicion.answered(now):
         return [Changed(node_id)]
@@ -192,20 +214,20 @@ def _shown_alive(state: Membership, node_id: str, now: float) -> list[Effect]:
 
 
 def _helpers(state: Membership, node_id: str, rng: Randomness) -> list[str]:
-    """Up to `helper_count` ALIVE peers, with the one that reached the node last.
+    """Up to `helper_count` ALIVE peers for each round of a doubt, and who reached it last.
 
     In a fleet that one node holds together it is the one that can help.
     """
-    able = [
-        peer
-        for peer in state.registry.nodes()
-        if peer not in (node_id, state.registry.own_id)
-        and not state.registry.is_stranger(peer)
-        and state.found(peer) is Liveness.ALIVE
-    ]
-    helpers = sample(able, state.settings.helper_count, rng)
+
+    def is_able(peer: str) -> bool:
+        return peer != node_id and state.found(peer) is Liveness.ALIVE
+
+    suspicion = state.suspicions.get(node_id)
+    evidence = state.doubts.get(node_id) or (suspicion and suspicion.evidence)
+    more = min(evidence.round_count, MORE_HELPERS) if evidence else 0
+    helpers = state.peers.sample(state.settings.helper_count * (1 + more), is_able, rng)
     way = state.ways.get(node_id)
-    if way in able and way not in helpers:
+    if way is not None and way not in helpers and way in state.peers and is_able(way):
         helpers[0] = way
     return helpers
 
@@ -218,11 +240,17 @@ def _conclude(state: Membership, node_id: str, now: float) -> list[Effect]:
 
 
 def _accuse(state: Membership, node_id: str, now: float, *, is_confirmed: bool) -> list[Effect]:
+    """Nobody reached the node: a doubt, and behind a doubt a suspicion."""
     suspicion = state.suspicions.get(node_id)
     if suspicion is not None:
         return [Changed(node_id)] if suspicion.failed(now, is_confirmed=is_confirmed) else []
+    doubt = state.doubts.setdefault(node_id, Doubt(now))
+    doubt.failed(is_confirmed=is_confirmed)
+    if doubt.round_count < rounds_to_suspicion(state.registry.live_count()):
+        return [call(state, node_id, now)]
+    del state.doubts[node_id]
     incarnation = state.registry.record(node_id).version.incarnation
-    state.suspicions[node_id] = Suspicion(incarnation, now, is_own=True)
+    state.suspicions[node_id] = Suspicion(incarnation, doubt.since, doubt)
     return _declare(state, node_id, incarnation, Liveness.SUSPECT, now)
 
 

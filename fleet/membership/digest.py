@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -60,16 +59,6 @@ class DigestPart:
     lines: tuple[DigestEntry, ...]
     first_key: int = 0
     last_key: int = LAST_KEY
-
-
-def part_of(lines: Sequence[DigestEntry], start: int) -> DigestPart:
-    """Up to `MAX_DIGEST_LINES` of `lines`, which rise by key, from the one at `start` on."""
-    end = start + MAX_DIGEST_LINES
-    return DigestPart(
-        tuple(lines[start:end]),
-        first_key=lines[start - 1].node_key + 1 if start else 0,
-        last_key=lines[end - 1].node_key if end < len(lines) else LAST_KEY,
-    )
 
 
 def node_key(node_id: str) -> int:

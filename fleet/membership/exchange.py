@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart, part_of
+from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart
 from kakeya_fleet.fleet.membership.membership import Membership
 from kakeya_fleet.fleet.membership.randomness import Randomness
 from kakeya_fleet.fleet.membership.reconciliation import missing_from, select
@@ -94,10 +94,9 @@ def follow_up(
 
 def _next_part(state: Membership) -> DigestPart:
     """Parts follow each other from answer to answer, so that all is told in turn."""
-    lines = state.registry.digest()
-    start = state.digest_told if state.digest_told < len(lines) else 0
+    start = state.digest_told if state.digest_told < state.registry.key_count() else 0
     state.digest_told = start + MAX_DIGEST_LINES
-    return part_of(lines, start)
+    return state.registry.digest_part(start)
 
 
 def _hot(state: Membership, peer_id: str) -> tuple[tuple[SignedCard, ...], tuple[Rumour, ...]]:

@@ -1,12 +1,12 @@
 """Who is in the fleet, and who is alive: SWIM (Das et al. 2002) with Lifeguard.
 
 One step for every event. Once a period: one exchange with the next peer of a
-shuffled round-robin; no answer, and up to three helpers are asked to probe it
-while it is called once more; nobody reached it, and it is SUSPECT; no refutation in the time of
-`fleet.membership.suspicion`, and it is DEAD to those who could not reach it themselves: what
-others say makes nobody more than SUSPECT. The owner refutes by raising its incarnation.
-Whoever suspects a node by a probe of its own also calls it every period, so
-that it learns of the suspicion first hand.
+shuffled round-robin; no answer, and some helpers are asked to probe it while it is called
+once more; nobody reached it in some such rounds in a row, and it is SUSPECT; no refutation in
+the time of `fleet.membership.suspicion`, and it is DEAD to those who could not reach it
+themselves: what others say makes nobody more than SUSPECT. The owner refutes by raising its
+incarnation. Whoever suspects a node by rounds of its own also calls it every period, so that it
+learns of the suspicion first hand.
 
 A two-node fleet takes 4 to 7 s to find a death: up to 1 s to the next exchange,
 up to 0.5 s for its timeout, 4 s of suspicion, up to 1 s to the next tick.
@@ -165,6 +165,7 @@ def _welcome(state: Membership, node_id: str, rng: Randomness) -> None:
         (state.newcomers if is_new else state.peers).add(node_id, rng)
     if state.registry.liveness(node_id) is Liveness.ALIVE:
         state.suspicions.pop(node_id, None)
+        state.doubts.pop(node_id, None)
 
 
 def _defend(state: Membership, merged: MergeResult, told: RumourResult) -> list[Effect]:

@@ -19,6 +19,7 @@ alive learns better, and nobody learns of it who never knew it.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,13 @@ from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import Verify
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
-from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
+from kakeya_fleet.fleet.membership.digest import (
+    LAST_KEY,
+    MAX_DIGEST_LINES,
+    DigestPart,
+    Version,
+    node_key,
+)
 from kakeya_fleet.fleet.membership.events import UNKNOWN_SOURCE, ReceivedCard, Source
 from kakeya_fleet.fleet.membership.merge_rules import (
     MergeRules,
@@ -100,8 +107,8 @@ class Registry:
         self._own_id = own.card.node_id
         self._records: dict[str, Record] = {}
         self._ids_by_key: defaultdict[int, set[str]] = defaultdict(set)
+        self._keys: Sequence[int] | None = None
         self._root: bytes | None = None
-        self._digest: tuple[DigestEntry, ...] | None = None
         self._live_count: int | None = None
         self.refused_count = 0
         """Cards for which there was no room, since the start."""
@@ -326,6 +333,7 @@ class Registry:
         self._ids_by_key[key].discard(node_id)
         if not self._ids_by_key[key]:
             del self._ids_by_key[key]
+            self._keys = None
         self._forget_summaries()
 
     def root_hash(self) -> bytes:
@@ -339,19 +347,41 @@ class Registry:
             self._root = hashlib.sha256(b"".join(lines)).digest()
         return self._root
 
-    def digest(self) -> tuple[DigestEntry, ...]:
-        """A line for every known node, tombstones included, by key."""
-        if self._digest is None:
-            self._digest = tuple(sorted(record.entry for record in self._records.values()))
-        return self._digest
-
     def records(self) -> Iterator[Record]:
         """The registers of all known nodes."""
         return iter(self._records.values())
 
+    def digest_part(self, start: int) -> DigestPart:
+        """A line for every known node, tombstones included, of the keys from the `start`th on.
+
+        Of as many keys as a message has lines; all, where a fleet has no more. O(lines), not O(N).
+        """
+        keys = self._ordered_keys()
+        end = start + MAX_DIGEST_LINES
+        return DigestPart(
+            tuple(record.entry for key in keys[start:end] for record in self.records_under(key)),
+            first_key=keys[start - 1] + 1 if start else 0,
+            last_key=keys[end - 1] if end < len(keys) else LAST_KEY,
+        )
+
+    def key_count(self) -> int:
+        """Different keys of the known nodes: almost always as many as there are nodes."""
+        return len(self._ordered_keys())
+
+    def records_between(self, first_key: int, last_key: int) -> Iterator[Record]:
+        """The registers of the nodes whose keys are in that range, both ends included."""
+        keys = self._ordered_keys()
+        for key in keys[bisect_left(keys, first_key) : bisect_right(keys, last_key)]:
+            yield from self.records_under(key)
+
     def records_under(self, key: int) -> list[Record]:
         """The registers of the nodes whose ids begin with the key: almost always one."""
         return [self._records[node_id] for node_id in self._ids_by_key.get(key, ())]
+
+    def _ordered_keys(self) -> Sequence[int]:
+        if self._keys is None:
+            self._keys = sorted(self._ids_by_key)
+        return self._keys
 
     def _make_room(self, node_id: str, source: Source) -> tuple[str, ...]:
         """Displaces a stranger for a newcomer where the registry is full."""
@@ -380,8 +410,14 @@ class Registry:
         else:
             self._records[node_id] = Record(signed, version, now, card, host)
             self._strangers.lives(node_id)
-            self._ids_by_key[node_key(node_id)].add(node_id)
+            self._note_key(node_id)
         self._forget_summaries()
+
+    def _note_key(self, node_id: str) -> None:
+        key = node_key(node_id)
+        if key not in self._ids_by_key:
+            self._keys = None
+        self._ids_by_key[key].add(node_id)
 
     def _turn(self, record: Record, liveness: Liveness, signature: bytes, now: float) -> None:
         record.turn(liveness, signature, now)
@@ -391,5 +427,4 @@ class Registry:
 
     def _forget_summaries(self) -> None:
         self._root = None
-        self._digest = None
         self._live_count = None

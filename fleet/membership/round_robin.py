@@ -6,6 +6,8 @@ after at most 2N - 1 visits, and a newcomer is visited within the pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kakeya_fleet.fleet.membership.randomness import Randomness
 
 
@@ -50,3 +52,15 @@ class RoundRobin:
             self._next = 0
         self._next += 1
         return self._order[self._next - 1]
+
+    def sample(self, count: int, fits: Callable[[str], bool], rng: Randomness) -> list[str]:
+        """Up to `count` different peers that fit, at random; looks at few where most fit."""
+        left = self._order.copy()
+        found: list[str] = []
+        while left and len(found) < count:
+            index = int(rng.random() * len(left))
+            left[index], left[-1] = left[-1], left[index]
+            peer = left.pop()
+            if fits(peer):
+                found.append(peer)
+        return found

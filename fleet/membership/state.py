@@ -11,7 +11,7 @@ from kakeya_fleet.fleet.membership.hot_registers import HotRegisters
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.round_robin import RoundRobin
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
-from kakeya_fleet.fleet.membership.suspicion import Suspicion
+from kakeya_fleet.fleet.membership.suspicion import Doubt, Suspicion
 
 MAX_SEEDS = 256
 
@@ -49,6 +49,7 @@ class Membership:
     peers: RoundRobin = field(default_factory=RoundRobin)
     newcomers: RoundRobin = field(default_factory=RoundRobin)
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
+    doubts: dict[str, Doubt] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
     probes: dict[str, Probe] = field(default_factory=dict)
     ways: dict[str, str] = field(default_factory=dict)

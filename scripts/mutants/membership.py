@@ -59,9 +59,23 @@ MUTANTS = (
     Mutant(
         "hearsay taken for own evidence",
         "fleet/membership/detection.py",
-        "Suspicion(record.version.incarnation, now, is_own=False)",
-        "Suspicion(record.version.incarnation, now - 60.0, is_own=True)",
+        "Suspicion(record.version.incarnation, since, doubt)",
+        "Suspicion(record.version.incarnation, since - 60.0, doubt or Doubt(now, 9))",
         ("tests/fleet/test_forged_rumours.py", STORMS),
+    ),
+    Mutant(
+        "a suspicion told after one round",
+        "fleet/membership/detection.py",
+        "doubt.round_count < rounds_to_suspicion(state.registry.live_count())",
+        "doubt.round_count < 1",
+        ("tests/fleet/test_membership.py",),
+    ),
+    Mutant(
+        "a death found in too few rounds",
+        "fleet/membership/suspicion.py",
+        "return ALPHA if node_count >= ALPHA else 0",
+        "return 0",
+        ("tests/fleet/test_membership.py",),
     ),
     Mutant(
         "a newcomer that nobody calls",

@@ -35,7 +35,7 @@ from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, veri
 from scripts.simulator.faults import Weather
 from scripts.simulator.network import Network
 from scripts.simulator.node import SimulatedNode
-from scripts.simulator.shared_storage import SharedFleet
+from scripts.simulator.shared_storage import LaterRegistry, SharedFleet
 
 # A process that leaves ends so long after its farewell.
 FAREWELL_SECONDS = 0.5
@@ -78,10 +78,10 @@ class SimulatedFleet:
         self._settings = settings or MembershipSettings()
         self._calls = Calls(self.agenda, self.network, rng, self._fed)
         cards = [signed(simulated_card(index)) for index in range(node_count)]
-        if shared:
-            common = SharedFleet(cards, verify)
+        self._common = SharedFleet(cards, verify) if shared else None
+        if self._common is not None:
             for own in cards:
-                self._start(common.membership(own, self._settings, rng))
+                self._start(self._common.membership(own, self._settings, rng))
             return
         for own in cards:
             self.boot(own, seeds=() if acquainted else cards[0].card.addresses)
@@ -103,7 +103,12 @@ class SimulatedFleet:
         self, own: SignedCard, seeds: Sequence[str] = (), *, skew_seconds: float = 0.0
     ) -> SimulatedNode:
         """Starts a node that knows only itself, and ticks from a random moment on."""
-        registry = Registry(own, verify, now=self.now)
+        common = self._common
+        registry = (
+            Registry(own, verify, now=self.now)
+            if common is None
+            else LaterRegistry(common, own, now=self.now)
+        )
         membership = Membership(registry, settings=self._settings, seeds=list(seeds))
         return self._start(membership, skew_seconds)
 

@@ -1,10 +1,10 @@
 """Registries of thousands of nodes that know each other: what they all hold is kept once.
 
 10,000 registries of 10,000 records each would be 10^8 records. Here every node begins with the
-same records, of which it keeps those alone that it changed, and the root hash, digest and count
-of live nodes of equal contents are computed once. The rules stay those of `Registry` and
-`RoundRobin`: only where they keep their records differs, and a fleet of either storage takes the
-same steps from the same seed.
+same records, of which it keeps those alone that it changed. Its root hash is one over these, equal
+for equal registers as the real one is, and its count of live nodes one of differences. The rules
+stay those of `Registry` and `RoundRobin`: only where they keep their records differs, and a fleet
+of either storage takes the same steps from the same seed.
 
 The last sign of life of a node is not kept, so that such a fleet may run for `LONGEST_SECONDS`
 only, before any card or tombstone is old enough to be forgotten.
@@ -12,15 +12,17 @@ only, before any card or tombstone is old enough to be forgotten.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.cards.signed_message import Verify
-from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
+from kakeya_fleet.fleet.membership.digest import Version, node_key
 from kakeya_fleet.fleet.membership.randomness import Randomness
 from kakeya_fleet.fleet.membership.record import Record, version_of
 from kakeya_fleet.fleet.membership.registry import Registry
@@ -30,10 +32,6 @@ from kakeya_fleet.fleet.membership.state import Membership
 from scripts.simulator.cards import TTL_SECONDS
 
 LONGEST_SECONDS = min(TTL_SECONDS, MembershipSettings().stranger_tombstone_seconds)
-# Contents whose summaries are kept; those of a fleet that converges are few.
-MOST_CONTENTS = 64
-
-Content = tuple[bytes, ...]
 
 
 class SharedFleet:
@@ -48,7 +46,7 @@ class SharedFleet:
         self.ids_by_key: defaultdict[int, list[str]] = defaultdict(list)
         for node_id in self.ids:
             self.ids_by_key[node_key(node_id)].append(node_id)
-        self.summaries: dict[Content, Summaries] = {}
+        self.keys = sorted(self.ids_by_key)
 
     def membership(
         self, own: SignedCard, settings: MembershipSettings, rng: Randomness
@@ -58,26 +56,6 @@ class SharedFleet:
         state = Membership(SharedRegistry(self, own), settings=settings, peers=peers)
         state.hot_cards.cool(own.card.node_id)
         return state
-
-    def summaries_of(self, content: Content) -> Summaries:
-        """What was computed for that content; of many contents the oldest are dropped."""
-        found = self.summaries.get(content)
-        if found is None:
-            while len(self.summaries) >= MOST_CONTENTS:
-                del self.summaries[next(iter(self.summaries))]
-            found = self.summaries[content] = Summaries()
-        return found
-
-
-class Summaries:
-    """Of one content; None until it was asked for."""
-
-    __slots__ = ("digest", "live_count", "root")
-
-    def __init__(self) -> None:
-        self.root: bytes | None = None
-        self.digest: tuple[DigestEntry, ...] | None = None
-        self.live_count: int | None = None
 
 
 class ChangedRecords(dict[str, Record]):
@@ -132,9 +110,12 @@ class ChangedRecords(dict[str, Record]):
         """Ids of the changed records."""
         return list(super().keys())
 
-    def content(self) -> Content:
-        """Equal for registries that hold the same registers."""
-        return tuple(sorted(record.root_line for record in super().values()))
+    def differences(self) -> Iterator[tuple[Record, bool]]:
+        """Its own records that say another thing than the shared ones, and whether they are new."""
+        for node_id, record in super().items():
+            position = self._common.positions.get(node_id)
+            if position is None or record.root_line != self._common.records[position].root_line:
+                yield record, position is None
 
 
 class SharedRegistry(Registry):
@@ -145,28 +126,19 @@ class SharedRegistry(Registry):
         self._common = common
         self._changed = ChangedRecords(common, own.card.node_id)
         self._records = self._changed
-        self._summaries: Summaries | None = None
 
     def root_hash(self) -> bytes:
-        """As `Registry.root_hash`."""
-        found = self._summary()
-        if found.root is None:
-            found.root = super().root_hash()
-        return found.root
-
-    def digest(self) -> tuple[DigestEntry, ...]:
-        """As `Registry.digest`."""
-        found = self._summary()
-        if found.digest is None:
-            found.digest = super().digest()
-        return found.digest
+        """See `root_of`."""
+        if self._root is None:
+            self._root = root_of(self._changed.differences())
+        return self._root
 
     def live_count(self) -> int:
         """As `Registry.live_count`."""
-        found = self._summary()
-        if found.live_count is None:
-            found.live_count = super().live_count()
-        return found.live_count
+        if self._live_count is None:
+            gone = sum(record.liveness.is_tombstone for record, _ in self._changed.differences())
+            self._live_count = len(self._records) - gone
+        return self._live_count
 
     def saw(self, node_id: str, now: float) -> None:
         """Not kept: see the module."""
@@ -181,6 +153,11 @@ class SharedRegistry(Registry):
         """As `Registry.records_under`."""
         ids = (*self._common.ids_by_key.get(key, ()), *self._ids_by_key.get(key, ()))
         return [self._records[node_id] for node_id in dict.fromkeys(ids)]
+
+    def _ordered_keys(self) -> Sequence[int]:
+        if not self._ids_by_key.keys() - self._common.ids_by_key.keys():
+            return self._common.keys
+        return sorted(self._common.ids_by_key.keys() | self._ids_by_key.keys())
 
     def _put(
         self,
@@ -209,14 +186,36 @@ class SharedRegistry(Registry):
         position = self._common.positions.get(node_id)
         return None if position is None else self._common.records[position]
 
-    def _forget_summaries(self) -> None:
-        super()._forget_summaries()
-        self._summaries = None
 
-    def _summary(self) -> Summaries:
-        if self._summaries is None:
-            self._summaries = self._common.summaries_of(self._changed.content())
-        return self._summaries
+class LaterRegistry(Registry):
+    """Of a node that starts among those that share: it knows nobody, and shares nothing."""
+
+    def __init__(self, common: SharedFleet, own: SignedCard, *, now: float) -> None:
+        super().__init__(own, common.verify, now=now)
+        self._common = common
+
+    def root_hash(self) -> bytes:
+        """See `root_of`."""
+        common = self._common
+        held = ChangedRecords(common, self.own_id)
+        held.update(self._records)
+        unknown = (record for record in common.records if record.card.node_id not in self._records)
+        return root_of(itertools.chain(held.differences(), ((each, None) for each in unknown)))
+
+
+def root_of(differences: Iterable[tuple[Record, bool | None]]) -> bytes:
+    """SHA-256 over what a registry holds of other registers than the shared ones.
+
+    Equal where `Registry.root_hash` is: of a shared record that is a tombstone or is not known
+    (None) its id stands there, of a new one that is a tombstone nothing.
+    """
+    lines = []
+    for record, is_new in differences:
+        if is_new is None or (record.liveness.is_tombstone and not is_new):
+            lines.append(bytes.fromhex(record.card.node_id))
+        elif not record.liveness.is_tombstone:
+            lines.append(record.root_line)
+    return hashlib.sha256(b"".join(sorted(lines))).digest()
 
 
 class PresentIds(set[str]):

@@ -29,8 +29,10 @@ from kakeya_fleet.fleet.membership.events import (
     Skipped,
     Tick,
 )
+from kakeya_fleet.fleet.membership.exchange import opening
 from kakeya_fleet.fleet.membership.membership import Membership, step
 from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.membership.suspicion import Doubt
 from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = signed(simulated_card(0))
@@ -80,15 +82,18 @@ def test_a_node_alone_dials_its_seeds_every_period() -> None:
         assert node.tick(float(second)) == [DialAddress("10.9.9.9:1", 0.5)]
 
 
-def test_a_silent_peer_of_a_pair_is_suspect_at_once_and_dead_after_four_seconds() -> None:
+def test_a_silent_peer_of_a_pair_is_suspect_the_second_time_and_dead_after_four_seconds() -> None:
     node = Node(peers=1)
-    assert node.tick(0.0) == [Exchange(node_id(1), 0.5)]
-    assert node.feed(ExchangeFailed(node_id(1)), 0.5) == (Changed(node_id(1)),)
-    assert node.liveness(1) is Liveness.SUSPECT
+    again = Exchange(node_id(1), 0.5)
+    assert node.tick(0.0) == [again]
+    assert node.feed(ExchangeFailed(node_id(1)), 0.5) == (again,)
+    assert node.liveness(1) is Liveness.ALIVE
+    assert node.feed(ExchangeFailed(node_id(1)), 0.9) == (Changed(node_id(1)),)
     for second in range(1, 5):
-        assert Exchange(node_id(1), 0.5) in node.tick(float(second))
-        node.feed(ExchangeFailed(node_id(1)), second + 0.5)
         assert node.liveness(1) is Liveness.SUSPECT
+        assert again in node.tick(float(second))
+        node.feed(ExchangeFailed(node_id(1)), second + 0.5)
+    # From the first failure on, not from when it was told.
     assert Changed(node_id(1)) in node.tick(5.0)
     assert node.liveness(1) is Liveness.DEAD
 
@@ -129,37 +134,109 @@ def test_a_second_call_that_is_answered_clears_it() -> None:
     assert node.liveness(1) is Liveness.ALIVE
 
 
-def test_nobody_reaching_the_node_makes_it_suspect() -> None:
-    node = Node(peers=5)
-    probes = silence(node, 1, 0.0)
+def nobody_reaches(
+    node: Node, outcome: ProbeOutcome = ProbeOutcome.UNREACHED
+) -> tuple[Effect, ...]:
+    """One whole round in which nobody reaches the first peer; what comes of its last failure."""
+    if node_id(1) in node.state.calls:
+        effects = node.feed(ExchangeFailed(node_id(1)), node.now + 0.2)
+        probes = [effect for effect in effects if isinstance(effect, ProbeVia)]
+    else:
+        second = 0.0 if node.state.ticked_at is None else node.state.ticked_at + 1.0
+        probes = silence(node, 1, second)
     for probe in probes:
-        node.feed(ProbeDone(node_id(1), probe.via, ProbeOutcome.UNREACHED))
+        node.feed(ProbeDone(node_id(1), probe.via, outcome))
+    assert node_id(1) in node.state.probes
+    return node.feed(ExchangeFailed(node_id(1)))
+
+
+def test_nobody_reaching_the_node_twice_in_a_row_makes_it_suspect() -> None:
+    node = Node(peers=5)
+    assert nobody_reaches(node) == (Exchange(node_id(1), 0.5),)
     assert node.liveness(1) is Liveness.ALIVE
-    assert node.feed(ExchangeFailed(node_id(1))) == (Changed(node_id(1)),)
+    assert opening(node.state, node_id(2)).rumours == (), "a doubt is told to nobody"
+    assert nobody_reaches(node) == (Changed(node_id(1)),)
     assert node.liveness(1) is Liveness.SUSPECT
     assert node.state.awareness.stretch == 1.0
 
 
+def test_more_helpers_are_asked_the_longer_nobody_reaches_a_node() -> None:
+    node = Node(peers=20)
+    asked = [len(silence(node, 1, 0.0))]
+    for _ in range(4):
+        for via in node.state.probes[node_id(1)].awaited - {node.state.registry.own_id}:
+            node.feed(ProbeDone(node_id(1), via, ProbeOutcome.UNREACHED))
+        node.feed(ExchangeFailed(node_id(1)))
+        while node_id(1) not in node.state.calls:
+            node.tick(node.now + 1.0)
+        effects = node.feed(ExchangeFailed(node_id(1)))
+        asked.append(sum(isinstance(effect, ProbeVia) for effect in effects))
+    assert asked == [3, 6, 9, 9, 9]
+
+
+def test_a_sign_of_life_ends_a_doubt() -> None:
+    node = Node(peers=5)
+    nobody_reaches(node)
+    assert node.feed(ExchangeSucceeded(node_id(1), (), (), NOW_UNIX)) == ()
+    nobody_reaches(node)
+    assert node.liveness(1) is Liveness.ALIVE
+
+
+def test_a_doubt_that_others_share_is_evidence_of_its_own() -> None:
+    node = Node(peers=5)
+    nobody_reaches(node)
+    doubted_at = node.now
+    rumour = Rumour(node_id(1), 1, Liveness.SUSPECT)
+    node.feed(Heard(node_id(2), (), (rumour,), NOW_UNIX), doubted_at + 0.3)
+    suspicion = node.state.suspicions[node_id(1)]
+    assert (suspicion.is_own, suspicion.since) == (True, doubted_at)
+
+
+def test_nobody_is_buried_before_some_rounds_however_long_each_takes() -> None:
+    node = Node(peers=5)
+    nobody_reaches(node)
+    nobody_reaches(node)
+    suspicion = node.state.suspicions[node_id(1)]
+    assert suspicion.evidence == Doubt(suspicion.since, 2, 1)
+    suspicion.since -= 100.0
+    node.tick(node.now + 0.3)
+    assert node.liveness(1) is Liveness.SUSPECT
+    suspicion.evidence.round_count = 4
+    node.tick(node.now + 1.0)
+    assert node.liveness(1) is Liveness.DEAD
+
+
 def test_lost_answers_of_helpers_are_silence_and_stretch_the_own_timeouts() -> None:
     node = Node(peers=5)
-    silence(node, 1, 0.0)
+    nobody_reaches(node)
+    node.feed(ExchangeFailed(node_id(1)), node.now + 0.5)
     node.feed(ExchangeFailed(node_id(1)), node.now + 0.5)
     ticked = node.state.ticked_at
     assert ticked is not None
     for second in range(1, 4):
         node.tick(ticked + second)
     assert node.liveness(1) is Liveness.SUSPECT
-    assert node.state.awareness.stretch == 4.0
+    # All four others were asked in the second round.
+    assert node.state.awareness.stretch == 5.0
 
 
 def test_a_late_tick_accuses_nobody_and_moves_deadlines() -> None:
     node = Node(peers=1)
     node.tick(0.0)
-    node.feed(ExchangeFailed(node_id(1)), 0.5)
+    for second in (0.5, 0.9):
+        node.feed(ExchangeFailed(node_id(1)), second)
     assert node.liveness(1) is Liveness.SUSPECT
     node.tick(100.0)
     assert node.liveness(1) is Liveness.SUSPECT
     assert node.state.awareness.stretch == 8.0
+
+
+def test_a_late_tick_ends_a_doubt() -> None:
+    node = Node(peers=1)
+    for second in (0.0, 100.0):
+        node.tick(second)
+        node.feed(ExchangeFailed(node_id(1)), second + 0.5)
+    assert node.liveness(1) is Liveness.ALIVE
 
 
 def test_a_timeout_that_fires_late_accuses_nobody() -> None:
@@ -358,10 +435,9 @@ def test_only_helpers_that_answer_confirm_a_suspicion(
 ) -> None:
     node = Node(peers=5)
     for _ in range(2):
-        second = 0.0 if node.state.ticked_at is None else node.state.ticked_at + 1.0
         node.state.awareness.silence = 0
-        for probe in silence(node, 1, second):
-            node.feed(ProbeDone(node_id(1), probe.via, outcome))
-        node.feed(ExchangeFailed(node_id(1)))
-        assert node.liveness(1) is Liveness.SUSPECT
-    assert node.state.suspicions[node_id(1)].confirmation_count == confirmation_count
+        nobody_reaches(node, outcome)
+    assert node.liveness(1) is Liveness.SUSPECT
+    evidence = node.state.suspicions[node_id(1)].evidence
+    assert evidence is not None
+    assert evidence.confirmation_count == confirmation_count

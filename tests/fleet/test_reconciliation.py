@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.signed_message import left_message
-from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart, part_of
+from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart
 from kakeya_fleet.fleet.membership.reconciliation import (
     MAX_CARDS_A_MESSAGE,
     MAX_WANTED_KEYS,
@@ -37,7 +37,7 @@ def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Reg
 
 def exchange(caller: Registry, receiver: Registry, rng: Random) -> None:
     """Digest, what the caller sends and wants, and what comes back."""
-    missing = missing_from(caller, DigestPart(receiver.digest()), rng)
+    missing = missing_from(caller, receiver.digest_part(0), rng)
     receiver.merge_cards(missing.cards, now=0.0, now_unix=NOW_UNIX)
     receiver.merge_rumours(missing.rumours, 0.0)
     back = select(receiver, missing.wanted_node_keys)
@@ -66,8 +66,8 @@ def test_one_exchange_makes_two_nodes_agree(
     caller, receiver = registry_of(90, one), registry_of(91, other)
     exchange(caller, receiver, Random(seed))
     assert caller.root_hash() == receiver.root_hash()
-    assert not missing_from(caller, DigestPart(receiver.digest()), Random(seed))
-    assert not missing_from(receiver, DigestPart(caller.digest()), Random(seed))
+    assert not missing_from(caller, receiver.digest_part(0), Random(seed))
+    assert not missing_from(receiver, caller.digest_part(0), Random(seed))
 
 
 def test_a_tombstone_is_told_to_those_who_know_the_node_only() -> None:
@@ -85,7 +85,7 @@ def test_a_tombstone_is_told_to_those_who_know_the_node_only() -> None:
 def test_a_suspicion_travels_without_the_card_that_is_known() -> None:
     suspects = registry_of(90, [(1, 1, 0, Liveness.SUSPECT)])
     believes = registry_of(91, [(1, 1, 0, Liveness.ALIVE)])
-    missing = missing_from(suspects, DigestPart(believes.digest()), Random(0))
+    missing = missing_from(suspects, believes.digest_part(0), Random(0))
     assert [rumour.node_id for rumour in missing.rumours] == [simulated_card(1).node_id]
     assert [card.card.node_id for card in missing.cards] == [simulated_card(90).node_id]
 
@@ -94,9 +94,9 @@ def test_messages_are_bounded_and_repeating_them_tells_all() -> None:
     big = registry_of(90, [(index, 1, 0, Liveness.ALIVE) for index in range(80)])
     small = registry_of(91, [])
     rng = Random(3)
-    missing = missing_from(big, DigestPart(small.digest()), rng)
+    missing = missing_from(big, small.digest_part(0), rng)
     assert len(missing.cards) == MAX_CARDS_A_MESSAGE
-    assert len(missing_from(small, DigestPart(big.digest()), rng).wanted_node_keys) == 81
+    assert len(missing_from(small, big.digest_part(0), rng).wanted_node_keys) == 81
     assert MAX_WANTED_KEYS >= 1024
     exchange(big, small, rng)
     exchange(big, small, rng)
@@ -114,16 +114,17 @@ def test_what_the_other_refuses_does_not_block_the_rest() -> None:
 
 
 def test_a_large_digest_is_told_in_parts_that_cover_every_key_once() -> None:
-    lines = registry_of(0, [(index, 1, 0, Liveness.ALIVE) for index in range(1, 2500)]).digest()
-    starts = range(0, len(lines), MAX_DIGEST_LINES)
-    parts = [part_of(lines, start) for start in starts]
+    registry = registry_of(0, [(index, 1, 0, Liveness.ALIVE) for index in range(1, 2500)])
+    starts = range(0, registry.key_count(), MAX_DIGEST_LINES)
+    parts = [registry.digest_part(start) for start in starts]
     assert [len(part.lines) for part in parts] == [1024, 1024, 452]
-    assert sum((part.lines for part in parts), ()) == lines
+    lines = sorted(record.entry for record in registry.records())
+    assert sum((part.lines for part in parts), ()) == tuple(lines)
     assert (parts[0].first_key, parts[-1].last_key) == (0, (1 << 64) - 1)
     assert all(one.last_key + 1 == two.first_key for one, two in pairwise(parts))
 
 
 def test_nobody_is_told_of_a_node_because_a_part_of_a_digest_leaves_it_out() -> None:
     knows = registry_of(90, [(index, 1, 0, Liveness.ALIVE) for index in range(1200)])
-    missing = missing_from(knows, part_of(knows.digest(), 100), Random(0))
+    missing = missing_from(knows, knows.digest_part(100), Random(0))
     assert not missing

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from kakeya_fleet.fleet.membership.suspicion import Suspicion, suspicion_seconds
+from kakeya_fleet.fleet.membership.suspicion import (
+    Doubt,
+    Suspicion,
+    least_rounds,
+    rounds_to_suspicion,
+    suspicion_seconds,
+)
 
 
 def seconds(node_count: int, confirmation_count: int = 0, stretch: float = 1.0) -> float:
@@ -37,12 +43,18 @@ def test_own_lag_stretches_it() -> None:
 
 
 def test_the_own_time_begins_with_the_first_failed_probe_and_ends_with_an_answer() -> None:
-    suspicion = Suspicion(1, 0.0, is_own=False)
+    suspicion = Suspicion(1, 0.0, None)
     assert suspicion.failed(3.0, is_confirmed=True)
-    assert (suspicion.is_own, suspicion.since, suspicion.confirmation_count) == (True, 3.0, 0)
+    assert (suspicion.since, suspicion.evidence) == (3.0, Doubt(3.0, 1, 0))
     assert not suspicion.failed(4.0, is_confirmed=False)
     assert not suspicion.failed(5.0, is_confirmed=True)
-    assert (suspicion.since, suspicion.confirmation_count) == (3.0, 1)
+    assert (suspicion.since, suspicion.evidence) == (3.0, Doubt(3.0, 3, 1))
     assert suspicion.answered(6.0)
-    assert (suspicion.is_own, suspicion.since, suspicion.confirmation_count) == (False, 6.0, 0)
+    assert (suspicion.since, suspicion.evidence) == (6.0, None)
     assert not suspicion.answered(7.0)
+
+
+def test_a_round_more_for_every_tenfold_is_waited_for_before_the_fleet_is_told() -> None:
+    counts = (1, 2, 10, 11, 100, 101, 1_000, 10_000)
+    assert [rounds_to_suspicion(count) for count in counts] == [2, 2, 2, 3, 3, 4, 4, 5]
+    assert [least_rounds(count) for count in (2, 3, 4, 10_000)] == [0, 0, 4, 4]
