@@ -22,8 +22,9 @@ from tests.support.members import first_keeper, member
 PERIOD = 0.1
 
 
-async def has_run_for_long(began: float) -> None:
-    """The node is older than any card that is on its way."""
+async def has_run_for_long() -> None:
+    """A node that has begun before is surely older than one that begins afterwards."""
+    began = seconds_since_boot()
     await until(lambda: seconds_since_boot() - began > 2 * SURE_PERIODS * PERIOD)
 
 
@@ -59,7 +60,7 @@ async def test_the_copy_of_a_state_that_is_used_ends_and_the_first_ones_sessions
     flags = {"period_seconds": PERIOD, "peers": [witness.address]}
     first = await start_agent("a", serve=[f"verifier={random_checkpoint()}"], **flags)
     (model,) = (each["model_id"] for each in first.ready["models"])
-    await has_run_for_long(began)
+    await has_run_for_long()
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     stop = asyncio.Event()
     async with (
@@ -91,10 +92,9 @@ async def test_the_copy_of_a_member_ends_also_when_the_first_one_was_suspended(
     member(tmp_path / "a", keeper)
     here = {"bind": "127.0.0.1:0", "period_seconds": PERIOD}
     witness = await start_agent("w", **here)
-    began = seconds_since_boot()
     first = await spawn_agent("a", peers=[witness.address], **here)
     await witness.events.wait_for("peer_joined", node_id=first.node_id)
-    await has_run_for_long(began)
+    await has_run_for_long()
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     if is_suspended:
         first.signal(signal.SIGSTOP)
