@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.sampling.choice import GREEDY, choose_token
 from scripts.bench.asked_process import Asked
@@ -33,11 +33,15 @@ class OwnSide:
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
 
+    def before(self, cache: KvCache, first: int) -> None:
+        """What is to be done to a cache before the forward of the tokens from `first` on."""
+
     def log_probabilities(self, tokens: Sequence[int], places: Sequence[int]) -> np.ndarray:
         """See `QualitySide`."""
         cache = self._verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=len(tokens)))
         found = []
         for first in range(0, len(tokens), CHUNK):
+            self.before(cache, first)
             logits = self._verifier.forward(cache, tokens[first : first + CHUNK], want_logits=True)
             assert logits is not None
             rows = [place - first for place in places if first <= place < first + CHUNK]
@@ -52,9 +56,11 @@ class OwnSide:
         )
         for first in range(0, len(prompt) - 1, CHUNK):
             part = prompt[first : min(first + CHUNK, len(prompt) - 1)]
+            self.before(cache, first)
             self._verifier.forward(cache, part, want_logits=False)
         found = [prompt[-1]]
         for place in range(count):
+            self.before(cache, len(prompt) - 1 + place)
             logits = self._verifier.forward(cache, found[-1:], want_logits=True)
             assert logits is not None
             found.append(choose_token(logits[0], GREEDY, len(prompt) + place))

@@ -56,7 +56,6 @@ async def test_the_copy_of_a_state_that_is_used_ends_and_the_first_ones_sessions
     random_checkpoint: Callable[..., Path],
 ) -> None:
     witness = await start_agent("w", period_seconds=PERIOD)
-    began = seconds_since_boot()
     flags = {"period_seconds": PERIOD, "peers": [witness.address]}
     first = await start_agent("a", serve=[f"verifier={random_checkpoint()}"], **flags)
     (model,) = (each["model_id"] for each in first.ready["models"])

@@ -1,0 +1,70 @@
+"""The codecs that there are: one for keys and one for values under each name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kakeya_fleet.engine.codecs.grid_codec import Axis, GridCodec
+from kakeya_fleet.engine.codecs.lossless import Lossless
+from kakeya_fleet.engine.codecs.refused import CodecRefused
+from kakeya_fleet.engine.codecs.tile import TILE
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.codecs.tile import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class KvCodec:
+    """How a layer's keys and values are packed."""
+
+    name: str
+    keys: Codec
+    values: Codec
+
+
+def _rotated(bits: int) -> KvCodec:
+    """Hadamard, then a grid a position."""
+    name = f"int{bits}"
+    codec = GridCodec(name, bits, Axis.TOKEN, group=TILE, rotates=True)
+    return KvCodec(name, codec, codec)
+
+
+def _kivi(bits: int, group: int = 32) -> KvCodec:
+    """KIVI (arXiv 2402.02750): keys by channel, values by position, groups of 32."""
+    name = f"kivi{bits}"
+    return KvCodec(
+        name,
+        GridCodec(name, bits, Axis.CHANNEL, group),
+        GridCodec(name, bits, Axis.TOKEN, group),
+    )
+
+
+def _kvarn(bits: int) -> KvCodec:
+    """KVarN (arXiv 2606.03458): rotated and balanced; keys by channel, values by position."""
+    name = f"kvarn{bits}"
+    return KvCodec(
+        name,
+        GridCodec(name, bits, Axis.CHANNEL, TILE, rotates=True, balances=True),
+        GridCodec(name, bits, Axis.TOKEN, 1 << 16, rotates=True, balances=True),
+    )
+
+
+_LOSSLESS = KvCodec("lossless", Lossless(), Lossless())
+CODECS = {
+    each.name: each
+    for each in (
+        _LOSSLESS,
+        *map(_rotated, (8, 4)),
+        *map(_kivi, (4, 3, 2)),
+        *map(_kvarn, (4, 3, 2)),
+    )
+}
+"""By name, from most bits to fewest in each family."""
+
+
+def codec_named(name: str) -> KvCodec:
+    """Raises `CodecRefused` with the names that there are."""
+    if name not in CODECS:
+        raise CodecRefused(f"no codec {name!r}; there are {', '.join(CODECS)}")
+    return CODECS[name]
