@@ -89,14 +89,13 @@ class GridCodec:
         cut = TILE * head_dim * self.bits // 8
         levels = unpacked_planes(packed[:, :cut], self.bits).reshape(count, grids, -1)
         halves = np.ascontiguousarray(packed[:, cut:]).view(HALF)
+        # What finite ones make is finite: 255 * 65,504 * 65,504 is far below float32's largest.
         if not np.isfinite(halves).all():
             raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
         scale, least = halves[:, :grids], halves[:, grids : 2 * grids]
         numbers = self._joined(from_grid(Grid(levels, scale, least)), head_dim)
         if self.balances:
             numbers = numbers * self._spread(halves[:, 2 * grids :].astype(np.float32))
-        if not np.isfinite(numbers).all():
-            raise CodecRefused(f"a tile of {self.name} has numbers that are not finite")
         return rotated(numbers) if self.rotates else np.ascontiguousarray(numbers)
 
     def _group(self, head_dim: int) -> int:

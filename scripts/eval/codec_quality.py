@@ -5,6 +5,7 @@
 On text that nobody trained on, pages of this repository's docs in windows. A history is read in
 forwards of 64 tokens. Once a tile of 64 positions is out of the latest 64 it is packed, unpacked
 and put back: all that is computed afterwards sees it so. The first 64 positions stay as they are.
+Others' arithmetic is tried on the same tiles, with the same sinks and tails.
 Behind every eighth token, against the cache's own numbers: the Kullback-Leibler divergence of the
 next token's distribution (its mean, and what one of a thousand exceeds), whether both choose the
 same token, and the perplexity. And facts in such text, one a prompt: how many are recalled.
@@ -23,10 +24,10 @@ import numpy as np
 from kakeya.text import TextCodec
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
-from kakeya_fleet.engine.codecs.known import CODECS, KvCodec, codec_named
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from scripts.bench.machine import ROOT, command, machine, write_report
+from scripts.eval.codec_rivals import Rounding, roundings
 from scripts.eval.quality_sides import OwnSide
 from scripts.eval.text_needles import text_needles
 from scripts.eval.weights_quality import PAGES, compared, perplexity, places_of, recalled
@@ -39,9 +40,9 @@ TAIL = TILE
 class PackedSide(OwnSide):
     """A verifier whose keys and values are packed once they are `TAIL` positions old."""
 
-    def __init__(self, verifier: Verifier, codec: KvCodec) -> None:
+    def __init__(self, verifier: Verifier, rounding: Rounding) -> None:
         super().__init__(verifier)
-        self._codec = codec
+        self._rounding = rounding
         self._packed = SINK_TILES
         self.bytes = 0
         self.values = 0
@@ -64,13 +65,12 @@ class PackedSide(OwnSide):
     def _through(self, raw: np.ndarray) -> np.ndarray:
         """Numbers [layers, 2, kv_heads, 64, head_dim], packed and unpacked, in their format."""
         numbers = floats(raw)
-        for index, codec in ((0, self._codec.keys), (1, self._codec.values)):
+        for index in range(2):
             part = numbers[:, index]
             tiles = np.ascontiguousarray(part).reshape(-1, TILE, part.shape[-1])
-            packed = codec.encode(tiles)
-            self.bytes += packed.nbytes
+            found, nbytes = self._rounding(tiles, index)
+            self.bytes += nbytes
             self.values += tiles.size
-            found = codec.decode(packed, part.shape[-1])
             numbers[:, index] = found.reshape(part.shape)
         return as_format(numbers, raw.dtype)
 
@@ -102,7 +102,7 @@ def main(words: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--codecs", default=",".join(CODECS), help="names, with commas")
+    parser.add_argument("--codecs", default="", help="names, with commas; all by default")
     parser.add_argument("--tokens", type=int, default=1024, help="of a window, one a page")
     parser.add_argument("--needles", type=int, default=40, help="prompts with a fact")
     parser.add_argument("--needle-tokens", type=int, default=700, help="of each")
@@ -122,8 +122,10 @@ def main(words: Sequence[str] | None = None) -> int:
         "none": {"perplexity": perplexity(own, windows), "needles": recalled(side, needles, text)}
     }
     print("none", of_codecs["none"], flush=True)
-    for name in arguments.codecs.split(","):
-        packed = PackedSide(verifier, codec_named(name))
+    for name, rounding in roundings():
+        if arguments.codecs and name not in arguments.codecs.split(","):
+            continue
+        packed = PackedSide(verifier, rounding)
         found = [packed.log_probabilities(window, places_of(window)) for window in windows]
         of_codecs[name] = {
             "bits_a_value": packed.bits_a_value,

@@ -358,4 +358,27 @@ MUTANTS = (
         "if",
         ("tests/engine/backends/torch_backend/test_compressed_folders.py",),
     ),
+    Mutant(
+        "scales that are not finite unpacked",
+        "engine/codecs/grid_codec.py",
+        "if not np.isfinite(halves).all():",
+        "if halves.size == 0:",
+        ("tests/engine/codecs/test_codecs.py::test_a_scale_that_is_not_finite_is_refused",),
+    ),
+    Mutant(
+        "a rotation that is not its own inverse",
+        "engine/codecs/hadamard.py",
+        "first + second, first - second",
+        "first - second, first + second",
+        ("tests/engine/codecs/test_reference.py",),
+    ),
+    Mutant(
+        "tiles balanced by their company",
+        "engine/codecs/balance.py",
+        "better = (spread < best)[:, None, None]",
+        "better = (spread.mean() < best.mean()).reshape(1, 1, 1)",
+        (
+            "tests/engine/codecs/test_codecs.py::test_the_bits_of_a_tile_know_nothing_of_its_company",
+        ),
+    ),
 )

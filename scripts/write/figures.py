@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from scripts.write import figures_faults
 from scripts.write.figures_agents import AGENTS
+from scripts.write.figures_codecs import CODECS
 from scripts.write.figures_prose import SAID
 from scripts.write.figures_register import (
     DOCUMENTS,
@@ -31,6 +32,7 @@ DECLARED: Sequence[Declared] = (
     *SAID,
     *TABLES,
     *AGENTS,
+    *CODECS,
     figures_faults.COUNTED,
     figures_faults.TABLE,
 )
