@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kakeya_fleet.engine.codecs.fixed_sums import fixed_sum
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -64,16 +66,6 @@ def _spread(
 def _log_deviation(numbers: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Logarithms of the standard deviations along an axis, which is kept; `LEAST` at least."""
     count = numbers.shape[axis]
-    mean = _summed(numbers, axis) / count
-    squares = _summed(np.square(numbers - mean), axis) / count
+    mean = fixed_sum(numbers, axis) / count
+    squares = fixed_sum(np.square(numbers - mean), axis) / count
     return np.asarray(np.log(np.maximum(np.sqrt(squares), LEAST)))
-
-
-def _summed(numbers: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Sums along an axis by halves: one order of additions, however many tiles there are."""
-    found = np.moveaxis(numbers, axis, 0)
-    while len(found) > 1:
-        half = len(found) // 2
-        folded = found[:half] + found[half : 2 * half]
-        found = np.concatenate((folded, found[2 * half :])) if len(found) % 2 else folded
-    return np.moveaxis(found, 0, axis)

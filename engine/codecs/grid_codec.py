@@ -19,15 +19,12 @@ from kakeya_fleet.engine.codecs.bit_planes import packed_planes, unpacked_planes
 from kakeya_fleet.engine.codecs.grid import Grid, from_grid, to_grid
 from kakeya_fleet.engine.codecs.hadamard import rotated, rotation_block
 from kakeya_fleet.engine.codecs.refused import CodecRefused
-from kakeya_fleet.engine.codecs.tile import TILE, check_packed, check_tiles
+from kakeya_fleet.engine.codecs.tile import HALF, TILE, check_packed, check_tiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kakeya_fleet.engine.codecs.tile import Floats, Packed
-
-HALF_BYTES = 2
-HALF = np.dtype("<f2")
 
 
 class Axis(StrEnum):
@@ -59,8 +56,10 @@ class GridCodec:
         """See `Codec`."""
         if self.rotates:
             rotation_block(head_dim)
-        factors = HALF_BYTES * self._factor_count(head_dim)
-        return TILE * head_dim * self.bits // 8 + self._grids(head_dim) * 2 * HALF_BYTES + factors
+        factors = HALF.itemsize * self._factor_count(head_dim)
+        return (
+            TILE * head_dim * self.bits // 8 + self._grids(head_dim) * 2 * HALF.itemsize + factors
+        )
 
     def encode(self, tiles: Floats) -> Packed:
         """See `Codec`."""

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.codecs.grid_codec import Axis, GridCodec
+from kakeya_fleet.engine.codecs.lattice_codec import LatticeCodec
+from kakeya_fleet.engine.codecs.lattices import d4, e8
 from kakeya_fleet.engine.codecs.lossless import Lossless
 from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import TILE
 
 if TYPE_CHECKING:
+    from kakeya_fleet.engine.codecs.lattices import Lattice
     from kakeya_fleet.engine.codecs.tile import Codec
 
 
@@ -50,6 +53,15 @@ def _kvarn(bits: int) -> KvCodec:
     )
 
 
+def _lattice(lattice: Lattice, kind: str, bits: int) -> KvCodec:
+    """Points of D4 or E8 (KakeyaLattice), of about so many bits a number."""
+    name = f"{kind}-{bits}"
+    codec = LatticeCodec(name, lattice)
+    return KvCodec(name, codec, codec)
+
+
+_REACH = {4: 8, 3: 4, 2: 2}
+"""Of lattices, by bits: 2 * reach + 1 is just above 2**bits."""
 _LOSSLESS = KvCodec("lossless", Lossless(), Lossless())
 CODECS = {
     each.name: each
@@ -58,6 +70,8 @@ CODECS = {
         *map(_rotated, (8, 4)),
         *map(_kivi, (4, 3, 2)),
         *map(_kvarn, (4, 3, 2)),
+        *(_lattice(d4(reach), "d4", bits) for bits, reach in _REACH.items()),
+        *(_lattice(e8(reach), "e8", bits) for bits, reach in _REACH.items()),
     )
 }
 """By name, from most bits to fewest in each family."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TILE = 64
 """Positions of a tile."""
+HALF = np.dtype("<f2")
+"""Of scales."""
 
 Floats: TypeAlias = "NDArray[np.float32]"
 Packed: TypeAlias = "NDArray[np.uint8]"

@@ -381,4 +381,11 @@ MUTANTS = (
             "tests/engine/codecs/test_codecs.py::test_the_bits_of_a_tile_know_nothing_of_its_company",
         ),
     ),
+    Mutant(
+        "a point of a lattice beyond the numbers that there are",
+        "engine/codecs/lattices.py",
+        "turned - 2 * step, turned)",
+        "turned, turned)",
+        ("tests/engine/codecs/test_lattices.py",),
+    ),
 )

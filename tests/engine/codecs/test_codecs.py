@@ -52,9 +52,8 @@ def test_a_tile_has_the_bytes_that_are_told_and_comes_back_near_itself(
     assert found.dtype == np.float32
     assert found.shape == asked.shape
     error = np.sqrt(np.square(found - asked).mean() / np.square(asked).mean())
-    bits = codec.bits if hasattr(codec, "bits") else 16
-    # An evenly spaced grid over +-4 deviations: its error falls by half with every bit.
-    assert error < 8 / 2**bits
+    # Levels over +-4 deviations: the error falls by half with every bit that is no scale's.
+    assert error < 8 / 2 ** int(bits_a_value(codec, 256))
 
 
 @every_codec
@@ -172,6 +171,11 @@ def test_names_that_are_unknown_are_told_with_those_that_there_are() -> None:
         ("kvarn4", 4.625, 4.5),
         ("kvarn3", 3.625, 3.5),
         ("kvarn2", 2.625, 2.5),
+        # 32 bits a position of 128, and as many a block as its points need.
+        ("d4-4", 4.25, 4.25),
+        ("d4-2", 2.5, 2.5),
+        ("e8-4", 4.375, 4.375),
+        ("e8-2", 2.625, 2.625),
     ],
 )
 def test_bits_are_told_with_all_scales(name: str, keys: float, values: float) -> None:
