@@ -1,6 +1,6 @@
 """Runs whole fleets in virtual time, measures membership, and writes JSON and a table.
 
-    python -m scripts.simulate --out benchmarks/membership.json     # some hours of two cores
+    python -m scripts.simulate --out benchmarks/membership.json     # an hour of two cores
     python -m scripts.simulate --short --out /tmp/membership.json   # half a minute
 
 With `--rows FILE` a run that was interrupted goes on where it was, as long as its code is the same;

@@ -322,7 +322,7 @@ SAID = (
         "membership",
         storms,
     ),
-    prose("of these {} was run, with {} false deaths.", "membership", hours_of_loss),
+    prose("{} were run, with {} false deaths.", "membership", hours_of_loss),
     prose(
         "{} times (goal 5): against this engine",
         "generation",

@@ -47,7 +47,6 @@ SETTINGS = {
         "sink 4 and window 16, 400 tokens",
         "Gemma 3 and 4 and",
         # Membership.
-        "at 1,000 nodes with 30 % loss, at 10,000 with and without",
         "10 simulated hours of 50 nodes at 30 % loss",
         "`log2 N + 4` without loss and `1.4 log2 N + 5` with",
         # Decoding, sessions, generation, the verifier.
