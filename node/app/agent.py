@@ -29,7 +29,7 @@ from kakeya_fleet.node.watch.activity import NodeActivity
 HURRY_SECONDS = 0.4
 # Models compute in threads that need the interpreter for a moment some ten times a forward. While
 # the event loop is busy, each time waits for so long at most; CPython's own 5 ms made 10,000
-# refused callers cost those who were let in 112 ms between two tokens (p99), and this 25.
+# refused callers cost those who were let in 112 ms between two tokens (p99), and this 30.
 SWITCH_SECONDS = 0.0005
 
 
