@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
-from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart
+from kakeya_fleet.fleet.membership.digest import LAST_KEY, DigestPart
 from kakeya_fleet.fleet.membership.membership import Membership
 from kakeya_fleet.fleet.membership.randomness import Randomness
 from kakeya_fleet.fleet.membership.reconciliation import missing_from, select
@@ -94,9 +94,9 @@ def follow_up(
 
 def _next_part(state: Membership) -> DigestPart:
     """Parts follow each other from answer to answer, so that all is told in turn."""
-    start = state.digest_told if state.digest_told < state.registry.key_count() else 0
-    state.digest_told = start + MAX_DIGEST_LINES
-    return state.registry.digest_part(start)
+    part = state.registry.digest_part(state.digest_told)
+    state.digest_told = 0 if part.last_key == LAST_KEY else part.last_key + 1
+    return part
 
 
 def _hot(state: Membership, peer_id: str) -> tuple[tuple[SignedCard, ...], tuple[Rumour, ...]]:

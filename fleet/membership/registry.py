@@ -23,6 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kakeya_fleet.fleet.cards.card import Card, SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
@@ -30,8 +31,8 @@ from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import Verify
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
 from kakeya_fleet.fleet.membership.digest import (
-    LAST_KEY,
     MAX_DIGEST_LINES,
+    DigestEntry,
     DigestPart,
     Version,
     node_key,
@@ -351,22 +352,19 @@ class Registry:
         """The registers of all known nodes."""
         return iter(self._records.values())
 
-    def digest_part(self, start: int) -> DigestPart:
-        """A line for every known node, tombstones included, of the keys from the `start`th on.
+    def digest_part(self, first_key: int) -> DigestPart:
+        """A line for every known node, tombstones included, from the key `first_key` on.
 
-        Of as many keys as a message has lines; all, where a fleet has no more. O(lines), not O(N).
+        Of as many whole keys as a message has lines for. O(lines), not O(N).
         """
         keys = self._ordered_keys()
-        end = start + MAX_DIGEST_LINES
-        return DigestPart(
-            tuple(record.entry for key in keys[start:end] for record in self.records_under(key)),
-            first_key=keys[start - 1] + 1 if start else 0,
-            last_key=keys[end - 1] if end < len(keys) else LAST_KEY,
-        )
-
-    def key_count(self) -> int:
-        """Different keys of the known nodes: almost always as many as there are nodes."""
-        return len(self._ordered_keys())
+        lines: list[DigestEntry] = []
+        for key in islice(keys, bisect_left(keys, first_key), None):
+            entries = [record.entry for record in self.records_under(key)]
+            if lines and len(lines) + len(entries) > MAX_DIGEST_LINES:
+                return DigestPart(tuple(lines), first_key, key - 1)
+            lines += entries
+        return DigestPart(tuple(lines), first_key)
 
     def records_between(self, first_key: int, last_key: int) -> Iterator[Record]:
         """The registers of the nodes whose keys are in that range, both ends included."""

@@ -39,8 +39,8 @@ class Membership:
 
     `peers` have answered this node, `newcomers` not yet. `seeds` are addresses (host:port)
     that may belong to members; `ways` names for a node the helper that reached it last.
-    `digest_told` lines of the digest are told of this turn. The own incarnation is to be
-    `needed` or higher, has been asked to be `rising_to`, at `refuted_at`.
+    The digest is told in parts, the next one from the key `digest_told` on. The own incarnation
+    is to be `needed` or higher, has been asked to be `rising_to`, at `refuted_at`.
     """
 
     registry: Registry

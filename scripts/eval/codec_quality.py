@@ -26,13 +26,11 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from scripts.bench.machine import ROOT, command, machine, write_report
+from scripts.bench.machine import command, machine, write_report
 from scripts.eval.codec_rivals import Rounding, roundings
 from scripts.eval.quality_sides import OwnSide
-from scripts.eval.text_needles import text_needles
-from scripts.eval.weights_quality import PAGES, compared, perplexity, places_of, recalled
+from scripts.eval.weights_quality import PAGES, compared, perplexity, places_of, recalled, texts
 
-SEED = 1
 SINK_TILES = 1
 TAIL = TILE
 
@@ -110,11 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     model = resolve_model(arguments.model)
     text = TextCodec.from_folder(model.path)
-    pages = [(ROOT / page).read_text() for page in PAGES]
-    windows = [text.encode(page)[: arguments.tokens] for page in pages]
-    needles = list(
-        text_needles(text, "\n".join(pages), arguments.needles, arguments.needle_tokens, SEED)
-    )
+    windows, needles = texts(text, arguments.tokens, arguments.needles, arguments.needle_tokens)
     verifier = load_verifier(model, backend="torch", dtype="auto")
     side = OwnSide(verifier)
     own = [side.log_probabilities(window, places_of(window)) for window in windows]

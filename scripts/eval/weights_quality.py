@@ -58,6 +58,15 @@ def sides(
         yield f"llama.cpp {kind.name}", LlamaSide(asked, vocabulary)
 
 
+def texts(
+    codec: TextCodec, tokens: int, needles: int, needle_tokens: int
+) -> tuple[list[list[int]], list[TextNeedle]]:
+    """A window of each page, and prompts with a fact."""
+    pages = [(ROOT / page).read_text() for page in PAGES]
+    windows = [codec.encode(page)[:tokens] for page in pages]
+    return windows, list(text_needles(codec, "\n".join(pages), needles, needle_tokens, SEED))
+
+
 def places_of(window: Sequence[int]) -> range:
     """Tokens of a window whose successors are looked at."""
     return range(EVERY - 1, len(window) - 1, EVERY)
@@ -109,11 +118,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     model = resolve_model(MODEL)
     codec = TextCodec.from_folder(model.path)
-    pages = [(ROOT / page).read_text() for page in PAGES]
-    windows = [codec.encode(page)[: arguments.tokens] for page in pages]
-    needles = list(
-        text_needles(codec, "\n".join(pages), arguments.needles, arguments.needle_tokens, SEED)
-    )
+    windows, needles = texts(codec, arguments.tokens, arguments.needles, arguments.needle_tokens)
     verifier = load_verifier(model, backend="torch", dtype="auto")
     auto = OwnSide(verifier)
     own = [auto.log_probabilities(window, places_of(window)) for window in windows]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.signed_message import left_message
-from kakeya_fleet.fleet.membership.digest import MAX_DIGEST_LINES, DigestPart
+from kakeya_fleet.fleet.membership.digest import LAST_KEY, MAX_DIGEST_LINES, DigestPart
 from kakeya_fleet.fleet.membership.reconciliation import (
     MAX_CARDS_A_MESSAGE,
     MAX_WANTED_KEYS,
@@ -115,8 +115,9 @@ def test_what_the_other_refuses_does_not_block_the_rest() -> None:
 
 def test_a_large_digest_is_told_in_parts_that_cover_every_key_once() -> None:
     registry = registry_of(0, [(index, 1, 0, Liveness.ALIVE) for index in range(1, 2500)])
-    starts = range(0, registry.key_count(), MAX_DIGEST_LINES)
-    parts = [registry.digest_part(start) for start in starts]
+    parts = [registry.digest_part(0)]
+    while parts[-1].last_key != LAST_KEY:
+        parts.append(registry.digest_part(parts[-1].last_key + 1))
     assert [len(part.lines) for part in parts] == [1024, 1024, 452]
     lines = sorted(record.entry for record in registry.records())
     assert sum((part.lines for part in parts), ()) == tuple(lines)
@@ -126,5 +127,19 @@ def test_a_large_digest_is_told_in_parts_that_cover_every_key_once() -> None:
 
 def test_nobody_is_told_of_a_node_because_a_part_of_a_digest_leaves_it_out() -> None:
     knows = registry_of(90, [(index, 1, 0, Liveness.ALIVE) for index in range(1200)])
-    missing = missing_from(knows, knows.digest_part(100), Random(0))
+    missing = missing_from(
+        knows,
+        knows.digest_part(sorted(record.entry for record in knows.records())[100].node_key),
+        Random(0),
+    )
     assert not missing
+
+
+def test_nodes_whose_keys_are_one_make_no_part_longer_than_a_message() -> None:
+    """Two ids that begin alike cost their maker 2**32 tries: peers refuse a line too many."""
+    registry = registry_of(0, [(index, 1, 0, Liveness.ALIVE) for index in range(1, 1024)])
+    first, second = list(registry._ids_by_key)[:2]
+    registry._ids_by_key[first] |= registry._ids_by_key[second]
+    part = registry.digest_part(0)
+    assert len(part.lines) <= MAX_DIGEST_LINES
+    assert part.last_key != LAST_KEY
