@@ -15,7 +15,7 @@ from kakeya import AsyncClient, AsyncSession
 from kakeya_fleet.fleet.membership.clone_watch import SURE_PERIODS
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 from kakeya_fleet.node.config.machine import seconds_since_boot
-from tests.node.conftest import AgentProcess, SpawnAgent, StartAgent
+from tests.node.conftest import PATIENCE_SECONDS, AgentProcess, SpawnAgent, StartAgent
 from tests.support.calls import until
 from tests.support.members import first_keeper, member
 
@@ -100,15 +100,15 @@ async def test_the_copy_of_a_member_ends_also_when_the_first_one_was_suspended(
     copy = await spawn_agent(
         "b", state=str(tmp_path / "copy"), peers=[witness.address], until_ready=False, **here
     )
+
+    def is_known_as(name: str) -> bool:
+        known = witness.node.control.known.state(first.node_id)
+        return known.card is not None and known.card.name == name
+
     if is_suspended:
-        # The fleet has the copy in the first one's place by now.
-        await witness.events.wait_for("peer_joined", node_id=first.node_id, name="b")
+        # Its card may come before the first one is suspected, or after.
+        await until(lambda: is_known_as("b"), PATIENCE_SECONDS)
         first.signal(signal.SIGCONT)
     await ended_by_name(copy)
     assert first.process.poll() is None
-
-    def is_known() -> bool:
-        known = witness.node.control.known.state(first.node_id)
-        return known.card is not None and known.card.name == "a"
-
-    await until(is_known)
+    await until(lambda: is_known_as("a"), PATIENCE_SECONDS)
