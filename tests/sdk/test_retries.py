@@ -141,7 +141,7 @@ async def test_a_broken_connection_costs_a_session_that_resumes_no_token(
         assert resumption.from_address == resumption.to_address == node.address
 
 
-STORM = 300
+STORM = 100
 
 
 @pytest.mark.parametrize(

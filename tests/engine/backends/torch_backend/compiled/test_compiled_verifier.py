@@ -214,12 +214,14 @@ def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_processor_whose_pairs_are_other_ones_takes_two_operations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    own = libraries.library()
+    if own is None:
+        pytest.skip("there is no compiled decoder here")
     asked: list[tuple[str, ...]] = []
-    made = libraries._made
 
     def recorded(options: tuple[str, ...]) -> Path:
         asked.append(options)
-        return made(())
+        return own.path
 
     monkeypatch.setattr(libraries, "_made", recorded)
     monkeypatch.setattr(libraries, "_processor_options", lambda: (libraries.PAIRS_OPTION,))
