@@ -81,21 +81,30 @@ class GridCodec:
         halves = np.concatenate((grid.scale, grid.least, *parts), axis=1).astype(HALF)
         return np.concatenate((planes, halves.view(np.uint8)), axis=1)
 
+    def check(self, packed: Packed, head_dim: int) -> None:
+        """See `Codec`."""
+        self._halves(packed, head_dim)
+
     def decode(self, packed: Packed, head_dim: int) -> Floats:
         """See `Codec`."""
-        check_packed(self, packed, head_dim)
+        halves = self._halves(packed, head_dim)
         count, grids = len(packed), self._grids(head_dim)
         cut = TILE * head_dim * self.bits // 8
         levels = unpacked_planes(packed[:, :cut], self.bits).reshape(count, grids, -1)
-        halves = np.ascontiguousarray(packed[:, cut:]).view(HALF)
-        # What finite ones make is finite: 255 * 65,504 * 65,504 is far below float32's largest.
-        if not np.isfinite(halves).all():
-            raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
         scale, least = halves[:, :grids], halves[:, grids : 2 * grids]
         numbers = self._joined(from_grid(Grid(levels, scale, least)), head_dim)
         if self.balances:
             numbers = numbers * self._spread(halves[:, 2 * grids :].astype(np.float32))
         return rotated(numbers) if self.rotates else np.ascontiguousarray(numbers)
+
+    def _halves(self, packed: Packed, head_dim: int) -> NDArray[np.float16]:
+        """Scales, leasts and factors [n, count]. Raises `CodecRefused`."""
+        check_packed(self, packed, head_dim)
+        halves = np.ascontiguousarray(packed[:, TILE * head_dim * self.bits // 8 :]).view(HALF)
+        # What finite ones make is finite: 255 * 65,504 * 65,504 is far below float32's largest.
+        if not np.isfinite(halves).all():
+            raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
+        return halves
 
     def _group(self, head_dim: int) -> int:
         """Numbers of one grid: as asked for, as far as the axis has them."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.codecs.grid_codec import Axis, GridCodec
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.lattice_codec import LatticeCodec
 from kakeya_fleet.engine.codecs.lattices import d4, e8
 from kakeya_fleet.engine.codecs.lossless import Lossless
@@ -14,16 +14,6 @@ from kakeya_fleet.engine.codecs.tile import TILE
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.lattices import Lattice
-    from kakeya_fleet.engine.codecs.tile import Codec
-
-
-@dataclass(frozen=True, slots=True)
-class KvCodec:
-    """How a layer's keys and values are packed."""
-
-    name: str
-    keys: Codec
-    values: Codec
 
 
 def _rotated(bits: int) -> KvCodec:

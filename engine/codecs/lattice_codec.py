@@ -20,6 +20,8 @@ from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import HALF, TILE, check_packed, check_tiles
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from kakeya_fleet.engine.codecs.lattices import Lattice
     from kakeya_fleet.engine.codecs.tile import Floats, Packed
 
@@ -60,14 +62,23 @@ class LatticeCodec:
         halves = np.concatenate((norm16.reshape(count, -1), most16.reshape(count, -1)), axis=1)
         return np.concatenate((planes, np.ascontiguousarray(halves).view(np.uint8)), axis=1)
 
+    def check(self, packed: Packed, head_dim: int) -> None:
+        """See `Codec`."""
+        self._halves(packed, head_dim)
+
     def decode(self, packed: Packed, head_dim: int) -> Floats:
         """See `Codec`."""
-        check_packed(self, packed, head_dim)
+        halves = self._halves(packed, head_dim)
         count, cut = len(packed), packed.shape[1] - 2 * TILE * HALF.itemsize
-        halves = np.ascontiguousarray(packed[:, cut:]).view(HALF)
-        if not np.isfinite(halves).all():
-            raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
         norms, most = halves.astype(np.float32).reshape(count, 2, TILE, 1).swapaxes(0, 1)
         points = self.lattice.points(unpacked_planes(packed[:, :cut], self.lattice.bits))
         unit = points.reshape(count, TILE, head_dim) * (most / np.float32(self.lattice.reach))
         return np.asarray(rotated(unit) * norms, np.float32)
+
+    def _halves(self, packed: Packed, head_dim: int) -> NDArray[np.float16]:
+        """Norms, then largest channels [n, 2 * 64]. Raises `CodecRefused`."""
+        check_packed(self, packed, head_dim)
+        halves = np.ascontiguousarray(packed[:, -2 * TILE * HALF.itemsize :]).view(HALF)
+        if not np.isfinite(halves).all():
+            raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
+        return halves

@@ -32,6 +32,10 @@ class Lossless:
         halves = (bits >> 16).astype("<u2")
         return halves.reshape(len(tiles), -1).view(np.uint8)
 
+    def check(self, packed: Packed, head_dim: int) -> None:
+        """See `Codec`."""
+        self.decode(packed, head_dim)
+
     def decode(self, packed: Packed, head_dim: int) -> Floats:
         """See `Codec`."""
         check_packed(self, packed, head_dim)

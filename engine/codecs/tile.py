@@ -50,8 +50,12 @@ class Codec(Protocol):
         """Raises `CodecRefused` for numbers that are not finite, or too large for its scales."""
         ...
 
+    def check(self, packed: Packed, head_dim: int) -> None:
+        """Raises `CodecRefused` for bytes that `decode` refuses, and does no more."""
+        ...
+
     def decode(self, packed: Packed, head_dim: int) -> Floats:
-        """Raises `CodecRefused` for bytes that are no tiles of this codec."""
+        """Finite numbers. Raises `CodecRefused` for bytes that are no tiles of this codec."""
         ...
 
 

@@ -4,7 +4,7 @@ A cache holds the keys and values of the history's first `length` positions,
 as far as its rule keeps them. Positions are absolute. A forward writes its
 tokens' K/V provisionally at `length`, `length + 1`, ...; `truncate` then keeps
 a committed prefix of them. Provisional positions never widen the window: query
-i attends to j exactly when `engine.contracts.positions.attends(i, j, sink, window)`; with
+i attends to j exactly when `engine.contracts.positions.attends(i, j, sink, window, tile)`; with
 `restored` also to what was evicted, see `engine.contracts.evicted_store`.
 """
 
@@ -48,6 +48,11 @@ class CacheSpec:
     window: int = 0
     restorer: RestorerSpec | None = None
     grows: bool = False
+
+    @property
+    def tile(self) -> int:
+        """Positions that leave the window together: more than 1 where they are packed."""
+        return self.restorer.tile if self.restorer is not None else 1
 
     def forgotten_count(self, length: int) -> int:
         """Of the first `length` positions, those that the next query and all later ones miss.

@@ -6,10 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
+from kakeya_fleet.engine.codecs.known import codec_named
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
+from kakeya_fleet.engine.codecs.refused import CodecRefused
+from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
@@ -17,7 +21,11 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     Raw,
 )
 from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.contracts.positions import evicted_end
 from kakeya_fleet.engine.errors import RestorerRefused
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.codecs.tile import Packed
 
 FORMATS = {"float32": "<f4", "bfloat16": "<u2"}
 """Of numbers as they lie in the cache; see `engine.contracts.evicted_store.Raw`."""
@@ -35,7 +43,8 @@ class EvictedShape:
     `groups` are those of `KvLayout.groups` that see all of the history, in
     their order; `dtype` is `float32` or `bfloat16`, of the numbers in the cache;
     no position reaches `context_length`. `width` is that of a context vector,
-    0 when keys and values are deposited.
+    0 when keys and values are deposited; `codec` names what packs those, empty for
+    none. Positions are packed, and deposited, in tiles, of which `sink` is a multiple.
     """
 
     groups: tuple[LayerGroup, ...]
@@ -44,6 +53,21 @@ class EvictedShape:
     window: int
     context_length: int
     width: int = 0
+    codec: str = ""
+
+    @property
+    def tile(self) -> int:
+        """Positions that are deposited together."""
+        return TILE if self.codec else 1
+
+    @cached_property
+    def kv_codec(self) -> KvCodec | None:
+        """What packs keys and values. Raises `CodecRefused` for a name that is not known."""
+        return codec_named(self.codec) if self.codec else None
+
+    def evicted_end(self, query: int) -> int:
+        """The positions below this are none that the query sees in the window."""
+        return evicted_end(query, self.window, self.tile)
 
     @property
     def item_bytes(self) -> int:
@@ -52,13 +76,16 @@ class EvictedShape:
 
     @cached_property
     def bytes_per_position(self) -> int:
-        """Bytes that a store keeps of one position: its keys and values in all layers."""
-        return sum(group.bytes_per_slot(self.item_bytes) for group in self.groups)
+        """Bytes that a store keeps of one position: its keys and values in all layers.
+
+        Of packed ones a tile's share, rounded up.
+        """
+        return -(-sum(self._tile_bytes(group) for group in self.groups) // self.tile)
 
     def layer_bytes_per_position(self, layer: int) -> int:
-        """Bytes of the keys and values of one position in one layer."""
+        """Bytes of the keys and values of one position in one layer, rounded up."""
         group = self.group_of[layer]
-        return group.bytes_per_slot(self.item_bytes) // len(group.layers)
+        return -(-self._tile_bytes(group) // len(group.layers) // self.tile)
 
     @property
     def deposited_bytes_per_position(self) -> int:
@@ -76,9 +103,25 @@ class EvictedShape:
         return shape.kv_heads * shape.groups
 
     def arrays(self, count: int) -> tuple[ArrayShape, ...]:
-        """Format and shape of each array of a deposit of `count` positions."""
+        """Format and shape of each array of a deposit of `count` positions, whole tiles."""
         if self.width:
             return ((np.dtype(VECTOR_FORMAT), (count, self.width)),)
+        codec = self.kv_codec
+        if codec is not None:
+            tiles = count // self.tile
+            return tuple(
+                (
+                    np.dtype(np.uint8),
+                    (
+                        len(group.layers),
+                        1,
+                        group.shape.kv_heads,
+                        tiles,
+                        codec.tile_bytes(group.shape.head_dim),
+                    ),
+                )
+                for group in self.groups
+            )
         return tuple(
             (
                 np.dtype(FORMATS[self.dtype]),
@@ -94,15 +137,34 @@ class EvictedShape:
                 "keys and values were deposited where context vectors are kept, or the reverse"
             )
         arrays = deposited(evicted)
-        axis = 0 if self.width else 3
-        count = arrays[0].shape[axis] if arrays and arrays[0].ndim > axis else 0
+        count = self.count_of(evicted)
         expected = self.arrays(count)
         found = tuple((array.dtype, array.shape) for array in arrays)
         if count < 1 or found != expected:
             raise RestorerRefused(f"a deposit of {_shown(found)} is not {_shown(expected)}")
-        if not all(map(is_finite, arrays)):
+        codec = self.kv_codec
+        if codec is not None:
+            self._check_packed(codec, arrays)
+        elif not all(map(is_finite, arrays)):
             raise RestorerRefused("a deposit has numbers that are not finite")
         return count
+
+    def count_of(self, evicted: Evicted) -> int:
+        """The positions of a deposit, whose shape nobody need have checked."""
+        arrays, axis = deposited(evicted), 3 if isinstance(evicted, EvictedKeysValues) else 0
+        return arrays[0].shape[axis] * self.tile if arrays and arrays[0].ndim > axis else 0
+
+    def part(self, evicted: Evicted, first: int, end: int) -> Evicted:
+        """Positions `first` to `end`, exclusive, of a deposit: whole tiles, contiguous."""
+        if not isinstance(evicted, EvictedKeysValues):
+            return np.ascontiguousarray(evicted[first:end])
+        low, high = first // self.tile, end // self.tile
+        return EvictedKeysValues(
+            tuple(
+                cast("Raw", np.ascontiguousarray(array[:, :, :, low:high]))
+                for array in evicted.groups
+            )
+        )
 
     def check_queries(self, asked: EvictedQueries) -> None:
         """Raises `RestorerRefused` for a layer, shape, format or values that cannot be asked."""
@@ -129,7 +191,8 @@ class EvictedShape:
         """Raises `RestorerRefused` when `asked` of a layer are no positions of those `there`."""
         if layer not in self.group_of:
             raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
-        if not asked or asked.start < there.start or asked.stop > there.stop:
+        cut = asked.start % self.tile or asked.stop % self.tile
+        if not asked or cut or asked.start < there.start or asked.stop > there.stop:
             raise RestorerRefused(
                 f"positions {asked.start} to {asked.stop} are not among the {there.start} to"
                 f" {there.stop} that are kept"
@@ -147,9 +210,25 @@ class EvictedShape:
 
     def check_deposited(self, asked: EvictedQueries, length: int) -> None:
         """Raises `ValueError` when queries see an evicted position from `length` on."""
-        end = asked.first + asked.queries.shape[1] - self.window
+        end = self.evicted_end(asked.first + asked.queries.shape[1] - 1)
         if end > max(length, self.sink):
             raise ValueError(f"queries see positions up to {end}, those below {length} are there")
+
+    def _tile_bytes(self, group: LayerGroup) -> int:
+        """Bytes of the keys and values of one tile, or position, in all layers of a group."""
+        codec = self.kv_codec
+        if codec is None:
+            return group.bytes_per_slot(self.item_bytes)
+        shape = group.shape
+        return len(group.layers) * shape.kv_heads * codec.tile_bytes(shape.head_dim)
+
+    def _check_packed(self, codec: KvCodec, arrays: Sequence[Raw]) -> None:
+        """Raises `RestorerRefused` for bytes that are no tiles of the codec."""
+        for group, array in zip(self.groups, arrays, strict=True):
+            try:
+                codec.check(cast("Packed", array), group.shape.head_dim)
+            except CodecRefused as refused:
+                raise RestorerRefused(f"a deposit is refused: {refused}") from refused
 
 
 def deposited(evicted: Evicted) -> tuple[Raw, ...]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Floats: TypeAlias = "NDArray[np.float32]"
-Raw: TypeAlias = "NDArray[np.float32] | NDArray[np.uint16]"
-"""Numbers as they lie in the cache: float32, or bfloat16 as its 16 bits."""
+Raw: TypeAlias = "NDArray[np.float32] | NDArray[np.uint16] | NDArray[np.uint8]"
+"""Numbers as they lie in the cache, float32 or bfloat16 as its 16 bits; or packed, as bytes."""
 
 NOTHING_SEEN = -1e30
 """The maximum of a query that sees nothing: finite, below any score."""
@@ -31,10 +31,11 @@ NOTHING_SEEN = -1e30
 
 @dataclass(frozen=True, slots=True)
 class EvictedKeysValues:
-    """Keys and values of n positions, as they lie in the cache.
+    """Keys and values of n positions, as they lie in the cache or packed.
 
     One array for each group of `engine.contracts.evicted_shape.EvictedShape`, in their
-    order: [layers of the group, 2, kv_heads, n, head_dim].
+    order: [layers of the group, 2, kv_heads, n, head_dim], or as
+    `engine.codecs.kv_codec.KvCodec` packs them, [layers, 1, kv_heads, n / 64, bytes].
     """
 
     groups: tuple[Raw, ...]

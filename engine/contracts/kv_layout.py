@@ -170,6 +170,12 @@ class KvLayout:
         restorer = spec.restorer
         if restorer is None:
             raise BadParameters("a restored cache needs a restorer", restorer="")
+        if spec.sink % restorer.tile:
+            raise BadParameters(
+                f"a sink of {spec.sink} positions is no multiple of the {restorer.tile} that are"
+                " packed together",
+                sink=str(spec.sink),
+            )
         if (restorer.width > 0) != (restorer.kind is RestorerKind.PROJECTION):
             raise BadParameters(
                 f"context vectors of {restorer.width} values for the restorer {restorer.kind}",
@@ -188,7 +194,7 @@ class KvLayout:
                 return contiguous_placement(spec.capacity)
             return ring_placement(0, sliding, self.context_length)
         if sliding is None:
-            return ring_placement(spec.sink, spec.window, self.context_length)
+            return ring_placement(spec.sink, spec.window, self.context_length, tile=spec.tile)
         if sliding <= spec.window:
             return ring_placement(0, sliding, self.context_length)
         return ring_placement(spec.sink, spec.window, self.context_length, reach=sliding)

@@ -14,20 +14,29 @@ SLOT_MULTIPLE = 64
 """Key slots come in multiples of this: with fewer, kernels change their rounding."""
 
 
-def attends(query: int, key: int, sink: int, window: int) -> bool:
+def attends(query: int, key: int, sink: int, window: int, tile: int = 1) -> bool:
     """Whether the query at position `query` attends to the key at position `key`.
 
     The first `sink` positions and the last `window` (the query's own included)
-    are seen. Source: Xiao et al., "Efficient Streaming Language Models with
-    Attention Sinks" (2023), stated on absolute positions.
+    are seen, and those of a tile that has not left the window as a whole. Source: Xiao
+    et al., "Efficient Streaming Language Models with Attention Sinks" (2023), stated on
+    absolute positions.
     """
-    return key <= query and (key < sink or key > query - window)
+    return key <= query and (key < sink or key >= evicted_end(query, window, tile))
 
 
-def resident_count(length: int, sink: int, window: int) -> int:
+def evicted_end(query: int, window: int, tile: int = 1) -> int:
+    """The positions below this have left the window of `query`: whole tiles; 0 for none.
+
+    A tile is `tile` positions that begin at a multiple of it: what is packed as one.
+    """
+    return max(0, query - window + 1) // tile * tile
+
+
+def resident_count(length: int, sink: int, window: int, tile: int = 1) -> int:
     """Positions below `length` that the query at position `length` attends to."""
     in_sink = min(length, sink)
-    first_in_window = max(sink, length - window + 1)
+    first_in_window = max(sink, evicted_end(length, window, tile))
     return in_sink + max(0, length - first_in_window)
 
 
@@ -43,7 +52,8 @@ class RingLayout:
     Position p is in slot p while p < sink, else in slot
     sink + (p - sink) mod ring. With ring >= window + width - 1, forwards of at
     most `width` tokens never write over a key that is still needed, also when
-    provisional tokens are rejected and their positions are written anew:
+    provisional tokens are rejected and their positions are written anew. Where
+    positions leave in tiles, `window` + `tile` - 1 take the place of `window`:
 
     Let a forward start at `start`. It writes positions up to
     start + width - 1, so it writes over positions up to
@@ -61,6 +71,12 @@ class RingLayout:
     sink: int
     window: int
     ring: int
+    tile: int = 1
+
+    @property
+    def widest_window(self) -> int:
+        """The most positions behind the sink that a query sees."""
+        return self.window + self.tile - 1
 
     @property
     def slots(self) -> int:
@@ -82,7 +98,12 @@ class RingLayout:
 
 
 def ring_layout(
-    sink: int, window: int, width: int, context_length: int, multiple: int = SLOT_MULTIPLE
+    sink: int,
+    window: int,
+    width: int,
+    context_length: int,
+    multiple: int = SLOT_MULTIPLE,
+    tile: int = 1,
 ) -> RingLayout:
     """The layout for queries in forwards of at most `width` tokens.
 
@@ -91,8 +112,8 @@ def ring_layout(
     """
     kept_sink = min(sink, context_length)
     kept_window = min(window, context_length)
-    slots = round_up(kept_sink + kept_window + width - 1, multiple)
-    return RingLayout(sink=kept_sink, window=kept_window, ring=slots - kept_sink)
+    slots = round_up(kept_sink + kept_window + tile - 1 + width - 1, multiple)
+    return RingLayout(sink=kept_sink, window=kept_window, ring=slots - kept_sink, tile=tile)
 
 
 WIDTH = 16
@@ -198,7 +219,7 @@ class RingPlacement:
     @property
     def widest(self) -> int:
         """Bound of the proof in `RingLayout`: ring >= window + width - 1."""
-        return self.layout.ring - self.layout.window + 1
+        return self.layout.ring - self.layout.widest_window + 1
 
     def slot(self, position: int) -> int:
         """The slot of `position`."""
@@ -210,7 +231,7 @@ class RingPlacement:
 
     def forkable_from(self, written: int) -> int:
         """The bound of the proof in `RingLayout`, with `written` as its last position's end."""
-        return max(0, written + self.layout.window - 1 - self.layout.ring)
+        return max(0, written + self.layout.widest_window - 1 - self.layout.ring)
 
 
 def contiguous_placement(end: int, origin: int = 0) -> ContiguousPlacement:
@@ -232,14 +253,14 @@ def _segments_below(end: int) -> int:
 
 
 def ring_placement(
-    sink: int, window: int, context_length: int, *, reach: int | None = None
+    sink: int, window: int, context_length: int, *, reach: int | None = None, tile: int = 1
 ) -> RingPlacement:
     """Room for `sink` and `window` and the blocks of a forward, in equal segments."""
     width = WIDE_BLOCK if min(window, context_length) >= WIDE_WINDOW else WIDTH
-    slots = ring_layout(sink, window, width, context_length).slots
+    slots = ring_layout(sink, window, width, context_length, tile=tile).slots
     segment = slots
     if slots > max(FINE_RING_SEGMENTS):
         sizes = FINE_RING_SEGMENTS if slots <= FINE_SLOTS else COARSE_RING_SEGMENTS
         segment = min(reversed(sizes), key=lambda keys: round_up(slots, keys))
-    layout = ring_layout(sink, window, width, context_length, multiple=segment)
+    layout = ring_layout(sink, window, width, context_length, multiple=segment, tile=tile)
     return RingPlacement(layout, (segment,) * (layout.slots // segment), reach)

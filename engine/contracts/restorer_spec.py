@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kakeya_fleet.engine.codecs.tile import TILE
+
 
 class RestorerKind(StrEnum):
     """What is kept of evicted positions."""
@@ -26,10 +28,17 @@ class RestorerSpec:
 
     `model_id` names the learned map of `projection`, `digest` is the SHA-256 of its
     weights and of the encoder's, and `width` the values of one context vector; all
-    are empty for the other kinds.
+    are empty for the other kinds. `codec` names one of `engine.codecs.known` that keys
+    and values are packed by, tile by tile; empty where they stay as they lie in the cache.
     """
 
     kind: RestorerKind
     model_id: str = ""
     digest: str = ""
     width: int = 0
+    codec: str = ""
+
+    @property
+    def tile(self) -> int:
+        """Positions that leave a window together."""
+        return TILE if self.codec else 1

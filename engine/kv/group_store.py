@@ -145,8 +145,8 @@ class GroupStore(Generic[Array]):
             self.slabs[write.segment].payload.write(layer, write, keys, values)
 
     def put(self, first: int, numbers: Raw) -> None:
-        """Stores the keys and values [layers, 2, kv_heads, n, head_dim] of `first` onwards."""
-        for write in writes(self.placement, first, numbers.shape[3]):
+        """Stores the keys and values of `first` onwards, as `Segment.put` takes them."""
+        for write in writes(self.placement, first, numbers.shape[3] * self._kernels.tile):
             segment = self.slabs[write.segment].payload
             segment.put(write, numbers)
             self._kernels.settle(segment.arrays)
@@ -235,10 +235,10 @@ class GroupStore(Generic[Array]):
             raise
 
     def _bytes(self, keys: int) -> int:
-        return keys * self.group.bytes_per_slot(self._kernels.item_bytes)
+        return self._kernels.segment_bytes(self.group, keys)
 
     def _take(self, keys: int, claim: Claim) -> Slab[Segment[Array]]:
-        kind = (self.shape_of(keys), self._kernels.dtype)
+        kind = (self.shape_of(keys), self._kernels.dtype, self._kernels.packing)
         return self.pool.take(
             kind, self._bytes(keys), lambda: self._kernels.segment(self.group, keys), claim
         )

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kakeya_fleet.engine.codecs.known import codec_named
+from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
@@ -15,7 +17,9 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     Raw,
 )
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
-from kakeya_fleet.engine.contracts.positions import Placement, round_up
+from kakeya_fleet.engine.contracts.positions import Placement, evicted_end, round_up
+from kakeya_fleet.engine.contracts.raw_numbers import as_float32, in_format
+from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.vector_ring import VectorRing
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
@@ -24,8 +28,6 @@ DEPOSIT_MULTIPLE = 16
 """Positions below a multiple of it leave together."""
 FILL_POSITIONS = 1024
 """Random positions that are deposited at once."""
-BFLOAT16_SHIFT = 16
-"""A bfloat16 is the upper half of a float32."""
 
 Keys = Sequence[GroupStore[Any]]
 """A cache's stores of the layers that see all of the history, in their order."""
@@ -63,9 +65,12 @@ class Handover:
 
         Those that the last of them has behind its window, and up to
         `DEPOSIT_MULTIPLE` - 1 more, so that not every step of one token has a
-        deposit: all before `length` are final by then.
+        deposit: all before `length` are final by then. Whole tiles where they are packed.
         """
         first = max(self.store.length, self._spec.sink)
+        if self._spec.tile > 1:
+            last = evicted_end(length + count - 1, self._spec.window, self._spec.tile)
+            return range(first, max(first, last))
         end = length + count - self._spec.window
         return range(first, min(length, round_up(end, DEPOSIT_MULTIPLE)) if first < end else first)
 
@@ -76,7 +81,9 @@ class Handover:
             leaving = self.vectors.read(positions.start, positions.stop)
         else:
             leaving = EvictedKeysValues(
-                tuple(store.positions(positions.start, positions.stop) for store in keys)
+                tuple(
+                    self._packed(store.positions(positions.start, positions.stop)) for store in keys
+                )
             )
         self.store.deposit(positions.start, leaving)
 
@@ -84,7 +91,7 @@ class Handover:
         """Random vectors here, and random numbers for what a history of `count` has evicted."""
         if self.vectors is not None:
             self.vectors.fill(rng)
-        end = count - self._spec.window
+        end = max(0, count - self._spec.window) // self._spec.tile * self._spec.tile
         for first in range(max(self.store.length, self._spec.sink), end, FILL_POSITIONS):
             self.store.deposit(first, self._random(min(FILL_POSITIONS, end - first), keys, rng))
 
@@ -110,12 +117,22 @@ class Handover:
             width = self.vectors.encoder.spec.width
             return rng.standard_normal((count, width), np.float32)
         return EvictedKeysValues(
-            tuple(_random_raw(store.shape_of(count), store.dtype, rng) for store in keys)
+            tuple(
+                self._packed(
+                    in_format(rng.standard_normal(store.shape_of(count), np.float32), store.dtype)
+                )
+                for store in keys
+            )
         )
 
-
-def _random_raw(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Raw:
-    numbers = rng.standard_normal(shape, np.float32)
-    if dtype == "float32":
-        return numbers
-    return (numbers.view(np.uint32) >> BFLOAT16_SHIFT).astype(np.uint16)
+    def _packed(self, numbers: Raw) -> Raw:
+        """By the session's codec, if it has one. Raises `RestorerRefused` for what it cannot."""
+        codec = self._spec.restorer.codec if self._spec.restorer is not None else ""
+        if not codec:
+            return numbers
+        try:
+            return codec_named(codec).encode(as_float32(numbers))
+        except CodecRefused as refused:
+            raise RestorerRefused(
+                f"what leaves the window cannot be packed: {refused}"
+            ) from refused

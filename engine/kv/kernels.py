@@ -71,7 +71,10 @@ class Segment(Protocol[Array]):
         ...
 
     def put(self, write: Write, numbers: Raw) -> None:
-        """Stores what `write` takes of numbers [layers, 2, kv_heads, n, head_dim]."""
+        """Stores what `write` takes of numbers [layers, 2, kv_heads, n, head_dim].
+
+        Where segments are packed, here and below: as `KvCodec` packs them, and whole tiles.
+        """
         ...
 
     def read(self, slot: int, count: int) -> Raw:
@@ -97,6 +100,20 @@ class Kernels(Protocol[Array]):
     @property
     def item_bytes(self) -> int:
         """Bytes of one of their numbers."""
+        ...
+
+    @property
+    def packing(self) -> str:
+        """Names the codec that packs its segments; empty where numbers lie as they are."""
+        ...
+
+    @property
+    def tile(self) -> int:
+        """Positions that are written and read together: those of a packed tile, else 1."""
+        ...
+
+    def segment_bytes(self, group: LayerGroup, keys: int) -> int:
+        """Bytes of a segment of `keys` slots for the layers of `group`."""
         ...
 
     def segment(self, group: LayerGroup, keys: int) -> Segment[Array]:
@@ -130,6 +147,10 @@ class Kernels(Protocol[Array]):
 
     def rows(self, queries: Floats, kv_heads: int) -> Array:
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim] of a product."""
+        ...
+
+    def unpacked(self, numbers: Raw, *, are_keys: bool) -> Array:
+        """Numbers [kv_heads, n, head_dim] as `Segment.keys`, or `values`, has those of a layer."""
         ...
 
     def attend(

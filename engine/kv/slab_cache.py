@@ -16,7 +16,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
 from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
-from kakeya_fleet.engine.contracts.positions import resident_count
+from kakeya_fleet.engine.contracts.positions import evicted_end, resident_count
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
 from kakeya_fleet.engine.kv.chunks import cut
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
@@ -138,7 +138,7 @@ class SlabCache(Generic[Array, AnyState]):
         """Positions below `length` that the next query can attend to."""
         if self._spec.kind is CacheKind.CONTIGUOUS:
             return self._length
-        return resident_count(self._length, self._spec.sink, self._spec.window)
+        return resident_count(self._length, self._spec.sink, self._spec.window, self._spec.tile)
 
     @property
     def slabs(self) -> Sequence[Slab[Any]]:
@@ -372,5 +372,5 @@ class SlabCache(Generic[Array, AnyState]):
     def _evicted_from(self, group: LayerGroup, end: int) -> int | None:
         """The next query's position when any before `end` sees evicted keys of `group`."""
         sees = self._handover is not None and group.shape.sliding_window is None
-        reach = end - 1 - self._spec.window
-        return self._length if sees and reach >= self._spec.sink else None
+        left = evicted_end(end - 1, self._spec.window, self._spec.tile)
+        return self._length if sees and left > self._spec.sink else None

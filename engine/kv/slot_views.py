@@ -45,14 +45,15 @@ def _contiguous(
 
 def _ring(placement: RingPlacement, queries: Queries, end: int) -> tuple[Seen | None, ...]:
     layout = placement.layout
-    sink, window, ring = layout.sink, layout.window, layout.ring
+    sink, window, ring, tile = layout.sink, layout.window, layout.ring, layout.tile
     keys, used = placement.segments[0], placement.used(end)
     slots = np.arange(used * keys)
     # `RingLayout.held` for all slots at once; in the sink a slot is its position.
     held = end - 1 - (end - 1 - slots) % ring
     held[:sink] = slots[:sink]
     query = queries[:, None]
-    seen = (held >= sink) & (held > query - window)
+    # `engine.contracts.positions.evicted_end` of all queries; below 0 nothing is held.
+    seen = (held >= sink) & (held >= (query - window + 1) // tile * tile)
     seen[:, :sink] = True
     seen &= held <= query
     if placement.reach is not None:

@@ -106,7 +106,8 @@ class BlockMasks(Generic[Array]):
         In layers of `groups` heads a key, for products of as few queries as `counts`,
         ascending, allow. `placement` has all slots that they are to see.
         """
-        if first + count - 1 - self._shape.window < max(self._shape.sink, placement.origin):
+        shape = self._shape
+        if shape.evicted_end(first + count - 1) <= max(shape.sink, placement.origin):
             return None
         queries = counts[bisect_left(counts, count)]
         key = (groups, first, count, queries)
@@ -114,7 +115,7 @@ class BlockMasks(Generic[Array]):
         if masks is None:
             # Rows beyond the real ones repeat the last position.
             positions = np.minimum(np.arange(first, first + queries), first + count - 1)
-            seen = evicted_slots(placement, self._shape.sink, self._shape.window, positions)
+            seen = evicted_slots(placement, shape.sink, shape.window, positions, shape.tile)
             masks = Masks(
                 first_row=0,
                 count=count,

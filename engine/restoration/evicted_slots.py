@@ -9,23 +9,25 @@ from kakeya_fleet.engine.kv.slot_views import Queries, Seen
 
 
 def evicted_slots(
-    placement: ContiguousPlacement, sink: int, window: int, queries: Queries
+    placement: ContiguousPlacement, sink: int, window: int, queries: Queries, tile: int = 1
 ) -> tuple[Seen | None, ...]:
     """For each segment up to the last that is seen: which query sees which slot.
 
-    `queries` [n] are positions in ascending order; query i sees `sink <= j <= i - window`:
-    what `engine.contracts.positions.attends` leaves out, as far as the placement has slots.
+    `queries` [n] are positions in ascending order; query i sees `sink <= j < e`, e being its
+    `engine.contracts.positions.evicted_end`: what `attends` leaves out, as far as the placement
+    has slots.
     An entry is [n, keys], or None where every query sees every key. Segments
     behind the last one that is seen have no entry; those before the sink's end
     have one that hides them.
     """
     found: list[Seen | None] = []
     first = placement.origin
-    for keys in placement.segments[: placement.used(int(queries[-1]) - window + 1)]:
-        if first >= sink and first + keys - 1 <= queries[0] - window:
+    ends = np.maximum(0, queries - window + 1) // tile * tile
+    for keys in placement.segments[: placement.used(int(ends[-1]))]:
+        if first >= sink and first + keys <= ends[0]:
             found.append(None)
         else:
             slots = np.arange(first, first + keys)
-            found.append((slots >= sink) & (slots <= queries[:, None] - window))
+            found.append((slots >= sink) & (slots < ends[:, None]))
         first += keys
     return tuple(found)

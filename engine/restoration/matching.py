@@ -26,6 +26,7 @@ def evicted_shape(layout: KvLayout, spec: CacheSpec, dtype: str) -> EvictedShape
         window=spec.window,
         context_length=layout.context_length,
         width=spec.restorer.width,
+        codec=spec.restorer.codec,
     )
 
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, PartialAttention, Raw
+from kakeya_fleet.engine.contracts.evicted_store import (
+    EvictedKeysValues,
+    EvictedStore,
+    PartialAttention,
+)
 
 
 class RangeStore(EvictedStore, Protocol):
@@ -64,11 +68,11 @@ class RangeStore(EvictedStore, Protocol):
 class KeepingStore(RangeStore, Protocol):
     """A range that lies in this process: what was deposited can be read."""
 
-    def kept(self, layer: int, first: int, end: int) -> Raw:
-        """A copy of one layer's keys and values [2, kv_heads, end - first, head_dim].
+    def kept(self, layer: int, first: int, end: int) -> EvictedKeysValues:
+        """A copy of one layer's keys and values, as a deposit of `EvictedShape.layer_shape`.
 
-        As they lie there, of positions that are deposited. Raises `RestorerRefused` for a
-        layer or positions that are not kept.
+        As they were deposited. Raises `RestorerRefused` for a layer, for positions that are
+        not kept, and for a part of a tile.
         """
         ...
 

@@ -186,12 +186,12 @@ class SegmentStore(Generic[Array]):
         """Drops every `begin` whose result has not been asked for."""
         self._begun.clear()
 
-    def kept(self, layer: int, first: int, end: int) -> Raw:
-        """A copy of one layer's keys and values [2, kv_heads, end - first, head_dim]."""
+    def kept(self, layer: int, first: int, end: int) -> EvictedKeysValues:
+        """A copy of one layer's keys and values, as a deposit of `EvictedShape.layer_shape`."""
         self._check_there()
         self._shape.check_kept(layer, range(first, end), range(self._first, self._length))
         store, index = self._places[layer]
-        return store.layer_positions(index, first, end)
+        return EvictedKeysValues((store.layer_positions(index, first, end)[None],))
 
     def fork(self, length: int) -> SegmentStore[Array]:
         """A store of the positions below `length` that shares what neither will write."""
@@ -206,7 +206,7 @@ class SegmentStore(Generic[Array]):
             origin=self._origin,
             chunk_keys=self._chunk_keys,
         )
-        kept = min(length, self._length)
+        kept = min(length // self._shape.tile * self._shape.tile, self._length)
         if kept <= max(self._origin, self._shape.sink):
             return forked
         placement = contiguous_placement(kept, self._origin)

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
@@ -29,6 +31,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
 from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.kv.packed_segments import PackedKernels
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
@@ -45,10 +48,13 @@ from kakeya_fleet.node.trust.trust import Trust
 from tests.support import evicted_stores, trusted_nodes
 from tests.support.allowances import allowances_of
 
-ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 6 << 20
 SHARED_CHUNK = 1024
 MakeStore = Callable[[EvictedShape], EvictedStore]
+
+
+def spec_of(shape: EvictedShape) -> RestorerSpec:
+    return RestorerSpec(RestorerKind.ARCHIVE, codec=shape.codec)
 
 
 class TorchStores:
@@ -90,13 +96,15 @@ class SharedStores:
         self._pool: SlabPool[Any] = kv_pool(BUDGET_BYTES)
 
     def make(self, shape: EvictedShape) -> EvictedStore:
+        spec = spec_of(shape)
+
         def part(first: int = 0) -> RangePart:
-            store = OneChunk(shape, ARCHIVE, self._pool, origin=first, chunk_keys=SHARED_CHUNK)
+            store = OneChunk(shape, spec, self._pool, origin=first, chunk_keys=SHARED_CHUNK)
             # Not the verifier's own process: that would look for an archive first.
             return RangePart(store, ArchiveCandidate("n", "n", "", 0.0, ""))
 
         sharing = Sharing(
-            shape, ARCHIVE, None, lambda wanted: wanted.offer(part(wanted.first)), 1.0, SHARED_CHUNK
+            shape, spec, None, lambda wanted: wanted.offer(part(wanted.first)), 1.0, SHARED_CHUNK
         )
         return SharedEvictedStore(sharing, (part(),))
 
@@ -115,7 +123,7 @@ def far_stores(here: Trust | None = None, there: Trust | None = None) -> Iterato
         stub = ArchiveServiceStub(channel)
 
         def make(shape: EvictedShape) -> EvictedStore:
-            opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "digest")))
+            opened = stub.OpenArchive(opening_to_wire(Opening(spec_of(shape), shape, "digest")))
             way = ArchiveWay(
                 host="127.0.0.1",
                 port=opened.data_port,
@@ -125,7 +133,7 @@ def far_stores(here: Trust | None = None, there: Trust | None = None) -> Iterato
                 on_round_trip=lambda _seconds: None,
                 meant=meant,
             )
-            return RemoteEvictedStore(way, opened.archive_id, shape, ARCHIVE)
+            return RemoteEvictedStore(way, opened.archive_id, shape, spec_of(shape))
 
         yield make
     server.close()
@@ -149,7 +157,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeStore]:
 @pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "sealed", "shared"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
-        return evicted_stores.NaiveEvictedStore
+        return lambda shape: evicted_stores.NaiveEvictedStore(shape, spec_of(shape))
     if request.param in ("remote", "sealed"):
         far_away: MakeStore = request.getfixturevalue(
             "far" if request.param == "remote" else "sealed"
@@ -161,9 +169,16 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
         pytest.importorskip("mlx.core", reason="MLX is not installed")
         module = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.kernels")
         mlx_pool = kv_pool(BUDGET_BYTES)
-        return lambda shape: SegmentStore(shape, ARCHIVE, module.MlxKernels(shape.dtype), mlx_pool)
+
+        def on_mlx(shape: EvictedShape) -> EvictedStore:
+            kernels = module.MlxKernels(shape.dtype)
+            codec = shape.kv_codec
+            used = kernels if codec is None else PackedKernels(kernels, codec)
+            return SegmentStore(shape, spec_of(shape), used, mlx_pool)
+
+        return on_mlx
     pool = kv_pool(BUDGET_BYTES)
-    return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
+    return lambda shape: TorchEvictedStore(shape, spec_of(shape), pool)
 
 
 def asked(store: EvictedStore, queries: EvictedQueries) -> PartialAttention:
@@ -212,6 +227,66 @@ def test_attention_is_that_of_the_rule(make_store: MakeStore, end: int, dtype: s
         weight = np.log(found.total[seen]) + found.maximum[seen]
         expected_weight = np.log(expected.total[seen]) + expected.maximum[seen]
         np.testing.assert_allclose(weight, expected_weight, atol=10 * tolerance)
+    store.release()
+
+
+def packed_shape(dtype: str = "bfloat16") -> EvictedShape:
+    plain = evicted_stores.small_shape(dtype, sink=TILE, head_dims=(16, 8))
+    return replace(plain, codec="kvarn4")
+
+
+@pytest.mark.parametrize(("end", "dtype"), [(384, "float32"), (3392, "bfloat16")])
+def test_attention_to_what_is_packed_is_that_of_the_rule(
+    make_store: MakeStore, end: int, dtype: str
+) -> None:
+    """Whole tiles alone are seen; deposits come in pieces, and a fork goes on from a tile."""
+    shape = packed_shape(dtype)
+    whole = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
+    naive = evicted_stores.NaiveEvictedStore(shape, spec_of(shape))
+    naive.deposit(shape.sink, whole)
+    at_once, piecewise = make_store(shape), make_store(shape)
+    at_once.deposit(shape.sink, whole)
+    borders = sorted({0, TILE, 4 * TILE, end - shape.sink - TILE, end - shape.sink})
+    for low, high in itertools.pairwise(borders):
+        piecewise.deposit(shape.sink + low, shape.part(whole, low, high))
+    fork = piecewise.fork(end - 3)
+    assert fork.length == end - TILE
+    fork.deposit(end - TILE, shape.part(whole, end - shape.sink - TILE, end - shape.sink))
+    blocks = ((10, 16), (2 * TILE + shape.window - 3, 5), (end - 6, 19), (end + 10, 1))
+    for layer, (first, count) in itertools.product((0, 2, 3), blocks):
+        queries = evicted_stores.random_queries(shape, layer, first, count, seed=first)
+        found, expected = asked(at_once, queries), asked(naive, queries)
+        np.testing.assert_allclose(
+            evicted_stores.divided(found),
+            evicted_stores.divided(expected),
+            atol=1e-5 if dtype == "float32" else 2e-2,
+            rtol=1e-5 if dtype == "float32" else 2e-2,
+        )
+        assert np.array_equal(found.total > 0, expected.total > 0)
+        assert same_bits(asked(piecewise, queries), found)
+        assert same_bits(asked(fork, queries), found)
+    plain = replace(shape, codec="")
+    assert at_once.stored_bytes < 0.6 * (end - shape.sink) * plain.bytes_per_position
+    for store in (at_once, piecewise, fork):
+        store.release()
+
+
+def test_what_is_no_whole_tile_is_refused(make_store: MakeStore) -> None:
+    shape = packed_shape()
+    store = make_store(shape)
+    whole = evicted_stores.random_evicted(shape, 2 * TILE, seed=1)
+    plain = evicted_stores.random_evicted(replace(shape, codec=""), TILE, seed=1)
+    spoilt = EvictedKeysValues(tuple(array.copy() for array in whole.groups))
+    spoilt.groups[1].view(np.uint8)[..., -1] = 0x7C
+    short = EvictedKeysValues(tuple(array[..., :-1].copy() for array in whole.groups))
+    for bad in (plain, spoilt, short):
+        with pytest.raises(RestorerRefused):
+            store.deposit(shape.sink, bad)
+    with pytest.raises(ValueError, match="position"):
+        store.deposit(shape.sink + 1, whole)
+    store.deposit(shape.sink, whole)
+    late = evicted_stores.random_queries(shape, 0, shape.sink + 2 * TILE, 1, seed=1)
+    assert asked(store, late).total.all()
     store.release()
 
 

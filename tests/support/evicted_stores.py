@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 )
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import FINE_SEGMENT
+from kakeya_fleet.engine.contracts.raw_numbers import as_float32, in_format
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
 from kakeya_fleet.node.roles.archive.opening import Opening
@@ -28,12 +29,16 @@ SINK, WINDOW = 3, 13
 
 
 def small_shape(
-    dtype: str = "float32", sink: int = SINK, window: int = WINDOW, width: int = 0
+    dtype: str = "float32",
+    sink: int = SINK,
+    window: int = WINDOW,
+    width: int = 0,
+    head_dims: tuple[int, int] = (8, 4),
 ) -> EvictedShape:
     """Two groups of different heads: layers 0 and 2, and layer 3."""
     groups = (
-        LayerGroup((0, 2), AttentionLayer(kv_heads=2, groups=2, head_dim=8)),
-        LayerGroup((3,), AttentionLayer(kv_heads=1, groups=3, head_dim=4)),
+        LayerGroup((0, 2), AttentionLayer(kv_heads=2, groups=2, head_dim=head_dims[0])),
+        LayerGroup((3,), AttentionLayer(kv_heads=1, groups=3, head_dim=head_dims[1])),
     )
     return EvictedShape(groups, dtype, sink, window, 4096, width)
 
@@ -42,10 +47,12 @@ def random_evicted(shape: EvictedShape, count: int, seed: int) -> EvictedKeysVal
     """Keys and values of `count` positions."""
     rng = np.random.default_rng(seed)
     arrays = []
-    for dtype, sizes in shape.arrays(count):
+    codec = shape.kv_codec
+    for dtype, sizes in replace(shape, codec="").arrays(count):
         values = rng.standard_normal(sizes, np.float32)
         bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-        arrays.append(values if dtype == np.float32 else bits)
+        numbers: Raw = values if dtype == np.float32 else bits
+        arrays.append(numbers if codec is None else codec.encode(as_float32(numbers)))
     return EvictedKeysValues(tuple(arrays))
 
 
@@ -70,11 +77,14 @@ def divided(partial: PartialAttention) -> NDArray[np.float64]:
     return np.divide(output, total, out=np.zeros_like(output), where=total > 0)
 
 
-def floats(array: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.float32]:
-    """Numbers of the cache as float32."""
-    if array.dtype == np.uint16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32, copy=False)
+def floats(shape: EvictedShape, group: LayerGroup, array: Raw) -> NDArray[np.float32]:
+    """What attention meets of a deposit's array of one group."""
+    codec = shape.kv_codec
+    if codec is None:
+        return as_float32(array)
+    assert array.dtype == np.uint8
+    unpacked = codec.decode(array.view(np.uint8), group.shape.head_dim)
+    return as_float32(in_format(unpacked, shape.dtype))
 
 
 def merged(first: PartialAttention, second: PartialAttention) -> PartialAttention:
@@ -126,7 +136,7 @@ class NaiveEvictedStore:
         added = sum(array.nbytes for array in evicted.groups)
         if self.limit_bytes is not None and self.stored_bytes + added > self.limit_bytes:
             raise OutOfKvMemory("the store is full", needed_bytes=str(added), free_bytes="0")
-        self._parts.append(part(evicted, 0, count))
+        self._parts.append(EvictedKeysValues(tuple(array.copy() for array in evicted.groups)))
         self._length = first + count
 
     def begin(self, queries: EvictedQueries) -> None:
@@ -153,12 +163,15 @@ class NaiveEvictedStore:
             raise ValueError(f"a range does not end at {self._length}")
         self.completed = True
 
-    def kept(self, layer: int, first: int, end: int) -> Raw:
+    def kept(self, layer: int, first: int, end: int) -> EvictedKeysValues:
         self._check()
         self.shape.check_kept(layer, range(first, end), range(self._first, self._length))
         group = self.shape.group_of[layer]
         own = self._joined().groups[self.shape.groups.index(group)]
-        kept: Raw = own[group.layers.index(layer), :, :, first - self._first : end - self._first]
+        index = group.layers.index(layer)
+        whole = EvictedKeysValues((own[index : index + 1],))
+        kept = self.shape.part(whole, first - self._first, end - self._first)
+        assert isinstance(kept, EvictedKeysValues)
         return kept
 
     def abandon(self) -> None:
@@ -167,9 +180,11 @@ class NaiveEvictedStore:
     def fork(self, length: int) -> NaiveEvictedStore:
         self._check()
         forked = NaiveEvictedStore(self.shape, self.spec, self.limit_bytes, self.origin)
-        kept = max(0, min(length, self._length) - self._first)
+        kept = max(0, min(length // self.shape.tile * self.shape.tile, self._length) - self._first)
         if kept:
-            forked._parts = [part(self._joined(), 0, kept)]
+            whole = self.shape.part(self._joined(), 0, kept)
+            assert isinstance(whole, EvictedKeysValues)
+            forked._parts = [whole]
             forked._length = self._first + kept
             forked.completed = self.completed and length >= self._length
         return forked
@@ -201,9 +216,9 @@ class NaiveEvictedStore:
         maximum = np.full((heads, count, 1), NOTHING_SEEN, np.float32)
         group = self.shape.group_of[asked.layer]
         index = self.shape.groups.index(group)
-        kept = floats(self._joined().groups[index]) if self._parts else None
+        kept = floats(self.shape, group, self._joined().groups[index]) if self._parts else None
         for row in range(count):
-            seen = min(self._length, asked.first + row - self.shape.window + 1) - self._first
+            seen = min(self._length, self.shape.evicted_end(asked.first + row)) - self._first
             if kept is None or seen < 1:
                 continue
             keys, values = kept[group.layers.index(asked.layer)].astype(np.float64)

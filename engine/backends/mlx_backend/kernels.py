@@ -83,11 +83,18 @@ class MlxSegment:
 class MlxKernels:
     """MLX's arrays in one number format, on its default device."""
 
+    packing = ""
+    tile = 1
+
     def __init__(self, dtype: str) -> None:
         """Raises `BadParameters` for another dtype than `float32` and `bfloat16`."""
         self.dtype = dtype
         self._dtype = mlx_dtype(dtype)
         self.item_bytes: int = self._dtype.size
+
+    def segment_bytes(self, group: LayerGroup, keys: int) -> int:
+        """Bytes of a segment of `keys` slots for the layers of `group`."""
+        return keys * group.bytes_per_slot(self.item_bytes)
 
     def segment(self, group: LayerGroup, keys: int) -> MlxSegment:
         """A segment of `keys` slots for the layers of `group`, all zeros."""
@@ -122,6 +129,10 @@ class MlxKernels:
     def rows(self, queries: Floats, kv_heads: int) -> mx.array:
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim]."""
         return mx.array(queries).astype(self._dtype).reshape(kv_heads, -1, queries.shape[2])
+
+    def unpacked(self, numbers: Raw, *, are_keys: bool) -> mx.array:  # noqa: ARG002 - both alike
+        """Numbers [kv_heads, n, head_dim] as a segment's keys or values."""
+        return from_raw(numbers, self._dtype)
 
     def attend(
         self, rows: mx.array, feed: FeedSegments[mx.array], scaling: float

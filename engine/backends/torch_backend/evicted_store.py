@@ -11,8 +11,16 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.kv.kernels import Kernels
+from kakeya_fleet.engine.kv.packed_segments import PackedKernels
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.engine.restoration.segment_store import Restoring, SegmentStore
+
+
+def kernels_of(shape: EvictedShape) -> Kernels[Any]:
+    """Torch's, over packed segments where the shape has a codec."""
+    kernels = TorchKernels(shape.dtype)
+    return kernels if shape.kv_codec is None else PackedKernels(kernels, shape.kv_codec)
 
 
 class TorchEvictedStore(SegmentStore[Tensor]):
@@ -33,7 +41,7 @@ class TorchEvictedStore(SegmentStore[Tensor]):
         super().__init__(
             shape,
             spec,
-            TorchKernels(shape.dtype),
+            kernels_of(shape),
             pool,
             restoring=restoring,
             encoder=encoder,

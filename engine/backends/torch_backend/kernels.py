@@ -72,11 +72,18 @@ class TorchSegment:
 class TorchKernels:
     """Torch's tensors in one number format, on the CPU."""
 
+    packing = ""
+    tile = 1
+
     def __init__(self, dtype: str) -> None:
         """Raises `BadParameters` for another dtype than `float32` and `bfloat16`."""
         self.dtype = dtype
         self._dtype = torch_dtype(dtype)
         self.item_bytes = self._dtype.itemsize
+
+    def segment_bytes(self, group: LayerGroup, keys: int) -> int:
+        """Bytes of a segment of `keys` slots for the layers of `group`."""
+        return keys * group.bytes_per_slot(self.item_bytes)
 
     def segment(self, group: LayerGroup, keys: int) -> TorchSegment:
         """A segment of `keys` slots for the layers of `group`, all zeros."""
@@ -117,6 +124,13 @@ class TorchKernels:
             own = torch.empty(queries.shape)
             own.numpy()[:] = queries
             return own.to(self._dtype).view(kv_heads, -1, queries.shape[2])
+
+    def unpacked(self, numbers: Raw, *, are_keys: bool) -> Tensor:
+        """Numbers [kv_heads, n, head_dim] as a segment's keys or values."""
+        with torch.inference_mode():
+            own = torch.empty(numbers.shape, dtype=self._dtype)
+            raw(own)[:] = numbers
+            return own.transpose(1, 2) if are_keys else own
 
     def attend(
         self, rows: Tensor, feed: FeedSegments[Tensor], scaling: float

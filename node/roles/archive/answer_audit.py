@@ -23,7 +23,6 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedQueries,
     Floats,
     PartialAttention,
-    Raw,
 )
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
@@ -38,7 +37,6 @@ MOST_DISTANCE = {"float32": 2.0**-10, "bfloat16": 2.0**-6}
 As `distance` has it. Libraries and processors round otherwise: float32 has 24 bits, bfloat16
 8, less what sums and scores lose. Nobody is accused for less.
 """
-_PLAIN = RestorerSpec(RestorerKind.ARCHIVE)
 
 
 class AuditOutcome(StrEnum):
@@ -120,21 +118,23 @@ class AnswerAudit:
     @property
     def wanted(self) -> range:
         """The positions to read next; empty at the end."""
-        most = max(1, READ_BYTES // self.shape.bytes_per_position)
+        tile = self.shape.tile
+        most = max(1, READ_BYTES // (tile * self.shape.bytes_per_position)) * tile
         end = min(self.answer.end, self._chunk_end, self._position + most)
         return range(self._position, end)
 
-    def add(self, numbers: Raw) -> None:
-        """Takes the keys and values [2, kv_heads, n, head_dim] of `wanted`.
+    def add(self, evicted: EvictedKeysValues) -> None:
+        """Takes the layer's keys and values of `wanted`.
 
         Raises `OutOfKvMemory`, with all given back.
         """
-        count = numbers.shape[2]
+        count = self.shape.count_of(evicted)
         try:
             if self._chunk is None:
                 first = self._position // self.auditing.chunk * self.auditing.chunk
-                self._chunk = self.auditing.stores.make(self.shape, _PLAIN, origin=first)
-            self._chunk.deposit(self._position, EvictedKeysValues((numbers[None],)))
+                spec = RestorerSpec(RestorerKind.ARCHIVE, codec=self.shape.codec)
+                self._chunk = self.auditing.stores.make(self.shape, spec, origin=first)
+            self._chunk.deposit(self._position, evicted)
         except BaseException:
             self.release()
             raise

@@ -26,17 +26,19 @@ def impossible(
 ) -> str:
     """Why `found` is no attention to evicted positions below `end`; empty when it may be.
 
-    Query i sees n_i = min(end, i - window + 1) - sink of them. With n_i < 1 it has output and
-    total 0 and maximum `NOTHING_SEEN`. Else the greatest score's weight is exp(0) = 1, and
-    none is above it: 1 <= total <= n_i, but for `ROUNDING`, and the maximum is a score.
+    Query i sees n_i = min(end, e_i) - sink of them, e_i being its `EvictedShape.evicted_end`.
+    With n_i < 1 it has output and total 0 and maximum `NOTHING_SEEN`. Else the greatest
+    score's weight is exp(0) = 1, and none is above it: 1 <= total <= n_i, but for
+    `ROUNDING`, and the maximum is a score.
     """
     total, maximum = found.total[:, :, 0], found.maximum[:, :, 0]
-    least = min(end, asked.first - shape.window + 1) - shape.sink
+    least = min(end, shape.evicted_end(asked.first)) - shape.sink
     if least > 0 and _is_possible(total, maximum, least):
         # As nearly always: the first query sees as many, and the others no fewer.
         return ""
     positions = np.arange(asked.first, asked.first + asked.queries.shape[1])
-    seen = np.minimum(end, positions - shape.window + 1) - shape.sink
+    ends = np.maximum(0, positions - shape.window + 1) // shape.tile * shape.tile
+    seen = np.minimum(end, ends) - shape.sink
     sees = seen > 0
     if not sees.all():
         blind = ~sees

@@ -98,6 +98,7 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
                 data_port=self._data_port,
                 takes_ranges=True,
                 data_version=VERSION,
+                codec=archive.opening.shape.codec,
             )
 
     def CloseArchive(  # noqa: N802

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
+    EvictedKeysValues,
     EvictedQueries,
     Floats,
     PartialAttention,
-    Raw,
 )
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -102,10 +102,10 @@ class ArchiveUse:
             raise RestorerRefused(f"layer {layer} has no deposited keys and values here")
         return shape.layer_bytes_per_position(layer) + TAG_BYTES
 
-    def kept(self, layer: int, first: int, count: int) -> tuple[Raw, Tags]:
+    def kept(self, layer: int, first: int, count: int) -> tuple[EvictedKeysValues, Tags]:
         """Keys and values of one layer as they were deposited. Raises `RestorerRefused`."""
-        numbers = self._archive.store.kept(layer, first, first + count)
-        return numbers, self._archive.tags.of(layer, first, count)
+        evicted = self._archive.store.kept(layer, first, first + count)
+        return evicted, self._archive.tags.of(layer, first, count)
 
     def reserve(self, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""

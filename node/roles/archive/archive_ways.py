@@ -189,6 +189,8 @@ def _open(
         raise ArchiveRefused(
             "", f"its data connections are of version {opened.data_version or 1}, not {VERSION}"
         )
+    if opened.codec != opening.restorer.codec:
+        raise ArchiveRefused("", f"it does not know the codec {opening.restorer.codec}")
     try:
         store = RemoteEvictedStore(
             replace(way(opened.data_port), audits=audits(opened.arithmetic)),

@@ -374,11 +374,11 @@ def _kept(archive: Archive) -> int:
     return max(0, archive.store.length - max(opening.shape.sink, opening.first_position))
 
 
-def _tagged(opening: Opening) -> tuple[tuple[int, ...], int]:
-    """Which layers have tags, from which position on; context vectors have none."""
+def _tagged(opening: Opening) -> tuple[tuple[int, ...], int, int]:
+    """Which layers have tags, from which position on, at which; context vectors have none."""
     shape = opening.shape
     layers = () if shape.width else shape.layers
-    return layers, max(opening.first_position, shape.sink)
+    return layers, max(opening.first_position, shape.sink), shape.tile
 
 
 def _expire(archive: Archive) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1 import placement_pb2, tensor_pb2
+from kakeya_fleet.engine.codecs.known import codec_named
+from kakeya_fleet.engine.codecs.refused import CodecRefused
+from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
@@ -76,6 +80,8 @@ def opening_to_wire(opening: Opening) -> wire.OpenArchiveRequest:
         expected_positions=opening.expected_positions,
         lease_seconds=opening.lease_seconds,
         first_position=opening.first_position,
+        codec=shape.codec,
+        codec_version=shape.kv_codec.version if shape.kv_codec is not None else 0,
     )
 
 
@@ -121,8 +127,12 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
         f"context vectors of {width} values for {kind.value}",
         "vector_width",
     )
+    if request.codec:
+        _check_codec(request, kind, groups)
     return Opening(
-        restorer=RestorerSpec(kind, request.model_id, request.restorer_digest, width),
+        restorer=RestorerSpec(
+            kind, request.model_id, request.restorer_digest, width, request.codec
+        ),
         shape=EvictedShape(
             groups=groups,
             dtype=dtype or "",
@@ -130,11 +140,33 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
             window=request.window_tokens,
             context_length=request.context_length,
             width=width,
+            codec=request.codec,
         ),
         verifier_digest=request.verifier_digest,
         expected_positions=request.expected_positions,
         lease_seconds=request.lease_seconds,
         first_position=request.first_position,
+    )
+
+
+def _check_codec(
+    request: wire.OpenArchiveRequest, kind: RestorerKind, groups: Sequence[LayerGroup]
+) -> None:
+    """Raises `RestorerRefused` for a codec that is not known here, or that cannot pack this."""
+    try:
+        codec = codec_named(request.codec)
+        for group in groups:
+            codec.tile_bytes(group.shape.head_dim)
+    except CodecRefused as refused:
+        raise RestorerRefused(f"no archive can be opened: {refused}", field="codec") from refused
+    _require(
+        codec.version == request.codec_version,
+        f"version {request.codec_version} of the codec {codec.name}, which is {codec.version} here",
+        "codec_version",
+    )
+    _require(kind is RestorerKind.ARCHIVE, "context vectors that are packed", "codec")
+    _require(
+        not request.sink_tokens % TILE, f"a sink of {request.sink_tokens} in tiles", "sink_tokens"
     )
 
 

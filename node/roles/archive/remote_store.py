@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape, deposited
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
@@ -40,8 +40,8 @@ from kakeya_fleet.node.roles.archive.position_tags import PositionTagger
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.store_audits import AuditWay, StoreAudits
 from kakeya_fleet.node.roles.archive.tensor_bytes import (
+    deposit_of,
     deposit_pieces,
-    kept_of,
     partial_of,
     partial_parts,
     query_pieces,
@@ -168,10 +168,9 @@ class RemoteEvictedStore:
             raise ValueError(f"position {first} does not follow the {self._length} deposited")
         self._settle()
         for start, parts in deposit_pieces(self._shape, evicted):
-            body = [array.data for array in parts.arrays]
-            if not self._shape.width:
-                numbers = EvictedKeysValues(tuple(parts.arrays))
-                tags = self._tagger.tags(self._shape, first + start, numbers)
+            body = [array.data for array in deposited(parts.evicted)]
+            if isinstance(parts.evicted, EvictedKeysValues):
+                tags = self._tagger.tags(self._shape, first + start, parts.evicted)
                 body.append(np.ascontiguousarray(tags).data)
             head = Frame(Kind.DEPOSIT, count=parts.count, position=first + start)
             self._send(head, *body)
@@ -308,9 +307,8 @@ class RemoteEvictedStore:
             found = self._taken(frame, asked)
             self._answers.append(found)
             if self._audits is not None:
-                seen = min(
-                    self._seen_end, asked.first + asked.queries.shape[1] - self._shape.window
-                )
+                last = asked.first + asked.queries.shape[1] - 1
+                seen = min(self._seen_end, self._shape.evicted_end(last))
                 self._audits.answered(UsedAnswer(asked, carry, found, seen))
         self._unwanted = False
         self._send_next()
@@ -345,18 +343,21 @@ class RemoteEvictedStore:
         layer = audits.layer
         self._send(Frame(Kind.READ, layer=layer, count=len(due), position=due.start))
         frame = self._answer(Kind.KEPT)
+        shape = self._shape.layer_shape(layer)
         try:
-            numbers, tags = kept_of(self._shape, layer, len(due), frame.body)
-        except ValueError as error:
-            self._lose(RestorerFault.PROTOCOL, str(error))
-        if not self._tagger.fit(layer, due.start, numbers, tags):
+            evicted, tags = deposit_of(shape, len(due), frame.body)
+        except RestorerRefused as error:
+            self._lose(RestorerFault.PROTOCOL, f"an archive gave back something else: {error}")
+        if not isinstance(evicted, EvictedKeysValues):
+            raise TypeError("what has no tags is not audited")
+        if not self._tagger.fit(shape, due.start, evicted, tags):
             audits.failed()
             self._lose(
                 RestorerFault.ALTERED,
                 f"the keys and values of layer {layer} from position {due.start} on are not those"
                 " that were deposited",
             )
-        if not audits.add(numbers):
+        if not audits.add(evicted):
             self._lose(RestorerFault.FALSE_ANSWER, f"it gave a false answer in layer {layer}")
 
     def _settle(self) -> None:

@@ -105,8 +105,8 @@ class ServedConnection:
         size = frame.count * self._use.kept_bytes_per_position(frame.layer)
         if size > MOST_BODY_BYTES:
             raise RestorerRefused(f"{frame.count} positions are too many to read at once")
-        numbers, tags = self._use.kept(frame.layer, frame.position, frame.count)
-        parts = (np.ascontiguousarray(numbers), np.ascontiguousarray(tags))
+        evicted, tags = self._use.kept(frame.layer, frame.position, frame.count)
+        parts = [np.ascontiguousarray(part) for part in (*evicted.groups, tags)]
         self._answer(replace(frame, kind=Kind.KEPT), *(part.data for part in parts))
 
     def _fork(self, length: int) -> None:

@@ -14,17 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import cast
-
-import numpy as np
 
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
-    EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
-    Raw,
 )
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
@@ -133,14 +128,14 @@ class SharedEvictedStore:
     def deposit(self, first: int, evicted: Evicted) -> None:
         """Takes final positions; see the contract for errors."""
         self._check()
-        end = first + _count(evicted)
+        shape = self._sharing.shape
+        end = first + shape.count_of(evicted)
         if first <= end <= self._room_to:
             # As nearly always: the part checks what it is given.
             with self._losing():
                 self._parts[-1].store.deposit(first, evicted)
                 self._look_ahead(end)
             return
-        shape = self._sharing.shape
         end = first + shape.check_deposit(evicted)
         if first != max(self.length, shape.sink):
             raise ValueError(f"position {first} does not follow the {self.length} deposited")
@@ -152,7 +147,7 @@ class SharedEvictedStore:
                 if start >= self._room_to:
                     self._extend(start)
                 until = min(end, self._room_to)
-                own = _cut(evicted, start - first, until - first)
+                own = shape.part(evicted, start - first, until - first)
                 self._parts[-1].store.deposit(start, own)
                 start = until
             self._look_ahead(end)
@@ -220,7 +215,7 @@ class SharedEvictedStore:
 
     def _seen_end(self, queries: EvictedQueries) -> int:
         count: int = queries.queries.shape[1]
-        return queries.first + count - self._sharing.shape.window
+        return self._sharing.shape.evicted_end(queries.first + count - 1)
 
     def _look_ahead(self, length: int) -> None:
         """Sees to the next chunk before it is needed."""
@@ -337,22 +332,3 @@ class SharedEvictedStore:
     def _check(self) -> None:
         if self._lost:
             raise RestorerLost(f"what the session has evicted was lost: {self._lost}")
-
-
-def _count(evicted: Evicted) -> int:
-    """Positions of a deposit whose shape nobody has checked."""
-    array, axis = (evicted.groups[0], 3) if isinstance(evicted, EvictedKeysValues) else (evicted, 0)
-    return array.shape[axis] if array.ndim > axis else 0
-
-
-def _cut(evicted: Evicted, first: int, end: int) -> Evicted:
-    """Some of the positions of a deposit."""
-    if not isinstance(evicted, EvictedKeysValues):
-        return evicted[first:end]
-    if not first and end == evicted.groups[0].shape[3]:
-        return evicted
-    return EvictedKeysValues(
-        tuple(
-            cast(Raw, np.ascontiguousarray(array[:, :, :, first:end])) for array in evicted.groups
-        )
-    )

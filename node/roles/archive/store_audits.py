@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.node.roles.archive.answer_audit import (
     AnswerAudit,
@@ -72,13 +72,13 @@ class StoreAudits:
         self._answers = 0
         return self._audit.wanted
 
-    def add(self, numbers: Raw) -> bool:
+    def add(self, evicted: EvictedKeysValues) -> bool:
         """Takes what was `due`; whether the archive may go on: False for a false answer."""
         audit = self._audit
         if audit is None:
             raise ValueError("nothing is audited")
         try:
-            audit.add(numbers)
+            audit.add(evicted)
         except OutOfKvMemory:
             return self._ended(AuditOutcome.NO_ROOM)
         if audit.wanted:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kakeya_fleet.engine.contracts.evicted_shape import FORMATS, EvictedShape, deposited, is_finite
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape, is_finite
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
@@ -36,24 +36,21 @@ class DepositPiece:
     """The arrays of `count` positions."""
 
     count: int
-    arrays: list[Raw]
+    evicted: Evicted
 
 
 def deposit_pieces(shape: EvictedShape, evicted: Evicted) -> Iterator[tuple[int, DepositPiece]]:
     """A deposit of `shape` in as many pieces as its bytes take, each with where it starts."""
-    arrays = deposited(evicted)
-    axis = 0 if shape.width else 3
-    count = arrays[0].shape[axis]
-    most = max(1, MESSAGE_BYTES // shape.deposited_bytes_per_position)
+    count = shape.count_of(evicted)
+    most = max(1, MESSAGE_BYTES // (shape.tile * shape.deposited_bytes_per_position)) * shape.tile
     for start in range(0, count, most):
         end = min(count, start + most)
-        parts = [_along(array, axis, start, end) for array in arrays]
-        yield start, DepositPiece(end - start, parts)
+        yield start, DepositPiece(end - start, shape.part(evicted, start, end))
 
 
 def tag_sizes(shape: EvictedShape, count: int) -> tuple[int, int]:
-    """Layers and positions of the tags of a deposit; none of context vectors."""
-    return (0 if shape.width else len(shape.layers), count)
+    """Layers and tags of each, one a position or tile, of a deposit; none of context vectors."""
+    return (0 if shape.width else len(shape.layers), count // shape.tile)
 
 
 def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> tuple[Evicted, Tags]:
@@ -64,7 +61,8 @@ def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> tupl
     arrays = shape.arrays(count)
     sizes_of_tags = tag_sizes(shape, count)
     numbers = sum(math.prod(sizes) * dtype.itemsize for dtype, sizes in arrays)
-    if count < 1 or len(body) != numbers + math.prod(sizes_of_tags) * TAG_BYTES:
+    size = numbers + math.prod(sizes_of_tags) * TAG_BYTES
+    if count < 1 or count % shape.tile or len(body) != size:
         raise RestorerRefused(f"{len(body)} bytes are not those of {count} positions")
     tags = np.frombuffer(body[numbers:].tobytes(), _TAG).reshape(sizes_of_tags)
     found: list[Raw] = []
@@ -76,22 +74,6 @@ def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> tupl
     if shape.width:
         return found[0].astype(_FLOAT32, copy=False), tags
     return EvictedKeysValues(tuple(found)), tags
-
-
-def kept_of(
-    shape: EvictedShape, layer: int, count: int, body: NDArray[np.uint8]
-) -> tuple[Raw, Tags]:
-    """One layer's keys and values [2, kv_heads, count, head_dim] that lie in `body`, and tags.
-
-    Raises `ValueError` for another size.
-    """
-    group = shape.group_of[layer]
-    numbers = count * shape.layer_bytes_per_position(layer)
-    if len(body) != numbers + count * TAG_BYTES:
-        raise ValueError("an archive gave back another number of bytes")
-    sizes = (2, group.shape.kv_heads, count, group.shape.head_dim)
-    kept = _array(body[:numbers], np.dtype(FORMATS[shape.dtype]), sizes)
-    return kept, np.frombuffer(body[numbers:].tobytes(), _TAG)
 
 
 def query_pieces(asked: EvictedQueries) -> list[EvictedQueries]:
@@ -164,16 +146,12 @@ def partial_of(body: NDArray[np.uint8], sizes: tuple[int, int, int]) -> PartialA
     )
 
 
-def _along(array: Raw, axis: int, start: int, end: int) -> Raw:
-    """A part of `array`, contiguous."""
-    part = array[start:end] if axis == 0 else array[:, :, :, start:end]
-    return cast(Raw, np.ascontiguousarray(part))
-
-
 def _array(data: NDArray[np.uint8], dtype: np.dtype[np.generic], sizes: tuple[int, ...]) -> Raw:
     count = math.prod(sizes)
     if not count or len(data) != count * dtype.itemsize:
         raise RestorerRefused(f"{len(data)} bytes are not those of {dtype.name} {list(sizes)}")
     if dtype == _FLOAT32:
         return data.view(np.float32).reshape(sizes)
+    if dtype == np.uint8:
+        return data.reshape(sizes)
     return data.view(np.uint16).reshape(sizes)

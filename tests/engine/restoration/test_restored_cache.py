@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
@@ -34,6 +34,10 @@ SINGLE = 80
 """Beyond the longest of `SHAPES`."""
 CONTEXT = 40_000
 SHAPES = ((3, 16), (0, 5), (4, 40), (70, 7))
+PACKED = RestorerSpec(RestorerKind.ARCHIVE, codec="kvarn4")
+PACKED_LENGTH = 300
+PACKED_SHAPES = ((0, 5), (64, 16), (128, 40))
+"""Sinks of whole tiles."""
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +46,37 @@ def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
     return load_verifier(ModelFolder(path, "random"), backend="torch")
 
 
+Rows = dict[tuple[int, int], np.ndarray]
+"""Logits of a history, by sink and window."""
+
+
 @pytest.fixture(scope="module")
-def expected(verifier: Verifier) -> dict[tuple[int, int], np.ndarray]:
+def expected(verifier: Verifier) -> Rows:
     """The logits of the history for each sink and window: the first `SINGLE` one at a time."""
-    rows = {}
-    for shape in SHAPES:
-        cache = verifier.allocate(caches.restored(*shape))
-        single = caches.run(verifier, cache, caches.HISTORY[:SINGLE], [1])
-        rest = caches.run(verifier, cache, caches.HISTORY[SINGLE:LENGTH], [16])
-        rows[shape] = np.concatenate([single, rest])
-    return rows
+    return {shape: straight(verifier, caches.restored(*shape), LENGTH, SINGLE) for shape in SHAPES}
+
+
+@pytest.fixture(scope="module")
+def packed(verifier: Verifier) -> Rows:
+    """The same of packed caches."""
+    return {
+        shape: straight(verifier, caches.restored(*shape, PACKED), PACKED_LENGTH, 2 * SINGLE)
+        for shape in PACKED_SHAPES
+    }
+
+
+def straight(verifier: Verifier, spec: CacheSpec, length: int, single: int) -> np.ndarray:
+    store = TorchEvictedStore(verifier.evicted_shape(spec), restorer_of(spec), kv_pool())
+    cache = verifier.allocate(spec, store)
+    first = caches.run(verifier, cache, caches.HISTORY[:single], [1])
+    rest = caches.run(verifier, cache, caches.HISTORY[single:length], [16])
+    cache.release()
+    return np.concatenate([first, rest])
+
+
+def restorer_of(spec: CacheSpec) -> RestorerSpec:
+    assert spec.restorer is not None
+    return spec.restorer
 
 
 class Courses(RuleBasedStateMachine):
@@ -59,24 +84,26 @@ class Courses(RuleBasedStateMachine):
 
     verifier: Verifier
     helpers: ModuleType
-    expected: dict[tuple[int, int], np.ndarray]
+    expected: Rows
+    restorer: RestorerSpec
+    length: int
 
-    @initialize(shape=st.sampled_from(SHAPES))
-    def begin(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
-        self.spec = self.helpers.restored(*shape, restorer=ARCHIVE)
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.shape = data.draw(st.sampled_from(sorted(self.expected)))
+        self.spec = self.helpers.restored(*self.shape, restorer=self.restorer)
         self.caches: list[KvCache] = [self.new()]
 
     def new(self, evicted: Any = None) -> KvCache:
         if evicted is None:
             shape = self.verifier.evicted_shape(self.spec)
-            evicted = TorchEvictedStore(shape, ARCHIVE, kv_pool())
+            evicted = TorchEvictedStore(shape, self.restorer, kv_pool())
         return self.verifier.allocate(self.spec, evicted)
 
     def fed(self, cache: KvCache, right: int, wrong: int) -> tuple[Feed, int]:
         """The next tokens of the history and then others, as many as there may be."""
         start = cache.length
-        kept = max(1, min(right, cache.widest, LENGTH - start))
+        kept = max(1, min(right, cache.widest, self.length - start))
         tokens = self.helpers.HISTORY[start : start + kept]
         wrong = min(wrong, cache.widest - kept)
         return Feed(cache, [*tokens, *[(tokens[-1] + 1) % 96] * wrong], want_logits=True), kept
@@ -88,7 +115,7 @@ class Courses(RuleBasedStateMachine):
 
     def usable(self, which: int) -> KvCache | None:
         cache = self.caches[which % len(self.caches)]
-        return cache if cache.length < LENGTH else None
+        return cache if cache.length < self.length else None
 
     @rule(which=st.integers(0, 9), right=st.integers(1, 16), wrong=st.integers(0, 15))
     def draft(self, which: int, right: int, wrong: int) -> None:
@@ -102,7 +129,7 @@ class Courses(RuleBasedStateMachine):
     @rule(which=st.integers(0, 9), count=st.integers(10, 120))
     def read(self, which: int, count: int) -> None:
         cache = self.usable(which)
-        while cache is not None and count > 0 and cache.length < LENGTH:
+        while cache is not None and count > 0 and cache.length < self.length:
             feed, kept = self.fed(cache, count, 0)
             self.verifier.forward_batch([feed])
             count -= kept
@@ -191,10 +218,14 @@ def failing(read: Callable[..., Any], after: int) -> Callable[..., Any]:
     return reading
 
 
+@pytest.mark.parametrize("is_packed", [False, True], ids=["as they lie", "packed"])
 def test_every_course_of_events_gives_the_bits_of_the_history(
-    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
+    verifier: Verifier, expected: Rows, packed: Rows, is_packed: bool
 ) -> None:
-    Courses.verifier, Courses.helpers, Courses.expected = verifier, caches, expected
+    Courses.verifier, Courses.helpers = verifier, caches
+    Courses.expected = packed if is_packed else expected
+    Courses.restorer = PACKED if is_packed else ARCHIVE
+    Courses.length = PACKED_LENGTH if is_packed else LENGTH
     before = verifier.pool.used_bytes
     case = Courses.TestCase
     case.settings = settings(deadline=None, max_examples=12, stateful_step_count=12)
@@ -205,7 +236,7 @@ def test_every_course_of_events_gives_the_bits_of_the_history(
 @pytest.mark.parametrize("kept", [99, 96, 90])
 def test_a_failed_forward_leaves_nothing_behind(
     verifier: Verifier,
-    expected: dict[tuple[int, int], np.ndarray],
+    expected: Rows,
     monkeypatch: pytest.MonkeyPatch,
     kept: int,
 ) -> None:
@@ -231,7 +262,7 @@ def test_a_failed_forward_leaves_nothing_behind(
 
 
 def test_a_deposit_is_final_before_the_forward_that_fails(
-    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
+    verifier: Verifier, expected: Rows
 ) -> None:
     """What was handed over cannot be cut off any more, by whoever the forward failed."""
     spec = caches.restored(0, 5)
@@ -252,9 +283,7 @@ def test_a_deposit_is_final_before_the_forward_that_fails(
     assert got.tobytes() == expected[0, 5][50:80].tobytes()
 
 
-def test_what_a_failed_forward_asked_for_is_dropped(
-    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
-) -> None:
+def test_what_a_failed_forward_asked_for_is_dropped(verifier: Verifier, expected: Rows) -> None:
     """One session's store answers while that of the other is lost."""
     spec = caches.restored(3, 16, ARCHIVE)
     shape = verifier.evicted_shape(spec)
@@ -297,7 +326,7 @@ class ForgetfulStore(TorchEvictedStore):
 
 @pytest.mark.parametrize("kind", [LateStore, ForgetfulStore])
 def test_a_store_that_is_late_or_forgets_shows(
-    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray], kind: type[TorchEvictedStore]
+    verifier: Verifier, expected: Rows, kind: type[TorchEvictedStore]
 ) -> None:
     spec = caches.restored(3, 16, ARCHIVE)
     store = kind(verifier.evicted_shape(spec), ARCHIVE, kv_pool())

@@ -49,7 +49,8 @@ inline Seen seen_by(const KakeyaStore& store, std::int64_t query) {
         return seen;
     }
     seen.add(std::max<std::int64_t>(0, nearest), std::min(store.sink, query + 1));
-    const std::int64_t oldest = std::max({store.sink, query - store.window + 1, nearest});
+    const std::int64_t evicted_end = std::max<std::int64_t>(0, query - store.window + 1) / store.tile * store.tile;
+    const std::int64_t oldest = std::max({store.sink, evicted_end, nearest});
     if (oldest > query) return seen;
     const std::int64_t from = store.sink + (oldest - store.sink) % store.ring;
     const std::int64_t to = store.sink + (query - store.sink) % store.ring;

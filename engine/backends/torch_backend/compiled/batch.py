@@ -89,11 +89,11 @@ def _store(store: GroupStore[Tensor], end: int, kept: list[object]) -> Store:
     return Store(segments, len(slabs), len(store.group.layers), *_rule(store.placement))
 
 
-def _rule(placement: Placement) -> tuple[int, int, int, int, int]:
-    """Origin, sink, window, ring and reach; see `decoder.h`."""
+def _rule(placement: Placement) -> tuple[int, int, int, int, int, int]:
+    """Origin, sink, window, ring, reach and tile; see `decoder.h`."""
     if isinstance(placement, ContiguousPlacement):
-        return placement.origin, 0, 0, 0, 0
+        return placement.origin, 0, 0, 0, 0, 1
     if isinstance(placement, RingPlacement):
         layout = placement.layout
-        return 0, layout.sink, layout.window, layout.ring, placement.reach or 0
+        return 0, layout.sink, layout.window, layout.ring, placement.reach or 0, layout.tile
     raise TypeError(f"nothing is known of the slots of a {type(placement).__name__}")

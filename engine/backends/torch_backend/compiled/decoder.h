@@ -52,12 +52,13 @@ struct KakeyaSegment {
 
 // Positions of one group of layers of a cache, see engine/contracts/positions.py. `ring` is 0 for
 // position p in slot p - `origin`; else slot p < sink is p, others go round in `ring` slots. A
-// query at i sees j <= i with (j < sink or j > i - window), and j > i - reach.
+// query at i sees j <= i with (j < sink or j >= i - window + 1, rounded down to a multiple of
+// `tile`), and j > i - reach.
 struct KakeyaStore {
     const KakeyaSegment* segments;
     std::int32_t segment_count;
     std::int32_t layers;  // of the group, in each segment
-    std::int64_t origin, sink, window, ring, reach;
+    std::int64_t origin, sink, window, ring, reach, tile;
 };
 
 struct KakeyaFeed {

@@ -12,7 +12,7 @@ FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 3
+VERSION = 4
 """Of these structs; `kakeya_version` tells that of the library."""
 
 
@@ -80,6 +80,7 @@ class Store(Structure):
         ("window", c_int64),
         ("ring", c_int64),
         ("reach", c_int64),
+        ("tile", c_int64),
     )
 
 

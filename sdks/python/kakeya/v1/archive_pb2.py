@@ -26,7 +26,7 @@ from kakeya.v1 import placement_pb2 as kakeya_dot_v1_dot_placement__pb2
 from kakeya.v1 import tensor_pb2 as kakeya_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kakeya/v1/archive.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\x1a\x16kakeya/v1/tensor.proto\"X\n\rEvictedLayers\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\x10\n\x08kv_heads\x18\x02 \x01(\r\x12\x13\n\x0bquery_heads\x18\x03 \x01(\r\x12\x10\n\x08head_dim\x18\x04 \x01(\r\"\xf5\x02\n\x12OpenArchiveRequest\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kakeya.v1.RestorerKind\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x17\n\x0frestorer_digest\x18\x03 \x01(\t\x12\x17\n\x0fverifier_digest\x18\x04 \x01(\t\x12(\n\x06groups\x18\x05 \x03(\x0b\x32\x18.kakeya.v1.EvictedLayers\x12%\n\x05\x64type\x18\x06 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\x13\n\x0bsink_tokens\x18\x07 \x01(\r\x12\x15\n\rwindow_tokens\x18\x08 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\t \x01(\x04\x12\x14\n\x0cvector_width\x18\n \x01(\r\x12\x1a\n\x12\x65xpected_positions\x18\x0b \x01(\x04\x12\x15\n\rlease_seconds\x18\x0c \x01(\x01\x12\x16\n\x0e\x66irst_position\x18\r \x01(\x04\"\x93\x01\n\x13OpenArchiveResponse\x12\x12\n\narchive_id\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x12\n\narithmetic\x18\x03 \x01(\t\x12\x11\n\tdata_port\x18\x04 \x01(\r\x12\x14\n\x0ctakes_ranges\x18\x05 \x01(\x08\x12\x14\n\x0c\x64\x61ta_version\x18\x06 \x01(\r\")\n\x13\x43loseArchiveRequest\x12\x12\n\narchive_id\x18\x01 \x01(\t\"\x16\n\x14\x43loseArchiveResponse2\xaf\x01\n\x0e\x41rchiveService\x12L\n\x0bOpenArchive\x12\x1d.kakeya.v1.OpenArchiveRequest\x1a\x1e.kakeya.v1.OpenArchiveResponse\x12O\n\x0c\x43loseArchive\x12\x1e.kakeya.v1.CloseArchiveRequest\x1a\x1f.kakeya.v1.CloseArchiveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kakeya/v1/archive.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\x1a\x16kakeya/v1/tensor.proto\"X\n\rEvictedLayers\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\x10\n\x08kv_heads\x18\x02 \x01(\r\x12\x13\n\x0bquery_heads\x18\x03 \x01(\r\x12\x10\n\x08head_dim\x18\x04 \x01(\r\"\x9b\x03\n\x12OpenArchiveRequest\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kakeya.v1.RestorerKind\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x17\n\x0frestorer_digest\x18\x03 \x01(\t\x12\x17\n\x0fverifier_digest\x18\x04 \x01(\t\x12(\n\x06groups\x18\x05 \x03(\x0b\x32\x18.kakeya.v1.EvictedLayers\x12%\n\x05\x64type\x18\x06 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\x13\n\x0bsink_tokens\x18\x07 \x01(\r\x12\x15\n\rwindow_tokens\x18\x08 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\t \x01(\x04\x12\x14\n\x0cvector_width\x18\n \x01(\r\x12\x1a\n\x12\x65xpected_positions\x18\x0b \x01(\x04\x12\x15\n\rlease_seconds\x18\x0c \x01(\x01\x12\x16\n\x0e\x66irst_position\x18\r \x01(\x04\x12\r\n\x05\x63odec\x18\x0e \x01(\t\x12\x15\n\rcodec_version\x18\x0f \x01(\r\"\xa2\x01\n\x13OpenArchiveResponse\x12\x12\n\narchive_id\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x12\n\narithmetic\x18\x03 \x01(\t\x12\x11\n\tdata_port\x18\x04 \x01(\r\x12\x14\n\x0ctakes_ranges\x18\x05 \x01(\x08\x12\x14\n\x0c\x64\x61ta_version\x18\x06 \x01(\r\x12\r\n\x05\x63odec\x18\x07 \x01(\t\")\n\x13\x43loseArchiveRequest\x12\x12\n\narchive_id\x18\x01 \x01(\t\"\x16\n\x14\x43loseArchiveResponse2\xaf\x01\n\x0e\x41rchiveService\x12L\n\x0bOpenArchive\x12\x1d.kakeya.v1.OpenArchiveRequest\x1a\x1e.kakeya.v1.OpenArchiveResponse\x12O\n\x0c\x43loseArchive\x12\x1e.kakeya.v1.CloseArchiveRequest\x1a\x1f.kakeya.v1.CloseArchiveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,13 +36,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVICTEDLAYERS']._serialized_start=89
   _globals['_EVICTEDLAYERS']._serialized_end=177
   _globals['_OPENARCHIVEREQUEST']._serialized_start=180
-  _globals['_OPENARCHIVEREQUEST']._serialized_end=553
-  _globals['_OPENARCHIVERESPONSE']._serialized_start=556
-  _globals['_OPENARCHIVERESPONSE']._serialized_end=703
-  _globals['_CLOSEARCHIVEREQUEST']._serialized_start=705
-  _globals['_CLOSEARCHIVEREQUEST']._serialized_end=746
-  _globals['_CLOSEARCHIVERESPONSE']._serialized_start=748
-  _globals['_CLOSEARCHIVERESPONSE']._serialized_end=770
-  _globals['_ARCHIVESERVICE']._serialized_start=773
-  _globals['_ARCHIVESERVICE']._serialized_end=948
+  _globals['_OPENARCHIVEREQUEST']._serialized_end=591
+  _globals['_OPENARCHIVERESPONSE']._serialized_start=594
+  _globals['_OPENARCHIVERESPONSE']._serialized_end=756
+  _globals['_CLOSEARCHIVEREQUEST']._serialized_start=758
+  _globals['_CLOSEARCHIVEREQUEST']._serialized_end=799
+  _globals['_CLOSEARCHIVERESPONSE']._serialized_start=801
+  _globals['_CLOSEARCHIVERESPONSE']._serialized_end=823
+  _globals['_ARCHIVESERVICE']._serialized_start=826
+  _globals['_ARCHIVESERVICE']._serialized_end=1001
 # @@protoc_insertion_point(module_scope)

@@ -75,6 +75,8 @@ class OpenArchiveRequest(_message.Message):
     EXPECTED_POSITIONS_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
+    CODEC_VERSION_FIELD_NUMBER: _builtins.int
     kind: _placement_pb2.RestorerKind.ValueType
     """What is kept: RESTORER_KIND_ARCHIVE or RESTORER_KIND_PROJECTION."""
     model_id: _builtins.str
@@ -101,6 +103,13 @@ class OpenArchiveRequest(_message.Message):
     """Where the archive's range of positions begins: a multiple of 8,192, 0 for all
     positions. What was evicted before is kept by other archives.
     """
+    codec: _builtins.str
+    """Names the codec that packs keys and values, in tiles of 64 positions of a head;
+    empty where they stay in dtype. Then sink_tokens is a multiple of 64, and
+    deposits and what is read are whole tiles. Only with RESTORER_KIND_ARCHIVE.
+    """
+    codec_version: _builtins.int
+    """Version of the codec; 0 without one."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___EvictedLayers]:
         """The verifier's layers, by shape; deposits have them in this order."""
@@ -121,10 +130,12 @@ class OpenArchiveRequest(_message.Message):
         expected_positions: _builtins.int = ...,
         lease_seconds: _builtins.float = ...,
         first_position: _builtins.int = ...,
+        codec: _builtins.str = ...,
+        codec_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "dtype", b"dtype", "expected_positions", b"expected_positions", "first_position", b"first_position", "groups", b"groups", "kind", b"kind", "lease_seconds", b"lease_seconds", "model_id", b"model_id", "restorer_digest", b"restorer_digest", "sink_tokens", b"sink_tokens", "vector_width", b"vector_width", "verifier_digest", b"verifier_digest", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "codec_version", b"codec_version", "context_length", b"context_length", "dtype", b"dtype", "expected_positions", b"expected_positions", "first_position", b"first_position", "groups", b"groups", "kind", b"kind", "lease_seconds", b"lease_seconds", "model_id", b"model_id", "restorer_digest", b"restorer_digest", "sink_tokens", b"sink_tokens", "vector_width", b"vector_width", "verifier_digest", b"verifier_digest", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -142,6 +153,7 @@ class OpenArchiveResponse(_message.Message):
     DATA_PORT_FIELD_NUMBER: _builtins.int
     TAKES_RANGES_FIELD_NUMBER: _builtins.int
     DATA_VERSION_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
     archive_id: _builtins.str
     """Names the archive; a secret of its session."""
     lease_seconds: _builtins.float
@@ -156,6 +168,10 @@ class OpenArchiveResponse(_message.Message):
     """Whether it knows ranges of positions: first_position, RESERVE, COMPLETE, CARRY."""
     data_version: _builtins.int
     """Version of the frames of its data connections; 0 from nodes that know version 1 only."""
+    codec: _builtins.str
+    """The codec by which it takes what was packed: the request's. Empty without one, and
+    from nodes that know none.
+    """
     def __init__(
         self,
         *,
@@ -165,10 +181,11 @@ class OpenArchiveResponse(_message.Message):
         data_port: _builtins.int = ...,
         takes_ranges: _builtins.bool = ...,
         data_version: _builtins.int = ...,
+        codec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "data_port", b"data_port", "data_version", b"data_version", "lease_seconds", b"lease_seconds", "takes_ranges", b"takes_ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "codec", b"codec", "data_port", b"data_port", "data_version", b"data_version", "lease_seconds", b"lease_seconds", "takes_ranges", b"takes_ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

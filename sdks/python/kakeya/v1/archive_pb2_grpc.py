@@ -74,6 +74,11 @@ class ArchiveServiceStub(object):
     over the connection, in order: so they are acknowledged. What has another checksum,
     serial, place or acknowledgement is never used, and ends the archive.
 
+    With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+    each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+    its values; a query at position i sees the tiles that end at i - window_tokens or
+    before. Positions and counts are multiples of 64, and a tag is of a tile.
+
     Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
     positions] behind the keys and values of a deposit, layers as in groups; none with
     vector_width. READ asks for keys and values of one layer as they were deposited,
@@ -181,6 +186,11 @@ class ArchiveServiceServicer(object):
     and position. deposited is the CRC-32C of the bodies of all deposits that were taken
     over the connection, in order: so they are acknowledged. What has another checksum,
     serial, place or acknowledgement is never used, and ends the archive.
+
+    With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+    each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+    its values; a query at position i sees the tiles that end at i - window_tokens or
+    before. Positions and counts are multiples of 64, and a tag is of a tile.
 
     Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
     positions] behind the keys and values of a deposit, layers as in groups; none with
@@ -312,6 +322,11 @@ class ArchiveService(object):
     and position. deposited is the CRC-32C of the bodies of all deposits that were taken
     over the connection, in order: so they are acknowledged. What has another checksum,
     serial, place or acknowledgement is never used, and ends the archive.
+
+    With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+    each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+    its values; a query at position i sees the tiles that end at i - window_tokens or
+    before. Positions and counts are multiples of 64, and a tag is of a tile.
 
     Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
     positions] behind the keys and values of a deposit, layers as in groups; none with

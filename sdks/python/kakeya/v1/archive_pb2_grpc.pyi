@@ -75,6 +75,11 @@ class ArchiveServiceStub:
     over the connection, in order: so they are acknowledged. What has another checksum,
     serial, place or acknowledgement is never used, and ends the archive.
 
+    With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+    each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+    its values; a query at position i sees the tiles that end at i - window_tokens or
+    before. Positions and counts are multiples of 64, and a tag is of a tile.
+
     Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
     positions] behind the keys and values of a deposit, layers as in groups; none with
     vector_width. READ asks for keys and values of one layer as they were deposited,
@@ -183,6 +188,11 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     over the connection, in order: so they are acknowledged. What has another checksum,
     serial, place or acknowledgement is never used, and ends the archive.
 
+    With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+    each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+    its values; a query at position i sees the tiles that end at i - window_tokens or
+    before. Positions and counts are multiples of 64, and a tag is of a tile.
+
     Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
     positions] behind the keys and values of a deposit, layers as in groups; none with
     vector_width. READ asks for keys and values of one layer as they were deposited,
@@ -286,6 +296,11 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     and position. deposited is the CRC-32C of the bodies of all deposits that were taken
     over the connection, in order: so they are acknowledged. What has another checksum,
     serial, place or acknowledgement is never used, and ends the archive.
+
+    With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+    each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+    its values; a query at position i sees the tiles that end at i - window_tokens or
+    before. Positions and counts are multiples of 64, and a tag is of a tile.
 
     Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
     positions] behind the keys and values of a deposit, layers as in groups; none with

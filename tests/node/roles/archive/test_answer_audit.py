@@ -10,7 +10,11 @@ import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
+from kakeya_fleet.engine.contracts.evicted_store import (
+    EvictedKeysValues,
+    EvictedQueries,
+    PartialAttention,
+)
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.restoration.ranges import KeepingStore
@@ -181,21 +185,28 @@ def test_an_audit_without_memory_is_counted_and_accuses_nobody() -> None:
         audit.add(store.kept(LAYER, audit.wanted.start, audit.wanted.stop))
 
 
-def test_tags_know_numbers_and_their_place(shape: EvictedShape) -> None:
+@pytest.mark.parametrize("codec", ["", "kvarn4"])
+def test_tags_know_numbers_and_their_place(codec: str) -> None:
+    shape = replace(evicted_stores.small_shape(sink=64, head_dims=(8, 16)), codec=codec)
+    step = shape.tile
     tagger = PositionTagger()
-    evicted = evicted_stores.random_evicted(shape, 20, seed=0)
-    tags = tagger.tags(shape, shape.sink, evicted)
-    assert tags.shape == (3, 20)
-    own, tags_of_layer = evicted.groups[0][1], tags[1]
-    assert tagger.fit(LAYER, shape.sink, own, tags_of_layer)
-    assert tagger.fit(LAYER, shape.sink + 5, own[:, :, 5:9], tags_of_layer[5:9])
-    assert not PositionTagger().fit(LAYER, shape.sink, own, tags_of_layer)
-    assert not tagger.fit(0, shape.sink, own, tags_of_layer)
-    assert not tagger.fit(LAYER, shape.sink + 1, own, tags_of_layer)
-    for flat in (0, 7, own.size - 1):
-        altered = own.copy()
-        altered.reshape(-1).view(np.uint8)[flat * own.itemsize] ^= 1
-        assert not tagger.fit(LAYER, shape.sink, altered, tags_of_layer)
+    whole = evicted_stores.random_evicted(shape, 10 * step, seed=0)
+    assert tagger.tags(shape, shape.sink, whole).shape == (3, 10)
+    tags = tagger.tags(shape, shape.sink, whole)[1:2]
+    own = EvictedKeysValues((whole.groups[0][1:2],))
+    layer = shape.layer_shape(LAYER)
+    assert tagger.fit(layer, shape.sink, own, tags)
+    later = layer.part(own, 5 * step, 9 * step)
+    assert isinstance(later, EvictedKeysValues)
+    assert tagger.fit(layer, shape.sink + 5 * step, later, tags[:, 5:9])
+    assert not PositionTagger().fit(layer, shape.sink, own, tags)
+    assert not tagger.fit(shape.layer_shape(0), shape.sink, own, tags)
+    assert not tagger.fit(layer, shape.sink + 1, own, tags)
+    (numbers,) = own.groups
+    for flat in (0, 7, numbers.nbytes - 1):
+        altered = numbers.copy()
+        altered.reshape(-1).view(np.uint8)[flat] ^= 1
+        assert not tagger.fit(layer, shape.sink, EvictedKeysValues((altered,)), tags)
 
 
 def test_an_archive_gives_back_the_tags_that_it_was_given() -> None:

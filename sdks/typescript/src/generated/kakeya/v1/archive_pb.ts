@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/archive.proto.
  */
 export const file_kakeya_v1_archive: GenFile = /*@__PURE__*/
-  fileDesc("ChdrYWtleWEvdjEvYXJjaGl2ZS5wcm90bxIJa2FrZXlhLnYxIlgKDUV2aWN0ZWRMYXllcnMSDgoGbGF5ZXJzGAEgAygNEhAKCGt2X2hlYWRzGAIgASgNEhMKC3F1ZXJ5X2hlYWRzGAMgASgNEhAKCGhlYWRfZGltGAQgASgNIvUCChJPcGVuQXJjaGl2ZVJlcXVlc3QSJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSFwoPcmVzdG9yZXJfZGlnZXN0GAMgASgJEhcKD3ZlcmlmaWVyX2RpZ2VzdBgEIAEoCRIoCgZncm91cHMYBSADKAsyGC5rYWtleWEudjEuRXZpY3RlZExheWVycxIlCgVkdHlwZRgGIAEoDjIWLmtha2V5YS52MS5UZW5zb3JEdHlwZRITCgtzaW5rX3Rva2VucxgHIAEoDRIVCg13aW5kb3dfdG9rZW5zGAggASgNEhYKDmNvbnRleHRfbGVuZ3RoGAkgASgEEhQKDHZlY3Rvcl93aWR0aBgKIAEoDRIaChJleHBlY3RlZF9wb3NpdGlvbnMYCyABKAQSFQoNbGVhc2Vfc2Vjb25kcxgMIAEoARIWCg5maXJzdF9wb3NpdGlvbhgNIAEoBCKTAQoTT3BlbkFyY2hpdmVSZXNwb25zZRISCgphcmNoaXZlX2lkGAEgASgJEhUKDWxlYXNlX3NlY29uZHMYAiABKAESEgoKYXJpdGhtZXRpYxgDIAEoCRIRCglkYXRhX3BvcnQYBCABKA0SFAoMdGFrZXNfcmFuZ2VzGAUgASgIEhQKDGRhdGFfdmVyc2lvbhgGIAEoDSIpChNDbG9zZUFyY2hpdmVSZXF1ZXN0EhIKCmFyY2hpdmVfaWQYASABKAkiFgoUQ2xvc2VBcmNoaXZlUmVzcG9uc2UyrwEKDkFyY2hpdmVTZXJ2aWNlEkwKC09wZW5BcmNoaXZlEh0ua2FrZXlhLnYxLk9wZW5BcmNoaXZlUmVxdWVzdBoeLmtha2V5YS52MS5PcGVuQXJjaGl2ZVJlc3BvbnNlEk8KDENsb3NlQXJjaGl2ZRIeLmtha2V5YS52MS5DbG9zZUFyY2hpdmVSZXF1ZXN0Gh8ua2FrZXlhLnYxLkNsb3NlQXJjaGl2ZVJlc3BvbnNlYgZwcm90bzM", [file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChdrYWtleWEvdjEvYXJjaGl2ZS5wcm90bxIJa2FrZXlhLnYxIlgKDUV2aWN0ZWRMYXllcnMSDgoGbGF5ZXJzGAEgAygNEhAKCGt2X2hlYWRzGAIgASgNEhMKC3F1ZXJ5X2hlYWRzGAMgASgNEhAKCGhlYWRfZGltGAQgASgNIpsDChJPcGVuQXJjaGl2ZVJlcXVlc3QSJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSFwoPcmVzdG9yZXJfZGlnZXN0GAMgASgJEhcKD3ZlcmlmaWVyX2RpZ2VzdBgEIAEoCRIoCgZncm91cHMYBSADKAsyGC5rYWtleWEudjEuRXZpY3RlZExheWVycxIlCgVkdHlwZRgGIAEoDjIWLmtha2V5YS52MS5UZW5zb3JEdHlwZRITCgtzaW5rX3Rva2VucxgHIAEoDRIVCg13aW5kb3dfdG9rZW5zGAggASgNEhYKDmNvbnRleHRfbGVuZ3RoGAkgASgEEhQKDHZlY3Rvcl93aWR0aBgKIAEoDRIaChJleHBlY3RlZF9wb3NpdGlvbnMYCyABKAQSFQoNbGVhc2Vfc2Vjb25kcxgMIAEoARIWCg5maXJzdF9wb3NpdGlvbhgNIAEoBBINCgVjb2RlYxgOIAEoCRIVCg1jb2RlY192ZXJzaW9uGA8gASgNIqIBChNPcGVuQXJjaGl2ZVJlc3BvbnNlEhIKCmFyY2hpdmVfaWQYASABKAkSFQoNbGVhc2Vfc2Vjb25kcxgCIAEoARISCgphcml0aG1ldGljGAMgASgJEhEKCWRhdGFfcG9ydBgEIAEoDRIUCgx0YWtlc19yYW5nZXMYBSABKAgSFAoMZGF0YV92ZXJzaW9uGAYgASgNEg0KBWNvZGVjGAcgASgJIikKE0Nsb3NlQXJjaGl2ZVJlcXVlc3QSEgoKYXJjaGl2ZV9pZBgBIAEoCSIWChRDbG9zZUFyY2hpdmVSZXNwb25zZTKvAQoOQXJjaGl2ZVNlcnZpY2USTAoLT3BlbkFyY2hpdmUSHS5rYWtleWEudjEuT3BlbkFyY2hpdmVSZXF1ZXN0Gh4ua2FrZXlhLnYxLk9wZW5BcmNoaXZlUmVzcG9uc2USTwoMQ2xvc2VBcmNoaXZlEh4ua2FrZXlhLnYxLkNsb3NlQXJjaGl2ZVJlcXVlc3QaHy5rYWtleWEudjEuQ2xvc2VBcmNoaXZlUmVzcG9uc2ViBnByb3RvMw", [file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Layers with keys and values of one shape that see all of the history.
@@ -155,6 +155,22 @@ export type OpenArchiveRequest = Message<"kakeya.v1.OpenArchiveRequest"> & {
    * @generated from field: uint64 first_position = 13;
    */
   firstPosition: bigint;
+
+  /**
+   * Names the codec that packs keys and values, in tiles of 64 positions of a head;
+   * empty where they stay in dtype. Then sink_tokens is a multiple of 64, and
+   * deposits and what is read are whole tiles. Only with RESTORER_KIND_ARCHIVE.
+   *
+   * @generated from field: string codec = 14;
+   */
+  codec: string;
+
+  /**
+   * Version of the codec; 0 without one.
+   *
+   * @generated from field: uint32 codec_version = 15;
+   */
+  codecVersion: number;
 };
 
 /**
@@ -212,6 +228,14 @@ export type OpenArchiveResponse = Message<"kakeya.v1.OpenArchiveResponse"> & {
    * @generated from field: uint32 data_version = 6;
    */
   dataVersion: number;
+
+  /**
+   * The codec by which it takes what was packed: the request's. Empty without one, and
+   * from nodes that know none.
+   *
+   * @generated from field: string codec = 7;
+   */
+  codec: string;
 };
 
 /**
@@ -305,6 +329,11 @@ export const CloseArchiveResponseSchema: GenMessage<CloseArchiveResponse> = /*@_
  * and position. deposited is the CRC-32C of the bodies of all deposits that were taken
  * over the connection, in order: so they are acknowledged. What has another checksum,
  * serial, place or acknowledgement is never used, and ends the archive.
+ *
+ * With a codec, keys and values are packed in tiles of 64 positions: of a deposit for
+ * each of the groups [layers, kv_heads, tiles, bytes], a head's keys of a tile and then
+ * its values; a query at position i sees the tiles that end at i - window_tokens or
+ * before. Positions and counts are multiples of 64, and a tag is of a tile.
  *
  * Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
  * positions] behind the keys and values of a deposit, layers as in groups; none with

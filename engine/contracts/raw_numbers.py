@@ -1,0 +1,32 @@
+"""Numbers as they lie in caches, and as float32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
+
+_SHIFT = np.uint32(16)
+"""A bfloat16 is the upper half of a float32."""
+
+
+def as_float32(numbers: Raw) -> Floats:
+    """The same numbers; float32 are not copied."""
+    if numbers.dtype == np.uint16:
+        return (numbers.astype(np.uint32) << _SHIFT).view(np.float32)
+    return cast("Floats", numbers)
+
+
+def in_format(numbers: Floats, dtype: str) -> Raw:
+    """Finite numbers in the format of a cache, `float32` or `bfloat16`: the nearest, ties to even.
+
+    What is nearer to 2**128 than to bfloat16's largest becomes infinite, as by IEEE 754.
+    """
+    if dtype == "float32":
+        return numbers
+    bits = np.ascontiguousarray(numbers).view(np.uint32)
+    odd = (bits >> _SHIFT) & np.uint32(1)
+    return ((bits + (np.uint32(0x7FFF) + odd)) >> _SHIFT).astype(np.uint16)
