@@ -13,8 +13,7 @@ import numpy as np
 from kakeya_fleet.engine.codecs.fixed_sums import fixed_sum
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from kakeya_fleet.engine.codecs.fixed_sums import Doubles
     from kakeya_fleet.engine.codecs.tile import Floats
 
 TURNS = 8
@@ -32,15 +31,18 @@ def balanced(tiles: Floats) -> tuple[Floats, Floats]:
     numbers = tiles.astype(np.float64)
     rows = np.zeros((count, positions, 1))
     columns = np.zeros((count, 1, channels))
-    best = _spread(numbers, rows, columns)
     kept_rows, kept_columns = rows, columns
+    of_rows, of_columns = _log_deviations(numbers)
+    best = _spread(of_rows, of_columns)
     for turn in range(TURNS):
-        quotient = numbers * np.exp(-(rows + columns))
         if turn % 2:
-            rows = _clamped(rows + _log_deviation(quotient, axis=2))
+            rows = _clamped(rows + of_rows)
         else:
-            columns = _clamped(columns + _log_deviation(quotient, axis=1))
-        spread = _spread(numbers, rows, columns)
+            columns = _clamped(columns + of_columns)
+        quotient = numbers * np.exp(-rows)
+        quotient *= np.exp(-columns)
+        of_rows, of_columns = _log_deviations(quotient)
+        spread = _spread(of_rows, of_columns)
         better = (spread < best)[:, None, None]
         best = np.minimum(spread, best)
         kept_rows = np.where(better, rows, kept_rows)
@@ -48,24 +50,27 @@ def balanced(tiles: Floats) -> tuple[Floats, Floats]:
     return np.exp(kept_rows).astype(np.float32), np.exp(kept_columns).astype(np.float32)
 
 
-def _clamped(logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
+def _clamped(logarithms: Doubles) -> Doubles:
     return np.asarray(np.clip(logarithms, np.log(LEAST), np.log(MOST)))
 
 
-def _spread(
-    numbers: NDArray[np.float64], rows: NDArray[np.float64], columns: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _spread(of_rows: Doubles, of_columns: Doubles) -> Doubles:
     """[n], the logarithm of the largest deviation over the smallest."""
-    quotient = numbers * np.exp(-(rows + columns))
-    of_rows = _log_deviation(quotient, axis=2)[:, :, 0]
-    of_columns = _log_deviation(quotient, axis=1)[:, 0, :]
-    deviations = np.concatenate((of_rows, of_columns), axis=1)
+    deviations = np.concatenate((of_rows[:, :, 0], of_columns[:, 0, :]), axis=1)
     return np.asarray(deviations.max(axis=1) - deviations.min(axis=1))
 
 
-def _log_deviation(numbers: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Logarithms of the standard deviations along an axis, which is kept; `LEAST` at least."""
-    count = numbers.shape[axis]
-    mean = fixed_sum(numbers, axis) / count
-    squares = fixed_sum(np.square(numbers - mean), axis) / count
-    return np.asarray(np.log(np.maximum(np.sqrt(squares), LEAST)))
+def _log_deviations(numbers: Doubles) -> tuple[Doubles, Doubles]:
+    """Logarithms of the standard deviations of rows [n, 64, 1] and columns [n, 1, head_dim].
+
+    `LEAST` at least. By the mean of the squares: in float64 that loses nothing that counts.
+    """
+    squares = np.square(numbers)
+    found = []
+    for axis in (2, 1):
+        count = numbers.shape[axis]
+        mean = fixed_sum(numbers, axis) / count
+        variance = fixed_sum(squares, axis) / count - np.square(mean)
+        deviation = np.sqrt(np.maximum(variance, LEAST * LEAST))
+        found.append(np.asarray(np.log(deviation)))
+    return found[0], found[1]

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
+    Doubles: TypeAlias = "NDArray[np.float64]"
 
-def fixed_sum(numbers: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+
+def fixed_sum(numbers: Doubles, axis: int) -> Doubles:
     """Sums by halves along an axis, which is kept: the same bits however many tiles there are.
 
     numpy's own order of additions depends on the shape and the strides of the whole array.

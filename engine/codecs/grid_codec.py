@@ -106,7 +106,7 @@ class GridCodec:
             raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
         return halves
 
-    def _group(self, head_dim: int) -> int:
+    def group_size(self, head_dim: int) -> int:
         """Numbers of one grid: as asked for, as far as the axis has them."""
         length = TILE if self.axis is Axis.CHANNEL else head_dim
         if length % self.group and length > self.group:
@@ -115,7 +115,7 @@ class GridCodec:
         return min(self.group, length)
 
     def _grids(self, head_dim: int) -> int:
-        return TILE * head_dim // self._group(head_dim)
+        return TILE * head_dim // self.group_size(head_dim)
 
     def _factor_count(self, head_dim: int) -> int:
         if not self.balances:
@@ -127,7 +127,7 @@ class GridCodec:
         count, _, head_dim = numbers.shape
         if self.axis is Axis.CHANNEL:
             numbers = numbers.swapaxes(1, 2)
-        return np.ascontiguousarray(numbers).reshape(count, -1, self._group(head_dim))
+        return np.ascontiguousarray(numbers).reshape(count, -1, self.group_size(head_dim))
 
     def _joined(self, groups: Floats, head_dim: int) -> Floats:
         """The inverse of `_cut`."""

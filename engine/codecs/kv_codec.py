@@ -54,24 +54,30 @@ class KvCodec:
 
         Raises `CodecRefused` for bytes that are none of this codec's.
         """
-        return np.stack([self.decode_part(packed, head_dim, part) for part in range(2)], axis=1)
-
-    def decode_part(self, packed: Packed, head_dim: int, part: int) -> Floats:
-        """The keys, `part` 0, or the values, 1: [layers, kv_heads, n, head_dim]."""
         layers, _, heads, tiles, _ = packed.shape
-        rows = self._rows(packed, head_dim, part)
-        return self._codec(part).decode(rows, head_dim).reshape(layers, heads, tiles * TILE, -1)
+        parts = [
+            codec.decode(rows, head_dim).reshape(layers, heads, tiles * TILE, head_dim)
+            for codec, rows in self._parts(packed, head_dim)
+        ]
+        return np.stack(parts, axis=1)
 
     def check(self, packed: Packed, head_dim: int) -> None:
         """Raises `CodecRefused` for bytes whose numbers would not be finite."""
-        for part in range(2):
-            self._codec(part).check(self._rows(packed, head_dim, part), head_dim)
+        for codec, rows in self._parts(packed, head_dim):
+            codec.check(rows, head_dim)
 
-    def _codec(self, part: int) -> Codec:
-        return self.values if part else self.keys
+    def keys_of(self, packed: Packed, head_dim: int) -> Packed:
+        """The keys' bytes of packed tiles, not copied."""
+        return packed[..., : self.keys.tile_bytes(head_dim)]
 
-    def _rows(self, packed: Packed, head_dim: int, part: int) -> Packed:
-        """Tiles [n, bytes] of keys or values."""
-        border = self.keys.tile_bytes(head_dim)
-        own = packed[..., border:] if part else packed[..., :border]
-        return np.ascontiguousarray(own).reshape(-1, own.shape[-1])
+    def values_of(self, packed: Packed, head_dim: int) -> Packed:
+        """The values' bytes of packed tiles, not copied."""
+        return packed[..., self.keys.tile_bytes(head_dim) :]
+
+    def _parts(self, packed: Packed, head_dim: int) -> tuple[tuple[Codec, Packed], ...]:
+        """Keys, then values: what packs them, and their tiles [n, bytes]."""
+        keys, values = self.keys_of(packed, head_dim), self.values_of(packed, head_dim)
+        return (
+            (self.keys, keys.reshape(-1, keys.shape[-1])),
+            (self.values, values.reshape(-1, values.shape[-1])),
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
+from kakeya_fleet.engine.codecs.tile import Codec, Packed
 from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement
@@ -149,8 +150,11 @@ class Kernels(Protocol[Array]):
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim] of a product."""
         ...
 
-    def unpacked(self, numbers: Raw, *, are_keys: bool) -> Array:
-        """Numbers [kv_heads, n, head_dim] as `Segment.keys`, or `values`, has those of a layer."""
+    def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> Array:
+        """Tiles [kv_heads, n, bytes] as `Segment.keys`, or `values`, has a layer's.
+
+        The numbers are those of `Codec.decode`, rounded to `dtype`.
+        """
         ...
 
     def attend(

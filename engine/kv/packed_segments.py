@@ -8,19 +8,18 @@ before they were stored, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
-from kakeya_fleet.engine.contracts.raw_numbers import in_format
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.kv_codec import KvCodec
-    from kakeya_fleet.engine.codecs.tile import Packed
+    from kakeya_fleet.engine.codecs.tile import Codec, Packed
     from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
     from kakeya_fleet.engine.contracts.positions import Placement
     from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
@@ -48,10 +47,10 @@ class PackedSegment:
         )
         self._codec = codec
         self._head_dim = shape.head_dim
-        self.keys = [PackedLayer(own[None], 0) for own in self._tiles]
-        """By layer."""
-        self.values = [PackedLayer(own[None], 1) for own in self._tiles]
-        """By layer."""
+        self.keys = [codec.keys_of(own[0], shape.head_dim) for own in self._tiles]
+        """By layer, [kv_heads, tiles, bytes]."""
+        self.values = [codec.values_of(own[0], shape.head_dim) for own in self._tiles]
+        """By layer, [kv_heads, tiles, bytes]."""
 
     @property
     def arrays(self) -> tuple[Packed]:
@@ -89,19 +88,6 @@ class PackedSegment:
     def read_layer(self, layer: int, slot: int, count: int) -> Raw:
         """One layer's of `read`."""
         return self._tiles[layer, :, :, _tiles(slot, count)]
-
-
-@dataclass(frozen=True, slots=True)
-class PackedLayer:
-    """A layer's keys, `part` 0, or values, 1, of one segment: a view of its tiles."""
-
-    tiles: Packed
-    part: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tiles."""
-        return self.tiles.nbytes
 
 
 class PackedKernels:
@@ -145,18 +131,21 @@ class PackedKernels:
         """See `Kernels`."""
         return self._kernels.rows(queries, kv_heads)
 
-    def unpacked(self, numbers: Raw, *, are_keys: bool) -> Any:
+    def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> Any:
         """See `Kernels`."""
-        return self._kernels.unpacked(numbers, are_keys=are_keys)
+        return self._kernels.unpacked(codec, tiles, head_dim, are_keys=are_keys)
 
     def attend(self, rows: Any, feed: FeedSegments[Any], scaling: float) -> list[Partial[Any]]:
         """Attention to each chunk, whose segments are unpacked when it comes to them."""
         head_dim = int(rows.shape[2])
-        keys, values = (
-            Unpacked(self._kernels, self._codec, head_dim, cast("Sequence[PackedLayer]", each))
-            for each in (feed.keys, feed.values)
+        unpacked = replace(
+            feed,
+            keys=Unpacked(self._kernels, self._codec.keys, head_dim, feed.keys, are_keys=True),
+            values=Unpacked(
+                self._kernels, self._codec.values, head_dim, feed.values, are_keys=False
+            ),
         )
-        return self._kernels.attend(rows, replace(feed, keys=keys, values=values), scaling)
+        return self._kernels.attend(rows, unpacked, scaling)
 
     def merged(self, first: Partial[Any], second: Partial[Any]) -> Partial[Any]:
         """See `Kernels`."""
@@ -177,17 +166,20 @@ class Unpacked(Sequence[Array], Generic[Array]):
     def __init__(
         self,
         kernels: Kernels[Array],
-        codec: KvCodec,
+        codec: Codec,
         head_dim: int,
-        layers: Sequence[PackedLayer],
+        tiles: Sequence[Packed],
+        *,
+        are_keys: bool,
     ) -> None:
         self._kernels = kernels
         self._codec = codec
         self._head_dim = head_dim
-        self._layers = layers
+        self._tiles = tiles
+        self._are_keys = are_keys
 
     def __len__(self) -> int:
-        return len(self._layers)
+        return len(self._tiles)
 
     @overload
     def __getitem__(self, index: int) -> Array: ...
@@ -197,13 +189,11 @@ class Unpacked(Sequence[Array], Generic[Array]):
 
     def __getitem__(self, index: int | slice) -> Array | Sequence[Array]:
         if isinstance(index, slice):
-            return [self._made(layer) for layer in self._layers[index]]
-        return self._made(self._layers[index])
+            return [self._made(tiles) for tiles in self._tiles[index]]
+        return self._made(self._tiles[index])
 
-    def _made(self, layer: PackedLayer) -> Array:
-        numbers = self._codec.decode_part(layer.tiles, self._head_dim, layer.part)[0]
-        raw = in_format(numbers, self._kernels.dtype)
-        return self._kernels.unpacked(raw, are_keys=layer.part == 0)
+    def _made(self, tiles: Packed) -> Array:
+        return self._kernels.unpacked(self._codec, tiles, self._head_dim, are_keys=self._are_keys)
 
 
 def _tiles(slot: int, count: int) -> slice:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kakeya_fleet.engine.backends.mlx_backend.attention import chunk_partials, merged
 from kakeya_fleet.engine.backends.mlx_backend.dtypes import from_raw, mlx_dtype, raw
+from kakeya_fleet.engine.codecs.tile import Codec, Packed
 from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement
@@ -130,9 +131,10 @@ class MlxKernels:
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim]."""
         return mx.array(queries).astype(self._dtype).reshape(kv_heads, -1, queries.shape[2])
 
-    def unpacked(self, numbers: Raw, *, are_keys: bool) -> mx.array:  # noqa: ARG002 - both alike
-        """Numbers [kv_heads, n, head_dim] as a segment's keys or values."""
-        return from_raw(numbers, self._dtype)
+    def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> mx.array:  # noqa: ARG002 - both alike
+        """Tiles [kv_heads, n, bytes] as a segment's keys or values."""
+        numbers = codec.decode(tiles.reshape(-1, tiles.shape[2]), head_dim)
+        return mx.array(numbers).astype(self._dtype).reshape(len(tiles), -1, head_dim)
 
     def attend(
         self, rows: mx.array, feed: FeedSegments[mx.array], scaling: float

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.unpacking import compiled_unpack
 from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
 from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
+from kakeya_fleet.engine.codecs.tile import Codec, Packed
 from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement, RingPlacement
@@ -125,11 +127,15 @@ class TorchKernels:
             own.numpy()[:] = queries
             return own.to(self._dtype).view(kv_heads, -1, queries.shape[2])
 
-    def unpacked(self, numbers: Raw, *, are_keys: bool) -> Tensor:
-        """Numbers [kv_heads, n, head_dim] as a segment's keys or values."""
+    def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> Tensor:
+        """Tiles [kv_heads, n, bytes] as a segment's keys or values."""
+        heads = len(tiles)
+        rows = tiles.reshape(-1, tiles.shape[2])
         with torch.inference_mode():
-            own = torch.empty(numbers.shape, dtype=self._dtype)
-            raw(own)[:] = numbers
+            found = compiled_unpack(codec, rows, head_dim, self._dtype)
+            if found is None:
+                found = torch.from_numpy(codec.decode(rows, head_dim)).to(self._dtype)
+            own = found.view(heads, -1, head_dim)
             return own.transpose(1, 2) if are_keys else own
 
     def attend(

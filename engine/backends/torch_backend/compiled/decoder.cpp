@@ -14,6 +14,7 @@
 #include "lanes.h"
 #include "product.h"
 #include "rounding.h"
+#include "unpack.h"
 #include "workers.h"
 
 namespace kakeya {
@@ -303,6 +304,30 @@ void run(void* workers, Call& call, int threads, void (*job)(void*, unsigned)) {
     static_cast<Workers*>(workers)->run(static_cast<unsigned>(threads), job, &call);
 }
 
+struct UnpackCall {
+    const KakeyaGrid* grid;
+    const std::uint8_t* packed;
+    std::int64_t stride, tiles;
+    void* numbers;
+    std::atomic<std::int64_t> next{0};
+};
+
+template <class Number>
+void unpack_tiles(UnpackCall& call) {
+    Unpacking unpacking(*call.grid);
+    const std::int64_t size = static_cast<std::int64_t>(TILE) * call.grid->head_size;
+    for (std::int64_t tile = call.next++; tile < call.tiles; tile = call.next++)
+        unpacking.unpack(call.packed + tile * call.stride, static_cast<Number*>(call.numbers) + tile * size);
+}
+
+void unpack_job(void* context, unsigned) {
+    UnpackCall& call = *static_cast<UnpackCall*>(context);
+    if (call.grid->is_narrow)
+        unpack_tiles<bfloat16>(call);
+    else
+        unpack_tiles<float>(call);
+}
+
 }  // namespace
 }  // namespace kakeya
 
@@ -342,6 +367,12 @@ void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inpu
     call.inputs = inputs;
     call.outputs = outputs;
     kakeya::run(workers, call, threads, kakeya::product_job);
+}
+
+void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* packed, std::int64_t stride,
+                   std::int64_t tiles, void* numbers, std::int32_t threads) {
+    kakeya::UnpackCall call{grid, packed, stride, tiles, numbers};
+    static_cast<kakeya::Workers*>(workers)->run(static_cast<unsigned>(threads), kakeya::unpack_job, &call);
 }
 
 void* kakeya_workers() { return new kakeya::Workers(); }

@@ -96,6 +96,18 @@ void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* b
 void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
                     std::int32_t threads);
 
+// How a grid packed tiles; see engine/codecs/grid_codec.py. `rotation` is the channels that are
+// rotated together, 0 for none; `head_size` and the numbers of a `group` are multiples of 16.
+struct KakeyaGrid {
+    std::int32_t head_size, bits, group, rotation;
+    std::int32_t is_by_channel, balances;
+    std::int32_t is_narrow;  // the numbers are bfloat16, else float32
+};
+
+// The numbers [tiles, 64, head_size] of packed tiles, each `stride` bytes behind the one before.
+void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* packed, std::int64_t stride,
+                   std::int64_t tiles, void* numbers, std::int32_t threads);
+
 void* kakeya_workers();
 void kakeya_free_workers(void* workers);
 std::int32_t kakeya_version();

@@ -75,6 +75,12 @@ inline Lanes scaled(Lanes a, Lanes n) {
 inline Lanes chosen(std::uint32_t mask, Lanes a, Lanes b) {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(mask), b.v, a.v)};
 }
+// Lane i takes lane i ^ half; half is 1, 2, 4 or 8.
+inline Lanes swapped(Lanes a, int half) {
+    if (half == 1) return {_mm512_permute_ps(a.v, 0xb1)};
+    if (half == 2) return {_mm512_permute_ps(a.v, 0x4e)};
+    return {half == 4 ? _mm512_shuffle_f32x4(a.v, a.v, 0xb1) : _mm512_shuffle_f32x4(a.v, a.v, 0x4e)};
+}
 
 inline float sum(Lanes a) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
@@ -174,6 +180,12 @@ inline __m256 blended(std::uint32_t mask, __m256 x, __m256 y) {
     return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(set));
 }
 inline Lanes chosen(std::uint32_t mask, Lanes x, Lanes y) { return {blended(mask, x.a, y.a), blended(mask >> 8, x.b, y.b)}; }
+inline Lanes swapped(Lanes x, int half) {
+    if (half == 1) return {_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)};
+    if (half == 2) return {_mm256_permute_ps(x.a, 0x4e), _mm256_permute_ps(x.b, 0x4e)};
+    if (half == 4) return {_mm256_permute2f128_ps(x.a, x.a, 1), _mm256_permute2f128_ps(x.b, x.b, 1)};
+    return {x.b, x.a};
+}
 inline float sum(Lanes x) {
     const __m256 eight = _mm256_add_ps(x.a, x.b);
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -250,6 +262,11 @@ inline Lanes chosen(std::uint32_t mask, Lanes x, Lanes y) {
     const uint32x4_t bits = vld1q_u32(places);
     return each([&](int i) { return vbslq_f32(vtstq_u32(vdupq_n_u32(mask >> (4 * i)), bits), x.v[i], y.v[i]); });
 }
+inline Lanes swapped(Lanes x, int half) {
+    if (half == 1) return each([&](int i) { return vrev64q_f32(x.v[i]); });
+    if (half == 2) return each([&](int i) { return vextq_f32(x.v[i], x.v[i], 2); });
+    return each([&](int i) { return x.v[i ^ (half / 4)]; });
+}
 inline float sum(Lanes x) {
     const float32x4_t four = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
     const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
@@ -284,6 +301,7 @@ inline Lanes scaled(Lanes x, Lanes n) { return each([&](int i) { return std::lde
 inline Lanes chosen(std::uint32_t mask, Lanes x, Lanes y) {
     return each([&](int i) { return mask >> i & 1u ? x.v[i] : y.v[i]; });
 }
+inline Lanes swapped(Lanes x, int half) { return each([&](int i) { return x.v[i ^ half]; }); }
 inline float sum(Lanes x) {
     for (int step = LANES / 2; step; step /= 2)
         for (int i = 0; i < step; ++i) x.v[i] = x.v[i] + x.v[i + step];

@@ -35,6 +35,7 @@ SOURCES = (
     "attention.h",
     "product.h",
     "rounding.h",
+    "unpack.h",
     "lanes.h",
     "workers.h",
     "places.h",

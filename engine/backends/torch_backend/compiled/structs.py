@@ -116,6 +116,20 @@ class Batch(Structure):
     )
 
 
+class Grid(Structure):
+    """How a grid packed tiles."""
+
+    _fields_ = (
+        ("head_size", c_int32),
+        ("bits", c_int32),
+        ("group", c_int32),
+        ("rotation", c_int32),
+        ("is_by_channel", c_int32),
+        ("balances", c_int32),
+        ("is_narrow", c_int32),
+    )
+
+
 def declare(library: ctypes.CDLL) -> None:
     """Says what the functions of `library` take."""
     library.kakeya_version.restype = c_int32
@@ -147,5 +161,20 @@ def declare(library: ctypes.CDLL) -> None:
         c_void_p,
         c_int32,
     )
-    for name in ("kakeya_free_workers", "kakeya_layers", "kakeya_logits", "kakeya_product"):
+    library.kakeya_unpack.argtypes = (
+        c_void_p,
+        POINTER(Grid),
+        c_void_p,
+        c_int64,
+        c_int64,
+        c_void_p,
+        c_int32,
+    )
+    for name in (
+        "kakeya_free_workers",
+        "kakeya_layers",
+        "kakeya_logits",
+        "kakeya_product",
+        "kakeya_unpack",
+    ):
         getattr(library, name).restype = None
