@@ -21,6 +21,7 @@ from kakeya_fleet.fleet.placement.archive_reasons import (
     others_reasons,
 )
 from kakeya_fleet.fleet.placement.archive_shares import ArchiveShare, share_positions, wait_seconds
+from kakeya_fleet.fleet.placement.packing import packed_sink
 from kakeya_fleet.fleet.placement.plan import ArchiveRange, KvStrategy, Placement, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
 from kakeya_fleet.fleet.views.node_view import Measurements, NodeView
@@ -56,21 +57,21 @@ def place_archives(
     choice = _choice(request, verifier, nodes, measured)
     if not choice.candidates:
         return ArchivePlacement(verifier, reasons=(*choice.objections, NO_ARCHIVE))
-    offer = verifier.offer
     context = planned_tokens(request, verifier)
-    sink = min(request.sink_tokens, context)
+    kept_bytes = _kept_bytes(request, verifier)
+    sink = min(packed_sink(request.sink_tokens, request.packing), context)
     evicted_end = max(sink, context - request.window_tokens)
     # A session opens its archive before anything is evicted.
     end = max(evicted_end, sink + LEAST_POSITIONS)
-    shares = share_positions(choice.candidates, sink, end, offer.kv_bytes_per_token)
+    shares = share_positions(choice.candidates, sink, end, kept_bytes)
     if shares is None:
-        reasons = no_room_reasons(choice.candidates, verifier, end)
+        reasons = no_room_reasons(choice.candidates, verifier, end, kept_bytes)
         return ArchivePlacement(
             verifier,
             archive=_placement(choice.candidates[0]),
             reasons=(*reasons, *choice.objections),
         )
-    return _placed(verifier, shares, choice, evicts=evicted_end > sink)
+    return _placed(request, verifier, shares, choice, evicts=evicted_end > sink)
 
 
 def planned_tokens(request: PlanRequest, verifier: Server) -> int:
@@ -78,10 +79,22 @@ def planned_tokens(request: PlanRequest, verifier: Server) -> int:
     return request.context_tokens or verifier.offer.context_length
 
 
+def _kept_bytes(request: PlanRequest, verifier: Server) -> int:
+    """Bytes that archives keep of one position."""
+    packing, offer = request.packing, verifier.offer
+    return offer.kv_bytes_per_token if packing is None else packing.bytes_per_position(offer)
+
+
 def _placed(
-    verifier: Server, shares: Sequence[ArchiveShare], choice: ArchiveChoice, *, evicts: bool
+    request: PlanRequest,
+    verifier: Server,
+    shares: Sequence[ArchiveShare],
+    choice: ArchiveChoice,
+    *,
+    evicts: bool,
 ) -> ArchivePlacement:
-    offer = verifier.offer
+    offer, packing = verifier.offer, request.packing
+    kept_bytes = _kept_bytes(request, verifier)
     wait = wait_seconds(shares)
     layers = offer.history_layer_count if evicts else 0
     costs = _restored_costs(offer.step_costs, layers, wait or 0.0)
@@ -93,9 +106,10 @@ def _placed(
         archive=ranges[0].archive,
         ranges=ranges,
         reasons=(
-            choice_reason(shares, choice.candidates, offer.kv_bytes_per_token),
+            choice_reason(shares, choice.candidates, kept_bytes),
+            *(() if packing is None else (packing.reason(offer),)),
             cost_reason(verifier, shares, wait, evicts=evicts),
-            *others_reasons(choice.candidates, shares, verifier),
+            *others_reasons(choice.candidates, shares, verifier, kept_bytes),
             *choice.objections,
         ),
         is_measured=not evicts or (wait is not None and layers > 0),
@@ -116,7 +130,7 @@ def _choice(
         ArchiveRequest(
             self_id=own_id,
             node_id=request.archive_node_id,
-            needed_bytes=LEAST_POSITIONS * verifier.offer.kv_bytes_per_token,
+            needed_bytes=LEAST_POSITIONS * _kept_bytes(request, verifier),
             distrusted={
                 node_id: why
                 for (verifier_id, node_id), why in measured.distrusted_archives.items()

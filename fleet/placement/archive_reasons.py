@@ -79,21 +79,24 @@ def cost_reason(
 
 
 def others_reasons(
-    candidates: Sequence[ArchiveCandidate], shares: Sequence[ArchiveShare], verifier: Server
+    candidates: Sequence[ArchiveCandidate],
+    shares: Sequence[ArchiveShare],
+    verifier: Server,
+    bytes_per_position: int,
 ) -> tuple[str, ...]:
     """Why not each archive that was not chosen, the best of them first."""
     chosen = {share.candidate.node_id for share in shares}
-    needed = needed_bytes(shares[-1].end, verifier.offer.kv_bytes_per_token)
+    needed = needed_bytes(shares[-1].end, bytes_per_position)
     others = [one for one in candidates if one.node_id not in chosen]
     others.sort(key=lambda one: _rank(one, needed))
     return tuple(_other_text(one, needed, verifier) for one in others)
 
 
 def no_room_reasons(
-    candidates: Sequence[ArchiveCandidate], verifier: Server, end: int
+    candidates: Sequence[ArchiveCandidate], verifier: Server, end: int, bytes_per_position: int
 ) -> tuple[str, ...]:
     """That the planned context fits into no archive, nor into all together; the first is asked."""
-    needed = needed_bytes(end, verifier.offer.kv_bytes_per_token)
+    needed = needed_bytes(end, bytes_per_position)
     first, *others = candidates
     free = sum(one.free_bytes for one in candidates)
     have = "All archives together have" if others else f"The archive of {first.node_name} has"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.packing import packed_sink, packed_window
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 
 # Slots for tokens that are not committed yet, of the widest forward.
@@ -25,7 +26,11 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
     if request.kv_strategy is KvStrategy.FULL:
         resident = request.context_tokens or offer.context_length
     else:
-        asked = (request.sink_tokens, request.window_tokens)
+        packing = request.packing if request.kv_strategy is KvStrategy.RESTORED else None
+        asked = (
+            packed_sink(request.sink_tokens, packing),
+            packed_window(request.window_tokens, packing),
+        )
         positions = offer.context_length or max(asked)
         resident = sum(min(tokens, positions) for tokens in asked) + PROVISIONAL_TOKENS
     return offer.kv_bytes_per_token * slots(resident) + offer.kv_fixed_bytes

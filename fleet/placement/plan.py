@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kakeya_fleet.fleet.placement.packing import Packing
+
 
 class KvStrategy(StrEnum):
     """How a verifier keeps keys and values."""
@@ -50,7 +52,8 @@ class PlanRequest:
 
     `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
-    when it needs none, or has its own already. The memory of a `full` session that
+    when it needs none, or has its own already; `packing` is how it keeps what is evicted,
+    None as it lies. The memory of a `full` session that
     `grows` is not taken at once, but as its history grows.
     """
 
@@ -67,6 +70,7 @@ class PlanRequest:
     archive_node_id: str = ""
     without_archive: bool = False
     grows: bool = False
+    packing: Packing | None = None
 
     @property
     def names_proposer(self) -> bool:

@@ -124,6 +124,7 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
                 len(prompt) + work.max_tokens if options.kv_strategy is KvStrategy.FULL else 0
             ),
             restorer=options.restorer,
+            kv_quality=options.kv_quality,
             resume=True,
             traceparent=outgoing_header(),
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kakeya import KvStrategy, RestorerKind, Speculation
+from kakeya import KvQuality, KvStrategy, RestorerKind, Speculation
 from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field
@@ -47,6 +47,7 @@ _KAKEYA_FIELDS = frozenset(
         "sink_tokens",
         "window_tokens",
         "restorer",
+        "kv_quality",
         "deadline_seconds",
     }
 )
@@ -88,6 +89,7 @@ class SessionFields:
     sink_tokens: int | None = None
     window_tokens: int | None = None
     restorer: RestorerKind | None = None
+    kv_quality: KvQuality | None = None
     speculation: str | Speculation = "auto"
     deadline_seconds: float | None = None
 
@@ -180,22 +182,24 @@ def _session(fields: Fields) -> SessionFields:
     inner.check_known(_KAKEYA_FIELDS)
     strategy = _one_of(inner, "kv_strategy", KvStrategy)
     restorer = _one_of(inner, "restorer", RestorerKind)
+    quality = _one_of(inner, "kv_quality", KvQuality)
     return SessionFields(
         kv_strategy=KvStrategy(strategy) if strategy else KvStrategy.FULL,
         sink_tokens=inner.whole("sink_tokens", 0, 1 << 20),
         window_tokens=inner.whole("window_tokens", 1, 1 << 20),
         restorer=RestorerKind(restorer) if restorer else None,
+        kv_quality=KvQuality(quality) if quality else None,
         speculation=_speculation(inner),
         deadline_seconds=inner.number("deadline_seconds", 0.0, 86_400.0, 0.0) or None,
     )
 
 
-def known_names(kind: type[KvStrategy | RestorerKind]) -> list[str]:
+def known_names(kind: type[KvStrategy | RestorerKind | KvQuality]) -> list[str]:
     """What a body may name of it."""
     return [each.value for each in kind if each.value not in {"unknown", "none", "unspecified"}]
 
 
-def _one_of(fields: Fields, key: str, kind: type[KvStrategy | RestorerKind]) -> str:
+def _one_of(fields: Fields, key: str, kind: type[KvStrategy | RestorerKind | KvQuality]) -> str:
     value = fields.text(key)
     known = known_names(kind)
     if value and value not in known:

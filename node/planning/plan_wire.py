@@ -13,6 +13,7 @@ from kakeya_fleet.fleet.placement.plan import (
     Rejection,
     Trial,
 )
+from kakeya_fleet.node.planning.kv_quality import codec_of, packing_of
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
@@ -62,6 +63,7 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         without_proposer=request.without_proposer,
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
+        packing=packing_of(codec_of(request.restorer)),
         grows=not request.context_tokens,
     )
 

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from kakeya import KvStrategy, RestorerKind
+from kakeya import KvQuality, KvStrategy, RestorerKind
 from kakeya_fleet.node.http.chat_request import KNOWN as CHAT_FIELDS
 from kakeya_fleet.node.http.chat_request import MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.completion_request import KNOWN as COMPLETION_FIELDS
@@ -78,6 +78,7 @@ KAKEYA: Schema = {
         "sink_tokens": whole(0, MOST_WINDOW),
         "window_tokens": whole(1, MOST_WINDOW),
         "restorer": one_of(*known_names(RestorerKind)),
+        "kv_quality": one_of(*known_names(KvQuality)),
         "deadline_seconds": number(0.0, 86_400.0),
     },
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.unpacking import UnpackingKernels
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
@@ -19,8 +20,10 @@ from kakeya_fleet.engine.restoration.segment_store import Restoring, SegmentStor
 
 def kernels_of(shape: EvictedShape) -> Kernels[Any]:
     """Torch's, over packed segments where the shape has a codec."""
-    kernels = TorchKernels(shape.dtype)
-    return kernels if shape.kv_codec is None else PackedKernels(kernels, shape.kv_codec)
+    codec = shape.kv_codec
+    if codec is None:
+        return TorchKernels(shape.dtype)
+    return PackedKernels(UnpackingKernels(shape.dtype), codec)
 
 
 class TorchEvictedStore(SegmentStore[Tensor]):

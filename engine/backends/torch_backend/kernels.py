@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.unpacking import compiled_unpack
 from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
 from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
@@ -132,11 +131,12 @@ class TorchKernels:
         heads = len(tiles)
         rows = tiles.reshape(-1, tiles.shape[2])
         with torch.inference_mode():
-            found = compiled_unpack(codec, rows, head_dim, self._dtype)
-            if found is None:
-                found = torch.from_numpy(codec.decode(rows, head_dim)).to(self._dtype)
-            own = found.view(heads, -1, head_dim)
+            own = self.numbers_of(codec, rows, head_dim).view(heads, -1, head_dim)
             return own.transpose(1, 2) if are_keys else own
+
+    def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
+        """The numbers [n, 64, head_dim] of tiles [n, bytes]."""
+        return torch.from_numpy(codec.decode(tiles, head_dim)).to(self._dtype)
 
     def attend(
         self, rows: Tensor, feed: FeedSegments[Tensor], scaling: float

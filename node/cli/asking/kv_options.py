@@ -32,6 +32,7 @@ class KvChoice:
     restorer: str | None = None
     restorer_model: str = ""
     restorer_node: str = ""
+    quality: str | None = None
 
     def options(self, restorer_node_id: str) -> KvOptions:
         """For sessions and plans; the id is that of `restorer_node`."""
@@ -42,6 +43,7 @@ class KvChoice:
             "restorer": self.restorer,
             "restorer_model": self.restorer_model,
             "restorer_node_id": restorer_node_id,
+            "kv_quality": self.quality,
         }
 
 
@@ -86,6 +88,12 @@ _OPTIONS = (
         default="",
         help="Node whose archive is used. Default: the nearest with room.",
     ),
+    click.option(
+        "--kv-quality",
+        type=click.Choice(["lossless", "high", "economy"]),
+        help="With --kv restored: how exactly evicted keys and values are kept. high packs them "
+        "to less than 5 bits a number, economy to less than 4. Default: lossless.",
+    ),
 )
 
 
@@ -101,6 +109,7 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
         restorer: str | None,
         restorer_model: str,
         restorer_node: str,
+        kv_quality: str | None,
         **kwargs: object,
     ) -> int:
         if kv_strategy != "restored" and (restorer or restorer_model or restorer_node):
@@ -109,8 +118,18 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
             raise click.UsageError("--restorer-model needs --restorer projection")
         if restorer_node and restorer == "identity":
             raise click.UsageError("--restorer identity is in the verifier's own process")
+        if kv_quality and kv_strategy != "restored":
+            raise click.UsageError("--kv-quality needs --kv restored")
+        if kv_quality not in (None, "lossless") and restorer == "projection":
+            raise click.UsageError("--kv-quality needs another --restorer than projection")
         kwargs["kv"] = KvChoice(
-            kv_strategy, sink_tokens, window_tokens, restorer, restorer_model, restorer_node
+            kv_strategy,
+            sink_tokens,
+            window_tokens,
+            restorer,
+            restorer_model,
+            restorer_node,
+            kv_quality,
         )
         return command(*args, **kwargs)
 

@@ -15,11 +15,12 @@ from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvicte
 
 @dataclass(frozen=True, slots=True)
 class RestorerChoice:
-    """What a session asked for; empty strings for any."""
+    """What a session asked for; empty strings for any. `codec` packs; empty for none."""
 
     kind: RestorerKind = RestorerKind.ARCHIVE
     model_id: str = ""
     node_id: str = ""
+    codec: str = ""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from kakeya_fleet.engine.speculation.generation_report import (
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Placement, Plan
 from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.links.transport.wire import PURPOSES, TRANSPORTS
+from kakeya_fleet.node.planning.kv_quality import QUALITIES
 from kakeya_fleet.node.planning.plan_wire import (
     kv_strategy_to_wire,
     placement_to_wire,
@@ -199,6 +200,8 @@ def _restorer_to_wire(
         restorer=placement_wire.Restorer(
             kind=RESTORER_KINDS[restorer.spec.kind],
             model_id=restorer.spec.model_id,
+            quality=QUALITIES[restorer.spec.codec],
+            codec=restorer.spec.codec,
             node_id=where.node_id if where is not None else "",
         ),
         digest=restorer.spec.digest,

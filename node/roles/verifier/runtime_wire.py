@@ -12,6 +12,7 @@ from hashlib import sha256
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import round_up
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.errors import BadParameters
@@ -19,6 +20,7 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import draw_seed
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+from kakeya_fleet.node.planning.kv_quality import codec_of, packing_of
 from kakeya_fleet.node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
     DEFAULT_WINDOW_TOKENS,
@@ -109,9 +111,11 @@ class SessionSpec:
                 grows=not self.max_history_tokens,
             )
         if self.kv_strategy is KvStrategy.RESTORED:
+            tile = restorer.tile if restorer is not None else 1
             return CacheSpec(
                 CacheKind.RESTORED,
-                sink=self.sink_tokens,
+                # What is packed leaves in whole tiles.
+                sink=round_up(self.sink_tokens, tile),
                 window=self.window_tokens,
                 restorer=restorer,
             )
@@ -136,6 +140,7 @@ class SessionSpec:
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
             # The session opens the archive itself, and says where.
             without_archive=not self.leaves_strategy,
+            packing=packing_of(self.restorer.codec) if self.restorer is not None else None,
         )
 
 
@@ -222,7 +227,7 @@ def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:
             "the restorer identity is in the verifier's own process; leave restorer.node_id empty",
             field="restorer.node_id",
         )
-    return RestorerChoice(kind, message.model_id, message.node_id)
+    return RestorerChoice(kind, message.model_id, message.node_id, codec_of(message))
 
 
 def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:

@@ -64,7 +64,7 @@ SHAPES = {
     ),
     "RestorerInfo": Shape(
         flat={"restorer": ""},
-        after={"digest": "model_id"},
+        after={"digest": "model_id", "quality": "doubtful_end", "codec": "doubtful_end"},
         defaults_from="archives",
         docs={
             "model_id": "Model of the learned map; empty without one.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict
 
-from kakeya.generated.values import KvStrategy, RestorerKind
+from kakeya.generated.values import KvQuality, KvStrategy, RestorerKind
 from kakeya.values import Speculation
 
 SpeculationChoice: TypeAlias = Literal["auto", "off"] | Speculation
@@ -35,6 +35,10 @@ class KvOptions(TypedDict, total=False):
     """
     restorer_node_id: str
     """The archive's node; the nearest with room unless given."""
+    kv_quality: KvQuality | str | None
+    """"lossless" (the default), or how exactly evicted keys and values are kept: "high" and
+    "economy" pack them, for 3.4 and 4.3 times the context a byte of the archive.
+    """
 
 
 class SessionOptions(KvOptions, total=False):

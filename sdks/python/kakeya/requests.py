@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from kakeya import ranges
 from kakeya.enum_names import enum_number
 from kakeya.errors import BadRequest
-from kakeya.generated.values import KvStrategy, RestorerKind
+from kakeya.generated.values import KvQuality, KvStrategy, RestorerKind
 from kakeya.options import (
     GenerateOptions,
     KvOptions,
@@ -130,13 +130,15 @@ def _restorer(options: KvOptions) -> placement_pb2.Restorer | None:
     """What restores; None when nothing is asked for."""
     kind = options.get("restorer")
     model_id, node_id = options.get("restorer_model", ""), options.get("restorer_node_id", "")
-    if kind is None and not model_id and not node_id:
+    quality = options.get("kv_quality")
+    if kind is None and quality is None and not model_id and not node_id:
         return None
     return placement_pb2.Restorer(
         kind=enum_number("restorer", RestorerKind, placement_pb2.RestorerKind, kind)
         or placement_pb2.RESTORER_KIND_ARCHIVE,
         model_id=model_id,
         node_id=node_id,
+        quality=enum_number("kv_quality", KvQuality, placement_pb2.KvQuality, quality),
     )
 
 

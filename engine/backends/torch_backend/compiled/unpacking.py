@@ -12,12 +12,22 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library, library
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Grid
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.codecs.grid_codec import Axis, GridCodec
 from kakeya_fleet.engine.codecs.hadamard import rotation_block
 from kakeya_fleet.engine.codecs.tile import TILE, Codec, Packed, check_packed
 
 LANES = 16
 """Numbers of which the library takes multiples: channels of a head, and of a grid."""
+
+
+class UnpackingKernels(TorchKernels):
+    """Torch's kernels, over tiles that the library unpacks."""
+
+    def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
+        """By the library where it can."""
+        found = compiled_unpack(codec, tiles, head_dim, self._dtype)
+        return super().numbers_of(codec, tiles, head_dim) if found is None else found
 
 
 def compiled_unpack(

@@ -38,6 +38,19 @@ class RestorerKind(StrEnum):
     """Newer than this client, or not given."""
 
 
+class KvQuality(StrEnum):
+    """How exactly an archive keeps keys and values."""
+
+    LOSSLESS = "lossless"
+    """As they lie in the verifier's cache."""
+    HIGH = "high"
+    """Packed to less than 5 bits a number: about 3.4 times the context a byte."""
+    ECONOMY = "economy"
+    """Packed to less than 4 bits a number: about 4.3 times the context a byte."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
 class Transport(StrEnum):
     """The road of tensors between verifier and proposer."""
 
@@ -716,6 +729,12 @@ class RestorerInfo:
     """
     doubtful_end: int = 0
     """The end of those positions, exclusive; 0 while nothing is doubtful."""
+    quality: KvQuality = KvQuality.UNKNOWN
+    """How exactly they are kept; only lossless with "projection". Packed ones leave the window in
+    tiles of 64 positions, and `sink_tokens` is rounded up to whole tiles.
+    """
+    codec: str = ""
+    """In answers: names what packs keys and values; empty where they stay as they lie."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,11 @@ def restorer_kind(number: int) -> values.RestorerKind:
     return enum_value(values.RestorerKind, placement_pb2.RestorerKind.DESCRIPTOR, number)
 
 
+def kv_quality(number: int) -> values.KvQuality:
+    """The `KvQuality` that a number of the contract stands for."""
+    return enum_value(values.KvQuality, placement_pb2.KvQuality.DESCRIPTOR, number)
+
+
 def transport(number: int) -> values.Transport:
     """The `Transport` that a number of the contract stands for."""
     return enum_value(values.Transport, placement_pb2.Transport.DESCRIPTOR, number)
@@ -312,6 +317,8 @@ def restorer_info(message: runtime_pb2.RestorerInfo) -> values.RestorerInfo:
         audited_answer_count=message.audited_answer_count,
         doubtful_from=message.doubtful_from,
         doubtful_end=message.doubtful_end,
+        quality=kv_quality(message.restorer.quality),
+        codec=message.restorer.codec,
     )
 
 

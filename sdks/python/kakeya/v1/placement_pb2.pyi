@@ -91,6 +91,34 @@ plumbing, it saves no memory.
 """
 Global___RestorerKind: _TypeAlias = RestorerKind  # noqa: Y015
 
+class _KvQuality:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _KvQualityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvQuality.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    KV_QUALITY_UNSPECIFIED: _KvQuality.ValueType  # 0
+    """KV_QUALITY_LOSSLESS."""
+    KV_QUALITY_LOSSLESS: _KvQuality.ValueType  # 1
+    """As they lie in the verifier's cache."""
+    KV_QUALITY_HIGH: _KvQuality.ValueType  # 2
+    """Packed to less than 5 bits a number: about 3.4 times the context a byte."""
+    KV_QUALITY_ECONOMY: _KvQuality.ValueType  # 3
+    """Packed to less than 4 bits a number: about 4.3 times the context a byte."""
+
+class KvQuality(_KvQuality, metaclass=_KvQualityEnumTypeWrapper):
+    """How exactly an archive keeps keys and values."""
+
+KV_QUALITY_UNSPECIFIED: KvQuality.ValueType  # 0
+"""KV_QUALITY_LOSSLESS."""
+KV_QUALITY_LOSSLESS: KvQuality.ValueType  # 1
+"""As they lie in the verifier's cache."""
+KV_QUALITY_HIGH: KvQuality.ValueType  # 2
+"""Packed to less than 5 bits a number: about 3.4 times the context a byte."""
+KV_QUALITY_ECONOMY: KvQuality.ValueType  # 3
+"""Packed to less than 4 bits a number: about 4.3 times the context a byte."""
+Global___KvQuality: _TypeAlias = KvQuality  # noqa: Y015
+
 class _Transport:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -204,6 +232,8 @@ class Restorer(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
+    QUALITY_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
     kind: Global___RestorerKind.ValueType
     """What is kept."""
     model_id: _builtins.str
@@ -212,16 +242,24 @@ class Restorer(_message.Message):
     """
     node_id: _builtins.str
     """Node whose archive is used; empty for any."""
+    quality: Global___KvQuality.ValueType
+    """How exactly they are kept; only lossless with RESTORER_KIND_PROJECTION. Packed ones leave
+    the window in tiles of 64 positions, and sink_tokens is rounded up to whole tiles.
+    """
+    codec: _builtins.str
+    """In answers: names what packs keys and values; empty where they stay as they lie."""
     def __init__(
         self,
         *,
         kind: Global___RestorerKind.ValueType = ...,
         model_id: _builtins.str = ...,
         node_id: _builtins.str = ...,
+        quality: Global___KvQuality.ValueType = ...,
+        codec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "model_id", b"model_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "kind", b"kind", "model_id", b"model_id", "node_id", b"node_id", "quality", b"quality"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

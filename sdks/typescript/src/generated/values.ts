@@ -28,6 +28,16 @@ export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
 export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
 
 /**
+ * How exactly an archive keeps keys and values.
+ *
+ * - "lossless": As they lie in the verifier's cache.
+ * - "high": Packed to less than 5 bits a number: about 3.4 times the context a byte.
+ * - "economy": Packed to less than 4 bits a number: about 4.3 times the context a byte.
+ */
+export const KV_QUALITIES = ["lossless", "high", "economy"] as const;
+export type KvQuality = (typeof KV_QUALITIES)[number] | "unknown";
+
+/**
  * The road of tensors between verifier and proposer.
  *
  * - "local": Both in one process; of tensors also shared memory of two processes of one host.
@@ -679,6 +689,13 @@ export interface RestorerInfo {
   readonly doubtfulFrom: number;
   /** The end of those positions, exclusive; 0 while nothing is doubtful. */
   readonly doubtfulEnd: number;
+  /**
+   * How exactly they are kept; only lossless with "projection". Packed ones leave the window in
+   * tiles of 64 positions, and `sinkTokens` is rounded up to whole tiles.
+   */
+  readonly quality: KvQuality;
+  /** In answers: names what packs keys and values; empty where they stay as they lie. */
+  readonly codec: string;
 }
 
 /** How often a promise of a session was checked, and found broken. */

@@ -20,6 +20,11 @@ export function restorerKind(number: number): values.RestorerKind {
   return enumName(placementPb.RestorerKindSchema, number, values.RESTORER_KINDS);
 }
 
+/** The `KvQuality` that a number of the contract stands for. */
+export function kvQuality(number: number): values.KvQuality {
+  return enumName(placementPb.KvQualitySchema, number, values.KV_QUALITIES);
+}
+
 /** The `Transport` that a number of the contract stands for. */
 export function transport(number: number): values.Transport {
   return enumName(placementPb.TransportSchema, number, values.TRANSPORTS);
@@ -318,6 +323,8 @@ export function restorerInfo(message: runtimePb.RestorerInfo): values.RestorerIn
     auditedAnswerCount: Number(message.auditedAnswerCount),
     doubtfulFrom: Number(message.doubtfulFrom),
     doubtfulEnd: Number(message.doubtfulEnd),
+    quality: kvQuality(restorer.quality),
+    codec: restorer.codec,
   };
 }
 
