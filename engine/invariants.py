@@ -83,7 +83,7 @@ def check_agreement(cache: KvCache, expected_length: int, history_length: int) -
 def resident_bound(spec: CacheSpec, length: int) -> int:
     """Positions below `length` that the cache's rule may keep resident."""
     if spec.kind is not CacheKind.CONTIGUOUS:
-        return min(length, spec.sink + spec.window)
+        return min(length, spec.sink + spec.window + spec.tile - 1)
     return length
 
 

@@ -107,7 +107,7 @@ def _placed(
         ranges=ranges,
         reasons=(
             choice_reason(shares, choice.candidates, kept_bytes),
-            *(() if packing is None else (packing.reason(offer),)),
+            *(() if packing is None else (packing.reason(offer.dtype),)),
             cost_reason(verifier, shares, wait, evicts=evicts),
             *others_reasons(choice.candidates, shares, verifier, kept_bytes),
             *choice.objections,

@@ -30,14 +30,14 @@ class Packing:
 
     def bytes_per_position(self, offer: ModelOffer) -> int:
         """Bytes that an archive keeps of one position of the model at most."""
-        return math.ceil(offer.kv_bytes_per_token * self.bits / _bits(offer))
+        return math.ceil(offer.kv_bytes_per_token * self.bits / _bits(offer.dtype))
 
-    def reason(self, offer: ModelOffer) -> str:
-        """A sentence of the plan."""
-        times = _bits(offer) / self.bits
+    def reason(self, dtype: str) -> str:
+        """A sentence of plans for a verifier whose cache is of `dtype`."""
+        times = _bits(dtype) / self.bits
         return (
             f"What is evicted is packed by {self.codec} (--kv-quality {self.quality}): "
-            f"{self.bits:g} bits a number at most instead of {_bits(offer)}, {times:.1f} times the "
+            f"{self.bits:g} bits a number at most instead of {_bits(dtype)}, {times:.1f} times the "
             f"context a byte. On {self.measured_on} that moved the choices' distributions by "
             f"{self.divergence_nats:.4f} nats."
         )
@@ -53,6 +53,6 @@ def packed_window(window: int, packing: Packing | None) -> int:
     return window if packing is None else window + TILE - 1
 
 
-def _bits(offer: ModelOffer) -> int:
-    """Of a number as it lies in the verifier's cache."""
-    return _BITS_OF_FLOAT32 if offer.dtype == "float32" else _BITS
+def _bits(dtype: str) -> int:
+    """Of a number as it lies in a cache."""
+    return _BITS_OF_FLOAT32 if dtype == "float32" else _BITS

@@ -10,6 +10,7 @@ from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.node.planning.kv_quality import packing_of
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore
 
 
@@ -78,9 +79,11 @@ class SessionRestorer:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The reasons, and a sentence for each archive that was taken for want of room."""
+        """The reasons, how it is packed, and of each archive that was taken for want of room."""
+        packing = packing_of(self.spec.codec)
         return (
             *self.reasons,
+            *(() if packing is None else (packing.reason(self.shape.dtype),)),
             *self._doubts,
             *(
                 f"What is evicted from position {held.first:,} on goes to"

@@ -16,7 +16,7 @@ SEED = 20_261_126
 GRIDS = sorted(name for name in CODECS if name.startswith(("int", "kivi", "kvarn")))
 
 
-def packed(codec: Codec, head_dim: int, tiles: int = 5) -> Packed:
+def packed(codec: Codec, head_dim: int, tiles: int = 3) -> Packed:
     """Tiles with channels that stand out, one of them of equal numbers, one of zeros."""
     rng = np.random.default_rng(SEED)
     numbers = rng.standard_normal((tiles, 64, head_dim), np.float32)
@@ -26,7 +26,7 @@ def packed(codec: Codec, head_dim: int, tiles: int = 5) -> Packed:
 
 
 @pytest.mark.parametrize("name", GRIDS)
-@pytest.mark.parametrize("head_dim", [16, 64, 96, 112, 128, 256])
+@pytest.mark.parametrize("head_dim", [16, 96, 112, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_the_numbers_are_those_of_the_codec(
     processors: dict[str, libraries.Library],
