@@ -131,7 +131,7 @@ async def test_a_lost_proposer_costs_no_token(
     name = f"lost-{number}-{moment}"
     proposer = await proposer_for(shared_fleet, verifier, client, name)
     # The node is ahead of what is read here: much is left to draft when the fault strikes.
-    length = 4 * MAX_TOKENS if moment == MIDDLE else MAX_TOKENS
+    length = 4 * MAX_TOKENS if moment else MAX_TOKENS
     undrafted = await alone(None, length)
     # Of a fixed size, so that every block asks for a draft: a busy machine's pace may ask for none.
     speculation = Speculation("ngram", node_id=proposer.node_id, block_size=4)
