@@ -246,7 +246,7 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
     # It may be open no more by now: a while after it opens it lets a draft through again.
     opened = [
         event
-        for event in verifier.activity.events.latest()
+        for event in verifier.activity.events.latest
         if event.kind is EventKind.BREAKER_OPENED and event.subject_node_id == "drafting"
     ]
     assert opened
