@@ -6,6 +6,7 @@ import pytest
 
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.kv_memory import kv_bytes, opening_bytes
+from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 
 
@@ -20,6 +21,22 @@ def test_a_window_takes_the_same_at_any_context(verifier_offer: ModelOffer) -> N
                 window_tokens=64,
             )
             assert kv_bytes(verifier_offer, request) == 1024 * 256
+
+
+def test_packed_positions_leave_in_whole_tiles(verifier_offer: ModelOffer) -> None:
+    packing = Packing("kvarn4", "high", 4.75, 0.0015, "some model")
+    # 64 + (65 + 63) + 64 positions are a segment of 256, one more are two.
+    for window, slots in ((65, 256), (66, 512)):
+        request = PlanRequest(
+            "tiny",
+            kv_strategy=KvStrategy.RESTORED,
+            sink_tokens=4,
+            window_tokens=window,
+            packing=packing,
+        )
+        assert kv_bytes(verifier_offer, request) == 1024 * slots
+        windowed = replace(request, kv_strategy=KvStrategy.SINK_WINDOW)
+        assert kv_bytes(verifier_offer, windowed) == 1024 * 256
 
 
 def test_full_takes_the_whole_context(verifier_offer: ModelOffer) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1 import placement_pb2, tensor_pb2
+from kakeya_fleet.engine.codecs.known import codec_named
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, archive_bytes
@@ -40,6 +42,44 @@ def test_an_opening_survives_the_wire() -> None:
         shape = evicted_stores.small_shape("bfloat16", width=width)
         opening = Opening(restorer, shape, "v" * 64, 300, 12.5)
         assert opening_from_wire(opening_to_wire(opening)) == opening
+
+
+def packed(sink: int = 64) -> Opening:
+    shape = replace(evicted_stores.small_shape("bfloat16", sink, head_dims=(8, 16)), codec="kvarn4")
+    return Opening(RestorerSpec(RestorerKind.ARCHIVE, codec="kvarn4"), shape, "v")
+
+
+def test_a_packed_opening_survives_the_wire_with_its_codecs_version() -> None:
+    request = opening_to_wire(packed())
+    assert (request.codec, request.codec_version) == ("kvarn4", codec_named("kvarn4").version)
+    assert opening_from_wire(request) == packed()
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"codec": "kvarn5"}, "codec", "no codec 'kvarn5'; there are lossless, int8"),
+        ({"codec_version": 7}, "codec_version", "version 7 of the codec kvarn4"),
+        ({"sink_tokens": 4}, "sink_tokens", "a sink of 4 in tiles"),
+        (
+            {"kind": placement_pb2.RESTORER_KIND_PROJECTION, "vector_width": 8},
+            "codec",
+            "context vectors that are packed",
+        ),
+        (
+            {"groups": [wire.EvictedLayers(layers=[0], kv_heads=1, query_heads=1, head_dim=12)]},
+            "codec",
+            "heads of 12 channels",
+        ),
+    ],
+)
+def test_a_codec_that_is_not_known_or_cannot_pack_is_refused_by_name(
+    change: dict[str, Any], field: str, words: str
+) -> None:
+    known = {each.name: value for each, value in opening_to_wire(packed()).ListFields()}
+    with pytest.raises(RestorerRefused, match=words) as refused:
+        opening_from_wire(wire.OpenArchiveRequest(**known | change))
+    assert refused.value.metadata["field"] == field
 
 
 def layers(layers: list[int], kv_heads: int, query_heads: int, head_dim: int) -> wire.EvictedLayers:
