@@ -175,6 +175,9 @@ export interface SessionView {
   /** Nodes whose archives keep what it evicted. */
   archiveNodeIds: string[];
   evictedTokenCount: number;
+  evictedBytes: number;
+  /** Names what packs them; empty where they stay as they lie. */
+  evictedCodec: string;
   /** Positions of the history that no query sees any more. */
   forgottenTokenCount: number;
   /** Promises of the session that its node checks, and how often it did. */

@@ -121,6 +121,8 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
     planReasons: [],
     archiveNodeIds: [],
     evictedTokenCount: 0,
+    evictedBytes: 0,
+    evictedCodec: "",
     forgottenTokenCount: 0,
     invariants: [],
     rebuildCount: 0,

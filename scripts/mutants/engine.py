@@ -253,8 +253,8 @@ MUTANTS = (
     Mutant(
         "an evicted position seen twice",
         "engine/restoration/evicted_slots.py",
-        "(slots <= queries[:, None] - window)",
-        "(slots <= queries[:, None] - window + 1)",
+        "(slots < ends[:, None])",
+        "(slots <= ends[:, None])",
         ("tests/engine/restoration/test_evicted_slots.py",),
     ),
     Mutant(
@@ -387,5 +387,26 @@ MUTANTS = (
         "turned - 2 * step, turned)",
         "turned, turned)",
         ("tests/engine/codecs/test_lattices.py",),
+    ),
+    Mutant(
+        "a position that has left the window before its tile",
+        "engine/kv/slot_views.py",
+        "(held >= (query - window + 1) // tile * tile)",
+        "(held > query - window)",
+        ("tests/engine/restoration/test_evicted_slots.py",),
+    ),
+    Mutant(
+        "a fork that keeps a part of a tile",
+        "engine/restoration/segment_store.py",
+        "kept = min(length // self._shape.tile * self._shape.tile, self._length)",
+        "kept = min(length, self._length)",
+        ("tests/engine/restoration/test_packed_stores.py",),
+    ),
+    Mutant(
+        "values unpacked as keys are",
+        "engine/kv/packed_segments.py",
+        "self._codec.values, head_dim, feed.values",
+        "self._codec.keys, head_dim, feed.values",
+        ("tests/engine/restoration/test_packed_stores.py",),
     ),
 )

@@ -200,7 +200,14 @@ function Cache({ view }: { view: SessionView }) {
         {view.evictedTokenCount > 0 && (
           <>
             <dt>Evicted</dt>
-            <dd>{count(view.evictedTokenCount)}</dd>
+            <dd>
+              {count(view.evictedTokenCount)}
+              <span class="quiet small">
+                {" "}
+                {bytes(view.evictedBytes)}
+                {view.evictedCodec !== "" && `, packed by ${view.evictedCodec}`}
+              </span>
+            </dd>
           </>
         )}
         {view.archiveNodeIds.length > 0 && (

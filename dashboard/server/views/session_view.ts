@@ -41,6 +41,8 @@ export function sessionView(
     planReasons: [...plan.reasons],
     archiveNodeIds: [...archives],
     evictedTokenCount: restorer?.evictedTokenCount ?? 0,
+    evictedBytes: restorer?.evictedBytes ?? 0,
+    evictedCodec: restorer?.codec ?? "",
     forgottenTokenCount: session.forgottenTokenCount,
     invariants: session.invariants.map(({ invariant, checkCount, violationCount }) => ({
       name: invariant,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
@@ -29,6 +31,9 @@ from kakeya_fleet.node.cli.top.rows import event_text, split_of, transfer_line
 from kakeya_fleet.node.cli.top.view import memory_of
 from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, WatchedSession
 from kakeya_fleet.node.cli.top.work import measure_of, most_text, work_facts
+
+if TYPE_CHECKING:
+    from kakeya import RestorerInfo
 
 _HEAD = "bold cyan"
 _TITLE_WIDTH = 12
@@ -142,7 +147,7 @@ def session_details(fleet: WatchedFleet, session: WatchedSession, width: int) ->
             (
                 "evicted",
                 f"{info.restorer.evicted_token_count:,} tokens, "
-                f"{bytes_text(info.restorer.evicted_bytes)} by {info.restorer.kind.value} on "
+                f"{bytes_text(info.restorer.evicted_bytes)} {_kept_by(info.restorer)} on "
                 f"{info.restorer.node_name or 'its own node'}",
             )
         )
@@ -190,6 +195,12 @@ def _split_line(session: WatchedSession, width: int) -> Text:
     for part, style in parts:
         text.append(f" {names[style]} {share_text(part, whole)}", style)
     return fitted(text, width)
+
+
+def _kept_by(restorer: RestorerInfo) -> str:
+    """Who keeps what is evicted, and how."""
+    packed = f", packed by {restorer.codec}," if restorer.codec else ""
+    return f"by {restorer.kind.value}{packed}"
 
 
 def _fact(title: str, text: str, width: int) -> Text:

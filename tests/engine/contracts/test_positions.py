@@ -16,6 +16,7 @@ from kakeya_fleet.engine.contracts.positions import (
 
 SMALL = st.integers(0, 9)
 WINDOWS = st.integers(1, 40)
+TILES = st.sampled_from([1, 8, 64])
 WIDTH = 16
 
 
@@ -37,12 +38,29 @@ def test_the_rule(query: int, key: int, expected: bool) -> None:
     assert attends(query, key, sink=4, window=8) is expected
 
 
-@given(length=st.integers(0, 200), sink=SMALL, window=WINDOWS)
-def test_resident_counts_what_the_next_query_attends_to(
-    length: int, sink: int, window: int
+@pytest.mark.parametrize(
+    ("query", "key", "expected"),
+    [
+        (70, 0, True),
+        (70, 63, True),
+        (71, 0, False),
+        (71, 63, False),
+        (71, 64, True),
+        (134, 64, True),
+    ],
+)
+def test_a_tile_leaves_the_window_with_its_last_position(
+    query: int, key: int, expected: bool
 ) -> None:
-    seen = sum(attends(length, key, sink, window) for key in range(length))
-    assert resident_count(length, sink, window) == seen
+    assert attends(query, key, sink=0, window=8, tile=64) is expected
+
+
+@given(length=st.integers(0, 200), sink=SMALL, window=WINDOWS, tile=TILES)
+def test_resident_counts_what_the_next_query_attends_to(
+    length: int, sink: int, window: int, tile: int
+) -> None:
+    seen = sum(attends(length, key, sink, window, tile) for key in range(length))
+    assert resident_count(length, sink, window, tile) == seen
 
 
 @given(count=st.integers(0, 10**6), multiple=st.integers(1, 1000))
@@ -63,17 +81,19 @@ def test_held_is_the_latest_position_of_a_slot(sink: int, window: int, end: int)
 
 
 # 3 + 46 + 15 slots are needed and 64 are there: none to spare.
-@example(sink=3, window=46, blocks=[(16, 16)] * 6 + [(16, 0), (1, 1), (16, 5), (3, 3)] * 3)
+@example(sink=3, window=46, tile=1, blocks=[(16, 16)] * 6 + [(16, 0), (1, 1), (16, 5), (3, 3)] * 3)
+@example(sink=0, window=35, tile=15, blocks=[(16, 16)] * 6 + [(16, 0), (1, 1), (16, 5), (3, 3)] * 3)
 @given(
     sink=SMALL,
     window=WINDOWS,
+    tile=TILES,
     blocks=st.lists(st.tuples(st.integers(1, WIDTH), st.integers(0, WIDTH)), max_size=40),
 )
 def test_whatever_is_rejected_every_query_finds_its_keys_and_no_other(
-    sink: int, window: int, blocks: list[tuple[int, int]]
+    sink: int, window: int, tile: int, blocks: list[tuple[int, int]]
 ) -> None:
     """Plays forwards with rejections on real slots, each marked with who wrote it."""
-    layout = ring_layout(sink, window, WIDTH, 10_000)
+    layout = ring_layout(sink, window, WIDTH, 10_000, tile=tile)
     written: dict[int, tuple[int, int]] = {}  # slot -> (position, forward)
     writer: dict[int, int] = {}  # position -> the forward that wrote it last
     start = 0
@@ -85,10 +105,10 @@ def test_whatever_is_rejected_every_query_finds_its_keys_and_no_other(
         for query in range(start, end):
             for slot in range(layout.slots):
                 held = layout.held(slot, end)
-                if held is not None and attends(query, held, sink, window):
+                if held is not None and attends(query, held, sink, window, tile):
                     assert written[slot] == (held, writer[held])
             found = {layout.held(slot, end) for slot in range(layout.slots)}
-            needed = {key for key in range(end) if attends(query, key, sink, window)}
+            needed = {key for key in range(end) if attends(query, key, sink, window, tile)}
             assert needed <= found
         start += min(kept, count)
 
