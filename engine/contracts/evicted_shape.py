@@ -82,6 +82,12 @@ class EvictedShape:
         """
         return -(-sum(self._tile_bytes(group) for group in self.groups) // self.tile)
 
+    @property
+    def saved_bytes_per_position(self) -> int:
+        """Bytes that packing saves of one position; 0 without."""
+        plain = sum(group.bytes_per_slot(self.item_bytes) for group in self.groups)
+        return plain - self.bytes_per_position if self.codec else 0
+
     def layer_bytes_per_position(self, layer: int) -> int:
         """Bytes of the keys and values of one position in one layer, rounded up."""
         group = self.group_of[layer]

@@ -25,6 +25,11 @@ class ArchiveFamilies:
         self.archive_positions = Gauge(
             "kakeya_archive_positions", "Evicted positions kept here.", registry=registry
         )
+        self.archive_saved_bytes = Gauge(
+            "kakeya_archive_saved_bytes",
+            "Bytes that evicted positions would take here besides if they were not packed.",
+            registry=registry,
+        )
         self.archive_query_seconds = Histogram(
             "kakeya_archive_query_seconds",
             "Attention of a block's queries in one layer, where the archive is.",

@@ -82,10 +82,16 @@ def _count(archives: Archives, metrics: NodeMetrics) -> None:
     metrics.archives_open.set_function(lambda: len(archives))
     metrics.archive_bytes.set_function(lambda: archives.used_bytes)
     metrics.archive_positions.set_function(lambda: archives.positions)
+    metrics.archive_saved_bytes.set_function(lambda: archives.saved_bytes)
 
 
 def _count_nothing(metrics: NodeMetrics) -> None:
     """Has the metrics say that nothing is kept; they would keep the archives' memory."""
     metrics.archive_budget_bytes.set(0)
-    for gauge in (metrics.archives_open, metrics.archive_bytes, metrics.archive_positions):
+    for gauge in (
+        metrics.archives_open,
+        metrics.archive_bytes,
+        metrics.archive_positions,
+        metrics.archive_saved_bytes,
+    ):
         gauge.set_function(float)

@@ -139,9 +139,19 @@ class Archives:
     @property
     def positions(self) -> int:
         """Positions that they keep, of all sessions."""
+        return sum(_kept(archive) for archive in self._all)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that these positions would take besides if they were not packed."""
+        return sum(
+            _kept(archive) * archive.opening.shape.saved_bytes_per_position for archive in self._all
+        )
+
+    @property
+    def _all(self) -> list[Archive]:
         with self._lock:
-            archives = list(self._archives.values())
-        return sum(_kept(archive) for archive in archives)
+            return list(self._archives.values())
 
     def open(self, opening: Opening, caller: Caller = NOBODY, owner: str = "") -> Archive:
         """Admits a session of `caller`; its archive waits to be attached by `owner`.

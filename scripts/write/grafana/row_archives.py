@@ -7,11 +7,12 @@ ROW = Row(
     (
         Panel(
             "Archive memory",
-            "Bytes that archives take on a node, and may take.",
+            "Bytes that archives take on a node, may take, and save by packing.",
             "bytes",
             (
                 now("kakeya_archive_bytes", name="taken"),
                 now("kakeya_archive_budget_bytes", name="budget"),
+                now("kakeya_archive_saved_bytes", name="saved by packing"),
             ),
         ),
         Panel(

@@ -128,6 +128,12 @@ async def test_an_archive_holds_packed_tiles_and_the_session_says_so(
         # Two segments of 256 positions: 192 positions begin in the first, behind the sink.
         assert restorer.evicted_bytes == LAYERS * KV_HEADS * tile_bytes * (256 // 64)
         assert any(f"packed by {restorer.codec}" in reason for reason in info.plan.reasons)
+        # Of float32, in both layers.
+        plain = LAYERS * KV_HEADS * 2 * HEAD_DIM * 4
+        packed = -(-LAYERS * KV_HEADS * tile_bytes // 64)
+        used = home.archives[restorer.node_id].node.ground
+        saved = used.metrics.registry.get_sample_value("kakeya_archive_saved_bytes")
+        assert saved == (256 - 64) * (plain - packed)
 
 
 async def test_a_lost_archive_costs_no_token(home: Home) -> None:
