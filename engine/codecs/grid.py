@@ -29,7 +29,8 @@ class Grid:
 
 def to_grid(groups: Floats, bits: int) -> Grid:
     """Numbers [n, groups, size] on a grid each. Raises `CodecRefused` beyond float16."""
-    least, most = groups.min(axis=2), groups.max(axis=2)
+    # A zero has one sign.
+    least, most = (found + np.float32(0) for found in (groups.min(axis=2), groups.max(axis=2)))
     top = (1 << bits) - 1
     with np.errstate(over="ignore"):
         scale16 = ((most - least) / np.float32(top)).astype(np.float16)

@@ -19,7 +19,7 @@ from kakeya_fleet.engine.codecs.bit_planes import packed_planes, unpacked_planes
 from kakeya_fleet.engine.codecs.grid import Grid, from_grid, to_grid
 from kakeya_fleet.engine.codecs.hadamard import rotated, rotation_block
 from kakeya_fleet.engine.codecs.refused import CodecRefused
-from kakeya_fleet.engine.codecs.tile import HALF, TILE, check_packed, check_tiles
+from kakeya_fleet.engine.codecs.tile import HALF, HALF_BYTES, TILE, check_packed, check_tiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,10 +56,8 @@ class GridCodec:
         """See `Codec`."""
         if self.rotates:
             rotation_block(head_dim)
-        factors = HALF.itemsize * self._factor_count(head_dim)
-        return (
-            TILE * head_dim * self.bits // 8 + self._grids(head_dim) * 2 * HALF.itemsize + factors
-        )
+        factors = HALF_BYTES * self._factor_count(head_dim)
+        return TILE * head_dim * self.bits // 8 + self._grids(head_dim) * 2 * HALF_BYTES + factors
 
     def encode(self, tiles: Floats) -> Packed:
         """See `Codec`."""

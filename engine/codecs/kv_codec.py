@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -11,7 +11,18 @@ from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import TILE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from kakeya_fleet.engine.codecs.tile import Codec, Floats, Packed
+
+    Pack: TypeAlias = "Callable[[Codec, NDArray[Any]], Packed]"
+
+
+def plainly(codec: Codec, tiles: NDArray[Any]) -> Packed:
+    """As the codec itself packs tiles of float32."""
+    return codec.encode(tiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +46,17 @@ class KvCodec:
         """Bytes of a head's keys and values of one tile. Raises `CodecRefused` for such heads."""
         return self.keys.tile_bytes(head_dim) + self.values.tile_bytes(head_dim)
 
-    def encode(self, numbers: Floats) -> Packed:
+    def encode(self, numbers: NDArray[Any], pack: Pack = plainly) -> Packed:
         """Packs numbers [layers, 2, kv_heads, n, head_dim] of whole tiles.
 
-        Raises `CodecRefused` for other counts, and for numbers that it cannot pack.
+        `pack` has each codec pack tiles [n, 64, head_dim]; it may take other formats than
+        float32. Raises `CodecRefused` for other counts, and for numbers that cannot be packed.
         """
         layers, _, heads, count, head_dim = numbers.shape
         if count % TILE:
             raise CodecRefused(f"{count} positions are no whole tiles of {TILE}")
         parts = [
-            codec.encode(np.ascontiguousarray(numbers[:, part]).reshape(-1, TILE, head_dim))
+            pack(codec, np.ascontiguousarray(numbers[:, part]).reshape(-1, TILE, head_dim))
             for part, codec in enumerate((self.keys, self.values))
         ]
         return np.concatenate(parts, axis=1).reshape(layers, 1, heads, count // TILE, -1)

@@ -17,7 +17,7 @@ from kakeya_fleet.engine.codecs.bit_planes import packed_planes, unpacked_planes
 from kakeya_fleet.engine.codecs.fixed_sums import fixed_sum
 from kakeya_fleet.engine.codecs.hadamard import rotated, rotation_block
 from kakeya_fleet.engine.codecs.refused import CodecRefused
-from kakeya_fleet.engine.codecs.tile import HALF, TILE, check_packed, check_tiles
+from kakeya_fleet.engine.codecs.tile import HALF, HALF_BYTES, TILE, check_packed, check_tiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.lattices import Lattice
     from kakeya_fleet.engine.codecs.tile import Floats, Packed
 
-LEAST = np.float32(np.finfo(np.float16).tiny)
+LEAST = 2.0**-14
 """Of a norm and of a largest channel: what is smaller is 0 for all that attention sees."""
 
 
@@ -41,7 +41,7 @@ class LatticeCodec:
         """See `Codec`."""
         rotation_block(head_dim)
         blocks = TILE * head_dim // self.lattice.size
-        return blocks * self.lattice.bits // 8 + 2 * TILE * HALF.itemsize
+        return blocks * self.lattice.bits // 8 + 2 * TILE * HALF_BYTES
 
     def encode(self, tiles: Floats) -> Packed:
         """See `Codec`."""
@@ -69,7 +69,7 @@ class LatticeCodec:
     def decode(self, packed: Packed, head_dim: int) -> Floats:
         """See `Codec`."""
         halves = self._halves(packed, head_dim)
-        count, cut = len(packed), packed.shape[1] - 2 * TILE * HALF.itemsize
+        count, cut = len(packed), packed.shape[1] - 2 * TILE * HALF_BYTES
         norms, most = halves.astype(np.float32).reshape(count, 2, TILE, 1).swapaxes(0, 1)
         points = self.lattice.points(unpacked_planes(packed[:, :cut], self.lattice.bits))
         unit = points.reshape(count, TILE, head_dim) * (most / np.float32(self.lattice.reach))
@@ -78,7 +78,7 @@ class LatticeCodec:
     def _halves(self, packed: Packed, head_dim: int) -> NDArray[np.float16]:
         """Norms, then largest channels [n, 2 * 64]. Raises `CodecRefused`."""
         check_packed(self, packed, head_dim)
-        halves = np.ascontiguousarray(packed[:, -2 * TILE * HALF.itemsize :]).view(HALF)
+        halves = np.ascontiguousarray(packed[:, -2 * TILE * HALF_BYTES :]).view(HALF)
         if not np.isfinite(halves).all():
             raise CodecRefused(f"a tile of {self.name} has scales that are not finite")
         return halves

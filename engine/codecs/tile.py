@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 TILE = 64
 """Positions of a tile."""
-HALF = np.dtype("<f2")
+HALF = "<f2"
 """Of scales."""
+HALF_BYTES = 2
 
 Floats: TypeAlias = "NDArray[np.float32]"
 Packed: TypeAlias = "NDArray[np.uint8]"

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 
-_SHIFT = np.uint32(16)
+_SHIFT = 16
 """A bfloat16 is the upper half of a float32."""
 
 
@@ -28,5 +28,5 @@ def in_format(numbers: Floats, dtype: str) -> Raw:
     if dtype == "float32":
         return numbers
     bits = np.ascontiguousarray(numbers).view(np.uint32)
-    odd = (bits >> _SHIFT) & np.uint32(1)
-    return ((bits + (np.uint32(0x7FFF) + odd)) >> _SHIFT).astype(np.uint16)
+    odd = (bits >> _SHIFT) & 1
+    return ((bits + (0x7FFF + odd)) >> _SHIFT).astype(np.uint16)

@@ -7,6 +7,8 @@ from typing import Any, Generic, Protocol, cast
 
 import numpy as np
 
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
+from kakeya_fleet.engine.codecs.tile import Packed
 from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement
@@ -161,6 +163,10 @@ class GroupStore(Generic[Array]):
             for write in writes(self.placement, first, end - first)
         ]
         return cast(Raw, np.concatenate(parts, axis=3))
+
+    def packed_positions(self, codec: KvCodec, first: int, end: int) -> Packed:
+        """What `codec` makes of `positions`. Raises `CodecRefused`."""
+        return self._kernels.packed(codec, self.positions(first, end))
 
     def layer_positions(self, layer: int, first: int, end: int) -> Raw:
         """A copy of one layer's of `positions`, [2, kv_heads, n, head_dim]."""

@@ -18,7 +18,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 )
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.positions import Placement, evicted_end, round_up
-from kakeya_fleet.engine.contracts.raw_numbers import as_float32, in_format
+from kakeya_fleet.engine.contracts.raw_numbers import in_format
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.vector_ring import VectorRing
@@ -41,6 +41,8 @@ class Handover:
         self.vectors = vectors
         """None when keys and values leave."""
         self._spec = spec
+        codec = spec.restorer.codec if spec.restorer is not None else ""
+        self._codec = codec_named(codec) if codec else None
 
     @classmethod
     def take(
@@ -81,9 +83,7 @@ class Handover:
             leaving = self.vectors.read(positions.start, positions.stop)
         else:
             leaving = EvictedKeysValues(
-                tuple(
-                    self._packed(store.positions(positions.start, positions.stop)) for store in keys
-                )
+                tuple(self._leaving(store, positions.start, positions.stop) for store in keys)
             )
         self.store.deposit(positions.start, leaving)
 
@@ -116,23 +116,22 @@ class Handover:
         if self.vectors is not None:
             width = self.vectors.encoder.spec.width
             return rng.standard_normal((count, width), np.float32)
-        return EvictedKeysValues(
-            tuple(
-                self._packed(
-                    in_format(rng.standard_normal(store.shape_of(count), np.float32), store.dtype)
-                )
-                for store in keys
-            )
-        )
+        return EvictedKeysValues(tuple(self._filling(store, count, rng) for store in keys))
 
-    def _packed(self, numbers: Raw) -> Raw:
-        """By the session's codec, if it has one. Raises `RestorerRefused` for what it cannot."""
-        codec = self._spec.restorer.codec if self._spec.restorer is not None else ""
-        if not codec:
-            return numbers
+    def _leaving(self, store: GroupStore[Any], first: int, end: int) -> Raw:
+        """The numbers of positions, packed where the session has a codec."""
+        codec = self._codec
+        if codec is None:
+            return store.positions(first, end)
         try:
-            return codec_named(codec).encode(as_float32(numbers))
+            return store.packed_positions(codec, first, end)
         except CodecRefused as refused:
             raise RestorerRefused(
                 f"what leaves the window cannot be packed: {refused}"
             ) from refused
+
+    def _filling(self, store: GroupStore[Any], count: int, rng: np.random.Generator) -> Raw:
+        numbers = rng.standard_normal(store.shape_of(count), np.float32)
+        return (
+            in_format(numbers, store.dtype) if self._codec is None else self._codec.encode(numbers)
+        )

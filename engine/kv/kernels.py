@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.tile import Codec, Packed
 from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
@@ -148,6 +149,13 @@ class Kernels(Protocol[Array]):
 
     def rows(self, queries: Floats, kv_heads: int) -> Array:
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim] of a product."""
+        ...
+
+    def packed(self, codec: KvCodec, numbers: Raw) -> Packed:
+        """Numbers [layers, 2, kv_heads, n, head_dim] in `dtype` as `KvCodec.encode` packs them.
+
+        Raises `CodecRefused` for what it cannot pack.
+        """
         ...
 
     def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> Array:

@@ -131,6 +131,10 @@ class PackedKernels:
         """See `Kernels`."""
         return self._kernels.rows(queries, kv_heads)
 
+    def packed(self, codec: KvCodec, numbers: Raw) -> Packed:
+        """See `Kernels`."""
+        return self._kernels.packed(codec, numbers)
+
     def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> Any:
         """See `Kernels`."""
         return self._kernels.unpacked(codec, tiles, head_dim, are_keys=are_keys)

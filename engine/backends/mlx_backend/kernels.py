@@ -10,10 +10,12 @@ import numpy as np
 
 from kakeya_fleet.engine.backends.mlx_backend.attention import chunk_partials, merged
 from kakeya_fleet.engine.backends.mlx_backend.dtypes import from_raw, mlx_dtype, raw
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.tile import Codec, Packed
 from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.contracts.raw_numbers import as_float32
 from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 from kakeya_fleet.engine.kv.slot_views import Seen
 from kakeya_fleet.engine.kv.slot_writes import Write
@@ -130,6 +132,10 @@ class MlxKernels:
     def rows(self, queries: Floats, kv_heads: int) -> mx.array:
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim]."""
         return mx.array(queries).astype(self._dtype).reshape(kv_heads, -1, queries.shape[2])
+
+    def packed(self, codec: KvCodec, numbers: Raw) -> Packed:
+        """See `Kernels`."""
+        return codec.encode(as_float32(numbers))
 
     def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> mx.array:  # noqa: ARG002 - both alike
         """Tiles [kv_heads, n, bytes] as a segment's keys or values."""

@@ -29,10 +29,10 @@ class TorchBackend:
     libraries: tuple[str, ...] = ("torch", "transformers")
 
     def kernels(self) -> NewKernels:
-        """`TorchKernels`."""
-        from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+        """`PackingKernels`."""
+        from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 
-        return TorchKernels
+        return PackingKernels
 
     def verifiers(self) -> LoadVerifier:
         """Verifiers on the CPU."""

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.unpacking import UnpackingKernels
-from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
@@ -20,10 +19,8 @@ from kakeya_fleet.engine.restoration.segment_store import Restoring, SegmentStor
 
 def kernels_of(shape: EvictedShape) -> Kernels[Any]:
     """Torch's, over packed segments where the shape has a codec."""
-    codec = shape.kv_codec
-    if codec is None:
-        return TorchKernels(shape.dtype)
-    return PackedKernels(UnpackingKernels(shape.dtype), codec)
+    kernels = PackingKernels(shape.dtype)
+    return kernels if shape.kv_codec is None else PackedKernels(kernels, shape.kv_codec)
 
 
 class TorchEvictedStore(SegmentStore[Tensor]):

@@ -11,10 +11,12 @@ from torch import Tensor
 from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
 from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.tile import Codec, Packed
 from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement, RingPlacement
+from kakeya_fleet.engine.contracts.raw_numbers import as_float32
 from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 from kakeya_fleet.engine.kv.slot_views import Seen
 from kakeya_fleet.engine.kv.slot_writes import Write
@@ -125,6 +127,14 @@ class TorchKernels:
             own = torch.empty(queries.shape)
             own.numpy()[:] = queries
             return own.to(self._dtype).view(kv_heads, -1, queries.shape[2])
+
+    def packed(self, codec: KvCodec, numbers: Raw) -> Packed:
+        """See `Kernels`."""
+        return codec.encode(numbers, self.tiles_of)
+
+    def tiles_of(self, codec: Codec, tiles: Raw) -> Packed:
+        """Numbers [n, 64, head_dim] in `dtype` as tiles [n, bytes]."""
+        return codec.encode(as_float32(tiles))
 
     def unpacked(self, codec: Codec, tiles: Packed, head_dim: int, *, are_keys: bool) -> Tensor:
         """Tiles [kv_heads, n, bytes] as a segment's keys or values."""

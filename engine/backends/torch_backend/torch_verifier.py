@@ -21,10 +21,10 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import (
     sizes_of,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
+from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
-from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout, new_states
 from kakeya_fleet.engine.backends.torch_backend.linear_choice import chosen_linears
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
@@ -57,7 +57,7 @@ class TorchVerifier(SlabVerifier[Tensor, RecurrentState]):
     def __init__(self, model: TextModel, info: VerifierInfo, layout: KvLayout) -> None:
         packs = can_pack(torch_dtype(info.dtype))
         super().__init__(
-            info, layout, TorchKernels(info.dtype), ROW_COUNTS if packs else PLAIN_ROW_COUNTS
+            info, layout, PackingKernels(info.dtype), ROW_COUNTS if packs else PLAIN_ROW_COUNTS
         )
         self._model = model
 

@@ -12,6 +12,7 @@
 
 #include "attention.h"
 #include "lanes.h"
+#include "pack.h"
 #include "product.h"
 #include "rounding.h"
 #include "unpack.h"
@@ -328,6 +329,34 @@ void unpack_job(void* context, unsigned) {
         unpack_tiles<float>(call);
 }
 
+struct PackCall {
+    const KakeyaGrid* grid;
+    const void* numbers;
+    std::int64_t tiles;
+    std::uint8_t* packed;
+    std::int64_t stride;
+    std::atomic<std::int64_t> next{0};
+    std::atomic<std::int32_t> refused{PACKED};
+};
+
+template <class Number>
+void pack_tiles(PackCall& call) {
+    Packing packing(*call.grid);
+    const std::int64_t size = static_cast<std::int64_t>(TILE) * call.grid->head_size;
+    for (std::int64_t tile = call.next++; tile < call.tiles; tile = call.next++) {
+        const Refusal found = packing.pack(static_cast<const Number*>(call.numbers) + tile * size, call.packed + tile * call.stride);
+        if (found != PACKED) call.refused = found;
+    }
+}
+
+void pack_job(void* context, unsigned) {
+    PackCall& call = *static_cast<PackCall*>(context);
+    if (call.grid->is_narrow)
+        pack_tiles<bfloat16>(call);
+    else
+        pack_tiles<float>(call);
+}
+
 }  // namespace
 }  // namespace kakeya
 
@@ -373,6 +402,13 @@ void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* pa
                    std::int64_t tiles, void* numbers, std::int32_t threads) {
     kakeya::UnpackCall call{grid, packed, stride, tiles, numbers};
     static_cast<kakeya::Workers*>(workers)->run(static_cast<unsigned>(threads), kakeya::unpack_job, &call);
+}
+
+std::int32_t kakeya_pack(void* workers, const KakeyaGrid* grid, const void* numbers, std::int64_t tiles,
+                         std::uint8_t* packed, std::int64_t stride, std::int32_t threads) {
+    kakeya::PackCall call{grid, numbers, tiles, packed, stride};
+    static_cast<kakeya::Workers*>(workers)->run(static_cast<unsigned>(threads), kakeya::pack_job, &call);
+    return call.refused;
 }
 
 void* kakeya_workers() { return new kakeya::Workers(); }

@@ -108,6 +108,11 @@ struct KakeyaGrid {
 void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* packed, std::int64_t stride,
                    std::int64_t tiles, void* numbers, std::int32_t threads);
 
+// The other way: numbers [tiles, 64, head_size] as packed tiles of `stride` bytes each. 0, or why not:
+// 1 for numbers that are not finite, 2 for such as scales cannot hold.
+std::int32_t kakeya_pack(void* workers, const KakeyaGrid* grid, const void* numbers, std::int64_t tiles,
+                         std::uint8_t* packed, std::int64_t stride, std::int32_t threads);
+
 void* kakeya_workers();
 void kakeya_free_workers(void* workers);
 std::int32_t kakeya_version();

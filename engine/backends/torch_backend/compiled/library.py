@@ -36,6 +36,7 @@ SOURCES = (
     "product.h",
     "rounding.h",
     "unpack.h",
+    "pack.h",
     "lanes.h",
     "workers.h",
     "places.h",

@@ -170,6 +170,16 @@ def declare(library: ctypes.CDLL) -> None:
         c_void_p,
         c_int32,
     )
+    library.kakeya_pack.argtypes = (
+        c_void_p,
+        POINTER(Grid),
+        c_void_p,
+        c_int64,
+        c_void_p,
+        c_int64,
+        c_int32,
+    )
+    library.kakeya_pack.restype = c_int32
     for name in (
         "kakeya_free_workers",
         "kakeya_layers",

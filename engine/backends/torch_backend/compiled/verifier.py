@@ -12,6 +12,7 @@ from torch import Tensor
 from kakeya_fleet.engine.backends.slab_verifier import SlabVerifier
 from kakeya_fleet.engine.backends.torch_backend.compiled.batch import BatchOf
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers, CompiledDecoder
+from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     ATTEND,
     FINISH,
@@ -19,7 +20,6 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     WHOLE,
 )
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
-from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.segment_products import merged
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
@@ -37,7 +37,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
 
     def __init__(self, decoder: CompiledDecoder, info: VerifierInfo, layout: KvLayout) -> None:
         """Of the first layers of `decoder`, as many as `layout` has."""
-        super().__init__(info, layout, TorchKernels(info.dtype), ROW_COUNTS)
+        super().__init__(info, layout, PackingKernels(info.dtype), ROW_COUNTS)
         self._decoder = decoder
         self._buffers = Buffers(decoder.sizes, ROW_COUNTS[-1])
 

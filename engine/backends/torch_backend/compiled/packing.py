@@ -1,4 +1,4 @@
-"""Packed tiles as torch's tensors, unpacked by the compiled library where it knows the codec."""
+"""Tiles packed and unpacked by the compiled library, where it knows the codec."""
 
 from __future__ import annotations
 
@@ -15,14 +15,27 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Grid
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.codecs.grid_codec import Axis, GridCodec
 from kakeya_fleet.engine.codecs.hadamard import rotation_block
+from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import TILE, Codec, Packed, check_packed
+from kakeya_fleet.engine.contracts.evicted_store import Raw
 
 LANES = 16
 """Numbers of which the library takes multiples: channels of a head, and of a grid."""
 
 
-class UnpackingKernels(TorchKernels):
-    """Torch's kernels, over tiles that the library unpacks."""
+_REFUSALS = {
+    1: "a tile has numbers that are not finite",
+    2: "a tile has numbers beyond 65,504, which its scales cannot hold",
+}
+
+
+class PackingKernels(TorchKernels):
+    """Torch's kernels, with the library's packing and unpacking."""
+
+    def tiles_of(self, codec: Codec, tiles: Raw) -> Packed:
+        """By the library where it can."""
+        found = compiled_pack(codec, tiles)
+        return super().tiles_of(codec, tiles) if found is None else found
 
     def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
         """By the library where it can."""
@@ -57,6 +70,32 @@ def compiled_unpack(
         torch.get_num_threads(),
     )
     return numbers
+
+
+def compiled_pack(codec: Codec, numbers: Raw) -> Packed | None:
+    """Numbers [n, 64, head_dim], contiguous, as tiles [n, bytes].
+
+    Those of `codec.encode`, byte for byte. None where there is no library, or where it does not
+    know the codec or such heads. Raises `CodecRefused` as that does.
+    """
+    found = library()
+    head_dim = numbers.shape[2]
+    grid = _grid(codec, head_dim, narrow=numbers.dtype == np.uint16)
+    if found is None or grid is None:
+        return None
+    packed = np.empty((len(numbers), codec.tile_bytes(head_dim)), np.uint8)
+    refused = found.functions.kakeya_pack(
+        _workers(found, os.getpid()),
+        ctypes.byref(grid),
+        numbers.ctypes.data,
+        len(numbers),
+        packed.ctypes.data,
+        packed.strides[0],
+        torch.get_num_threads(),
+    )
+    if refused:
+        raise CodecRefused(_REFUSALS[refused])
+    return packed
 
 
 def _grid(codec: Codec, head_dim: int, *, narrow: bool) -> Grid | None:
