@@ -26,7 +26,7 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 
 FULL = "full"
 KINDS = (FULL, "lossless", "high", "economy")
-PAGES = ("faults.md", "discovery.md", "long-sessions.md", "observability.md")
+PAGES = ("long-sessions.md", "members.md", "models.md", "under-attack.md")
 SINK = 64
 READY_SECONDS = 60.0
 
