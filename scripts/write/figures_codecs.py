@@ -31,7 +31,45 @@ def rows(found: Report) -> list[str]:
     ]
 
 
+ARCHIVES = "packed_archives"
+
+
+def settings(found: Report) -> Sequence[str]:
+    """Rounds, and tokens of the window and of an answer."""
+    return [str(found["rounds"]), f"{found['window']:,}", str(found["answer_tokens"])]
+
+
+def sessions(found: Report) -> list[str]:
+    """A row a length of context and kind of session."""
+    return [
+        line(
+            f"{int(context):,}",
+            kind,
+            own["codec"],
+            f"{own['prompt_seconds']:.1f}",
+            f"{own['tokens_per_second']:.1f}",
+            f"{own['evicted_bytes'] / 2**20:.1f}" if own["evicted_positions"] else "",
+            str(own["equal_tokens"]),
+        )
+        for context, kinds in found["by_context"].items()
+        for kind, own in kinds.items()
+    ]
+
+
 CODECS = (
+    Said(
+        FIGURES,
+        "{} rounds, a window of {} positions, answers of {} tokens.",
+        ARCHIVES,
+        settings,
+    ),
+    Table(
+        FIGURES,
+        "| context, tokens | session | codec | prompt, s | tokens a second | archive, MiB "
+        "| tokens as with full attention |",
+        ARCHIVES,
+        sessions,
+    ),
     Said(
         FIGURES,
         "on {} tokens of this repository's docs, behind {} places, and facts in prompts of {} "

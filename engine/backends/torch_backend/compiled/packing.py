@@ -21,6 +21,8 @@ from kakeya_fleet.engine.contracts.evicted_store import Raw
 
 LANES = 16
 """Numbers of which the library takes multiples: channels of a head, and of a grid."""
+NUMBERS_UNPACKED_A_THREAD, NUMBERS_PACKED_A_THREAD = 1 << 18, 1 << 15
+"""What one thread does in some 0.2 ms, or in 1 ms: for less none is woken."""
 
 
 _REFUSALS = {
@@ -67,7 +69,7 @@ def compiled_unpack(
         tiles.strides[0],
         len(tiles),
         numbers.data_ptr(),
-        torch.get_num_threads(),
+        _threads(numbers.numel(), NUMBERS_UNPACKED_A_THREAD),
     )
     return numbers
 
@@ -91,7 +93,7 @@ def compiled_pack(codec: Codec, numbers: Raw) -> Packed | None:
         len(numbers),
         packed.ctypes.data,
         packed.strides[0],
-        torch.get_num_threads(),
+        _threads(numbers.size, NUMBERS_PACKED_A_THREAD),
     )
     if refused:
         raise CodecRefused(_REFUSALS[refused])
@@ -113,6 +115,11 @@ def _grid(codec: Codec, head_dim: int, *, narrow: bool) -> Grid | None:
         balances=codec.balances,
         is_narrow=narrow,
     )
+
+
+def _threads(numbers: int, of_one: int) -> int:
+    """As many as there is work for; the bits are those of any."""
+    return max(1, min(torch.get_num_threads(), numbers // of_one))
 
 
 @lru_cache(maxsize=1)

@@ -144,7 +144,8 @@ def test_neither_company_nor_strides_nor_threads_change_a_bit() -> None:
     if libraries.library() is None:
         pytest.skip("there is no compiled decoder here")
     codec = CODECS["kvarn4"].keys
-    tiles = packed(codec, 128, tiles=33)
+    # Enough for two threads.
+    tiles = packed(codec, 128, tiles=2 * packing.NUMBERS_UNPACKED_A_THREAD // (64 * 128))
     whole = packing.compiled_unpack(codec, tiles, 128, torch.bfloat16)
     assert whole is not None
     beside = np.concatenate([tiles, tiles[:, :9]], axis=1)[:, : tiles.shape[1]]
