@@ -15,6 +15,11 @@ Queries: TypeAlias = "NDArray[np.int64]"
 Seen: TypeAlias = "NDArray[np.bool_]"
 
 
+def evicted_ends(queries: Queries, window: int, tile: int) -> Queries:
+    """`engine.contracts.positions.evicted_end` of many queries at once."""
+    return np.maximum(0, queries - window + 1) // tile * tile
+
+
 def seen_slots(placement: Placement, queries: Queries, end: int) -> tuple[Seen | None, ...]:
     """For each segment that holds keys below `end`: which query sees which slot.
 
@@ -52,8 +57,7 @@ def _ring(placement: RingPlacement, queries: Queries, end: int) -> tuple[Seen | 
     held = end - 1 - (end - 1 - slots) % ring
     held[:sink] = slots[:sink]
     query = queries[:, None]
-    # `engine.contracts.positions.evicted_end` of all queries; below 0 nothing is held.
-    seen = (held >= sink) & (held >= (query - window + 1) // tile * tile)
+    seen = (held >= sink) & (held >= evicted_ends(query, window, tile))
     seen[:, :sink] = True
     seen &= held <= query
     if placement.reach is not None:

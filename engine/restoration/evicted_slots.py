@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kakeya_fleet.engine.contracts.positions import ContiguousPlacement
-from kakeya_fleet.engine.kv.slot_views import Queries, Seen
+from kakeya_fleet.engine.kv.slot_views import Queries, Seen, evicted_ends
 
 
 def evicted_slots(
@@ -22,7 +22,7 @@ def evicted_slots(
     """
     found: list[Seen | None] = []
     first = placement.origin
-    ends = np.maximum(0, queries - window + 1) // tile * tile
+    ends = evicted_ends(queries, window, tile)
     for keys in placement.segments[: placement.used(int(ends[-1]))]:
         if first >= sink and first + keys <= ends[0]:
             found.append(None)

@@ -169,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     found.add_argument("--model", default="smollm2")
-    found.add_argument("--contexts", type=int, nargs="+", default=[1024, 4096])
+    found.add_argument("--contexts", type=int, nargs="+", default=[1024, 3072])
     found.add_argument("--window", type=int, default=256)
     found.add_argument("--answer", type=int, default=48)
     found.add_argument("--rounds", type=int, default=3)

@@ -391,7 +391,7 @@ MUTANTS = (
     Mutant(
         "a position that has left the window before its tile",
         "engine/kv/slot_views.py",
-        "(held >= (query - window + 1) // tile * tile)",
+        "(held >= evicted_ends(query, window, tile))",
         "(held > query - window)",
         ("tests/engine/restoration/test_evicted_slots.py",),
     ),

@@ -16,6 +16,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     Floats,
     PartialAttention,
 )
+from kakeya_fleet.engine.kv.slot_views import evicted_ends
 
 ROUNDING = 1e-2
 """Of totals: sums of up to 2^31 weights of at most 1 in float32, in segments, round by less."""
@@ -37,8 +38,7 @@ def impossible(
         # As nearly always: the first query sees as many, and the others no fewer.
         return ""
     positions = np.arange(asked.first, asked.first + asked.queries.shape[1])
-    ends = np.maximum(0, positions - shape.window + 1) // shape.tile * shape.tile
-    seen = np.minimum(end, ends) - shape.sink
+    seen = np.minimum(end, evicted_ends(positions, shape.window, shape.tile)) - shape.sink
     sees = seen > 0
     if not sees.all():
         blind = ~sees

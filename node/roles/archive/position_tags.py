@@ -3,9 +3,8 @@
 A tag is a keyed BLAKE2b (RFC 7693) of one layer's keys and values of one position, or of one
 packed tile, of layer and position besides. The verifier's end of a connection has the key,
 which never leaves it; the archive keeps the tags beside the numbers. So the verifier keeps
-nothing that
-grows with the history, and who has not the key gives back other numbers, or those of another
-place, unseen with probability 2^-64 a position.
+nothing that grows with the history, and who has not the key gives back other numbers, or those
+of another place, unseen with probability 2^-64 a position.
 """
 
 from __future__ import annotations

@@ -14,14 +14,17 @@ import pytest
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.codecs.known import CODECS, codec_named
 from kakeya_fleet.engine.codecs.tile import TILE
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
 from kakeya_fleet.engine.contracts.raw_numbers import as_float32, in_format
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
-from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.engine.errors import BadParameters, RestorerRefused
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.kv.kernels import Kernels
 from kakeya_fleet.engine.kv.packed_segments import PackedKernels
+from kakeya_fleet.engine.restoration.matching import evicted_shape
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.contract.test_evicted_store_contract import asked, same_bits
 from tests.support import evicted_stores
@@ -182,3 +185,19 @@ def test_wrong_sizes_are_refused() -> None:
         with pytest.raises(RestorerRefused):
             store.kept(0, first, end)
     assert store.kept(3, SINK, SINK + TILE).groups[0].tobytes() == good.groups[1].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "codec", "words"),
+    [(12, "kvarn4", "heads of 12 channels"), (64, "kvarn5", "no codec 'kvarn5'")],
+)
+def test_heads_that_a_codec_cannot_pack_are_refused_before_anything_is_opened(
+    head_dim: int, codec: str, words: str
+) -> None:
+    layout = KvLayout((AttentionLayer(1, 1, head_dim),), 1024, 4)
+    restorer = RestorerSpec(RestorerKind.ARCHIVE, codec=codec)
+    spec = CacheSpec(CacheKind.RESTORED, sink=TILE, window=WINDOW, restorer=restorer)
+    with pytest.raises(BadParameters, match=words):
+        evicted_shape(layout, spec, "float32")
+    lossless = replace(spec, restorer=RestorerSpec(RestorerKind.ARCHIVE))
+    assert evicted_shape(layout, lossless, "float32").codec == ""

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kakeya.v1 import placement_pb2 as wire
+from kakeya_fleet.engine.codecs import tile
 from kakeya_fleet.engine.codecs.known import CODECS as KNOWN
 from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.fleet.placement import packing
 from kakeya_fleet.node.planning.kv_quality import (
     CODECS,
     DIVERGENCE_NATS,
@@ -34,10 +36,14 @@ def test_what_is_said_of_them_was_measured() -> None:
     for codec, nats in DIVERGENCE_NATS.items():
         measured = report["of_codecs"][codec]
         assert round(measured["divergence_nats"], 4) == nats
-        packing = packing_of(codec)
-        assert packing is not None
-        assert packing.bits == measured["bits_a_value"]
-        assert packing.divergence_nats == nats
+        told = packing_of(codec)
+        assert told is not None
+        assert told.bits == measured["bits_a_value"]
+        assert told.divergence_nats == nats
+
+
+def test_the_planner_counts_in_the_engines_tiles() -> None:
+    assert packing.TILE == tile.TILE
 
 
 def test_nothing_is_packed_without_a_codec() -> None:

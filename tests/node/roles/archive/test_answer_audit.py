@@ -16,6 +16,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     PartialAttention,
 )
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.restoration.ranges import KeepingStore
 from kakeya_fleet.node.roles.archive.answer_audit import (
@@ -77,6 +78,23 @@ def test_an_honest_answer_is_found_bit_for_bit(shape: EvictedShape, first: int, 
     store = filled(shape, LENGTH)
     answer = answer_of(store, shape, first, count)
     assert audited(store, shape, answer) is AuditOutcome.PASSED
+
+
+def test_answers_about_packed_tiles_are_found_bit_for_bit_and_false_ones_are_not() -> None:
+    plain = evicted_stores.small_shape("bfloat16", sink=64, head_dims=(8, 16))
+    shape = replace(plain, codec="kvarn4", context_length=2 * CHUNK_KEYS)
+    store = TorchArchiveStores(BUDGET).make(
+        shape, RestorerSpec(RestorerKind.ARCHIVE, codec=shape.codec)
+    )
+    # Into a second chunk.
+    length = CHUNK_KEYS + 3 * shape.tile
+    store.deposit(shape.sink, evicted_stores.random_evicted(shape, length - shape.sink, seed=1))
+    asked = evicted_stores.random_queries(shape, LAYER, length, 2, seed=2)
+    store.begin(asked)
+    answer = UsedAnswer(asked, None, store.finish(), shape.evicted_end(length + 1))
+    assert audited(store, shape, answer) is AuditOutcome.PASSED
+    false = replace(answer, found=replace(answer.found, output=-answer.found.output))
+    assert audited(store, shape, false) is AuditOutcome.FAILED
 
 
 Lie = Callable[[PartialAttention], PartialAttention]
