@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "a mask off by one",
         "engine/kv/slot_views.py",
-        "(held > query - window)",
-        "(held >= query - window)",
+        "np.maximum(0, queries - window + 1)",
+        "np.maximum(0, queries - window)",
         (
             "tests/engine/contracts/test_positions.py",
             "tests/engine/backends/torch_backend/test_family_reference.py",
@@ -122,8 +122,8 @@ MUTANTS = (
     Mutant(
         "a ring one slot too short",
         "engine/contracts/positions.py",
-        "kept_sink + kept_window + width - 1, multiple",
-        "kept_sink + kept_window + width - 2, multiple",
+        "kept_sink + kept_window + tile - 1 + width - 1, multiple",
+        "kept_sink + kept_window + tile - 1 + width - 2, multiple",
         ("tests/engine/contracts/test_positions.py",),
     ),
     Mutant(

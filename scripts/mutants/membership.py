@@ -17,8 +17,8 @@ MUTANTS = (
     Mutant(
         "a suspicion that never ends",
         "fleet/membership/detection.py",
-        "if suspicion.is_own and now - suspicion.since >= seconds:",
-        "if suspicion.is_own and now - suspicion.since >= 600 * seconds:",
+        "        if now - suspicion.since >= seconds:",
+        "        if now - suspicion.since >= 600 * seconds:",
         (f"{FLEETS}::test_a_death_among_ten_is_found_by_all_and_by_nobody_twice",),
     ),
     Mutant(
