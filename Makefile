@@ -92,11 +92,12 @@ fix: setup $(STAMPS)/npm ## mend format and style, and make anew what is made fr
 	node_modules/.bin/buf format --write proto
 	$(NODE_BIN)/prettier --write --log-level warn $(TS) dashboard
 
-lint: setup ## check format, style, types and who imports whom in the Python code
+lint: setup ## check format, style, types and who imports whom in the Python code, and the mutants' places
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m scripts.plant_mutants --check
 
 contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, what is made of it as it is
 	node_modules/.bin/buf lint proto

@@ -3,6 +3,7 @@
 python -m scripts.plant_mutants              # all of scripts/mutants, some minutes
 python -m scripts.plant_mutants mask seed    # those whose names contain one of the words
 python -m scripts.plant_mutants --list
+python -m scripts.plant_mutants --check      # that each has its place, as `make lint` asks
 
 Exit status 1 when a mutant survives, when the tests fail without one, or when the text
 that one replaces is not in its file exactly once.
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("words", nargs="*", help="plant those whose names contain one of these")
     parser.add_argument("--list", action="store_true", help="name them, and plant none")
+    parser.add_argument("--check", action="store_true", help="look for their places, plant none")
     asked = parser.parse_args(arguments)
     mutants = chosen(asked.words)
     if asked.list:
@@ -157,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unfit or not mutants:
         print("\n".join(unfit) or "no mutant has such a name", file=sys.stderr)
         return 1
-    return 1 if plant(mutants) else 0
+    return 1 if not asked.check and plant(mutants) else 0
 
 
 if __name__ == "__main__":
