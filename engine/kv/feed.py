@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+import numpy as np
 
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.kv.chunks import Chunks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Spans: TypeAlias = "NDArray[np.int64]"
 
 Array = TypeVar("Array")
 
@@ -25,7 +32,8 @@ class Masks(Generic[Array]):
     product for `count` real ones; `chunks` are the segments to read, `biases` their
     masks. `evicted_from` is the position of the first query when any of them sees
     evicted keys besides, else None. A ring of one segment may have its mask
-    `stacked`, [groups * queries, keys], besides.
+    `stacked`, [groups * queries, keys], besides. Where each query sees one run of
+    slots, `spans` [2, queries] has their first ones and their ends.
     """
 
     first_row: int
@@ -35,6 +43,7 @@ class Masks(Generic[Array]):
     biases: tuple[Array | None, ...]
     evicted_from: int | None = None
     stacked: Array | None = None
+    spans: Spans | None = None
 
 
 @dataclass(frozen=True, slots=True)

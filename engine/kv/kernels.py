@@ -19,6 +19,9 @@ from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 from kakeya_fleet.engine.kv.slot_views import Seen
 from kakeya_fleet.engine.kv.slot_writes import Write
 
+MOST_QUERIES = 16
+"""Queries of a head in the widest product with evicted keys: a forward of 64 takes four."""
+
 
 class Measured(Protocol):
     """What every array says of itself."""
@@ -88,6 +91,19 @@ class Segment(Protocol[Array]):
 
     def read_layer(self, layer: int, slot: int, count: int) -> Raw:
         """One layer's of `read`, [2, kv_heads, count, head_dim]."""
+        ...
+
+
+class PackedReads(Protocol[Array]):
+    """Attention to segments of tiles, in few bits as they lie.
+
+    As to the numbers that they stand for, but for the last bits; any count of queries rounds alike.
+    """
+
+    def attend(
+        self, rows: Array, feed: FeedSegments[Packed], scaling: float
+    ) -> list[Partial[Array]]:
+        """`Kernels.attend`; the feed's masks have `spans`."""
         ...
 
 
@@ -163,6 +179,10 @@ class Kernels(Protocol[Array]):
 
         The numbers are those of `Codec.decode`, rounded to `dtype`.
         """
+        ...
+
+    def packed_reads(self, codec: KvCodec, head_dim: int) -> PackedReads[Array] | None:
+        """What attends to such packed segments themselves; None where they are unpacked first."""
         ...
 
     def attend(

@@ -1,8 +1,8 @@
-"""Segments whose keys and values are packed by a codec, and unpacked as attention comes to them.
+"""Segments whose keys and values are packed by a codec, and attention to them.
 
-A segment is read a layer and chunk at a time: what is unpacked at once is a chunk's, however
-long the history. Attention computes what it would with numbers that had been packed and unpacked
-before they were stored, bit for bit.
+Where a back end reads a codec's tiles as they lie, it does. Elsewhere a segment is unpacked as
+attention comes to it, a layer and chunk at a time, and what is computed is, bit for bit, what it
+would be with numbers that had been packed and unpacked before they were stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
-from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.kernels import MOST_QUERIES, Array, Kernels, PackedReads
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.kv_codec import KvCodec
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
     from kakeya_fleet.engine.kv.slot_views import Seen
     from kakeya_fleet.engine.kv.slot_writes import Write
+
+
+ALL_QUERY_COUNTS = tuple(range(1, MOST_QUERIES + 1))
 
 
 class PackedSegment:
@@ -125,7 +128,9 @@ class PackedKernels:
 
     def query_counts(self, shape: AttentionLayer) -> tuple[int, ...]:
         """See `Kernels`."""
-        return self._kernels.query_counts(shape)
+        if self._kernels.packed_reads(self._codec, shape.head_dim) is None:
+            return self._kernels.query_counts(shape)
+        return ALL_QUERY_COUNTS
 
     def rows(self, queries: Floats, kv_heads: int) -> Any:
         """See `Kernels`."""
@@ -139,9 +144,16 @@ class PackedKernels:
         """See `Kernels`."""
         return self._kernels.unpacked(codec, tiles, head_dim, are_keys=are_keys)
 
+    def packed_reads(self, codec: KvCodec, head_dim: int) -> PackedReads[Any] | None:
+        """See `Kernels`."""
+        return self._kernels.packed_reads(codec, head_dim)
+
     def attend(self, rows: Any, feed: FeedSegments[Any], scaling: float) -> list[Partial[Any]]:
-        """Attention to each chunk, whose segments are unpacked when it comes to them."""
+        """Attention to each chunk: to its tiles, or to what they are unpacked to as it is read."""
         head_dim = int(rows.shape[2])
+        reads = self._kernels.packed_reads(self._codec, head_dim)
+        if reads is not None:
+            return reads.attend(rows, feed, scaling)
         unpacked = replace(
             feed,
             keys=Unpacked(self._kernels, self._codec.keys, head_dim, feed.keys, are_keys=True),

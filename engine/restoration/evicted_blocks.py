@@ -18,11 +18,9 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, ContiguousPlacement
 from kakeya_fleet.engine.kv.chunks import chunks, cut
 from kakeya_fleet.engine.kv.feed import Masks, Partial
-from kakeya_fleet.engine.kv.kernels import Array, Kernels
-from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots
+from kakeya_fleet.engine.kv.kernels import MOST_QUERIES, Array, Kernels
+from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots, seen_spans
 
-MOST_QUERIES = 16
-"""Queries of a head in the widest product: a forward of 64 takes four."""
 REMEMBERED_MASKS = 8
 """Products of one forward whose masks its layers share."""
 
@@ -122,6 +120,7 @@ class BlockMasks(Generic[Array]):
                 queries=queries,
                 chunks=cut(chunks(placement.segments, self._chunk_keys), len(seen)),
                 biases=self._kernels.biases(seen, groups),
+                spans=seen_spans(placement, shape.sink, shape.window, positions, shape.tile),
             )
             if len(self._masks) == REMEMBERED_MASKS:
                 self._masks.clear()

@@ -8,6 +8,14 @@ from kakeya_fleet.engine.contracts.positions import ContiguousPlacement
 from kakeya_fleet.engine.kv.slot_views import Queries, Seen, evicted_ends
 
 
+def seen_spans(
+    placement: ContiguousPlacement, sink: int, window: int, queries: Queries, tile: int = 1
+) -> Queries:
+    """First slots and ends [2, n] of what `evicted_slots` says of queries [n]."""
+    ends = np.minimum(evicted_ends(queries, window, tile) - placement.origin, placement.slots)
+    return np.stack((np.full_like(ends, max(0, sink - placement.origin)), ends))
+
+
 def evicted_slots(
     placement: ContiguousPlacement, sink: int, window: int, queries: Queries, tile: int = 1
 ) -> tuple[Seen | None, ...]:

@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         "a false answer passed",
         "node/roles/archive/answer_audit.py",
-        "if distance(self._sum, found) > MOST_DISTANCE[self.shape.dtype]:",
+        "if distance(self._sum, found) > most_distance(self.shape):",
         "if distance(self._sum, found) > 1e9:",
         ("tests/node/roles/archive/test_answer_audit.py",),
     ),

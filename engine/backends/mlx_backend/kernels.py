@@ -17,9 +17,9 @@ from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement
 from kakeya_fleet.engine.contracts.raw_numbers import as_float32
 from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.kernels import MOST_QUERIES
 from kakeya_fleet.engine.kv.slot_views import Seen
 from kakeya_fleet.engine.kv.slot_writes import Write
-from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
 
 
 class MlxSegment:
@@ -141,6 +141,9 @@ class MlxKernels:
         """Tiles [kv_heads, n, bytes] as a segment's keys or values."""
         numbers = codec.decode(tiles.reshape(-1, tiles.shape[2]), head_dim)
         return mx.array(numbers).astype(self._dtype).reshape(len(tiles), -1, head_dim)
+
+    def packed_reads(self, codec: KvCodec, head_dim: int) -> None:
+        """None: MLX unpacks them."""
 
     def attend(
         self, rows: mx.array, feed: FeedSegments[mx.array], scaling: float

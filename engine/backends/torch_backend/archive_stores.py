@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kakeya_fleet.engine.backends.torch_backend.arithmetic import torch_arithmetic
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, load_projection
@@ -17,7 +18,7 @@ from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
-ARITHMETIC_VERSION = 1
+ARITHMETIC_VERSION = 2
 """Of the stores' own products and sums: raised with any change of what they compute, by one bit."""
 
 
@@ -29,6 +30,9 @@ class TorchArchiveStores:
         self._pool = pool if pool is not None else kv_pool(budget_bytes)
         self._lock = threading.Lock()
         self._maps: dict[str, Projection] = {}
+        # The library is made here if need be, where a caller expects to wait.
+        tiles = "unpacked" if library() is None else "as they lie"
+        self._arithmetic = f"evicted {ARITHMETIC_VERSION}, tiles {tiles}, {torch_arithmetic()}"
 
     @property
     def budget_bytes(self) -> int:
@@ -43,8 +47,8 @@ class TorchArchiveStores:
 
     @property
     def arithmetic(self) -> str:
-        """The stores' own version, the library's, and the processor's instructions that it uses."""
-        return f"evicted {ARITHMETIC_VERSION}, {torch_arithmetic()}"
+        """The stores' own version, how tiles are read, torch's version, the instructions used."""
+        return self._arithmetic
 
     def make(
         self,

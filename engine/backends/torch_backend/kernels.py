@@ -18,6 +18,7 @@ from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import Placement, RingPlacement
 from kakeya_fleet.engine.contracts.raw_numbers import as_float32
 from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.kernels import PackedReads
 from kakeya_fleet.engine.kv.slot_views import Seen
 from kakeya_fleet.engine.kv.slot_writes import Write
 
@@ -147,6 +148,10 @@ class TorchKernels:
     def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
         """The numbers [n, 64, head_dim] of tiles [n, bytes]."""
         return torch.from_numpy(codec.decode(tiles, head_dim)).to(self._dtype)
+
+    def packed_reads(self, codec: KvCodec, head_dim: int) -> PackedReads[Tensor] | None:  # noqa: ARG002 - of libraries
+        """None: torch's own operators know no tiles."""
+        return None
 
     def attend(
         self, rows: Tensor, feed: FeedSegments[Tensor], scaling: float

@@ -22,7 +22,7 @@ from kakeya_fleet.engine.contracts.positions import COARSE_SEGMENT, FINE_SEGMENT
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.engine.kv.chunks import chunks
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
-from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
+from kakeya_fleet.engine.kv.kernels import MOST_QUERIES
 
 FEWER_QUERIES = (1, 2, 4, 8)
 LEAST_PRODUCT_ROWS = 4

@@ -193,53 +193,69 @@ inline void merge(Rows& rows, int row, int head_size, float total, float maximum
         store(mixed + d, fused(load(values + d), after, load(mixed + d) * before));
 }
 
+// What rows see of a segment whose first slot is `origin`.
+struct SegmentPart {
+    int begin, stop;  // from the first to the last slot that any row sees, `step` at a time
+    bool sees[BLOCK_ROWS];
+
+    SegmentPart(const Rows& rows, std::int64_t origin, int slots, int step) {
+        std::int64_t first = slots, end = 0;
+        for (int row = 0; row < rows.count; ++row) {
+            sees[row] = false;
+            for (int i = 0; i < rows.seen[row].count; ++i) {
+                const Span span = rows.seen[row].spans[i];
+                const std::int64_t from = std::max(span.first - origin, std::int64_t{0});
+                const std::int64_t to = std::min(span.end - origin, std::int64_t{slots});
+                if (from >= to) continue;
+                sees[row] = true;
+                first = std::min(first, from);
+                end = std::max(end, to);
+            }
+        }
+        begin = first < end ? static_cast<int>(first) / step * step : 0;
+        stop = first < end ? std::min(static_cast<int>(end + step - 1) / step * step, slots) : 0;
+    }
+
+    bool is_seen() const { return begin < stop; }
+};
+
+// Scores as weights, those of slots that are not seen 0, and the maximum; their sum.
+inline float weigh(float* scores, const Seen& seen, std::int64_t origin, int begin, int stop, float* maximum) {
+    Lanes high = all(-INFINITY);
+    for (int slot = begin; slot < stop; slot += LANES) high = larger(load(scores + slot), high);
+    *maximum = largest(high);
+    const Lanes highest = all(*maximum);
+    Lanes added = all(0.0f);
+    for (int slot = begin; slot < stop; slot += LANES) {
+        const std::uint32_t mask = seen_lanes(seen, origin + slot);
+        const Lanes weight = chosen(mask, exponential(load(scores + slot) - highest), all(0.0f));
+        store(scores + slot, weight);
+        added = added + weight;
+    }
+    return sum(added);
+}
+
 template <class Number>
 inline void attend_segment(const Number* keys, const Number* values, int slots, std::int64_t origin, int head_size,
                            float scaling, Rows& rows, Scratch& scratch) {
-    // From the first to the last slot that any row sees; sixteen at a time.
-    std::int64_t first = slots, end = 0;
-    bool sees[BLOCK_ROWS];
-    for (int row = 0; row < rows.count; ++row) {
-        sees[row] = false;
-        for (int i = 0; i < rows.seen[row].count; ++i) {
-            const Span span = rows.seen[row].spans[i];
-            const std::int64_t from = std::max(span.first - origin, std::int64_t{0});
-            const std::int64_t to = std::min(span.end - origin, std::int64_t{slots});
-            if (from >= to) continue;
-            sees[row] = true;
-            first = std::min(first, from);
-            end = std::max(end, to);
-        }
-    }
-    if (first >= end) return;
-    const int begin = static_cast<int>(first) / LANES * LANES;
-    const int stop = std::min(static_cast<int>(end + LANES - 1) / LANES * LANES, slots);
+    const SegmentPart part(rows, origin, slots, LANES);
+    if (!part.is_seen()) return;
+    const int begin = part.begin, stop = part.stop;
     float totals[BLOCK_ROWS], maxima[BLOCK_ROWS];
     for (int row = 0; row < rows.count; ++row) {
         float* weights = scratch.weights[row];
-        if (!sees[row]) {
+        if (!part.sees[row]) {
             std::fill(weights + begin, weights + stop, 0.0f);
             continue;
         }
         const Number* query = query_of(rows, scratch, row, keys);
         const auto scores = head_size == 64 ? scores_of<64, Number> : head_size == 128 ? scores_of<128, Number> : scores_of<0, Number>;
         scores(keys, head_size, query, rows.seen[row], origin, begin, stop, scaling, weights);
-        Lanes high = all(-INFINITY);
-        for (int slot = begin; slot < stop; slot += LANES) high = larger(load(weights + slot), high);
-        maxima[row] = largest(high);
-        const Lanes maximum = all(maxima[row]);
-        Lanes added = all(0.0f);
-        for (int slot = begin; slot < stop; slot += LANES) {
-            const std::uint32_t mask = seen_lanes(rows.seen[row], origin + slot);
-            const Lanes weight = chosen(mask, exponential(load(weights + slot) - maximum), all(0.0f));
-            store(weights + slot, weight);
-            added = added + weight;
-        }
-        totals[row] = sum(added);
+        totals[row] = weigh(weights, rows.seen[row], origin, begin, stop, &maxima[row]);
     }
     add_values_of(values, head_size, scratch, rows.count, begin, stop, scratch.values);
     for (int row = 0; row < rows.count; ++row)
-        if (sees[row]) merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
+        if (part.sees[row]) merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
 }
 
 template <class Number>

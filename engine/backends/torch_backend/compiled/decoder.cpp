@@ -13,6 +13,7 @@
 #include "attention.h"
 #include "lanes.h"
 #include "pack.h"
+#include "packed_attention.h"
 #include "product.h"
 #include "rounding.h"
 #include "unpack.h"
@@ -21,7 +22,7 @@
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 4;
+constexpr int VERSION = 5;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
 // So many rows are prepared faster by one thread than by several that meet once more.
@@ -329,6 +330,99 @@ void unpack_job(void* context, unsigned) {
         unpack_tiles<float>(call);
 }
 
+// A read of one layer's packed segments: each segment's part is found by itself, so that threads have
+// enough to do, and then all are merged in ascending order.
+struct PackedCall {
+    const KakeyaPackedRead* read;
+    int blocks;
+    std::vector<std::int64_t> origins;  // of segments
+    // By segment, as the read's own.
+    std::vector<float> mixed, totals, maxima;
+    std::vector<char> begun;
+    std::atomic<int> next{0};
+
+    explicit PackedCall(const KakeyaPackedRead& of) : read(&of), blocks((row_count() + BLOCK_ROWS - 1) / BLOCK_ROWS) {
+        std::int64_t origin = 0;
+        for (int i = 0; i < of.packed.segment_count; ++i) {
+            origins.push_back(origin);
+            origin += of.packed.segments[i].slots;
+        }
+        const std::size_t parts = static_cast<std::size_t>(of.packed.segment_count) * of.kv_heads * row_count();
+        mixed.resize(parts * of.packed.keys.head_size);
+        totals.resize(parts);
+        maxima.resize(parts);
+        begun.resize(parts);
+    }
+
+    int row_count() const { return read->groups * read->queries; }
+
+    std::size_t part(int segment, int kv_head, int row) const {
+        return (static_cast<std::size_t>(segment) * read->kv_heads + kv_head) * row_count() + row;
+    }
+};
+
+// Rows of a block; where they put what they find is `to`'s to say.
+template <class To>
+Rows rows_of(const PackedCall& call, int kv_head, int block, const To& to) {
+    const KakeyaPackedRead& read = *call.read;
+    const int head_size = read.packed.keys.head_size, last = std::min((block + 1) * BLOCK_ROWS, call.row_count());
+    Rows rows;
+    for (int row = block * BLOCK_ROWS; row < last; ++row) {
+        const int i = rows.count++;
+        rows.query[i] = read.rows + (static_cast<std::int64_t>(kv_head) * call.row_count() + row) * head_size;
+        rows.seen[i].add(read.firsts[row % read.queries], read.ends[row % read.queries]);
+        rows.begun[i] = false;
+        to(i, row, rows);
+    }
+    return rows;
+}
+
+void attend_job(void* context, unsigned) {
+    PackedCall& call = *static_cast<PackedCall*>(context);
+    const KakeyaPackedRead& read = *call.read;
+    const int of_segment = read.kv_heads * call.blocks, head_size = read.packed.keys.head_size;
+    thread_local std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
+    thread_local std::unique_ptr<PackedScratch> more = std::make_unique<PackedScratch>();
+    for (int task = call.next++; task < read.packed.segment_count * of_segment; task = call.next++) {
+        const int index = task / of_segment, kv_head = task % of_segment / call.blocks, block = task % call.blocks;
+        const KakeyaSegment& segment = read.packed.segments[index];
+        Rows rows = rows_of(call, kv_head, block, [&](int i, int row, Rows& own) {
+            const std::size_t part = call.part(index, kv_head, row);
+            own.mixed[i] = call.mixed.data() + part * head_size;
+            own.total[i] = &call.totals[part];
+            own.maximum[i] = &call.maxima[part];
+        });
+        rotate_queries(read.packed, rows, *more);
+        const std::uint8_t* tiles = static_cast<const std::uint8_t*>(segment.numbers) + static_cast<std::int64_t>(kv_head) * (segment.slots / TILE) * read.packed.tile_bytes;
+        attend_packed_segment(read.packed, tiles, segment.slots, call.origins[index], read.scaling, rows, *scratch, *more);
+        for (int i = 0; i < rows.count; ++i) call.begun[call.part(index, kv_head, block * BLOCK_ROWS + i)] = rows.begun[i];
+    }
+}
+
+void merge_job(void* context, unsigned) {
+    PackedCall& call = *static_cast<PackedCall*>(context);
+    const KakeyaPackedRead& read = *call.read;
+    const int head_size = read.packed.keys.head_size;
+    for (int task = call.next++; task < read.kv_heads * call.blocks; task = call.next++) {
+        const int kv_head = task / call.blocks, block = task % call.blocks;
+        Rows rows = rows_of(call, kv_head, block, [&](int i, int row, Rows& own) {
+            const std::int64_t found = static_cast<std::int64_t>(kv_head) * call.row_count() + row;
+            own.mixed[i] = read.mixed + found * head_size;
+            own.total[i] = read.totals + found;
+            own.maximum[i] = read.maxima + found;
+        });
+        for (int i = 0; i < rows.count; ++i) {
+            for (int segment = 0; segment < read.packed.segment_count; ++segment) {
+                const std::size_t part = call.part(segment, kv_head, block * BLOCK_ROWS + i);
+                if (call.begun[part]) merge(rows, i, head_size, call.totals[part], call.maxima[part], call.mixed.data() + part * head_size);
+            }
+            if (rows.begun[i]) continue;
+            *rows.total[i] = 0.0f;
+            std::fill(rows.mixed[i], rows.mixed[i] + head_size, 0.0f);
+        }
+    }
+}
+
 struct PackCall {
     const KakeyaGrid* grid;
     const void* numbers;
@@ -409,6 +503,15 @@ std::int32_t kakeya_pack(void* workers, const KakeyaGrid* grid, const void* numb
     kakeya::PackCall call{grid, numbers, tiles, packed, stride};
     static_cast<kakeya::Workers*>(workers)->run(static_cast<unsigned>(threads), kakeya::pack_job, &call);
     return call.refused;
+}
+
+void kakeya_attend_packed(void* workers, const KakeyaPackedRead* read, std::int32_t threads) {
+    kakeya::PackedCall call(*read);
+    kakeya::Workers& own = *static_cast<kakeya::Workers*>(workers);
+    own.run(static_cast<unsigned>(threads), kakeya::attend_job, &call);
+    call.next = 0;
+    // Little is left: one thread merges faster than others wake.
+    kakeya::merge_job(&call, 0);
 }
 
 void* kakeya_workers() { return new kakeya::Workers(); }

@@ -61,6 +61,23 @@ struct KakeyaStore {
     std::int64_t origin, sink, window, ring, reach, tile;
 };
 
+// How a grid packed tiles; see engine/codecs/grid_codec.py. `rotation` is the channels that are
+// rotated together, 0 for none; `head_size` and the numbers of a `group` are multiples of 16.
+struct KakeyaGrid {
+    std::int32_t head_size, bits, group, rotation;
+    std::int32_t is_by_channel, balances;
+    std::int32_t is_narrow;  // the numbers are bfloat16, else float32
+};
+
+// Segments of packed tiles: of each layer and K/V head [tiles, tile_bytes], a tile's keys, of
+// `key_bytes`, then its values. Keys are packed by channel, values by position.
+struct KakeyaPacked {
+    KakeyaGrid keys, values;
+    const KakeyaSegment* segments;
+    std::int32_t segment_count;
+    std::int64_t key_bytes, tile_bytes;
+};
+
 struct KakeyaFeed {
     const KakeyaStore* stores;  // by group
     std::int32_t first_row, rows;
@@ -96,14 +113,6 @@ void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* b
 void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
                     std::int32_t threads);
 
-// How a grid packed tiles; see engine/codecs/grid_codec.py. `rotation` is the channels that are
-// rotated together, 0 for none; `head_size` and the numbers of a `group` are multiples of 16.
-struct KakeyaGrid {
-    std::int32_t head_size, bits, group, rotation;
-    std::int32_t is_by_channel, balances;
-    std::int32_t is_narrow;  // the numbers are bfloat16, else float32
-};
-
 // The numbers [tiles, 64, head_size] of packed tiles, each `stride` bytes behind the one before.
 void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* packed, std::int64_t stride,
                    std::int64_t tiles, void* numbers, std::int32_t threads);
@@ -112,6 +121,23 @@ void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* pa
 // 1 for numbers that are not finite, 2 for such as scales cannot hold.
 std::int32_t kakeya_pack(void* workers, const KakeyaGrid* grid, const void* numbers, std::int64_t tiles,
                          std::uint8_t* packed, std::int64_t stride, std::int32_t threads);
+
+// Rows [kv_heads, groups * queries, head_size] that attend to one layer's packed segments; query q
+// of each group sees the slots `firsts[q]` .. `ends[q]` - 1. What is found of each is not divided yet;
+// where nothing is seen, `totals` and `mixed` are 0 and `maxima` stay as they are.
+struct KakeyaPackedRead {
+    KakeyaPacked packed;
+    std::int32_t kv_heads, groups, queries;
+    float scaling;
+    const float* rows;
+    const std::int64_t* firsts;
+    const std::int64_t* ends;
+    float* mixed;   // [kv_heads, groups * queries, head_size]
+    float* totals;  // [kv_heads, groups * queries]
+    float* maxima;  // [kv_heads, groups * queries]
+};
+
+void kakeya_attend_packed(void* workers, const KakeyaPackedRead* read, std::int32_t threads);
 
 void* kakeya_workers();
 void kakeya_free_workers(void* workers);

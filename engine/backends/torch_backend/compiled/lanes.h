@@ -44,6 +44,22 @@ inline bfloat16 narrowed(float value) {
     return static_cast<bfloat16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+// A finite float16 number.
+inline float half_of(const std::uint8_t* from) {
+    std::uint16_t bits;
+    std::memcpy(&bits, from, sizeof bits);
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+    const std::uint32_t exponent = bits >> 10 & 0x1fu, fraction = bits & 0x3ffu;
+    // A subnormal one is its fraction in units of 2 ** -24; others are moved to float32's bias.
+    const float small = static_cast<float>(fraction) * 5.9604644775390625e-8f;
+    std::uint32_t wide = (exponent + 112u) << 23 | fraction << 13;
+    if (exponent == 0) std::memcpy(&wide, &small, sizeof wide);
+    wide |= sign;
+    float value;
+    std::memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
 #if KAKEYA_AVX512
 
 struct Lanes {
@@ -55,6 +71,9 @@ inline Lanes load(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline Lanes load(const bfloat16* from) {
     const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16))};
+}
+inline Lanes load_halves(const void* from) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)))};
 }
 inline void store(float* to, Lanes a) { _mm512_storeu_ps(to, a.v); }
 inline Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -118,6 +137,12 @@ struct Ints {
 inline Ints whole(std::int32_t value) { return {_mm512_set1_epi32(value)}; }
 inline Ints load_whole(const void* from) { return {_mm512_loadu_si512(from)}; }
 inline Lanes floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+// Whole numbers of 15 bits as 128 * high + low.
+inline void put_whole_parts(Lanes a, std::int8_t* high, std::int8_t* low) {
+    const __m512i own = _mm512_cvtps_epi32(a.v);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srai_epi32(own, 7)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(_mm512_and_si512(own, _mm512_set1_epi32(127))));
+}
 inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
 inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
 // sum + the products of the bfloat16 numbers in the upper halves, then + those of the lower ones:
@@ -158,6 +183,10 @@ inline __m256 eight_of(const bfloat16* from) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
 }
 inline Lanes load(const bfloat16* from) { return {eight_of(from), eight_of(from + 8)}; }
+inline Lanes load_halves(const void* from) {
+    const __m128i* parts = static_cast<const __m128i*>(from);
+    return {_mm256_cvtph_ps(_mm_loadu_si128(parts)), _mm256_cvtph_ps(_mm_loadu_si128(parts + 1))};
+}
 inline void store(float* to, Lanes x) {
     _mm256_storeu_ps(to, x.a);
     _mm256_storeu_ps(to + 8, x.b);
@@ -379,7 +408,25 @@ class Flushing {
 #endif
 };
 
+#if !KAKEYA_AVX512 && !KAKEYA_AVX2
+// Finite float16 numbers.
+inline Lanes load_halves(const void* from) {
+    float found[LANES];
+    for (int i = 0; i < LANES; ++i) found[i] = half_of(static_cast<const std::uint8_t*>(from) + 2 * i);
+    return load(found);
+}
+#endif
+
 #if !KAKEYA_AVX512
+inline void put_whole_parts(Lanes x, std::int8_t* high, std::int8_t* low) {
+    float own[LANES];
+    store(own, x);
+    for (int i = 0; i < LANES; ++i) {
+        const std::int32_t value = static_cast<std::int32_t>(own[i]);
+        high[i] = static_cast<std::int8_t>(value >> 7);
+        low[i] = static_cast<std::int8_t>(value & 127);
+    }
+}
 inline Lanes sums(const Lanes (&a)[LANES]) {
     float found[LANES];
     for (int i = 0; i < LANES; ++i) found[i] = sum(a[i]);

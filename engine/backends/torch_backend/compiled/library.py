@@ -35,6 +35,8 @@ SOURCES = (
     "attention.h",
     "product.h",
     "rounding.h",
+    "packed_attention.h",
+    "levels.h",
     "unpack.h",
     "pack.h",
     "lanes.h",

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library, library
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Grid
+from kakeya_fleet.engine.backends.torch_backend.compiled.grids import grid_of, packed_segments
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
+from kakeya_fleet.engine.backends.torch_backend.compiled.packed_reads import CompiledReads
+from kakeya_fleet.engine.backends.torch_backend.compiled.threads import threads_for, workers_of
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
-from kakeya_fleet.engine.codecs.grid_codec import Axis, GridCodec
-from kakeya_fleet.engine.codecs.hadamard import rotation_block
+from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import TILE, Codec, Packed, check_packed
 from kakeya_fleet.engine.contracts.evicted_store import Raw
 
-LANES = 16
-"""Numbers of which the library takes multiples: channels of a head, and of a grid."""
 NUMBERS_UNPACKED_A_THREAD, NUMBERS_PACKED_A_THREAD = 1 << 18, 1 << 15
 """What one thread does in some 0.2 ms, or in 1 ms: for less none is woken."""
 
@@ -39,6 +37,14 @@ class PackingKernels(TorchKernels):
         found = compiled_pack(codec, tiles)
         return super().tiles_of(codec, tiles) if found is None else found
 
+    def packed_reads(self, codec: KvCodec, head_dim: int) -> CompiledReads | None:
+        """The library's, of codecs that it knows."""
+        found = library()
+        reads = None if found is None else packed_segments(codec, head_dim)
+        if found is None or reads is None:
+            return None
+        return CompiledReads(found, reads, self._dtype)
+
     def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
         """By the library where it can."""
         found = compiled_unpack(codec, tiles, head_dim, self._dtype)
@@ -55,7 +61,7 @@ def compiled_unpack(
     was checked before they were kept.
     """
     found = library()
-    grid = _grid(codec, head_dim, narrow=dtype == torch.bfloat16)
+    grid = grid_of(codec, head_dim, narrow=dtype == torch.bfloat16)
     if found is None or grid is None:
         return None
     check_packed(codec, tiles, head_dim)
@@ -63,13 +69,13 @@ def compiled_unpack(
         tiles = np.ascontiguousarray(tiles)
     numbers = torch.empty((len(tiles), TILE, head_dim), dtype=dtype)
     found.functions.kakeya_unpack(
-        _workers(found, os.getpid()),
+        workers_of(found, os.getpid()),
         ctypes.byref(grid),
         tiles.ctypes.data,
         tiles.strides[0],
         len(tiles),
         numbers.data_ptr(),
-        _threads(numbers.numel(), NUMBERS_UNPACKED_A_THREAD),
+        threads_for(numbers.numel(), NUMBERS_UNPACKED_A_THREAD),
     )
     return numbers
 
@@ -82,48 +88,19 @@ def compiled_pack(codec: Codec, numbers: Raw) -> Packed | None:
     """
     found = library()
     head_dim = numbers.shape[2]
-    grid = _grid(codec, head_dim, narrow=numbers.dtype == np.uint16)
+    grid = grid_of(codec, head_dim, narrow=numbers.dtype == np.uint16)
     if found is None or grid is None:
         return None
     packed = np.empty((len(numbers), codec.tile_bytes(head_dim)), np.uint8)
     refused = found.functions.kakeya_pack(
-        _workers(found, os.getpid()),
+        workers_of(found, os.getpid()),
         ctypes.byref(grid),
         numbers.ctypes.data,
         len(numbers),
         packed.ctypes.data,
         packed.strides[0],
-        _threads(numbers.size, NUMBERS_PACKED_A_THREAD),
+        threads_for(numbers.size, NUMBERS_PACKED_A_THREAD),
     )
     if refused:
         raise CodecRefused(_REFUSALS[refused])
     return packed
-
-
-def _grid(codec: Codec, head_dim: int, *, narrow: bool) -> Grid | None:
-    if not isinstance(codec, GridCodec):
-        return None
-    group = codec.group_size(head_dim)
-    if head_dim % LANES or group % LANES:
-        return None
-    return Grid(
-        head_size=head_dim,
-        bits=codec.bits,
-        group=group,
-        rotation=rotation_block(head_dim) if codec.rotates else 0,
-        is_by_channel=codec.axis is Axis.CHANNEL,
-        balances=codec.balances,
-        is_narrow=narrow,
-    )
-
-
-def _threads(numbers: int, of_one: int) -> int:
-    """As many as there is work for; the bits are those of any."""
-    return max(1, min(torch.get_num_threads(), numbers // of_one))
-
-
-@lru_cache(maxsize=1)
-def _workers(found: Library, process: int) -> int:  # noqa: ARG001 - a fork has no threads
-    """Threads of the process's own, for as long as it lives: they sleep between calls."""
-    workers: int = found.functions.kakeya_workers()
-    return workers

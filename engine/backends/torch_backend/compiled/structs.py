@@ -12,7 +12,7 @@ FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 4
+VERSION = 5
 """Of these structs; `kakeya_version` tells that of the library."""
 
 
@@ -130,6 +130,37 @@ class Grid(Structure):
     )
 
 
+class PackedSegments(Structure):
+    """One group's segments of packed tiles."""
+
+    _fields_ = (
+        ("keys", Grid),
+        ("values", Grid),
+        ("segments", POINTER(Segment)),
+        ("segment_count", c_int32),
+        ("key_bytes", c_int64),
+        ("tile_bytes", c_int64),
+    )
+
+
+class PackedRead(Structure):
+    """Rows that attend to one layer's packed segments."""
+
+    _fields_ = (
+        ("packed", PackedSegments),
+        ("kv_heads", c_int32),
+        ("groups", c_int32),
+        ("queries", c_int32),
+        ("scaling", c_float),
+        ("rows", c_void_p),
+        ("firsts", c_void_p),
+        ("ends", c_void_p),
+        ("mixed", c_void_p),
+        ("totals", c_void_p),
+        ("maxima", c_void_p),
+    )
+
+
 def declare(library: ctypes.CDLL) -> None:
     """Says what the functions of `library` take."""
     library.kakeya_version.restype = c_int32
@@ -180,7 +211,9 @@ def declare(library: ctypes.CDLL) -> None:
         c_int32,
     )
     library.kakeya_pack.restype = c_int32
+    library.kakeya_attend_packed.argtypes = (c_void_p, POINTER(PackedRead), c_int32)
     for name in (
+        "kakeya_attend_packed",
         "kakeya_free_workers",
         "kakeya_layers",
         "kakeya_logits",

@@ -18,21 +18,6 @@ namespace kakeya {
 
 constexpr int TILE = 64;
 
-inline float half_of(const std::uint8_t* from) {
-    std::uint16_t bits;
-    std::memcpy(&bits, from, sizeof bits);
-    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
-    const std::uint32_t exponent = bits >> 10 & 0x1fu, fraction = bits & 0x3ffu;
-    // A subnormal one is its fraction in units of 2 ** -24; others are moved to float32's bias.
-    const float small = static_cast<float>(fraction) * 5.9604644775390625e-8f;
-    std::uint32_t wide = (exponent + 112u) << 23 | fraction << 13;
-    if (exponent == 0) std::memcpy(&wide, &small, sizeof wide);
-    wide |= sign;
-    float value;
-    std::memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
 // The levels of the sixteen numbers from `first` on: a bit of each is in each plane.
 inline Lanes levels_of(const std::uint8_t* planes, std::int64_t plane_bytes, int bits, std::int64_t first) {
     Lanes found = all(0.0f);
@@ -142,7 +127,7 @@ class Unpacking {
         const int head_size = grid_.head_size, grids = TILE * head_size / grid_.group;
         const std::int64_t plane_bytes = TILE * head_size / 8;
         const std::uint8_t* halves = packed + plane_bytes * grid_.bits;
-        for (std::size_t i = 0; i < halves_.size(); ++i) halves_[i] = half_of(halves + 2 * i);
+        for (std::size_t i = 0; i < halves_.size(); i += LANES) store(halves_.data() + i, load_halves(halves + 2 * i));
         const float *scales = halves_.data(), *leasts = scales + grids, *factors = leasts + grids;
         float* numbers = numbers_.data();
         // By channel a row of 64 positions, or by position a row of channels.

@@ -15,7 +15,7 @@ from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads, one
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.engine.kv.feed import Partial
-from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
+from kakeya_fleet.engine.kv.kernels import MOST_QUERIES
 
 LAYER = AttentionLayer(kv_heads=1, groups=5, head_dim=24)
 Rounding = Callable[[Tensor], float]

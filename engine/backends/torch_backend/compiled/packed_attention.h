@@ -1,0 +1,190 @@
+// Attention of a block of rows to packed tiles, without the numbers that they stand for.
+//
+// Of keys by channel, key p is factor[p] * (level * scale + least) in each channel, rotated: so a
+// query, rotated once and multiplied by the scales, meets the levels themselves. Values by position
+// likewise, with weights in the query's place, and their sum is rotated back. What meets levels is
+// rounded to 15 bits of its largest; see levels.h. A row's bits are a function of the row, its
+// position and the tiles, whatever rows stand beside it, and on every processor.
+
+#pragma once
+
+#include "attention.h"
+#include "levels.h"
+#include "unpack.h"
+
+namespace kakeya {
+
+constexpr int MOST_HEAD = 512;
+constexpr int ROWS_AT_ONCE = 4;
+
+// One tile, spread for products: `count` rows, which are added up, of `columns`.
+class SpreadTile {
+  public:
+    void open(const KakeyaGrid& grid, const std::uint8_t* packed) {
+        count_ = grid.is_by_channel ? grid.head_size : TILE;
+        columns_ = grid.is_by_channel ? TILE : grid.head_size;
+        group_ = grid.group;
+        groups_ = columns_ / group_;
+        balances_ = grid.balances;
+        middle_ = 0.5f * static_cast<float>((1 << grid.bits) - 1);
+        const std::int64_t plane_bytes = static_cast<std::int64_t>(TILE) * grid.head_size / 8;
+        for (int block = 0; block < columns_; block += BLOCK)
+            for (int row = 0; row < count_; row += QUAD)
+                spread_quad(packed, plane_bytes, grid.bits, static_cast<std::int64_t>(row) * columns_ + block, columns_,
+                            std::min(BLOCK, columns_ - block), levels_of(block) + row * BLOCK);
+        const std::uint8_t* halves = packed + plane_bytes * grid.bits;
+        read(halves, scales_);
+        read(halves + 2 * groups_ * count_, leasts_);
+        if (balances_)
+            for (int i = 0; i < columns_; i += LANES) store(factors_ + i, load_halves(halves + 4 * groups_ * count_ + 2 * i));
+    }
+
+    // For each of ROWS rows of weights [count]: take(row, column, sums), sixteen columns at a time.
+    template <int ROWS, class Take>
+    void products(const float* const (&weights)[ROWS], const Take& take) {
+        for (int group = 0; group < groups_; ++group) {
+            const float *scales = scales_ + group * count_, *leasts = leasts_ + group * count_;
+            float steps[ROWS], bases[ROWS];
+            for (int row = 0; row < ROWS; ++row) {
+                Lanes base = all(0.0f);
+                for (int i = 0; i < count_; i += LANES) {
+                    const Lanes own = load(weights[row] + i);
+                    store(scaled_ + i, own * load(scales + i));
+                    base = fused(own, load(leasts + i), base);
+                }
+                const WholeStep found = whole_parts(scaled_, count_, high_[row], low_[row]);
+                steps[row] = found.step;
+                // What was lost is made good as of the middle level.
+                bases[row] = std::fma(middle_, found.lost, sum(base));
+            }
+            const int first = group * group_, end = first + group_;
+            for (int block = first / BLOCK * BLOCK; block < end; block += BLOCK)
+                block_products<ROWS>(block, first, end, steps, bases, take);
+        }
+    }
+
+  private:
+    template <int ROWS, class Take>
+    void block_products(int block, int first, int end, const float (&steps)[ROWS], const float (&bases)[ROWS], const Take& take) {
+        Lanes high[ROWS][WHOLE_LANES], low[ROWS][WHOLE_LANES];
+        const std::int8_t *of_high[ROWS], *of_low[ROWS];
+        for (int row = 0; row < ROWS; ++row) of_high[row] = high_[row], of_low[row] = low_[row];
+        part_sums<ROWS>(levels_of(block), count_ / QUAD, of_high, high);
+        part_sums<ROWS>(levels_of(block), count_ / QUAD, of_low, low);
+        for (int row = 0; row < ROWS; ++row) {
+            for (int i = 0; i < WHOLE_LANES; ++i)
+                high[row][i] = fused(fused(high[row][i], all(128.0f), low[row][i]), all(steps[row]), all(bases[row]));
+            put_in_order(high[row]);
+            for (int i = 0; i < WHOLE_LANES; ++i) {
+                const int column = block + i * LANES;
+                if (column >= first && column < end) take(row, column, balances_ ? high[row][i] * load(factors_ + column) : high[row][i]);
+            }
+        }
+    }
+
+    std::uint8_t* levels_of(int block) { return levels_ + block * count_; }
+
+    // [count, groups] as [groups, count].
+    void read(const std::uint8_t* halves, float* to) {
+        const int numbers = groups_ * count_;
+        float* own = groups_ == 1 ? to : turned_;
+        for (int i = 0; i < numbers; i += LANES) store(own + i, load_halves(halves + 2 * i));
+        if (groups_ > 1)
+            for (int group = 0; group < groups_; ++group)
+                for (int i = 0; i < count_; ++i) to[group * count_ + i] = turned_[i * groups_ + group];
+    }
+
+    int count_ = 0, columns_ = 0, group_ = 0, groups_ = 0;
+    bool balances_ = false;
+    float middle_ = 0.0f;
+    alignas(64) std::uint8_t levels_[TILE * MOST_HEAD];
+    // Groups are of 16 numbers at least.
+    float scales_[TILE * MOST_HEAD / LANES], leasts_[TILE * MOST_HEAD / LANES], turned_[TILE * MOST_HEAD / LANES];
+    float factors_[MOST_HEAD], scaled_[MOST_HEAD];
+    std::int8_t high_[ROWS_AT_ONCE][MOST_HEAD], low_[ROWS_AT_ONCE][MOST_HEAD];
+};
+
+// What one thread needs besides `Scratch`.
+struct PackedScratch {
+    SpreadTile tile;
+    float queries[BLOCK_ROWS][MOST_HEAD];  // rotated
+};
+
+// products(rows) of a tile for those rows that are wanted, some at once; `weights` tells a row's own.
+template <class Weights, class Take>
+inline void rows_products(SpreadTile& tile, int count, const Weights& weights, const Take& take) {
+    int row = 0;
+    const auto some = [&]<int ROWS>() {
+        const float* own[ROWS];
+        for (int i = 0; i < ROWS; ++i) own[i] = weights(row + i);
+        tile.products<ROWS>(own, [&](int i, int column, Lanes found) { take(row + i, column, found); });
+        row += ROWS;
+    };
+    while (count - row >= ROWS_AT_ONCE) some.template operator()<ROWS_AT_ONCE>();
+    switch (count - row) {
+        case 3: some.template operator()<3>(); break;
+        case 2: some.template operator()<2>(); break;
+        case 1: some.template operator()<1>(); break;
+    }
+}
+
+// Has the rows' queries as the keys of all segments are packed.
+inline void rotate_queries(const KakeyaPacked& packed, const Rows& rows, PackedScratch& scratch) {
+    const int head_size = packed.keys.head_size;
+    for (int row = 0; row < rows.count; ++row) {
+        std::memcpy(scratch.queries[row], rows.query[row], sizeof(float) * head_size);
+        if (packed.keys.rotation) Rotation(packed.keys.rotation).of_columns(scratch.queries[row], 1, head_size);
+    }
+}
+
+// `tiles` are one K/V head's; the queries are rotated.
+inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t* tiles, int slots, std::int64_t origin,
+                                  float scaling, Rows& rows, Scratch& scratch, PackedScratch& more) {
+    const int head_size = packed.keys.head_size;
+    const SegmentPart part(rows, origin, slots, TILE);
+    if (!part.is_seen()) return;
+    const Lanes none = all(-INFINITY), scale = all(scaling);
+    for (int slot = part.begin; slot < part.stop; slot += TILE) {
+        more.tile.open(packed.keys, tiles + slot / TILE * packed.tile_bytes);
+        rows_products(more.tile, rows.count, [&](int row) { return more.queries[row]; }, [&](int row, int column, Lanes found) {
+            const std::uint32_t mask = seen_lanes(rows.seen[row], origin + slot + column);
+            store(scratch.weights[row] + slot + column, chosen(mask, found * scale, none));
+        });
+    }
+    float totals[BLOCK_ROWS], maxima[BLOCK_ROWS];
+    for (int row = 0; row < rows.count; ++row) {
+        if (part.sees[row])
+            totals[row] = weigh(scratch.weights[row], rows.seen[row], origin, part.begin, part.stop, &maxima[row]);
+        else
+            std::fill(scratch.weights[row] + part.begin, scratch.weights[row] + part.stop, 0.0f);
+        std::fill(scratch.values[row], scratch.values[row] + head_size, 0.0f);
+    }
+    for (int slot = part.begin; slot < part.stop; slot += TILE) {
+        more.tile.open(packed.values, tiles + slot / TILE * packed.tile_bytes + packed.key_bytes);
+        rows_products(more.tile, rows.count, [&](int row) { return scratch.weights[row] + slot; }, [&](int row, int column, Lanes found) {
+            float* to = scratch.values[row] + column;
+            store(to, load(to) + found);
+        });
+    }
+    for (int row = 0; row < rows.count; ++row) {
+        if (!part.sees[row]) continue;
+        if (packed.values.rotation) Rotation(packed.values.rotation).of_columns(scratch.values[row], 1, head_size);
+        merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
+    }
+}
+
+// To all segments, whose tiles are of layers [layers, kv_heads, tiles].
+inline void attend_packed(const KakeyaPacked& packed, int place, int kv_heads, int kv_head, float scaling, Rows& rows,
+                          Scratch& scratch, PackedScratch& more) {
+    rotate_queries(packed, rows, more);
+    std::int64_t origin = 0;
+    for (int i = 0; i < packed.segment_count; ++i) {
+        const KakeyaSegment& segment = packed.segments[i];
+        const std::int64_t tiles = segment.slots / TILE;
+        const std::uint8_t* own = static_cast<const std::uint8_t*>(segment.numbers) + (static_cast<std::int64_t>(place) * kv_heads + kv_head) * tiles * packed.tile_bytes;
+        attend_packed_segment(packed, own, segment.slots, origin, scaling, rows, scratch, more);
+        origin += segment.slots;
+    }
+}
+
+}  // namespace kakeya
