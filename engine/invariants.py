@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.positions import contiguous_placement
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.errors import InvariantViolated
@@ -82,7 +82,7 @@ def check_agreement(cache: KvCache, expected_length: int, history_length: int) -
 
 def resident_bound(spec: CacheSpec, length: int) -> int:
     """Positions below `length` that the cache's rule may keep resident."""
-    if spec.kind is not CacheKind.CONTIGUOUS:
+    if not spec.keeps_all:
         return min(length, spec.sink + spec.window + spec.tile - 1)
     return length
 

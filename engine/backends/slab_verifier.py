@@ -13,11 +13,12 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
-from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
 from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.packed_segments import PackedKernels
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.kv.states import AnyState
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
@@ -102,8 +103,11 @@ class SlabVerifier(ABC, Generic[Array, AnyState]):
         if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:
             # They may take as much as all caches together.
             self._evicted_pool.budget_bytes = self._pool.budget_bytes
-            shape = self.evicted_shape(spec)
-            evicted = SegmentStore(shape, restorer, self._kernels, self._evicted_pool)
+            evicted = self._segment_store(spec, restorer, self._evicted_pool)
+        own: SegmentStore[Array] | None = None
+        if spec.kind is CacheKind.PACKED:
+            here = RestorerSpec(RestorerKind.IDENTITY, codec=spec.codec)
+            own = self._segment_store(spec, here, self._pool)
         if evicted is not None and evicted.encoder is not None:
             check_encoder(evicted.encoder, self._info)
         return SlabCache.allocate(
@@ -114,11 +118,21 @@ class SlabVerifier(ABC, Generic[Array, AnyState]):
             new_states=self._new_states,
             evicted=evicted,
             encoder=matching_encoder(spec, evicted),
+            own=own,
         )
 
     def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
         """What the store of a `restored` cache of `spec` is to keep."""
         return evicted_shape(self._layout, spec, self._info.dtype)
+
+    def _segment_store(
+        self, spec: CacheSpec, restorer: RestorerSpec, pool: SlabPool[Any]
+    ) -> SegmentStore[Array]:
+        """A store in this process, of the cache's own numbers or of what packs them."""
+        shape = self.evicted_shape(spec)
+        codec = shape.kv_codec
+        kernels = self._kernels if codec is None else PackedKernels(self._kernels, codec)
+        return SegmentStore(shape, restorer, kernels, pool)
 
     def bytes_needed(self, spec: CacheSpec) -> int:
         """`memory_bytes` that `allocate(spec)` would have, without allocating."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.memory.slab_pool import Slab
 
@@ -29,17 +30,20 @@ class CacheKind(StrEnum):
     SINK_WINDOW = "sink_window"
     RESTORED = "restored"
     """`SINK_WINDOW`, and a store that attends to what was evicted."""
+    PACKED = "packed"
+    """All positions, in this process: in tiles of few bits, but for `SINK_WINDOW`'s."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
     """What cache to allocate.
 
-    `capacity` (tokens) is the longest history of `contiguous`, and ignored by
+    `capacity` (tokens) is the longest history of `contiguous` and `packed`, and ignored by
     the others; one that `grows` takes its memory as its history does, a segment
     of keys at a time, any other all of it at once. `sink` and `window` (tokens,
-    sink >= 0, window >= 1) are those of `sink_window` and `restored`, and ignored by
-    `contiguous`. `restorer` is that of `restored`, None for the others.
+    sink >= 0, window >= 1) are those of the other kinds, and ignored by
+    `contiguous`. `restorer` is that of `restored`, None for the others; `codec` names one
+    of `engine.codecs.known` that packs for `packed`.
     """
 
     kind: CacheKind
@@ -48,11 +52,27 @@ class CacheSpec:
     window: int = 0
     restorer: RestorerSpec | None = None
     grows: bool = False
+    codec: str = ""
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether it has a `capacity`, and all positions up to that in its own memory."""
+        return self.kind in (CacheKind.CONTIGUOUS, CacheKind.PACKED)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether a store attends to what leaves its window."""
+        return self.kind in (CacheKind.RESTORED, CacheKind.PACKED)
+
+    @property
+    def packed_by(self) -> str:
+        """Names the codec of what leaves the window; empty where it stays as it lies."""
+        return self.restorer.codec if self.restorer is not None else self.codec
 
     @property
     def tile(self) -> int:
         """Positions that leave the window together: more than 1 where they are packed."""
-        return self.restorer.tile if self.restorer is not None else 1
+        return TILE if self.packed_by else 1
 
     def forgotten_count(self, length: int) -> int:
         """Of the first `length` positions, those that the next query and all later ones miss.
@@ -103,12 +123,12 @@ class KvCache(Protocol):
 
     @property
     def evicted(self) -> EvictedStore | None:
-        """What keeps the evicted positions of a `restored` cache; None for the others."""
+        """What keeps positions that left the window; None where none is kept apart."""
         ...
 
     @property
     def widest(self) -> int:
-        """The most tokens of one forward into this cache; at most `window` of a `restored` one."""
+        """The most tokens of one forward into this cache; at most `window` where one hands over."""
         ...
 
     @property

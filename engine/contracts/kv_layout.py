@@ -8,11 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from kakeya_fleet.engine.codecs.known import codec_named
+from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import (
     ContiguousPlacement,
     Placement,
     contiguous_placement,
+    evicted_end,
     ring_placement,
 )
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
@@ -138,44 +141,61 @@ class KvLayout:
 
     def check(self, spec: CacheSpec) -> None:
         """Raises `BadParameters` or `KvStrategyUnsupported` for a cache that cannot be."""
-        if spec.grows and spec.kind is not CacheKind.CONTIGUOUS:
+        if spec.grows and not spec.keeps_all:
             raise BadParameters(
                 f"a {spec.kind} cache does not grow: its memory is that of its window",
                 kind=str(spec.kind),
             )
-        if spec.kind is CacheKind.CONTIGUOUS:
-            if not 1 <= spec.capacity <= self.context_length:
-                raise BadParameters(
-                    f"capacity {spec.capacity} is outside 1..{self.context_length}, "
-                    "the model's positions",
-                    capacity=str(spec.capacity),
-                )
-        elif spec.sink < 0 or spec.window < 1:
+        if spec.keeps_all and not 1 <= spec.capacity <= self.context_length:
+            raise BadParameters(
+                f"capacity {spec.capacity} is outside 1..{self.context_length}, "
+                "the model's positions",
+                capacity=str(spec.capacity),
+            )
+        if spec.kind is not CacheKind.CONTIGUOUS and (spec.sink < 0 or spec.window < 1):
             raise BadParameters(
                 f"sink {spec.sink} and window {spec.window}: sink must be at least 0, "
                 "window at least 1",
                 sink=str(spec.sink),
                 window=str(spec.window),
             )
+        if spec.hands_over:
+            self._check_handed_over(spec)
         if spec.kind is CacheKind.RESTORED:
             self._check_restorer(spec)
 
-    def _check_restorer(self, spec: CacheSpec) -> None:
+    def _check_handed_over(self, spec: CacheSpec) -> None:
         if not self.restored_groups:
             raise KvStrategyUnsupported(
                 "no layer of this model sees all of the history, so nothing is evicted that"
-                " could be restored; its full cache is as small",
+                " could be restored or packed; its full cache is as small",
                 kind=str(spec.kind),
             )
-        restorer = spec.restorer
-        if restorer is None:
-            raise BadParameters("a restored cache needs a restorer", restorer="")
-        if spec.sink % restorer.tile:
+        if spec.kind is CacheKind.PACKED and not spec.codec:
+            raise BadParameters("a packed cache needs a codec", codec="")
+        if spec.sink % spec.tile:
             raise BadParameters(
-                f"a sink of {spec.sink} positions is no multiple of the {restorer.tile} that are"
+                f"a sink of {spec.sink} positions is no multiple of the {spec.tile} that are"
                 " packed together",
                 sink=str(spec.sink),
             )
+        self._check_codec(spec.packed_by)
+
+    def _check_codec(self, codec: str) -> None:
+        """Raises `BadParameters` for a codec that is not known, or cannot pack such heads."""
+        try:
+            for group in self.restored_groups if codec else ():
+                codec_named(codec).tile_bytes(group.shape.head_dim)
+        except CodecRefused as refused:
+            raise BadParameters(
+                f"what leaves this model's window cannot be packed: {refused}; or keep it lossless",
+                codec=codec,
+            ) from refused
+
+    def _check_restorer(self, spec: CacheSpec) -> None:
+        restorer = spec.restorer
+        if restorer is None:
+            raise BadParameters("a restored cache needs a restorer", restorer="")
         if (restorer.width > 0) != (restorer.kind is RestorerKind.PROJECTION):
             raise BadParameters(
                 f"context vectors of {restorer.width} values for the restorer {restorer.kind}",
@@ -186,7 +206,7 @@ class KvLayout:
         """Where `group` keeps which position in a cache of `spec`; see `check` for errors."""
         self.check(spec)
         sliding = group.shape.sliding_window
-        if spec.kind is CacheKind.RESTORED and sliding is not None:
+        if spec.hands_over and sliding is not None:
             # What it evicts no query sees: there is nothing to restore.
             return ring_placement(0, sliding, self.context_length)
         if spec.kind is CacheKind.CONTIGUOUS:
@@ -194,7 +214,13 @@ class KvLayout:
                 return contiguous_placement(spec.capacity)
             return ring_placement(0, sliding, self.context_length)
         if sliding is None:
-            return ring_placement(spec.sink, spec.window, self.context_length, tile=spec.tile)
+            return ring_placement(
+                spec.sink,
+                spec.window,
+                self.context_length,
+                tile=spec.tile,
+                is_wide=spec.kind is CacheKind.PACKED,
+            )
         if sliding <= spec.window:
             return ring_placement(0, sliding, self.context_length)
         return ring_placement(spec.sink, spec.window, self.context_length, reach=sliding)
@@ -227,12 +253,27 @@ class KvLayout:
             else (placement.segments)
         )
 
+    def packed_bytes(self, spec: CacheSpec, end: int) -> int:
+        """Bytes of what a `packed` cache keeps in tiles of a history of `end` positions."""
+        if spec.kind is not CacheKind.PACKED:
+            return 0
+        packed_end = evicted_end(max(0, end - 1), spec.window, spec.tile)
+        if packed_end <= spec.sink:
+            return 0
+        tiles = contiguous_placement(packed_end).slots // spec.tile
+        codec = codec_named(spec.codec)
+        return tiles * sum(
+            len(group.layers) * group.shape.kv_heads * codec.tile_bytes(group.shape.head_dim)
+            for group in self.restored_groups
+        )
+
     def bytes_needed(self, spec: CacheSpec) -> int:
         """Bytes of all tensors of a new cache of `spec`."""
         self.check(spec)
         return (
             self.state_bytes
             + self.vector_bytes(spec)
+            + (0 if spec.grows else self.packed_bytes(spec, spec.capacity))
             + sum(
                 sum(self.first_segments(group, spec)) * group.bytes_per_slot(self.item_bytes)
                 for group in self.groups

@@ -253,10 +253,20 @@ def _segments_below(end: int) -> int:
 
 
 def ring_placement(
-    sink: int, window: int, context_length: int, *, reach: int | None = None, tile: int = 1
+    sink: int,
+    window: int,
+    context_length: int,
+    *,
+    reach: int | None = None,
+    tile: int = 1,
+    is_wide: bool = False,
 ) -> RingPlacement:
-    """Room for `sink` and `window` and the blocks of a forward, in equal segments."""
-    width = WIDE_BLOCK if min(window, context_length) >= WIDE_WINDOW else WIDTH
+    """Room for `sink` and `window` and the blocks of a forward, in equal segments.
+
+    One that `is_wide` has room for `WIDE_BLOCK` tokens a forward whatever the window.
+    """
+    is_wide = is_wide or min(window, context_length) >= WIDE_WINDOW
+    width = WIDE_BLOCK if is_wide else WIDTH
     slots = ring_layout(sink, window, width, context_length, tile=tile).slots
     segment = slots
     if slots > max(FINE_RING_SEGMENTS):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kakeya_fleet.engine.codecs.tile import TILE
-
 
 class RestorerKind(StrEnum):
     """What is kept of evicted positions."""
@@ -37,8 +35,3 @@ class RestorerSpec:
     digest: str = ""
     width: int = 0
     codec: str = ""
-
-    @property
-    def tile(self) -> int:
-        """Positions that leave a window together."""
-        return TILE if self.codec else 1

@@ -24,10 +24,11 @@ VALUE_ERROR = "VALUE_ERROR"
 
 def check_kind(spec: CacheSpec) -> None:
     """Raises `KvStrategyUnsupported` for what a group does not keep."""
-    if spec.kind is CacheKind.RESTORED:
+    if spec.hands_over:
         raise KvStrategyUnsupported(
-            "a verifier that a group of ranks serves restores nothing yet: each rank has a part of"
-            " the heads, a store has all; use full or sink_window, or a verifier of one host",
+            "a verifier that a group of ranks serves restores and packs nothing yet: each rank has"
+            " a part of the heads, a store has all; use full or sink_window, lossless, or a"
+            " verifier of one host",
             kind=str(spec.kind),
         )
 

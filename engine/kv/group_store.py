@@ -184,10 +184,11 @@ class GroupStore(Generic[Array]):
             for index, slab in enumerate(self.slabs)
         )
 
-    def fork_bytes(self, length: int, written_from: int) -> int:
+    def fork_bytes(self, length: int, written_from: int, placement: Placement | None = None) -> int:
         """Bytes that `fork` reserves."""
-        final = final_segments(self.placement, length, written_from)
-        shared = self._shared(self.placement, length)
+        placement = placement or self.placement
+        final = final_segments(placement, length, written_from)
+        shared = self._shared(placement, length)
         return sum(slab.nbytes for slab in self.slabs[final:shared])
 
     def fork(

@@ -1,7 +1,8 @@
-"""What a `restored` cache hands over of positions that leave its window, and to whom."""
+"""What a cache hands over of positions that leave its window, and to whom."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +18,18 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     Raw,
 )
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
-from kakeya_fleet.engine.contracts.positions import Placement, evicted_end, round_up
+from kakeya_fleet.engine.contracts.positions import (
+    Placement,
+    contiguous_placement,
+    evicted_end,
+    round_up,
+)
 from kakeya_fleet.engine.contracts.raw_numbers import in_format
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.own_store import OwnStore
 from kakeya_fleet.engine.kv.vector_ring import VectorRing
-from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 DEPOSIT_MULTIPLE = 16
 """Positions below a multiple of it leave together."""
@@ -36,13 +43,20 @@ Keys = Sequence[GroupStore[Any]]
 class Handover:
     """A cache's store of evicted positions, and the vectors of those that are still here."""
 
-    def __init__(self, spec: CacheSpec, store: EvictedStore, vectors: VectorRing | None) -> None:
+    def __init__(
+        self,
+        spec: CacheSpec,
+        store: EvictedStore,
+        vectors: VectorRing | None = None,
+        own: OwnStore | None = None,
+    ) -> None:
+        """`own` is the store of a `packed` cache, whose memory is the cache's."""
         self.store = store
         self.vectors = vectors
         """None when keys and values leave."""
+        self.own = own
         self._spec = spec
-        codec = spec.restorer.codec if spec.restorer is not None else ""
-        self._codec = codec_named(codec) if codec else None
+        self._codec = codec_named(spec.packed_by) if spec.packed_by else None
 
     @classmethod
     def take(
@@ -61,6 +75,65 @@ class Handover:
         if encoder is not None and ring is not None:
             vectors = VectorRing.take(encoder, ring, pool)
         return cls(spec, store, vectors)
+
+    @classmethod
+    def here(cls, spec: CacheSpec, own: OwnStore) -> Handover:
+        """To a store of the cache's own; one that does not grow has all its memory at once.
+
+        Raises `OutOfKvMemory`; then `own` stays the caller's.
+        """
+        made = cls(spec, own, own=own)
+        if not spec.grows:
+            made.grow(spec.capacity)
+        return made
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the cache's own that it keeps."""
+        return self._vector_bytes + (self.own.stored_bytes if self.own is not None else 0)
+
+    @property
+    def slabs(self) -> list[Slab[Any]]:
+        """What it holds of the cache's pool."""
+        vectors = [self.vectors.slab] if self.vectors is not None else []
+        return [*vectors, *(self.own.slabs if self.own is not None else ())]
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the cache's pool gets back when it is released now."""
+        return self._vector_bytes + (self.own.freed_bytes if self.own is not None else 0)
+
+    @property
+    def reach(self) -> int:
+        """A history of so many positions finds its memory; the cache's limit is another matter."""
+        return sys.maxsize if self.own is None else self.own.slots + self._spec.window
+
+    def growth_bytes(self, end: int) -> int:
+        """Bytes that `grow(end)` takes."""
+        packed = self._end_of(end)
+        return self.own.growth_bytes(packed) if self.own is not None and packed else 0
+
+    def grow(self, end: int) -> None:
+        """Takes the memory for what a history of `end` positions hands over here.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        packed = self._end_of(end)
+        if self.own is not None and packed:
+            self.own.reserve(packed)
+
+    def fork_bytes(self, length: int) -> int:
+        """Bytes that a fork takes or reserves in the cache's pool."""
+        if self.own is None:
+            return self._vector_bytes
+        kept = self.own.fork_bytes(length)
+        if self._spec.grows:
+            return kept
+        # Another takes at once what is behind the common prefix.
+        common = min(length // self._spec.tile * self._spec.tile, self.own.length)
+        shared = contiguous_placement(common).slots if common > self._spec.sink else 0
+        missing = max(0, self.own.slots - shared)
+        return kept + missing * self.own.stored_bytes // max(1, self.own.slots)
 
     def due(self, length: int, count: int) -> range:
         """The positions that leave before the next `count` queries of a history of `length`.
@@ -97,6 +170,13 @@ class Handover:
 
     def fork(self, length: int) -> Handover:
         """Copies for a cache of the first `length` positions. Raises `OutOfKvMemory`."""
+        if self.own is not None:
+            own = self.own.fork(length)
+            try:
+                return Handover.here(self._spec, own)
+            except BaseException:
+                own.release()
+                raise
         vectors = self.vectors.fork() if self.vectors is not None else None
         try:
             return Handover(self._spec, self.store.fork(length), vectors)
@@ -111,6 +191,15 @@ class Handover:
         if self.vectors is not None:
             self.vectors.release()
             self.vectors = None
+
+    @property
+    def _vector_bytes(self) -> int:
+        return self.vectors.memory_bytes if self.vectors is not None else 0
+
+    def _end_of(self, end: int) -> int:
+        """The positions that a history of `end` hands over, up to this; 0 for none."""
+        left = evicted_end(max(0, end - 1), self._spec.window, self._spec.tile)
+        return left if left > self._spec.sink else 0
 
     def _random(self, count: int, keys: Keys, rng: np.random.Generator) -> Evicted:
         if self.vectors is not None:

@@ -12,7 +12,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
 from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
@@ -24,6 +24,7 @@ from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.handover import Handover
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
 from kakeya_fleet.engine.kv.layer_stores import LayerStores
+from kakeya_fleet.engine.kv.own_store import OwnStore
 from kakeya_fleet.engine.kv.slot_views import seen_slots
 from kakeya_fleet.engine.kv.slot_writes import Write, writes
 from kakeya_fleet.engine.kv.states import AnyState, HeldStates
@@ -67,16 +68,18 @@ class SlabCache(Generic[Array, AnyState]):
         new_states: Callable[[], dict[int, AnyState]],
         evicted: EvictedStore | None = None,
         encoder: FeatureEncoder | None = None,
+        own: OwnStore | None = None,
     ) -> SlabCache[Array, AnyState]:
         """A new, empty cache; `new_states` makes the recurrent layers' by index.
 
-        One of kind `restored` takes over `evicted`, which stays the caller's when
-        this raises, and keeps context vectors of its `encoder`. Raises `OutOfKvMemory`
+        One of kind `restored` takes over `evicted`, and keeps context vectors of its
+        `encoder`; one of kind `packed` takes over `own`. Either stays the caller's when this
+        raises. Raises `OutOfKvMemory`
         with nothing taken, `BadParameters` or `KvStrategyUnsupported` for a `spec`
         that cannot be.
         """
         layout.check(spec)
-        if (spec.kind is CacheKind.RESTORED) is (evicted is None):
+        if spec.hands_over is (evicted is None and own is None):
             raise BadParameters(
                 f"a cache {spec.kind} {'without' if evicted is None else 'with'} a store of what"
                 " it evicts"
@@ -85,7 +88,9 @@ class SlabCache(Generic[Array, AnyState]):
             stores = LayerStores.take(layout, spec, kernels, pool)
             taken.callback(stores.release)
             handover: Handover | None = None
-            if evicted is not None:
+            if own is not None:
+                handover = Handover.here(spec, own)
+            elif evicted is not None:
                 ring = layout.vector_placement(spec)
                 handover = Handover.take(spec, evicted, encoder, ring, pool)
                 if handover.vectors is not None:
@@ -110,8 +115,8 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def memory_bytes(self) -> int:
         """Bytes of the tensors that hold this cache; shared ones count too."""
-        vectors = self._vectors.memory_bytes if self._vectors is not None else 0
-        return vectors + sum(array.nbytes for array in self.arrays)
+        handed_over = self._handover.memory_bytes if self._handover is not None else 0
+        return handed_over + sum(array.nbytes for array in self.arrays)
 
     @property
     def states(self) -> dict[int, AnyState]:
@@ -136,33 +141,33 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def resident(self) -> int:
         """Positions below `length` that the next query can attend to."""
-        if self._spec.kind is CacheKind.CONTIGUOUS:
+        if self._spec.keeps_all:
             return self._length
         return resident_count(self._length, self._spec.sink, self._spec.window, self._spec.tile)
 
     @property
     def slabs(self) -> Sequence[Slab[Any]]:
         """What it holds of the pool."""
-        vectors = [self._vectors.slab] if self._vectors is not None else []
-        return [*self._stores.slabs, *self._states.slabs, *vectors]
+        handed_over = self._handover.slabs if self._handover is not None else []
+        return [*self._stores.slabs, *self._states.slabs, *handed_over]
 
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this cache is released now."""
-        vectors = self._vectors.memory_bytes if self._vectors is not None else 0
-        return self._stores.freed_bytes + self._states.freed_bytes + vectors
+        handed_over = self._handover.freed_bytes if self._handover is not None else 0
+        return self._stores.freed_bytes + self._states.freed_bytes + handed_over
 
     @property
     def widest(self) -> int:
         """The most tokens of one forward into this cache."""
-        if self._spec.kind is CacheKind.RESTORED:
+        if self._spec.hands_over:
             # What the last row of a wider forward evicts would be of the forward itself.
             return min(self._stores.widest, self._spec.window)
         return self._stores.widest
 
     @property
     def evicted(self) -> EvictedStore | None:
-        """What keeps the evicted positions of a `restored` cache."""
+        """What keeps the positions that left its window."""
         return self._handover.store if self._handover is not None else None
 
     @property
@@ -179,19 +184,21 @@ class SlabCache(Generic[Array, AnyState]):
     @property
     def limit(self) -> int:
         """The longest history in positions."""
-        if self._spec.kind is CacheKind.CONTIGUOUS:
+        if self._spec.keeps_all:
             return self._spec.capacity
         return self._layout.context_length
 
     @property
     def reach(self) -> int:
         """The positions below this have their memory."""
-        return self._stores.reach(self.limit)
+        packed = self._handover.reach if self._handover is not None else self.limit
+        return min(packed, self._stores.reach(self.limit))
 
     def growth_bytes(self, count: int) -> int:
         """Bytes that the next `count` positions take from the pool, copies on write aside."""
         end = min(self._length + count, self.limit)
-        return self._stores.growth_bytes(end)
+        packed = self._handover.growth_bytes(end) if self._handover is not None else 0
+        return packed + self._stores.growth_bytes(end)
 
     def grow(self, count: int) -> None:
         """Takes the memory of the next `count` positions.
@@ -200,7 +207,10 @@ class SlabCache(Generic[Array, AnyState]):
         sees yet is not read: so the bits are those of a cache that was allocated whole.
         Raises `OutOfKvMemory` with nothing taken.
         """
+        # Either takes memory: a `packed` cache's ring has all of its own from the start.
         self._stores.grow(self._length + count)
+        if self._handover is not None:
+            self._handover.grow(self._length + count)
 
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
@@ -273,8 +283,12 @@ class SlabCache(Generic[Array, AnyState]):
 
     def fork_bytes(self, length: int) -> int:
         """Bytes that `fork(length)` takes or reserves from the pool."""
-        besides = self._layout.state_bytes + self._layout.vector_bytes(self._spec)
-        return besides + self._stores.fork_bytes(length, self._truncatable_from)
+        handed_over = self._handover.fork_bytes(length) if self._handover is not None else 0
+        return (
+            self._layout.state_bytes
+            + handed_over
+            + self._stores.fork_bytes(length, self._truncatable_from)
+        )
 
     def fork(self, length: int) -> SlabCache[Array, AnyState]:
         """A cache of the first `length` positions that shares what neither will change."""
@@ -328,6 +342,11 @@ class SlabCache(Generic[Array, AnyState]):
         Written are the positions that `prepare` was told of, and no others.
         """
         return self._stores.by_group[group]
+
+    def packed_store(self, group: LayerGroup) -> GroupStore[Any] | None:
+        """The slabs of what it has packed of the layers of `group`; None where nothing ever is."""
+        own = self._handover.own if self._handover is not None else None
+        return None if own is None or group.shape.sliding_window is not None else own.store(group)
 
     def evicted_from(self, group: LayerGroup, count: int) -> int | None:
         """The next position, when any of the next `count` queries sees evicted keys of `group`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from kakeya_fleet.engine.codecs.known import codec_named
-from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
@@ -14,34 +12,22 @@ from kakeya_fleet.engine.errors import BadParameters, TrainedForAnother
 
 
 def evicted_shape(layout: KvLayout, spec: CacheSpec, dtype: str) -> EvictedShape:
-    """What the store of a `restored` cache of `spec` is to keep, `dtype` being the cache's.
+    """What the store of a cache of `spec` is to keep, `dtype` being the cache's.
 
     Raises `BadParameters` for another kind of cache, and what `KvLayout.check` raises.
     """
     layout.check(spec)
-    if spec.kind is not CacheKind.RESTORED or spec.restorer is None:
+    if not spec.hands_over:
         raise BadParameters(f"a cache {spec.kind} has no store of what it evicts")
-    _check_codec(layout, spec.restorer.codec)
     return EvictedShape(
         groups=layout.restored_groups,
         dtype=dtype,
         sink=spec.sink,
         window=spec.window,
         context_length=layout.context_length,
-        width=spec.restorer.width,
-        codec=spec.restorer.codec,
+        width=spec.restorer.width if spec.restorer is not None else 0,
+        codec=spec.packed_by,
     )
-
-
-def _check_codec(layout: KvLayout, codec: str) -> None:
-    """Raises `BadParameters` for a codec that is not known, or cannot pack the layers' heads."""
-    try:
-        for group in layout.restored_groups if codec else ():
-            codec_named(codec).tile_bytes(group.shape.head_dim)
-    except CodecRefused as refused:
-        raise BadParameters(
-            f"what this model evicts cannot be packed: {refused}; or keep it lossless", codec=codec
-        ) from refused
 
 
 def matching_encoder(spec: CacheSpec, evicted: EvictedStore | None) -> FeatureEncoder | None:

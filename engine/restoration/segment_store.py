@@ -23,6 +23,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     Raw,
 )
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
@@ -30,7 +31,7 @@ from kakeya_fleet.engine.kv.feed import FeedSegments
 from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
 from kakeya_fleet.engine.kv.slot_writes import writes
-from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 from kakeya_fleet.engine.restoration.carried_blocks import CarriedBlock, CarriedQueries
 from kakeya_fleet.engine.restoration.evicted_blocks import (
     BlockMasks,
@@ -123,7 +124,31 @@ class SegmentStore(Generic[Array]):
     @property
     def stored_bytes(self) -> int:
         """Bytes of the tensors that keep them; shared ones count too."""
-        return sum(slab.nbytes for store in self._groups for slab in store.slabs)
+        return sum(slab.nbytes for slab in self.slabs)
+
+    @property
+    def slabs(self) -> list[Slab[Any]]:
+        """What it holds of the pool."""
+        return [slab for store in self._groups for slab in store.slabs]
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when it is released now."""
+        return sum(store.freed_bytes for store in self._groups)
+
+    @property
+    def slots(self) -> int:
+        """The positions of the range below this have their memory."""
+        return self._origin + self._placement.slots
+
+    def growth_bytes(self, end: int) -> int:
+        """Bytes that `reserve(end)` takes."""
+        segments = contiguous_placement(max(end, self.slots), self._origin).segments
+        return sum(store.missing_bytes(segments) for store in self._groups)
+
+    def store(self, group: LayerGroup) -> GroupStore[Array]:
+        """The slabs of the layers of `group`, for kernels that read them by themselves."""
+        return self._places[group.layers[0]][0]
 
     def deposit(self, first: int, evicted: Evicted) -> None:
         """Takes final positions `first` onwards; `first` is `max(length, origin, sink)`."""
@@ -206,8 +231,8 @@ class SegmentStore(Generic[Array]):
             origin=self._origin,
             chunk_keys=self._chunk_keys,
         )
-        kept = min(length // self._shape.tile * self._shape.tile, self._length)
-        if kept <= max(self._origin, self._shape.sink):
+        kept = self._kept_of(length)
+        if not kept:
             return forked
         placement = contiguous_placement(kept, self._origin)
         groups: list[GroupStore[Array]] = []
@@ -223,6 +248,14 @@ class SegmentStore(Generic[Array]):
         forked._length = kept
         forked._completed = self._completed and kept == self._length
         return forked
+
+    def fork_bytes(self, length: int) -> int:
+        """Bytes that `fork(length)` reserves, for copies of what either side will write."""
+        kept = self._kept_of(length)
+        if not kept:
+            return 0
+        placement = contiguous_placement(kept, self._origin)
+        return sum(store.fork_bytes(kept, self._length, placement) for store in self._groups)
 
     def release(self) -> None:
         """Gives the memory back."""
@@ -250,6 +283,12 @@ class SegmentStore(Generic[Array]):
         """The first position that is deposited."""
         return max(self._origin, self._shape.sink)
 
+    def _kept_of(self, length: int) -> int:
+        """The positions that a fork of `length` has here, up to this; 0 for none."""
+        tile = self._shape.tile
+        kept = min(length // tile * tile, self._length)
+        return kept if kept > self._first else 0
+
     def _check_there(self) -> None:
         if self._released:
             raise RestorerLost("the store of what was evicted has been released")
@@ -263,7 +302,7 @@ class SegmentStore(Generic[Array]):
 
     def _grow(self, end: int) -> None:
         """Room for the positions below `end`, in all groups or in none."""
-        if end <= self._origin + self._placement.slots:
+        if end <= self.slots:
             return
         before, placement = self._placement, contiguous_placement(end, self._origin)
         missing = sum(store.missing_bytes(placement.segments) for store in self._groups)

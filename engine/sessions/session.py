@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
@@ -86,7 +86,7 @@ class Session:
     def history_limit(self) -> int:
         """The longest history in tokens: the model's positions, or the cache's."""
         positions = self._verifier.info.context_length
-        if self._spec.kind is CacheKind.CONTIGUOUS:
+        if self._spec.keeps_all:
             return min(positions, self._spec.capacity)
         return positions
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kakeya_fleet.engine.contracts.cache import KvCache
+from dataclasses import replace
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, KvCache
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.invariants import ByteBounds, grown_bounds
 
@@ -31,6 +33,27 @@ class SessionMemory:
 
     def bounds(self, cache: KvCache) -> ByteBounds:
         """What the cache's tensors may take."""
+        if cache.spec.kind is CacheKind.PACKED:
+            return self._packed_bounds(cache)
         if cache.spec.grows:
             return grown_bounds(self._verifier.info, cache.length, self._reached)
         return ByteBounds(self._allocated_bytes, self._allocated_bytes)
+
+    def _packed_bounds(self, cache: KvCache) -> ByteBounds:
+        """Those of a cache that has room for what there is, and at most for what there was.
+
+        A fork may have tiles of positions that it has in its window, too.
+        """
+        spec = cache.spec
+        ends = (
+            (cache.length, self._reached + spec.window + spec.tile)
+            if spec.grows
+            else (spec.capacity,)
+        )
+        least, most = (
+            self._verifier.bytes_needed(
+                replace(spec, grows=False, capacity=min(max(1, end), spec.capacity))
+            )
+            for end in (ends[0], ends[-1])
+        )
+        return ByteBounds(least, most)

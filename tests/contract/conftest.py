@@ -17,6 +17,10 @@ SPECS = {
     "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
     # 3 + 47 + 15 slots are one more than 64: a ring that is short by one rounds to 64.
     "one_over": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=47),
+    "packed": CacheSpec(CacheKind.PACKED, capacity=600, sink=64, window=20, codec="kvarn4"),
+    "packed_growing": CacheSpec(
+        CacheKind.PACKED, capacity=600, sink=0, window=64, codec="kvarn3", grows=True
+    ),
     "no_sink": CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=1),
 }
 

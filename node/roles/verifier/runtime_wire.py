@@ -111,14 +111,14 @@ class SessionSpec:
                 grows=not self.max_history_tokens,
             )
         if self.kv_strategy is KvStrategy.RESTORED:
-            tile = restorer.tile if restorer is not None else 1
-            return CacheSpec(
+            spec = CacheSpec(
                 CacheKind.RESTORED,
-                # What is packed leaves in whole tiles.
-                sink=round_up(self.sink_tokens, tile),
+                sink=self.sink_tokens,
                 window=self.window_tokens,
                 restorer=restorer,
             )
+            # What is packed leaves in whole tiles.
+            return replace(spec, sink=round_up(spec.sink, spec.tile))
         return CacheSpec(CacheKind.SINK_WINDOW, sink=self.sink_tokens, window=self.window_tokens)
 
     def plan_request(self, verifier_node_id: str, info: VerifierInfo) -> PlanRequest:

@@ -41,6 +41,11 @@ struct Seen {
     }
 };
 
+// The positions below this have left the window of a query.
+inline std::int64_t evicted_end(const KakeyaStore& store, std::int64_t query) {
+    return std::max<std::int64_t>(0, query - store.window + 1) / store.tile * store.tile;
+}
+
 inline Seen seen_by(const KakeyaStore& store, std::int64_t query) {
     Seen seen;
     const std::int64_t nearest = store.reach > 0 ? query - store.reach + 1 : 0;
@@ -49,8 +54,7 @@ inline Seen seen_by(const KakeyaStore& store, std::int64_t query) {
         return seen;
     }
     seen.add(std::max<std::int64_t>(0, nearest), std::min(store.sink, query + 1));
-    const std::int64_t evicted_end = std::max<std::int64_t>(0, query - store.window + 1) / store.tile * store.tile;
-    const std::int64_t oldest = std::max({store.sink, evicted_end, nearest});
+    const std::int64_t oldest = std::max({store.sink, evicted_end(store, query), nearest});
     if (oldest > query) return seen;
     const std::int64_t from = store.sink + (oldest - store.sink) % store.ring;
     const std::int64_t to = store.sink + (query - store.sink) % store.ring;

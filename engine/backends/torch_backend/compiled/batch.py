@@ -5,19 +5,24 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Batch, Feed, Segment, Store
+from kakeya_fleet.engine.backends.torch_backend.compiled.grids import packed_segments
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
+    Batch,
+    Feed,
+    PackedSegments,
+    Segment,
+    Store,
+)
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles
-from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.codecs.known import codec_named
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
 from kakeya_fleet.engine.contracts.positions import (
     ContiguousPlacement,
     Placement,
     RingPlacement,
 )
-from kakeya_fleet.engine.kv.group_store import GroupStore
 
 
 class BatchOf:
@@ -46,9 +51,7 @@ class BatchOf:
         feeds = []
         first = 0
         for cache, count in zip(caches, counts, strict=True):
-            stores = [
-                _store(cache.store(group), cache.length + count, self._kept) for group in groups
-            ]
+            stores = [_store(cache, group, cache.length + count, self._kept) for group in groups]
             array = (Store * len(stores))(*stores)
             self._kept.append(array)
             feeds.append(Feed(array, first, count, cache.length))
@@ -76,8 +79,18 @@ def _integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
     return (ctypes.c_int32 * len(values))(*values)
 
 
-def _store(store: GroupStore[Tensor], end: int, kept: list[object]) -> Store:
-    """A cache's slots as far as positions below `end` take them."""
+def reads_packed(cache: TensorCache) -> bool:
+    """Whether the library itself attends to all that the cache has packed."""
+    return all(
+        packed_segments(codec_named(cache.spec.codec), group.shape.head_dim) is not None
+        for group in cache.groups
+        if cache.packed_store(group) is not None
+    )
+
+
+def _store(cache: TensorCache, group: LayerGroup, end: int, kept: list[object]) -> Store:
+    """A cache's slots as far as positions below `end` take them, and what it has packed."""
+    store = cache.store(group)
     slabs = store.slabs[: store.placement.used(end)]
     segments = (Segment * len(slabs))(
         *(
@@ -86,7 +99,33 @@ def _store(store: GroupStore[Tensor], end: int, kept: list[object]) -> Store:
         )
     )
     kept.append(segments)
-    return Store(segments, len(slabs), len(store.group.layers), *_rule(store.placement))
+    found = Store(segments, len(slabs), len(group.layers), *_rule(store.placement))
+    packed = _packed(cache, group)
+    if packed is not None:
+        kept.append(packed)
+        found.packed = ctypes.pointer(packed)
+    return found
+
+
+def _packed(cache: TensorCache, group: LayerGroup) -> PackedSegments | None:
+    """What a cache has packed of the layers of `group`, as the library reads it; else None."""
+    store = cache.packed_store(group)
+    found = (
+        packed_segments(codec_named(cache.spec.codec), group.shape.head_dim)
+        if store is not None
+        else None
+    )
+    if store is None or found is None:
+        return None
+    segments = (Segment * len(store.slabs))(
+        *(
+            Segment(slab.payload.arrays[0].ctypes.data, keys)
+            for slab, keys in zip(store.slabs, store.placement.segments, strict=True)
+        )
+    )
+    found.segments = segments
+    found.segment_count = len(segments)
+    return found
 
 
 def _rule(placement: Placement) -> tuple[int, int, int, int, int, int]:

@@ -204,6 +204,14 @@ void attend_block(Call& call, int index, int task) {
     } else {
         attend_rows<float>(store, place, model.kv_heads, kv_head, size, model.scaling, rows, *scratch);
     }
+    if (!store.packed) return;
+    thread_local std::unique_ptr<PackedScratch> more = std::make_unique<PackedScratch>();
+    for (int i = 0; i < rows.count; ++i) {
+        const std::int64_t query = feed.position + (block * BLOCK_ROWS + i) / groups;
+        rows.seen[i] = Seen();
+        rows.seen[i].add(store.sink, evicted_end(store, query));
+    }
+    attend_packed(*store.packed, place, model.kv_heads, kv_head, model.scaling, rows, *scratch, *more);
 }
 
 // What a layer's first product takes of a row.

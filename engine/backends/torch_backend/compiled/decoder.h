@@ -50,17 +50,6 @@ struct KakeyaSegment {
     std::int32_t slots;
 };
 
-// Positions of one group of layers of a cache, see engine/contracts/positions.py. `ring` is 0 for
-// position p in slot p - `origin`; else slot p < sink is p, others go round in `ring` slots. A
-// query at i sees j <= i with (j < sink or j >= i - window + 1, rounded down to a multiple of
-// `tile`), and j > i - reach.
-struct KakeyaStore {
-    const KakeyaSegment* segments;
-    std::int32_t segment_count;
-    std::int32_t layers;  // of the group, in each segment
-    std::int64_t origin, sink, window, ring, reach, tile;
-};
-
 // How a grid packed tiles; see engine/codecs/grid_codec.py. `rotation` is the channels that are
 // rotated together, 0 for none; `head_size` and the numbers of a `group` are multiples of 16.
 struct KakeyaGrid {
@@ -76,6 +65,18 @@ struct KakeyaPacked {
     const KakeyaSegment* segments;
     std::int32_t segment_count;
     std::int64_t key_bytes, tile_bytes;
+};
+
+// Positions of one group of layers of a cache, see engine/contracts/positions.py. `ring` is 0 for
+// position p in slot p - `origin`; else slot p < sink is p, others go round in `ring` slots. A
+// query at i sees j <= i with (j < sink or j >= i - window + 1, rounded down to a multiple of
+// `tile`), and j > i - reach. What else it sees from `sink` on is in `packed`, if it is not null.
+struct KakeyaStore {
+    const KakeyaSegment* segments;
+    std::int32_t segment_count;
+    std::int32_t layers;  // of the group, in each segment
+    std::int64_t origin, sink, window, ring, reach, tile;
+    const KakeyaPacked* packed;
 };
 
 struct KakeyaFeed {

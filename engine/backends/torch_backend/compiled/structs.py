@@ -68,6 +68,33 @@ class Segment(Structure):
     _fields_ = (("numbers", c_void_p), ("slots", c_int32))
 
 
+class Grid(Structure):
+    """How a grid packed tiles."""
+
+    _fields_ = (
+        ("head_size", c_int32),
+        ("bits", c_int32),
+        ("group", c_int32),
+        ("rotation", c_int32),
+        ("is_by_channel", c_int32),
+        ("balances", c_int32),
+        ("is_narrow", c_int32),
+    )
+
+
+class PackedSegments(Structure):
+    """One group's segments of packed tiles."""
+
+    _fields_ = (
+        ("keys", Grid),
+        ("values", Grid),
+        ("segments", POINTER(Segment)),
+        ("segment_count", c_int32),
+        ("key_bytes", c_int64),
+        ("tile_bytes", c_int64),
+    )
+
+
 class Store(Structure):
     """One group of layers of a cache."""
 
@@ -81,6 +108,7 @@ class Store(Structure):
         ("ring", c_int64),
         ("reach", c_int64),
         ("tile", c_int64),
+        ("packed", POINTER(PackedSegments)),
     )
 
 
@@ -113,33 +141,6 @@ class Batch(Structure):
         ("totals", c_void_p),
         ("maxima", c_void_p),
         ("inner", c_void_p),
-    )
-
-
-class Grid(Structure):
-    """How a grid packed tiles."""
-
-    _fields_ = (
-        ("head_size", c_int32),
-        ("bits", c_int32),
-        ("group", c_int32),
-        ("rotation", c_int32),
-        ("is_by_channel", c_int32),
-        ("balances", c_int32),
-        ("is_narrow", c_int32),
-    )
-
-
-class PackedSegments(Structure):
-    """One group's segments of packed tiles."""
-
-    _fields_ = (
-        ("keys", Grid),
-        ("values", Grid),
-        ("segments", POINTER(Segment)),
-        ("segment_count", c_int32),
-        ("key_bytes", c_int64),
-        ("tile_bytes", c_int64),
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.slab_verifier import SlabVerifier
-from kakeya_fleet.engine.backends.torch_backend.compiled.batch import BatchOf
+from kakeya_fleet.engine.backends.torch_backend.compiled.batch import BatchOf, reads_packed
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers, CompiledDecoder
 from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
@@ -22,6 +22,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.segment_products import merged
+from kakeya_fleet.engine.contracts.cache import CacheKind
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
@@ -126,6 +127,9 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         """Caches with queries that see evicted keys: their rows, and the first position a layer."""
         found = []
         for cache, count, first in zip(caches, counts, firsts, strict=True):
+            if cache.spec.kind is CacheKind.PACKED and reads_packed(cache):
+                # The library does within the forward.
+                continue
             layers = {
                 layer: position
                 for group in self._layout.groups
