@@ -21,7 +21,7 @@ from kakeya_fleet.fleet.placement.archive_reasons import (
     others_reasons,
 )
 from kakeya_fleet.fleet.placement.archive_shares import ArchiveShare, share_positions, wait_seconds
-from kakeya_fleet.fleet.placement.packing import packed_sink
+from kakeya_fleet.fleet.placement.packing import TILE, packed_sink
 from kakeya_fleet.fleet.placement.plan import ArchiveRange, KvStrategy, Placement, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
 from kakeya_fleet.fleet.views.node_view import Measurements, NodeView
@@ -59,7 +59,8 @@ def place_archives(
         return ArchivePlacement(verifier, reasons=(*choice.objections, NO_ARCHIVE))
     context = planned_tokens(request, verifier)
     kept_bytes = _kept_bytes(request, verifier)
-    sink = min(packed_sink(request.sink_tokens, request.packing), context)
+    tile = TILE if request.packing is not None else 1
+    sink = min(packed_sink(request.sink_tokens, tile), context)
     evicted_end = max(sink, context - request.window_tokens)
     # A session opens its archive before anything is evicted.
     end = max(evicted_end, sink + LEAST_POSITIONS)

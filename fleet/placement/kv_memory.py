@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from kakeya_fleet.fleet.cards.card import ModelOffer
-from kakeya_fleet.fleet.placement.packing import packed_sink, packed_window
+from kakeya_fleet.fleet.placement.packing import (
+    FULL_SINK,
+    FULL_WINDOW,
+    TILE,
+    packed_sink,
+    packed_window,
+)
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 
 # Slots for tokens that are not committed yet, of the widest forward.
@@ -14,26 +20,34 @@ COARSE_TOKENS = 1024
 FINE_LIMIT = 2048
 
 
+_FULL_RESIDENT = FULL_SINK + packed_window(FULL_WINDOW, TILE) + PROVISIONAL_TOKENS
+
+
 def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
     """`kv_bytes_per_token` times the positions that are allocated at most, and what is fixed.
 
     `full` keeps the whole context (the model's longest, when the request gives
-    none); the others sink + window + 64 provisional, whatever the context, sink
-    and window as far as the model has positions for them. Both are rounded up to
-    whole segments. `kv_fixed_bytes` are those of layers with
+    none), or packs what is behind its latest positions; the others sink + window + 64
+    provisional, whatever the context, sink and window as far as the model has positions
+    for them. All are rounded up to whole segments. `kv_fixed_bytes` are those of layers with
     a sliding window or a recurrent state.
     """
+    packed_bytes = 0
     if request.kv_strategy is KvStrategy.FULL:
         resident = request.context_tokens or offer.context_length
+        if request.packing is not None:
+            packed_bytes = slots(resident) * request.packing.bytes_per_position(offer)
+            resident = _FULL_RESIDENT
     else:
-        packing = request.packing if request.kv_strategy is KvStrategy.RESTORED else None
+        is_packed = request.packing is not None and request.kv_strategy is KvStrategy.RESTORED
+        tile = TILE if is_packed else 1
         asked = (
-            packed_sink(request.sink_tokens, packing),
-            packed_window(request.window_tokens, packing),
+            packed_sink(request.sink_tokens, tile),
+            packed_window(request.window_tokens, tile),
         )
         positions = offer.context_length or max(asked)
         resident = sum(min(tokens, positions) for tokens in asked) + PROVISIONAL_TOKENS
-    return offer.kv_bytes_per_token * slots(resident) + offer.kv_fixed_bytes
+    return offer.kv_bytes_per_token * slots(resident) + packed_bytes + offer.kv_fixed_bytes
 
 
 def opening_bytes(offer: ModelOffer, request: PlanRequest) -> int:

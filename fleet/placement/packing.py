@@ -1,4 +1,4 @@
-"""How archives pack what a session evicts, as far as placing it needs to know."""
+"""How what leaves a session's window is packed, as far as placing it needs to know."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 TILE = 64
 """Positions that leave a window, and are packed, together."""
+FULL_SINK, FULL_WINDOW = TILE, TILE
+"""First and latest positions of a `full` session that stay as they lie: what is behind them is
+packed in the verifier's own memory."""
 _BITS_OF_FLOAT32, _BITS = 32, 16
 
 
@@ -29,28 +32,36 @@ class Packing:
     measured_on: str
 
     def bytes_per_position(self, offer: ModelOffer) -> int:
-        """Bytes that an archive keeps of one position of the model at most."""
+        """Bytes of one position of the model at most, wherever it is kept."""
         return math.ceil(offer.kv_bytes_per_token * self.bits / _bits(offer.dtype))
 
-    def reason(self, dtype: str) -> str:
-        """A sentence of plans for a verifier whose cache is of `dtype`."""
+    def reason(self, dtype: str, *, is_full: bool = False) -> str:
+        """A sentence of plans for a verifier whose cache is of `dtype`.
+
+        Of one that keeps all by itself, or of what it evicts.
+        """
         times = _bits(dtype) / self.bits
+        what = (
+            f"What is behind the latest {FULL_WINDOW} positions stays on the verifier and"
+            if is_full
+            else "What is evicted"
+        )
         return (
-            f"What is evicted is packed by {self.codec} (--kv-quality {self.quality}): "
+            f"{what} is packed by {self.codec} (--kv-quality {self.quality}): "
             f"{self.bits:g} bits a number at most instead of {_bits(dtype)}, {times:.1f} times the "
             f"context a byte. On {self.measured_on} that moved the choices' distributions by "
             f"{self.divergence_nats:.4f} nats."
         )
 
 
-def packed_sink(sink: int, packing: Packing | None) -> int:
-    """Positions at the start that stay resident: whole tiles where others are packed."""
-    return sink if packing is None else -(-sink // TILE) * TILE
+def packed_sink(sink: int, tile: int) -> int:
+    """Positions at the start that stay resident: whole tiles of what is packed together."""
+    return -(-sink // tile) * tile
 
 
-def packed_window(window: int, packing: Packing | None) -> int:
+def packed_window(window: int, tile: int) -> int:
     """The most latest positions that stay resident: a tile leaves as a whole."""
-    return window if packing is None else window + TILE - 1
+    return window + tile - 1
 
 
 def _bits(dtype: str) -> int:

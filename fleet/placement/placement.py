@@ -179,7 +179,9 @@ def _decide(
     free = _free_bytes(best.verifier, measured)
     tried = worth_trying(request, chosen, others)
     stand_in = standing_in(request, chosen, others, tried)
-    kept = (best.kept.reason,) if best.kept.reason else ()
+    kept: tuple[str, ...] = (best.kept.reason,) if best.kept.reason else ()
+    if request.packing is not None and best.kept.strategy is KvStrategy.FULL:
+        kept += (request.packing.reason(best.verifier.offer.dtype, is_full=True),)
     reasons = (
         *plan_reasons(request, chosen, needed, free),
         *kept,
@@ -217,7 +219,7 @@ def _decide(
 
 
 def _full_reason(request: PlanRequest, best: _Candidate, measured: Measurements) -> str:
-    """What the same pair would take and do with full attention."""
+    """What the same pair would take and do with full attention, as packed as it is now."""
     verifier, pair = best.verifier, best.pair
     full = replace(request, kv_strategy=KvStrategy.FULL)
     if pair.proposer is None:

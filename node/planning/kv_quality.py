@@ -1,4 +1,4 @@
-"""How exactly evicted keys and values are kept, by what was asked for."""
+"""How exactly keys and values behind a window are kept, by what was asked for."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ function Cache({ view }: { view: SessionView }) {
         </dd>
         {view.evictedTokenCount > 0 && (
           <>
-            <dt>Evicted</dt>
+            <dt>{view.kvStrategy === "full" ? "Packed" : "Evicted"}</dt>
             <dd>
               {count(view.evictedTokenCount)}
               <span class="quiet small">

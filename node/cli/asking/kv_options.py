@@ -91,8 +91,8 @@ _OPTIONS = (
     click.option(
         "--kv-quality",
         type=click.Choice(["lossless", "high", "economy"]),
-        help="With --kv restored: how exactly evicted keys and values are kept. high packs them "
-        "to less than 5 bits a number, economy to less than 4. Default: lossless.",
+        help="With --kv restored or full: how exactly keys and values behind the window are kept. "
+        "high packs them to less than 5 bits a number, economy to less than 4. Default: lossless.",
     ),
 )
 
@@ -118,8 +118,8 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
             raise click.UsageError("--restorer-model needs --restorer projection")
         if restorer_node and restorer == "identity":
             raise click.UsageError("--restorer identity is in the verifier's own process")
-        if kv_quality and kv_strategy != "restored":
-            raise click.UsageError("--kv-quality needs --kv restored")
+        if kv_quality and kv_strategy not in ("restored", "full"):
+            raise click.UsageError("--kv-quality needs --kv restored or --kv full")
         if kv_quality not in (None, "lossless") and restorer == "projection":
             raise click.UsageError("--kv-quality needs another --restorer than projection")
         kwargs["kv"] = KvChoice(

@@ -142,7 +142,16 @@ def session_details(fleet: WatchedFleet, session: WatchedSession, width: int) ->
         facts.append(("alone", f"the proposer was dropped: {info.drop_reason.value}"))
     if info.forgotten_token_count:
         facts.append(("forgotten", f"{info.forgotten_token_count:,} tokens: it sees them no more"))
-    if info.restorer is not None:
+    if info.restorer is not None and info.kv_strategy.value == "full":
+        facts.append(
+            (
+                "packed",
+                f"{info.restorer.evicted_token_count:,} tokens, "
+                f"{bytes_text(info.restorer.evicted_bytes)} by {info.restorer.codec}, "
+                "on its own node",
+            )
+        )
+    elif info.restorer is not None:
         facts.append(
             (
                 "evicted",

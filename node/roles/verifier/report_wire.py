@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kakeya.enum_names import number_of
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
-from kakeya_fleet.engine.contracts.cache import CacheKind
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_record import SessionRecord
@@ -39,6 +39,7 @@ _STRATEGIES: dict[CacheKind, KvStrategy] = {
     CacheKind.CONTIGUOUS: KvStrategy.FULL,
     CacheKind.SINK_WINDOW: KvStrategy.SINK_WINDOW,
     CacheKind.RESTORED: KvStrategy.RESTORED,
+    CacheKind.PACKED: KvStrategy.FULL,
 }
 
 
@@ -192,9 +193,9 @@ def session_to_wire(
 def _restorer_to_wire(
     restorer: SessionRestorer | None, session: Session
 ) -> wire.RestorerInfo | None:
-    if restorer is None:
-        return None
     evicted = session.evicted
+    if restorer is None:
+        return _packed_to_wire(session.spec, evicted) if session.spec.codec else None
     where = restorer.where
     return wire.RestorerInfo(
         restorer=placement_wire.Restorer(
@@ -215,6 +216,19 @@ def _restorer_to_wire(
         audited_answer_count=restorer.audit_count,
         doubtful_from=restorer.doubtful.start,
         doubtful_end=restorer.doubtful.stop,
+    )
+
+
+def _packed_to_wire(spec: CacheSpec, packed: EvictedStore | None) -> wire.RestorerInfo:
+    """What a `full` session has packed, in memory of its own."""
+    return wire.RestorerInfo(
+        restorer=placement_wire.Restorer(
+            kind=placement_wire.RESTORER_KIND_IDENTITY,
+            quality=QUALITIES[spec.codec],
+            codec=spec.codec,
+        ),
+        evicted_token_count=max(0, packed.length - spec.sink) if packed else 0,
+        evicted_bytes=packed.stored_bytes if packed else 0,
     )
 
 

@@ -19,6 +19,7 @@ from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import draw_seed
+from kakeya_fleet.fleet.placement.packing import FULL_SINK, FULL_WINDOW
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.node.planning.kv_quality import codec_of, packing_of
 from kakeya_fleet.node.planning.plan_wire import (
@@ -78,8 +79,8 @@ class SessionSpec:
 
     One that `leaves_strategy` to the node is a `sink_window` one until it is `decided`.
     `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
-    `max_history_tokens` that of `full`, 0 for the model's context length;
-    `restorer` that of `restored`, None for the others.
+    `max_history_tokens` that of `full`, 0 for the model's context length; `codec` names what packs
+    there, empty for nothing; `restorer` is that of `restored`, None for the others.
     """
 
     model_id: str
@@ -92,6 +93,7 @@ class SessionSpec:
     request_id: str
     max_history_tokens: int
     restorer: RestorerChoice | None = None
+    codec: str = ""
     leaves_strategy: bool = False
     first_tokens: FirstTokens = FirstTokens()
 
@@ -104,11 +106,20 @@ class SessionSpec:
         """The cache to allocate on a verifier; `restorer` is that of `restored`."""
         if self.kv_strategy is KvStrategy.FULL:
             longest = info.context_length
-            return CacheSpec(
+            spec = CacheSpec(
                 CacheKind.CONTIGUOUS,
                 capacity=min(self.max_history_tokens or longest, longest),
                 # A bound that the client gave is taken at once, so that it can be relied on.
                 grows=not self.max_history_tokens,
+            )
+            if not self.codec:
+                return spec
+            return replace(
+                spec,
+                kind=CacheKind.PACKED,
+                sink=FULL_SINK,
+                window=FULL_WINDOW,
+                codec=self.codec,
             )
         if self.kv_strategy is KvStrategy.RESTORED:
             spec = CacheSpec(
@@ -140,7 +151,7 @@ class SessionSpec:
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
             # The session opens the archive itself, and says where.
             without_archive=not self.leaves_strategy,
-            packing=packing_of(self.restorer.codec) if self.restorer is not None else None,
+            packing=packing_of(self.restorer.codec if self.restorer is not None else self.codec),
         )
 
 
@@ -177,13 +188,15 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         raise _out_of_range("window_tokens", window, "at least 1")
     asked = kv_strategy_from_wire(request.kv_strategy)
     strategy = asked or KvStrategy.SINK_WINDOW
-    restorer = None
+    restorer, codec = None, ""
     if strategy is KvStrategy.RESTORED:
         restorer = restorer_from_wire(request.restorer)
+    elif strategy is KvStrategy.FULL:
+        codec = _own_codec(request.restorer)
     elif request.HasField("restorer"):
         raise BadParameters(
-            f"a session of kv_strategy {asked.value if asked else 'unspecified'} evicts nothing"
-            " that this restorer keeps; ask for kv_strategy restored, or leave restorer out",
+            f"a session of kv_strategy {asked.value if asked else 'unspecified'} keeps nothing"
+            " that leaves its window; ask for kv_strategy restored or full, or leave restorer out",
             field="restorer",
         )
     return SessionSpec(
@@ -199,9 +212,22 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         request_id=request.request_id,
         max_history_tokens=request.max_history_tokens,
         restorer=restorer,
+        codec=codec,
         leaves_strategy=asked is None,
         first_tokens=FirstTokens.of(request.initial_token_ids),
     )
+
+
+def _own_codec(message: placement_wire.Restorer) -> str:
+    """What packs a `full` session's positions in its verifier's own memory. `BadParameters`."""
+    own = (placement_wire.RESTORER_KIND_UNSPECIFIED, placement_wire.RESTORER_KIND_IDENTITY)
+    if message.kind not in own or message.model_id or message.node_id:
+        raise BadParameters(
+            "a session of kv_strategy full evicts nothing that an archive keeps; of restorer it"
+            " takes the quality alone",
+            field="restorer",
+        )
+    return codec_of(message)
 
 
 def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:

@@ -36,8 +36,9 @@ class KvOptions(TypedDict, total=False):
     restorer_node_id: str
     """The archive's node; the nearest with room unless given."""
     kv_quality: KvQuality | str | None
-    """"lossless" (the default), or how exactly evicted keys and values are kept: "high" and
-    "economy" pack them, for 3.4 and 4.3 times the context a byte of the archive.
+    """"lossless" (the default), or how exactly keys and values behind the window are kept: "high"
+    and "economy" pack them, for 3.4 and 4.3 times the context a byte, of an archive ("restored")
+    or of the verifier's own memory ("full").
     """
 
 

@@ -133,9 +133,12 @@ def _restorer(options: KvOptions) -> placement_pb2.Restorer | None:
     quality = options.get("kv_quality")
     if kind is None and quality is None and not model_id and not node_id:
         return None
+    # A full session packs what it keeps itself: no restorer is meant unless one is named.
+    default = placement_pb2.RESTORER_KIND_ARCHIVE
+    if _kv_strategy(options) == placement_pb2.KV_STRATEGY_FULL:
+        default = placement_pb2.RESTORER_KIND_UNSPECIFIED
     return placement_pb2.Restorer(
-        kind=enum_number("restorer", RestorerKind, placement_pb2.RestorerKind, kind)
-        or placement_pb2.RESTORER_KIND_ARCHIVE,
+        kind=enum_number("restorer", RestorerKind, placement_pb2.RestorerKind, kind) or default,
         model_id=model_id,
         node_id=node_id,
         quality=enum_number("kv_quality", KvQuality, placement_pb2.KvQuality, quality),

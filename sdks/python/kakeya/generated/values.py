@@ -39,7 +39,7 @@ class RestorerKind(StrEnum):
 
 
 class KvQuality(StrEnum):
-    """How exactly an archive keeps keys and values."""
+    """How exactly keys and values are kept that left a session's window."""
 
     LOSSLESS = "lossless"
     """As they lie in the verifier's cache."""
@@ -787,7 +787,9 @@ class SessionInfo:
     forward_count: int
     """Forward passes of the verifier since it was opened, prefill included."""
     restorer: RestorerInfo | None = None
-    """What it has evicted; None unless `kv_strategy` is restored."""
+    """What it has evicted; None unless `kv_strategy` is restored, or full and packed: then it is
+    what left the latest positions, of "identity".
+    """
     invariants: tuple[InvariantCount, ...] = ()
     """What was checked, by name. Empty from nodes that do not tell."""
     forgotten_token_count: int = 0

@@ -107,7 +107,7 @@ class _KvQualityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvQuality.V
     """Packed to less than 4 bits a number: about 4.3 times the context a byte."""
 
 class KvQuality(_KvQuality, metaclass=_KvQualityEnumTypeWrapper):
-    """How exactly an archive keeps keys and values."""
+    """How exactly keys and values are kept that left a session's window."""
 
 KV_QUALITY_UNSPECIFIED: KvQuality.ValueType  # 0
 """KV_QUALITY_LOSSLESS."""
@@ -225,7 +225,9 @@ Global___RejectionReason: _TypeAlias = RejectionReason  # noqa: Y015
 
 @_typing.final
 class Restorer(_message.Message):
-    """What a session of kv_strategy restored gets back, and from where."""
+    """What a session of kv_strategy restored gets back, and from where. Of kv_strategy full the
+    quality alone: what is behind its latest positions is packed in the verifier's own memory.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -281,7 +281,8 @@ class CreateSessionRequest(_message.Message):
     @_builtins.property
     def restorer(self) -> _placement_pb2.Restorer:
         """With kv_strategy restored: what restores; an archive anywhere when not
-        given. Refused with another kv_strategy.
+        given. With kv_strategy full its quality alone, by which the verifier itself
+        packs what is behind the latest positions. Refused with another kv_strategy.
         """
 
     @_builtins.property
@@ -1259,7 +1260,9 @@ class SessionInfo(_message.Message):
 
     @_builtins.property
     def restorer(self) -> Global___RestorerInfo:
-        """What it has evicted; not set unless kv_strategy is restored."""
+        """What it has evicted; not set unless kv_strategy is restored, or full and
+        packed: then it is what left the latest positions, of RESTORER_KIND_IDENTITY.
+        """
 
     @_builtins.property
     def invariants(self) -> _containers.RepeatedCompositeFieldContainer[Global___InvariantCount]:

@@ -28,7 +28,7 @@ export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
 export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
 
 /**
- * How exactly an archive keeps keys and values.
+ * How exactly keys and values are kept that left a session's window.
  *
  * - "lossless": As they lie in the verifier's cache.
  * - "high": Packed to less than 5 bits a number: about 3.4 times the context a byte.
@@ -742,7 +742,10 @@ export interface SessionInfo {
   readonly dropReason: DropReason | null;
   /** Forward passes of the verifier since it was opened, prefill included. */
   readonly forwardCount: number;
-  /** What it has evicted; null unless `kvStrategy` is restored. */
+  /**
+   * What it has evicted; null unless `kvStrategy` is restored, or full and packed: then it is what
+   * left the latest positions, of "identity".
+   */
   readonly restorer: RestorerInfo | null;
   /** What was checked, by name. Empty from nodes that do not tell. */
   readonly invariants: readonly InvariantCount[];

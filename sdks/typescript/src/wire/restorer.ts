@@ -23,6 +23,8 @@ import { enumNumber } from "./numbers.js";
 
 /** How a session that restores what it evicts does so. All are optional. */
 export interface RestorerOptions {
+  /** A full session packs what it keeps itself: no restorer is meant unless one is named. */
+  readonly kvStrategy?: string | undefined;
   /** What is kept of evicted positions; "archive" unless given. */
   readonly restorer?: RestorerKind | undefined;
   /** With "projection": the drafter whose learned map is used. */
@@ -30,8 +32,9 @@ export interface RestorerOptions {
   /** The archive's node; the nearest with room unless given. */
   readonly restorerNodeId?: string | undefined;
   /**
-   * "lossless" unless given: how exactly evicted keys and values are kept. "high" and
-   * "economy" pack them, for 3.4 and 4.3 times the context a byte of the archive.
+   * "lossless" unless given: how exactly keys and values behind the window are kept. "high" and
+   * "economy" pack them, for 3.4 and 4.3 times the context a byte, of an archive ("restored")
+   * or of the verifier's own memory ("full").
    */
   readonly kvQuality?: KvQuality | undefined;
 }
@@ -58,7 +61,9 @@ export function restorer(options: RestorerOptions): Restorer | undefined {
   return create(RestorerSchema, {
     kind:
       kind === undefined
-        ? WireRestorerKind.ARCHIVE
+        ? options.kvStrategy === "full"
+          ? WireRestorerKind.UNSPECIFIED
+          : WireRestorerKind.ARCHIVE
         : enumNumber(RestorerKindSchema, kind, RESTORER_KINDS, "restorer"),
     modelId: restorerModel ?? "",
     nodeId: restorerNodeId ?? "",

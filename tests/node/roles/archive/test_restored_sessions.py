@@ -258,7 +258,8 @@ async def test_what_cannot_be_restored_is_refused_by_name(
     no_map = await calls.refused_by(opened(caller, map_of))
     assert (no_map.code, no_map.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
     mistakes: list[dict[str, Any]] = [
-        {"kv_strategy": FULL, "restorer": placement_pb2.Restorer()},
+        {"kv_strategy": FULL, "restorer": placement_pb2.Restorer(kind=PROJECTION)},
+        {"kv_strategy": FULL, "restorer": placement_pb2.Restorer(node_id="archive")},
         {"restorer": placement_pb2.Restorer(kind=IDENTITY, node_id="archive")},
         {"restorer": placement_pb2.Restorer(model_id="tiny-dflash")},
         {"restorer": placement_pb2.Restorer(kind=UNKNOWN)},

@@ -139,7 +139,8 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
 
   /**
    * With kv_strategy restored: what restores; an archive anywhere when not
-   * given. Refused with another kv_strategy.
+   * given. With kv_strategy full its quality alone, by which the verifier itself
+   * packs what is behind the latest positions. Refused with another kv_strategy.
    *
    * @generated from field: kakeya.v1.Restorer restorer = 10;
    */
@@ -1315,7 +1316,8 @@ export type SessionInfo = Message<"kakeya.v1.SessionInfo"> & {
   forwardCount: bigint;
 
   /**
-   * What it has evicted; not set unless kv_strategy is restored.
+   * What it has evicted; not set unless kv_strategy is restored, or full and
+   * packed: then it is what left the latest positions, of RESTORER_KIND_IDENTITY.
    *
    * @generated from field: kakeya.v1.RestorerInfo restorer = 17;
    */

@@ -1,0 +1,132 @@
+"""`full` sessions that pack what is behind their latest positions, on their own node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, BadRequest, KvQuality, KvStrategy, Speculation
+from kakeya_fleet.engine.codecs.known import codec_named
+from tests.node.conftest import StartAgent
+
+HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
+TOKENS = 80
+HEAD_DIM, KV_HEADS, LAYERS = 16, 2, 2
+
+
+@dataclass
+class Home:
+    """A verifier that drafts for itself, and nobody else."""
+
+    client: AsyncClient
+    model: str
+
+    async def session(self, quality: str | None = "high", **options: object) -> AsyncSession:
+        asked = {"kv_strategy": "full", "speculation": "off", "kv_quality": quality} | options
+        return await self.client.create_session(self.model, **asked)  # type: ignore[arg-type]
+
+    async def stream(
+        self, cuts: Sequence[int], quality: str | None, **options: object
+    ) -> tuple[int, ...]:
+        """What it says after the history, which is appended in pieces that end at `cuts`."""
+        async with await self.session(quality, **options) as session:
+            start = 0
+            for end in (*cuts, len(HISTORY)):
+                await session.append(HISTORY[start:end])
+                start = end
+            return (await session.generate(TOKENS).collect()).token_ids
+
+
+@pytest.fixture
+async def home(
+    start_agent: StartAgent, random_checkpoint: Callable[..., Path]
+) -> AsyncIterator[Home]:
+    agent = await start_agent("v", serve=[f"verifier={random_checkpoint()}", "proposer=ngram"])
+    (model,) = (each["model_id"] for each in agent.ready["models"] if each["role"] == "verifier")
+    async with AsyncClient(agent.address) as client:
+        yield Home(client, model)
+
+
+async def test_the_history_alone_decides_and_another_quality_says_something_else(
+    home: Home,
+) -> None:
+    streams = {}
+    for quality in ("high", "economy"):
+        expected = await home.stream((), quality)
+        assert await home.stream((1, 63, 64, 200, 390), quality) == expected
+        drafted = await home.stream((150,), quality, speculation=Speculation("ngram"))
+        assert drafted == expected
+        # Whose memory is taken at once.
+        assert await home.stream((97,), quality, max_history_tokens=600) == expected
+        streams[quality] = expected
+    exact = await home.stream((), "lossless")
+    assert exact == await home.stream((), None)
+    assert len({exact, *streams.values()}) > 1, "nothing was packed"
+
+
+async def test_sessions_beside_each_other_and_forks_are_as_alone(home: Home) -> None:
+    expected = await home.stream((), "high")
+    async with await home.session() as session:
+        await session.append(HISTORY)
+        forked = await session.fork(len(HISTORY))
+        others = asyncio.gather(home.stream((97,), "high"), home.stream((5, 6), "economy"))
+        found = await asyncio.gather(
+            session.generate(TOKENS).collect(), forked.generate(TOKENS).collect()
+        )
+        assert [each.token_ids for each in found] == [expected, expected]
+        assert (await others)[0] == expected
+        await forked.close()
+
+
+@pytest.mark.parametrize(
+    ("quality", "codec"), [(KvQuality.HIGH, "kvarn4"), (KvQuality.ECONOMY, "kvarn3")]
+)
+async def test_the_session_says_what_it_has_packed(
+    home: Home, quality: KvQuality, codec: str
+) -> None:
+    async with await home.session() as plain, await home.session(quality) as session:
+        for each in (plain, session):
+            await each.append(HISTORY)
+            await each.generate(1).collect()
+        info = await session.info()
+        assert info.kv_strategy is KvStrategy.FULL
+        assert info.resident_token_count == len(HISTORY)
+        assert info.forgotten_token_count == 0
+        restorer = info.restorer
+        assert restorer is not None
+        assert (restorer.quality, restorer.codec) == (quality, codec)
+        # The last query was at position 399: 64 * ((399 - 64 + 1) // 64) positions have left.
+        assert restorer.evicted_token_count == 320 - 64
+        tile_bytes = codec_named(codec).tile_bytes(HEAD_DIM)
+        assert restorer.evicted_bytes == LAYERS * KV_HEADS * tile_bytes * (512 // 64)
+        resident = LAYERS * KV_HEADS * 2 * HEAD_DIM * 4 * 256
+        assert info.kv_bytes == restorer.evicted_bytes + resident
+        assert any(f"packed by {codec}" in reason for reason in info.plan.reasons)
+        assert (await home.session("lossless")) is not None
+
+
+async def test_more_sessions_fit_than_unpacked(home: Home) -> None:
+    """Of those whose memory is taken at once: it is the packed bytes that are admitted."""
+    plan = await home.client.fleet.plan(home.model, kv_strategy="full", context_tokens=1000)
+    packed = await home.client.fleet.plan(
+        home.model, kv_strategy="full", context_tokens=1000, kv_quality="high"
+    )
+    # Of float32: 1,024 positions, or 256 and 1,024 packed ones.
+    assert packed.kv_bytes < 0.45 * plan.kv_bytes
+    assert any("stays on the verifier and is packed by kvarn4" in each for each in packed.reasons)
+
+
+async def test_what_is_meant_for_archives_is_refused(home: Home) -> None:
+    for options in (
+        {"restorer": "archive"},
+        {"restorer": "projection", "restorer_model": "tiny-dflash"},
+        {"restorer_node_id": "abc"},
+    ):
+        with pytest.raises(BadRequest, match="takes the quality alone"):
+            await home.session(**options)
+    with pytest.raises(BadRequest, match="restored or full"):
+        await home.session(kv_strategy="sink_window")
