@@ -281,7 +281,9 @@ class Session:
             length = self.check_prefix(history_length)
             shared = self._forked_length(cache, length)
             if shared is None:
-                evicted = cache.evicted.fork(max(0, length - 1)) if cache.evicted else None
+                # What is elsewhere need not travel again; tiles of its own it makes again.
+                kept = cache.evicted if self._spec.restorer is not None else None
+                evicted = kept.fork(max(0, length - 1)) if kept is not None else None
                 forked = Session.allocate(self._verifier, self._spec, evicted)
             else:
                 forked = Session(self._verifier, cache.fork(shared))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 from google.protobuf.message import Message
 
@@ -35,6 +36,25 @@ async def test_a_refused_connection_fails_and_says_what_to_do(unused_tcp_port: i
         assert caught.value.attempts == 1
         with pytest.raises(kakeya.NodeUnreachable):
             await client.fleet.nodes()
+
+
+async def test_a_node_that_came_back_is_reached_at_once(node: ScriptedNode) -> None:
+    """Though the channel pauses after what failed: a pause that grows to 2 seconds."""
+    port = int(node.address.rpartition(":")[2])
+    async with AsyncClient(node.address) as client:
+        await client.fleet.node()
+        for _ in range(3):
+            await node.stop()
+            connection = client._home
+            with pytest.raises(kakeya.NodeUnreachable):
+                await client.fleet.nodes()
+            channel = connection._open_channel()
+            while channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                await channel.wait_for_state_change(channel.get_state(try_to_connect=True))
+            with pytest.raises(kakeya.NodeUnreachable):
+                await client.fleet.nodes()
+            await node.start(port=port)
+            assert await client.fleet.nodes()
 
 
 async def test_a_frozen_node_costs_the_connect_timeout(silent_address: str) -> None:

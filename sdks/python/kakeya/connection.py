@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kakeya.v1.placement_pb2_grpc import PlacementServiceAsyncStub
     from kakeya.v1.runtime_pb2_grpc import RuntimeServiceAsyncStub
 
+PROBE_SECONDS = 1.0
+"""In which a host of the same network takes a connection."""
 _MIB = 1024 * 1024
 
 # keepalive_timeout_ms does nothing in grpcio 1.85; ping_timeout_ms finds a
@@ -132,19 +134,34 @@ class Connection:
         """
         channel = self._open_channel()
         state = channel.get_state(try_to_connect=True)
+        # The channel pauses between its attempts: what the last one found may be over.
+        is_old = True
         try:
             async with asyncio.timeout(self.timeouts.connect):
                 while state is not grpc.ChannelConnectivity.READY:
                     if self._closed:
                         raise ClientClosed("the client is closed")
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    has_failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+                    if has_failed and not (is_old and await self._takes_connections()):
                         raise self._unreachable("connection refused")
+                    is_old = False
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             detail = f"no connection within {self.timeouts.connect:g} s"
             raise self._unreachable(detail) from None
         self._was_ready = True
+
+    async def _takes_connections(self) -> bool:
+        """Whether somebody listens at the address now."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
 
     async def unary(
         self,

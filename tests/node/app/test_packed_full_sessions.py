@@ -82,6 +82,18 @@ async def test_sessions_beside_each_other_and_forks_are_as_alone(home: Home) -> 
         await forked.close()
 
 
+async def test_a_session_that_goes_back_has_the_stream_of_its_text(home: Home) -> None:
+    expected = await home.stream((), "high")
+    async with await home.session() as session:
+        await session.append(HISTORY)
+        await session.generate(30).collect()
+        # Before what is packed, and within the window.
+        for kept in (100, len(HISTORY) - 3):
+            await session.rewind(kept)
+            await session.append(HISTORY[kept:])
+            assert (await session.generate(TOKENS).collect()).token_ids == expected
+
+
 @pytest.mark.parametrize(
     ("quality", "codec"), [(KvQuality.HIGH, "kvarn4"), (KvQuality.ECONOMY, "kvarn3")]
 )
