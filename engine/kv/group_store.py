@@ -166,7 +166,11 @@ class GroupStore(Generic[Array]):
 
     def packed_positions(self, codec: KvCodec, first: int, end: int) -> Packed:
         """What `codec` makes of `positions`. Raises `CodecRefused`."""
-        return self._kernels.packed(codec, self.positions(first, end))
+        return self.packed(codec, self.positions(first, end))
+
+    def packed(self, codec: KvCodec, numbers: Raw) -> Packed:
+        """What `codec` makes of numbers of whole tiles, of all layers. Raises `CodecRefused`."""
+        return self._kernels.packed(codec, numbers)
 
     def layer_positions(self, layer: int, first: int, end: int) -> Raw:
         """A copy of one layer's of `positions`, [2, kv_heads, n, head_dim]."""

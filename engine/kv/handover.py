@@ -221,6 +221,5 @@ class Handover:
 
     def _filling(self, store: GroupStore[Any], count: int, rng: np.random.Generator) -> Raw:
         numbers = rng.standard_normal(store.shape_of(count), np.float32)
-        return (
-            in_format(numbers, store.dtype) if self._codec is None else self._codec.encode(numbers)
-        )
+        raw = in_format(numbers, store.dtype)
+        return raw if self._codec is None else store.packed(self._codec, raw)

@@ -72,7 +72,12 @@ export class NodeWatch {
 
   /** Follows both streams at `address` until one breaks; answers why. */
   async #follow(address: string, answered: () => void): Promise<string> {
-    const client = this.#access.client(address, { timeouts: { connect: 2 } });
+    // A connection each: where a node that leaves ends one of several streams of a connection, and
+    // another is cancelled then, Node 20's HTTP/2 now and then writes empty frames of the first
+    // for ever, without a turn of the event loop (once in 200 such ends, measured).
+    const timeouts = { connect: 2 };
+    const client = this.#access.client(address, { timeouts });
+    const ofSessions = this.#access.client(address, { timeouts });
     const silence = new IdleTimeout(SILENCE_MS);
     const broken = new AbortController();
     const signal = AbortSignal.any([this.#ended.signal, silence.signal, broken.signal]);
@@ -80,7 +85,7 @@ export class NodeWatch {
       await Promise.all(
         [
           this.#followNode(client, signal, () => silence.heard(), answered),
-          this.#followSessions(client, signal),
+          this.#followSessions(ofSessions, signal),
         ].map((stream) => stream.finally(() => broken.abort(ENDED))),
       );
       return ENDED;
@@ -92,7 +97,7 @@ export class NodeWatch {
       throw error;
     } finally {
       silence.end();
-      await client.close();
+      await Promise.all([client.close(), ofSessions.close()]);
     }
   }
 
