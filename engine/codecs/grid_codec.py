@@ -1,9 +1,10 @@
 """Tiles as levels of a grid: every codec here that rounds is one set of these stages.
 
-    rotate -> balance -> cut along an axis -> grid -> bit planes
+    rotate -> balance -> cut along an axis -> grid -> fields of bits
 
-A packed tile: planes of levels, scales, leasts, and the factors that were not taken into the
-scales. Little-endian float16 throughout.
+A packed tile: levels in units of four rows, scales, leasts, and the factors that were not taken
+into the scales. Little-endian float16 throughout. Rows are channels where a grid is of one channel,
+else positions.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kakeya_fleet.engine.codecs.balance import balanced
-from kakeya_fleet.engine.codecs.bit_planes import packed_planes, unpacked_planes
 from kakeya_fleet.engine.codecs.grid import Grid, from_grid, to_grid
 from kakeya_fleet.engine.codecs.hadamard import rotated, rotation_block
+from kakeya_fleet.engine.codecs.level_fields import check_rows, packed_levels, unpacked_levels
 from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import HALF, HALF_BYTES, TILE, check_packed, check_tiles
 
@@ -50,12 +51,13 @@ class GridCodec:
     group: int
     rotates: bool = False
     balances: bool = False
-    version: int = 1
+    version: int = 2
 
     def tile_bytes(self, head_dim: int) -> int:
         """See `Codec`."""
         if self.rotates:
             rotation_block(head_dim)
+        check_rows(head_dim)
         factors = HALF_BYTES * self._factor_count(head_dim)
         return TILE * head_dim * self.bits // 8 + self._grids(head_dim) * 2 * HALF_BYTES + factors
 
@@ -75,9 +77,9 @@ class GridCodec:
         grid = to_grid(self._cut(numbers), self.bits)
         if across is not None:
             grid = self._scaled(grid, across)
-        planes = packed_planes(grid.levels.reshape(count, -1), self.bits)
+        levels = packed_levels(grid.levels.reshape(count, *self._sides(head_dim)), self.bits)
         halves = np.concatenate((grid.scale, grid.least, *parts), axis=1).astype(HALF)
-        return np.concatenate((planes, halves.view(np.uint8)), axis=1)
+        return np.concatenate((levels, halves.view(np.uint8)), axis=1)
 
     def check(self, packed: Packed, head_dim: int) -> None:
         """See `Codec`."""
@@ -88,7 +90,8 @@ class GridCodec:
         halves = self._halves(packed, head_dim)
         count, grids = len(packed), self._grids(head_dim)
         cut = TILE * head_dim * self.bits // 8
-        levels = unpacked_planes(packed[:, :cut], self.bits).reshape(count, grids, -1)
+        found = unpacked_levels(packed[:, :cut], *self._sides(head_dim), self.bits)
+        levels = found.reshape(count, grids, -1)
         scale, least = halves[:, :grids], halves[:, grids : 2 * grids]
         numbers = self._joined(from_grid(Grid(levels, scale, least)), head_dim)
         if self.balances:
@@ -111,6 +114,10 @@ class GridCodec:
             # The largest that divides it: heads of 80 channels in groups of 16, not of 32.
             return next(size for size in range(self.group, 0, -1) if length % size == 0)
         return min(self.group, length)
+
+    def _sides(self, head_dim: int) -> tuple[int, int]:
+        """Rows and columns of a tile's levels."""
+        return (head_dim, TILE) if self.axis is Axis.CHANNEL else (TILE, head_dim)
 
     def _grids(self, head_dim: int) -> int:
         return TILE * head_dim // self.group_size(head_dim)

@@ -22,7 +22,7 @@
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 5;
+constexpr int VERSION = 6;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
 // So many rows are prepared faster by one thread than by several that meet once more.

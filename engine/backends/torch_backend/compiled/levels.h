@@ -1,11 +1,13 @@
 // A tile's levels as bytes, and their sums of products with whole numbers.
 //
-// Rows of a tile are what is added up: channels of keys, positions of values. Four rows lie side by
-// side, byte by byte, so that one instruction multiplies and adds four. Sums of whole numbers are
-// exact in any order, so the bits are the same on every processor.
+// As engine/codecs/level_fields.py packs them: rows of a tile are what is added up, channels of keys,
+// positions of values; a unit is four rows of up to 64 columns, side by side, byte by byte, so that
+// one instruction multiplies and adds four. Sums of whole numbers are exact in any order, so the
+// bits are the same on every processor.
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,74 +19,93 @@ namespace kakeya {
 constexpr int BLOCK = 64;  // columns that are added up together
 constexpr int WHOLE_LANES = BLOCK / LANES;
 constexpr int QUAD = 4;    // rows that lie side by side
+constexpr int UNIT = QUAD * BLOCK;
 
-// The bits of up to 64 columns; what is behind them is not.
-inline std::uint64_t bits_from(const std::uint8_t* plane, std::int64_t first, int width) {
-    std::uint64_t bits;
-    std::memcpy(&bits, plane + first / 8, sizeof bits);
-    return width < BLOCK ? bits & ((std::uint64_t{1} << width) - 1) : bits;
+// Where the unit of rows 4 `quad` .. 4 `quad` + 3 and of columns `block` onwards begins.
+inline std::int64_t unit_at(int rows, int columns, int bits, int block, int quad) {
+    return (static_cast<std::int64_t>(rows) * block + static_cast<std::int64_t>(quad) * QUAD * std::min(BLOCK, columns - block)) * bits / 8;
+}
+
+// The sizes of a level's fields, of which each is a bit of `bits`.
+constexpr int FIELDS[] = {8, 4, 2, 1};
+
+// A unit's levels, each a byte; `count` of them.
+inline void spread_some(const std::uint8_t* unit, int bits, int count, std::uint8_t* to) {
+    std::memset(to, 0, static_cast<std::size_t>(count));
+    int shift = 0;
+    for (const int size : FIELDS) {
+        if (!(bits & size)) continue;
+        const int part = count * size / 8, mask = (1 << size) - 1;
+        if (size == 1)
+            for (int i = 0; i < count; ++i) to[i] |= (unit[i / 8] >> i % 8 & 1) << shift;
+        else
+            for (int i = 0; i < count; ++i) to[i] |= (unit[i % part] >> size * (i / part) & mask) << shift;
+        unit += part;
+        shift += size;
+    }
+}
+
+// The other way.
+inline void gather_some(const std::uint8_t* levels, int bits, int count, std::uint8_t* unit) {
+    int shift = 0;
+    for (const int size : FIELDS) {
+        if (!(bits & size)) continue;
+        const int part = count * size / 8, mask = (1 << size) - 1;
+        std::memset(unit, 0, static_cast<std::size_t>(part));
+        if (size == 1)
+            for (int i = 0; i < count; ++i) unit[i / 8] |= (levels[i] >> shift & 1) << i % 8;
+        else
+            for (int i = 0; i < count; ++i) unit[i % part] |= (levels[i] >> shift & mask) << size * (i / part);
+        unit += part;
+        shift += size;
+    }
 }
 
 #if KAKEYA_AVX512
 
-inline __m512i levels_of_row(const std::uint8_t* planes, std::int64_t plane_bytes, int bits, std::int64_t first, int width) {
-    __m512i found = _mm512_maskz_set1_epi8(bits_from(planes, first, width), 1);
-    for (int bit = 1; bit < bits; ++bit) {
-        const __mmask64 own = bits_from(planes + bit * plane_bytes, first, width);
-        found = _mm512_mask_add_epi8(found, own, found, _mm512_set1_epi8(static_cast<char>(1 << bit)));
-    }
-    return found;
-}
-
-// Four rows, `stride` bits apart: vector j has the columns 16 k + 4 j .. 16 k + 4 j + 3 in its k-th quarter.
-inline void spread_quad(const std::uint8_t* planes, std::int64_t plane_bytes, int bits, std::int64_t first, int stride, int width,
-                        std::uint8_t* to) {
-    __m512i row[QUAD];
-    for (int i = 0; i < QUAD; ++i) row[i] = levels_of_row(planes, plane_bytes, bits, first + i * stride, width);
-    const __m512i low = _mm512_unpacklo_epi8(row[0], row[1]), high = _mm512_unpackhi_epi8(row[0], row[1]);
-    const __m512i more_low = _mm512_unpacklo_epi8(row[2], row[3]), more_high = _mm512_unpackhi_epi8(row[2], row[3]);
-    _mm512_store_si512(to, _mm512_unpacklo_epi16(low, more_low));
-    _mm512_store_si512(to + BLOCK, _mm512_unpackhi_epi16(low, more_low));
-    _mm512_store_si512(to + 2 * BLOCK, _mm512_unpacklo_epi16(high, more_high));
-    _mm512_store_si512(to + 3 * BLOCK, _mm512_unpackhi_epi16(high, more_high));
-}
-
-// Sums of the columns as `spread_quad` has them, in ascending order.
-inline void put_in_order(Lanes (&sums)[WHOLE_LANES]) {
-    const __m512 low = _mm512_shuffle_f32x4(sums[0].v, sums[1].v, 0x44), more_low = _mm512_shuffle_f32x4(sums[2].v, sums[3].v, 0x44);
-    const __m512 high = _mm512_shuffle_f32x4(sums[0].v, sums[1].v, 0xee), more_high = _mm512_shuffle_f32x4(sums[2].v, sums[3].v, 0xee);
-    sums[0].v = _mm512_shuffle_f32x4(low, more_low, 0x88);
-    sums[1].v = _mm512_shuffle_f32x4(low, more_low, 0xdd);
-    sums[2].v = _mm512_shuffle_f32x4(high, more_high, 0x88);
-    sums[3].v = _mm512_shuffle_f32x4(high, more_high, 0xdd);
-}
-
-#else
-
-// Eight bits as bytes of 0 or 1.
-inline std::uint64_t as_bytes(std::uint64_t bits) {
-    const std::uint64_t apart = (bits & 0xff) * 0x0101010101010101ull & 0x8040201008040201ull;
-    return (apart + 0x7f7f7f7f7f7f7f7full) >> 7 & 0x0101010101010101ull;
-}
-
-// Four rows, `stride` bits apart, column by column.
-inline void spread_quad(const std::uint8_t* planes, std::int64_t plane_bytes, int bits, std::int64_t first, int stride, int width,
-                        std::uint8_t* to) {
-    std::uint8_t rows[QUAD][BLOCK];
-    for (int i = 0; i < QUAD; ++i)
-        for (int column = 0; column < BLOCK; column += 8) {
-            std::uint64_t found = 0;
-            for (int bit = 0; bit < bits; ++bit)
-                found |= as_bytes(bits_from(planes + bit * plane_bytes, first + i * stride, width) >> column) << bit;
-            for (int k = 0; k < 8; ++k) rows[i][column + k] = static_cast<std::uint8_t>(found >> 8 * k);
+// Of a whole unit.
+template <int BITS>
+inline void spread_whole(const std::uint8_t* unit, std::uint8_t* to) {
+    __m512i found[WHOLE_LANES];
+    if constexpr (BITS == 4) {
+        const __m512i low = _mm512_set1_epi8(15);
+        for (int i = 0; i < 2; ++i) {
+            const __m512i own = _mm512_loadu_si512(unit + i * BLOCK);
+            found[i] = _mm512_and_si512(own, low);
+            found[i + 2] = _mm512_and_si512(_mm512_srli_epi16(own, 4), low);
         }
-    for (int column = 0; column < BLOCK; ++column)
-        for (int i = 0; i < QUAD; ++i) to[QUAD * column + i] = rows[i][column];
+    } else {
+        const __m512i low = _mm512_set1_epi8(3), own = _mm512_loadu_si512(unit);
+        found[0] = _mm512_and_si512(own, low);
+        found[1] = _mm512_and_si512(_mm512_srli_epi16(own, 2), low);
+        found[2] = _mm512_and_si512(_mm512_srli_epi16(own, 4), low);
+        found[3] = _mm512_and_si512(_mm512_srli_epi16(own, 6), low);
+        if constexpr (BITS == 3)
+            for (int i = 0; i < WHOLE_LANES; ++i) {
+                __mmask64 upper;
+                std::memcpy(&upper, unit + BLOCK + i * sizeof upper, sizeof upper);
+                found[i] = _mm512_mask_add_epi8(found[i], upper, found[i], _mm512_set1_epi8(4));
+            }
+    }
+    for (int i = 0; i < WHOLE_LANES; ++i) _mm512_store_si512(to + i * BLOCK, found[i]);
 }
-
-inline void put_in_order(Lanes (&)[WHOLE_LANES]) {}
 
 #endif
+
+// Of `width` columns: [64, 4], zeros behind them.
+inline void spread_unit(const std::uint8_t* unit, int bits, int width, std::uint8_t* to) {
+#if KAKEYA_AVX512
+    if (width == BLOCK) {
+        switch (bits) {
+            case 2: return spread_whole<2>(unit, to);
+            case 3: return spread_whole<3>(unit, to);
+            case 4: return spread_whole<4>(unit, to);
+        }
+    }
+#endif
+    spread_some(unit, bits, QUAD * width, to);
+    if (width < BLOCK) std::memset(to + QUAD * width, 0, static_cast<std::size_t>(QUAD * (BLOCK - width)));
+}
 
 // Numbers as step * (128 * high + low), of 15 bits: what of the largest is lost is a 32,000th.
 constexpr float MOST_WHOLE = 16319.0f;
@@ -124,7 +145,7 @@ inline void part_sums(const std::uint8_t* levels, int quads, const std::int8_t* 
     Ints sums[ROWS][WHOLE_LANES];
     for (int row = 0; row < ROWS; ++row)
         for (int i = 0; i < WHOLE_LANES; ++i) sums[row][i] = whole(0);
-    for (int quad = 0; quad < quads; ++quad, levels += QUAD * BLOCK) {
+    for (int quad = 0; quad < quads; ++quad, levels += UNIT) {
         Ints own[WHOLE_LANES];
         for (int i = 0; i < WHOLE_LANES; ++i) own[i] = load_whole(levels + i * BLOCK);
         for (int row = 0; row < ROWS; ++row) {

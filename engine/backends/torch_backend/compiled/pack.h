@@ -144,7 +144,7 @@ class Packing {
         else
             std::copy_n(turned_.data(), count, numbers);
         const int grids = count / grid_.group, of_a_row = grids / rows_;
-        std::uint8_t *planes = to, *scales = to + count * grid_.bits / 8, *leasts = scales + 2 * grids, *factors = leasts + 2 * grids;
+        std::uint8_t *scales = to + count * grid_.bits / 8, *leasts = scales + 2 * grids, *factors = leasts + 2 * grids;
         if (grid_.balances) {
             balance_.find(numbers, !grid_.is_by_channel, across_, along_);
             for (int i = 0; i < columns_; ++i) {
@@ -182,12 +182,16 @@ class Packing {
             std::memcpy(scales + 2 * grid, &scale, sizeof scale);
             std::memcpy(leasts + 2 * grid, &low, sizeof low);
         }
-        for (int bit = 0; bit < grid_.bits; ++bit)
-            for (int byte = 0; byte < count / 8; ++byte) {
-                unsigned found = 0;
-                for (int i = 0; i < 8; ++i) found |= (levels_[8 * byte + i] >> bit & 1u) << i;
-                planes[bit * (count / 8) + byte] = static_cast<std::uint8_t>(found);
+        for (int block = 0; block < columns_; block += BLOCK) {
+            const int width = std::min(BLOCK, columns_ - block);
+            for (int quad = 0; quad < rows_ / QUAD; ++quad) {
+                std::uint8_t unit[UNIT];
+                for (int i = 0; i < QUAD; ++i)
+                    for (int column = 0; column < width; ++column)
+                        unit[column * QUAD + i] = levels_[(quad * QUAD + i) * columns_ + block + column];
+                gather_some(unit, grid_.bits, QUAD * width, to + unit_at(rows_, columns_, grid_.bits, block, quad));
             }
+        }
         return PACKED;
     }
 

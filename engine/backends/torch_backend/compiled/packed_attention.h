@@ -27,12 +27,11 @@ class SpreadTile {
         groups_ = columns_ / group_;
         balances_ = grid.balances;
         middle_ = 0.5f * static_cast<float>((1 << grid.bits) - 1);
-        const std::int64_t plane_bytes = static_cast<std::int64_t>(TILE) * grid.head_size / 8;
         for (int block = 0; block < columns_; block += BLOCK)
-            for (int row = 0; row < count_; row += QUAD)
-                spread_quad(packed, plane_bytes, grid.bits, static_cast<std::int64_t>(row) * columns_ + block, columns_,
-                            std::min(BLOCK, columns_ - block), levels_of(block) + row * BLOCK);
-        const std::uint8_t* halves = packed + plane_bytes * grid.bits;
+            for (int quad = 0; quad < count_ / QUAD; ++quad)
+                spread_unit(packed + unit_at(count_, columns_, grid.bits, block, quad), grid.bits, std::min(BLOCK, columns_ - block),
+                            levels_of(block) + quad * UNIT);
+        const std::uint8_t* halves = packed + static_cast<std::int64_t>(TILE) * grid.head_size * grid.bits / 8;
         read(halves, scales_);
         read(halves + 2 * groups_ * count_, leasts_);
         if (balances_)
@@ -74,7 +73,6 @@ class SpreadTile {
         for (int row = 0; row < ROWS; ++row) {
             for (int i = 0; i < WHOLE_LANES; ++i)
                 high[row][i] = fused(fused(high[row][i], all(128.0f), low[row][i]), all(steps[row]), all(bases[row]));
-            put_in_order(high[row]);
             for (int i = 0; i < WHOLE_LANES; ++i) {
                 const int column = block + i * LANES;
                 if (column >= first && column < end) take(row, column, balances_ ? high[row][i] * load(factors_ + column) : high[row][i]);

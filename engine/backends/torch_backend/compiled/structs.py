@@ -12,7 +12,7 @@ FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 5
+VERSION = 6
 """Of these structs; `kakeya_version` tells that of the library."""
 
 

@@ -13,22 +13,11 @@
 
 #include "decoder.h"
 #include "lanes.h"
+#include "levels.h"
 
 namespace kakeya {
 
 constexpr int TILE = 64;
-
-// The levels of the sixteen numbers from `first` on: a bit of each is in each plane.
-inline Lanes levels_of(const std::uint8_t* planes, std::int64_t plane_bytes, int bits, std::int64_t first) {
-    Lanes found = all(0.0f);
-    float weight = 1.0f;
-    for (int bit = 0; bit < bits; ++bit, weight += weight) {
-        std::uint16_t mask;
-        std::memcpy(&mask, planes + bit * plane_bytes + first / 8, sizeof mask);
-        found = found + chosen(mask, all(weight), all(0.0f));
-    }
-    return found;
-}
 
 // Sums and differences of lanes that are `half` apart; half is 1, 2, 4 or 8.
 inline Lanes butterflied(Lanes a, int half) {
@@ -125,21 +114,29 @@ class Unpacking {
     template <class Number>
     void unpack(const std::uint8_t* packed, Number* to) {
         const int head_size = grid_.head_size, grids = TILE * head_size / grid_.group;
-        const std::int64_t plane_bytes = TILE * head_size / 8;
-        const std::uint8_t* halves = packed + plane_bytes * grid_.bits;
+        const std::uint8_t* halves = packed + static_cast<std::int64_t>(TILE) * head_size * grid_.bits / 8;
         for (std::size_t i = 0; i < halves_.size(); i += LANES) store(halves_.data() + i, load_halves(halves + 2 * i));
         const float *scales = halves_.data(), *leasts = scales + grids, *factors = leasts + grids;
         float* numbers = numbers_.data();
         // By channel a row of 64 positions, or by position a row of channels.
         const int columns = grid_.is_by_channel ? TILE : head_size, rows = TILE * head_size / columns;
-        for (int row = 0; row < rows; ++row)
-            for (int column = 0; column < columns; column += LANES) {
-                const std::int64_t first = static_cast<std::int64_t>(row) * columns + column;
-                const std::int64_t group = first / grid_.group;
-                Lanes found = levels_of(packed, plane_bytes, grid_.bits, first) * all(scales[group]) + all(leasts[group]);
-                if (grid_.balances) found = found * load(factors + column);
-                store(numbers + first, found);
+        for (int block = 0; block < columns; block += BLOCK) {
+            const int width = std::min(BLOCK, columns - block);
+            for (int quad = 0; quad < rows / QUAD; ++quad) {
+                alignas(64) std::uint8_t levels[UNIT];
+                spread_unit(packed + unit_at(rows, columns, grid_.bits, block, quad), grid_.bits, width, levels);
+                for (int i = 0; i < QUAD; ++i)
+                    for (int column = 0; column < width; column += LANES) {
+                        float own[LANES];
+                        for (int k = 0; k < LANES; ++k) own[k] = static_cast<float>(levels[(column + k) * QUAD + i]);
+                        const std::int64_t first = static_cast<std::int64_t>(quad * QUAD + i) * columns + block + column;
+                        const std::int64_t group = first / grid_.group;
+                        Lanes found = load(own) * all(scales[group]) + all(leasts[group]);
+                        if (grid_.balances) found = found * load(factors + block + column);
+                        store(numbers + first, found);
+                    }
             }
+        }
         if (grid_.rotation > 0) {
             if (grid_.is_by_channel)
                 rotation_.of_rows(numbers, rows, columns);
