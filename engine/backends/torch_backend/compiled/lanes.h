@@ -101,6 +101,8 @@ inline Lanes swapped(Lanes a, int half) {
     return {half == 4 ? _mm512_shuffle_f32x4(a.v, a.v, 0xb1) : _mm512_shuffle_f32x4(a.v, a.v, 0x4e)};
 }
 
+inline float first_of(Lanes a) { return _mm512_cvtss_f32(a.v); }
+
 inline float sum(Lanes a) {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -418,6 +420,11 @@ inline Lanes load_halves(const void* from) {
 #endif
 
 #if !KAKEYA_AVX512
+inline float first_of(Lanes x) {
+    float values[LANES];
+    store(values, x);
+    return values[0];
+}
 inline void put_whole_parts(Lanes x, std::int8_t* high, std::int8_t* low) {
     float own[LANES];
     store(own, x);
@@ -460,12 +467,10 @@ inline Lanes exponential(Lanes x) {
     return scaled(p, n);
 }
 
+// Of numbers; exact in any order.
 inline float largest(Lanes x) {
-    float values[LANES];
-    store(values, x);
-    float found = values[0];
-    for (int i = 1; i < LANES; ++i) found = values[i] > found ? values[i] : found;
-    return found;
+    for (int half = LANES / 2; half > 0; half /= 2) x = larger(x, swapped(x, half));
+    return first_of(x);
 }
 
 }  // namespace kakeya

@@ -111,32 +111,36 @@ inline void spread_unit(const std::uint8_t* unit, int bits, int width, std::uint
 constexpr float MOST_WHOLE = 16319.0f;
 constexpr float LEAST_MOST = 1.0e-30f;  // numbers none of which is larger are 0
 
-struct WholeStep {
-    float step;
-    float lost;  // the sum of the numbers less that of what stands for them
+// Of `count` numbers, a multiple of 16: their largest, and lanes of their sum.
+struct Extent {
+    float most;
+    Lanes added;
 };
 
-// Parts of `count` numbers, a multiple of 16. What is not finite makes the step so.
-inline WholeStep whole_parts(const float* numbers, int count, std::int8_t* high, std::int8_t* low) {
-    Lanes most = all(0.0f), none = all(0.0f), added = all(0.0f), added_whole = all(0.0f);
+inline Extent extent_of(const float* numbers, int count) {
+    Lanes most = all(0.0f), added = all(0.0f);
     for (int i = 0; i < count; i += LANES) {
         const Lanes own = load(numbers + i);
         most = larger(larger(own, all(0.0f) - own), most);
-        none = none + own * all(0.0f);
         added = added + own;
     }
-    const float largest_one = largest(most);
-    const bool is_finite = sum(none) == 0.0f && largest_one <= 3.0e38f;
-    const bool is_there = is_finite && largest_one > LEAST_MOST;
-    const Lanes inverse = all(is_there ? MOST_WHOLE / largest_one : 0.0f), bound = all(MOST_WHOLE);
+    return {largest(most), added};
+}
+
+// How many steps of one make the largest; 0 where all are as good as 0.
+inline float steps_in(float most) { return most > LEAST_MOST ? MOST_WHOLE / most : 0.0f; }
+
+// Parts of the numbers, of so many `steps` a unit; lanes of the sum of what stands for them.
+inline Lanes whole_parts(const float* numbers, int count, float steps, std::int8_t* high, std::int8_t* low) {
+    const Lanes each = all(steps), bound = all(MOST_WHOLE);
+    Lanes added = all(0.0f);
     for (int i = 0; i < count; i += LANES) {
-        const Lanes near = is_there ? smaller(larger(rounded(load(numbers + i) * inverse), all(0.0f) - bound), bound) : all(0.0f);
+        // A number that is none is the lower bound.
+        const Lanes near = smaller(larger(rounded(load(numbers + i) * each), all(0.0f) - bound), bound);
         put_whole_parts(near, high + i, low + i);
-        added_whole = added_whole + near;
+        added = added + near;
     }
-    if (!is_finite) return {std::nanf(""), 0.0f};
-    const float step = is_there ? largest_one / MOST_WHOLE : 0.0f;
-    return {step, sum(added) - step * sum(added_whole)};
+    return added;
 }
 
 // The sums over `quads` of spread rows of levels times the parts of ROWS rows of whole numbers.

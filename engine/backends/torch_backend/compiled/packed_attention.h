@@ -44,6 +44,8 @@ class SpreadTile {
         for (int group = 0; group < groups_; ++group) {
             const float *scales = scales_ + group * count_, *leasts = leasts_ + group * count_;
             float steps[ROWS], bases[ROWS];
+            // Of each row the sum of what is multiplied with leasts, of what is with levels, and of its parts.
+            Lanes added[LANES] = {};
             for (int row = 0; row < ROWS; ++row) {
                 Lanes base = all(0.0f);
                 for (int i = 0; i < count_; i += LANES) {
@@ -51,10 +53,18 @@ class SpreadTile {
                     store(scaled_ + i, own * load(scales + i));
                     base = fused(own, load(leasts + i), base);
                 }
-                const WholeStep found = whole_parts(scaled_, count_, high_[row], low_[row]);
-                steps[row] = found.step;
-                // What was lost is made good as of the middle level.
-                bases[row] = std::fma(middle_, found.lost, sum(base));
+                const Extent extent = extent_of(scaled_, count_);
+                steps[row] = extent.most / MOST_WHOLE;
+                added[row] = base;
+                added[ROWS_AT_ONCE + row] = extent.added;
+                added[2 * ROWS_AT_ONCE + row] = whole_parts(scaled_, count_, steps_in(extent.most), high_[row], low_[row]);
+            }
+            float found[LANES];
+            store(found, sums(added));
+            for (int row = 0; row < ROWS; ++row) {
+                // What is lost is made good as of the middle level; what is not finite makes all so.
+                const float lost = found[ROWS_AT_ONCE + row] - steps[row] * found[2 * ROWS_AT_ONCE + row];
+                bases[row] = std::fma(middle_, lost, found[row]);
             }
             const int first = group * group_, end = first + group_;
             for (int block = first / BLOCK * BLOCK; block < end; block += BLOCK)
