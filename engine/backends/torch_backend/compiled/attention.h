@@ -262,15 +262,23 @@ inline void attend_segment(const Number* keys, const Number* values, int slots, 
         if (part.sees[row]) merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
 }
 
+// The rows' queries in the format of the keys.
 template <class Number>
-inline void attend_rows(const KakeyaStore& store, int place, int kv_heads, int kv_head, int head_size, float scaling,
-                        Rows& rows, Scratch& scratch) {
-    [[maybe_unused]] const FlushingFor<Number> flushing;
+inline void round_queries(const Rows& rows, int head_size, Scratch& scratch) {
     if constexpr (std::is_same_v<Number, bfloat16>)
         for (int row = 0; row < rows.count; ++row)
             for (int d = 0; d < head_size; ++d) scratch.queries[row][d] = narrowed(rows.query[row][d]);
+}
+
+// The `segments` of a store from `first` on, whose queries are rounded.
+template <class Number>
+inline void attend_rows(const KakeyaStore& store, int first, int segments, int place, int kv_heads, int kv_head, int head_size, float scaling,
+                        Rows& rows, Scratch& scratch) {
+    [[maybe_unused]] const FlushingFor<Number> flushing;
+    round_queries<Number>(rows, head_size, scratch);
     std::int64_t origin = 0;
-    for (int i = 0; i < store.segment_count; ++i) {
+    for (int i = 0; i < first; ++i) origin += store.segments[i].slots;
+    for (int i = first; i < first + segments; ++i) {
         const KakeyaSegment& segment = store.segments[i];
         const std::int64_t size = static_cast<std::int64_t>(segment.slots) * head_size;
         const Number* keys = static_cast<const Number*>(segment.numbers) + (2 * place * kv_heads + kv_head) * size;

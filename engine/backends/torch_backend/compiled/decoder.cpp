@@ -57,6 +57,37 @@ struct Counter {
     alignas(64) std::atomic<int> value{0};
 };
 
+// Segments of a store, and behind them what it has packed.
+int segments_of(const KakeyaStore& store) {
+    return store.segment_count + (store.packed ? store.packed->segment_count : 0);
+}
+
+// Where what was found of single segments lies: for each feed, group of layers aside, [segments, rows, heads].
+struct Parts {
+    std::vector<std::int64_t> firsts;  // of a feed's
+    std::vector<float> mixed, totals, maxima;
+    std::vector<char> begun;
+
+    // Has room for the layers of any group.
+    void make(const KakeyaModel& model, const KakeyaBatch& batch, int groups) {
+        std::int64_t count = 0;
+        for (int feed = 0; feed < batch.feed_count; ++feed) {
+            firsts.push_back(count);
+            int most = 0;
+            for (int group = 0; group < groups; ++group) most = std::max(most, segments_of(batch.feeds[feed].stores[group]));
+            count += static_cast<std::int64_t>(most) * batch.feeds[feed].rows * model.heads;
+        }
+        mixed.resize(static_cast<std::size_t>(count) * model.head_size);
+        totals.resize(static_cast<std::size_t>(count));
+        maxima.resize(static_cast<std::size_t>(count));
+        begun.resize(static_cast<std::size_t>(count));
+    }
+
+    std::int64_t at(const KakeyaModel& model, const KakeyaBatch& batch, int feed, int segment, int row, int head) const {
+        return firsts[feed] + (static_cast<std::int64_t>(segment) * batch.feeds[feed].rows + row) * model.heads + head;
+    }
+};
+
 // What the threads of one call share.
 struct Call {
     const KakeyaModel* model;
@@ -65,6 +96,10 @@ struct Call {
     Barrier barrier;
     std::vector<Counter> next;
     std::vector<int> block_ends;  // of the attention's tasks, by feed
+    // Where few tasks would leave threads without one, each segment is a task: their ends by group of layers, by feed.
+    bool is_split = false;
+    std::vector<std::vector<int>> part_ends;
+    Parts parts;
 
     // What is asked of `kakeya_logits` and `kakeya_product`.
     const KakeyaMatrix* matrix = nullptr;
@@ -173,45 +208,111 @@ int blocks_of(const KakeyaModel& model, const KakeyaFeed& feed) {
     return (feed.rows * (model.heads / model.kv_heads) + BLOCK_ROWS - 1) / BLOCK_ROWS;
 }
 
-// One block of rows of one K/V head of one feed: the heads that share its keys, query by query.
-void attend_block(Call& call, int index, int task) {
+// One block of rows of one K/V head of one feed, the heads that share its keys, query by query: and
+// all segments, or one of them.
+struct AttentionTask {
+    int feed, kv_head, block, first, segments;
+};
+
+AttentionTask attention_task(const Call& call, int index, int task) {
+    const KakeyaBatch& batch = *call.batch;
+    const int group = batch.group_of_layer[index];
+    const std::vector<int>& ends = call.is_split ? call.part_ends[group] : call.block_ends;
+    AttentionTask found{};
+    while (task >= ends[found.feed]) ++found.feed;
+    const KakeyaFeed& feed = batch.feeds[found.feed];
+    int own = task - (found.feed ? ends[found.feed - 1] : 0);
+    found.segments = segments_of(feed.stores[group]);
+    if (call.is_split) {
+        found.first = own % found.segments;
+        own /= found.segments;
+        found.segments = 1;
+    }
+    const int blocks = blocks_of(*call.model, feed);
+    found.kv_head = own / blocks;
+    found.block = own % blocks;
+    return found;
+}
+
+// The part of a task that is of segments `first` .. `end` - 1 among those of one kind.
+Span part_of(const AttentionTask& task, int first, int end) {
+    return {std::max(task.first, first) - first, std::min(task.first + task.segments, end) - first};
+}
+
+void attend_block(Call& call, int index, int number) {
     const KakeyaModel& model = *call.model;
     const KakeyaBatch& batch = *call.batch;
-    int number = 0;
-    while (task >= call.block_ends[number]) ++number;
-    const KakeyaFeed& feed = batch.feeds[number];
-    const int own = task - (number ? call.block_ends[number - 1] : 0);
-    const int blocks = blocks_of(model, feed), kv_head = own / blocks, block = own % blocks;
+    const AttentionTask task = attention_task(call, index, number);
+    const KakeyaFeed& feed = batch.feeds[task.feed];
     const int groups = model.heads / model.kv_heads, size = model.head_size;
     const KakeyaStore& store = feed.stores[batch.group_of_layer[index]];
     thread_local std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
     Rows rows;
-    const int last = std::min((block + 1) * BLOCK_ROWS, feed.rows * groups);
-    for (int i = block * BLOCK_ROWS; i < last; ++i) {
+    std::int64_t parts[BLOCK_ROWS];
+    const int last = std::min((task.block + 1) * BLOCK_ROWS, feed.rows * groups);
+    for (int i = task.block * BLOCK_ROWS; i < last; ++i) {
         const std::int64_t row = feed.first_row + i / groups;
-        const int head = kv_head * groups + i % groups;
+        const int head = task.kv_head * groups + i % groups;
         const int to = rows.count++;
         rows.query[to] = batch.joint + (row * (model.heads + 2 * model.kv_heads) + head) * size;
-        rows.mixed[to] = batch.mixed + (row * model.heads + head) * size;
-        rows.total[to] = batch.totals + row * model.heads + head;
-        rows.maximum[to] = batch.maxima + row * model.heads + head;
+        if (call.is_split) {
+            const std::int64_t part = parts[to] = call.parts.at(model, batch, task.feed, task.first, i / groups, head);
+            rows.mixed[to] = call.parts.mixed.data() + part * size;
+            rows.total[to] = &call.parts.totals[part];
+            rows.maximum[to] = &call.parts.maxima[part];
+        } else {
+            rows.mixed[to] = batch.mixed + (row * model.heads + head) * size;
+            rows.total[to] = batch.totals + row * model.heads + head;
+            rows.maximum[to] = batch.maxima + row * model.heads + head;
+        }
         rows.seen[to] = seen_by(store, feed.position + i / groups);
         rows.begun[to] = false;
     }
     const int place = batch.place_of_layer[index];
-    if (model.cache_format == KAKEYA_BFLOAT16) {
-        attend_rows<bfloat16>(store, place, model.kv_heads, kv_head, size, model.scaling, rows, *scratch);
-    } else {
-        attend_rows<float>(store, place, model.kv_heads, kv_head, size, model.scaling, rows, *scratch);
+    const Span whole = part_of(task, 0, store.segment_count);
+    if (whole.first < whole.end) {
+        const int first = static_cast<int>(whole.first), count = static_cast<int>(whole.end - whole.first);
+        if (model.cache_format == KAKEYA_BFLOAT16) {
+            attend_rows<bfloat16>(store, first, count, place, model.kv_heads, task.kv_head, size, model.scaling, rows, *scratch);
+        } else {
+            attend_rows<float>(store, first, count, place, model.kv_heads, task.kv_head, size, model.scaling, rows, *scratch);
+        }
     }
-    if (!store.packed) return;
-    thread_local std::unique_ptr<PackedScratch> more = std::make_unique<PackedScratch>();
-    for (int i = 0; i < rows.count; ++i) {
-        const std::int64_t query = feed.position + (block * BLOCK_ROWS + i) / groups;
-        rows.seen[i] = Seen();
-        rows.seen[i].add(store.sink, evicted_end(store, query));
+    const Span packed = part_of(task, store.segment_count, segments_of(store));
+    if (packed.first < packed.end) {
+        thread_local std::unique_ptr<PackedScratch> more = std::make_unique<PackedScratch>();
+        for (int i = 0; i < rows.count; ++i) {
+            const std::int64_t query = feed.position + (task.block * BLOCK_ROWS + i) / groups;
+            rows.seen[i] = Seen();
+            rows.seen[i].add(store.sink, evicted_end(store, query));
+        }
+        attend_packed(*store.packed, static_cast<int>(packed.first), static_cast<int>(packed.end - packed.first), place, model.kv_heads, task.kv_head,
+                      model.scaling, rows, *scratch, *more);
     }
-    attend_packed(*store.packed, place, model.kv_heads, kv_head, model.scaling, rows, *scratch, *more);
+    if (call.is_split)
+        for (int i = 0; i < rows.count; ++i) call.parts.begun[parts[i]] = rows.begun[i];
+}
+
+// What all heads of a row found in single segments, in ascending order: as in one task.
+void merge_parts(const Call& call, int index, int row) {
+    const KakeyaModel& model = *call.model;
+    const KakeyaBatch& batch = *call.batch;
+    int number = 0;
+    while (row >= batch.feeds[number].first_row + batch.feeds[number].rows) ++number;
+    const KakeyaFeed& feed = batch.feeds[number];
+    const int segments = segments_of(feed.stores[batch.group_of_layer[index]]), size = model.head_size;
+    for (int head = 0; head < model.heads; ++head) {
+        Rows rows;
+        rows.mixed[0] = batch.mixed + (static_cast<std::int64_t>(row) * model.heads + head) * size;
+        rows.total[0] = batch.totals + static_cast<std::int64_t>(row) * model.heads + head;
+        rows.maximum[0] = batch.maxima + static_cast<std::int64_t>(row) * model.heads + head;
+        rows.begun[0] = false;
+        for (int segment = 0; segment < segments; ++segment) {
+            const std::int64_t part = call.parts.at(model, batch, number, segment, row - feed.first_row, head);
+            if (call.parts.begun[part])
+                merge(rows, 0, size, call.parts.totals[part], call.parts.maxima[part], call.parts.mixed.data() + part * size);
+        }
+    }
 }
 
 // What a layer's first product takes of a row.
@@ -239,7 +340,9 @@ void one_layer(Call& call, int index) {
         };
         product(call, phase, layer.joint, normed, rows, projected, [&](int row) { project_row(model, batch, layer, index, row); });
     }
+    const bool merges = call.is_split && call.phases & ATTEND;
     const auto divide = [&](int row) {
+        if (merges) merge_parts(call, index, row);
         float* own = batch.mixed + static_cast<std::int64_t>(row) * model.heads * size;
         for (int head = 0; head < model.heads; ++head) {
             const Lanes total = all(batch.totals[static_cast<std::int64_t>(row) * model.heads + head]);
@@ -248,8 +351,12 @@ void one_layer(Call& call, int index) {
         round_for(layer.output, mixed, row);
     };
     if (call.phases & ATTEND) {
-        taken(call, phase + 2, call.block_ends[batch.feed_count - 1], 1, [&](int task) { attend_block(call, index, task); });
-        if (!(call.phases & FINISH)) call.barrier.meet([] {});
+        const std::vector<int>& ends = call.is_split ? call.part_ends[batch.group_of_layer[index]] : call.block_ends;
+        taken(call, phase + 2, ends[batch.feed_count - 1], 1, [&](int task) { attend_block(call, index, task); });
+        if (!(call.phases & FINISH)) {
+            call.barrier.meet([] {});
+            if (call.is_split) rows_then(call, phase + 3, rows, [&](int row) { merge_parts(call, index, row); });
+        }
     }
     if (!(call.phases & FINISH)) return;
     rows_then(call, phase + 3, rows, divide);
@@ -477,6 +584,21 @@ void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* b
     for (int feed = 0; feed < batch->feed_count; ++feed) {
         tasks += kakeya::blocks_of(*model, batch->feeds[feed]) * model->kv_heads;
         call.block_ends.push_back(tasks);
+    }
+    // How many groups of layers there are is told by the layers of this call.
+    int groups = 0;
+    for (int index = first; index < end; ++index) groups = std::max(groups, batch->group_of_layer[index] + 1);
+    call.is_split = phases & kakeya::ATTEND && threads > 1 && tasks < kakeya::TURNS * threads;
+    if (call.is_split) {
+        call.parts.make(*model, *batch, groups);
+        for (int group = 0; group < groups; ++group) {
+            int parts = 0;
+            call.part_ends.emplace_back();
+            for (int feed = 0; feed < batch->feed_count; ++feed) {
+                parts += kakeya::blocks_of(*model, batch->feeds[feed]) * model->kv_heads * kakeya::segments_of(batch->feeds[feed].stores[group]);
+                call.part_ends.back().push_back(parts);
+            }
+        }
     }
     kakeya::run(workers, call, threads, kakeya::layers_job);
 }

@@ -181,12 +181,13 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
     }
 }
 
-// To all segments, whose tiles are of layers [layers, kv_heads, tiles].
-inline void attend_packed(const KakeyaPacked& packed, int place, int kv_heads, int kv_head, float scaling, Rows& rows,
-                          Scratch& scratch, PackedScratch& more) {
+// To `segments` of them from `first` on, whose tiles are of layers [layers, kv_heads, tiles].
+inline void attend_packed(const KakeyaPacked& packed, int first, int segments, int place, int kv_heads, int kv_head, float scaling,
+                          Rows& rows, Scratch& scratch, PackedScratch& more) {
     rotate_queries(packed, rows, more);
     std::int64_t origin = 0;
-    for (int i = 0; i < packed.segment_count; ++i) {
+    for (int i = 0; i < first; ++i) origin += packed.segments[i].slots;
+    for (int i = first; i < first + segments; ++i) {
         const KakeyaSegment& segment = packed.segments[i];
         const std::int64_t tiles = segment.slots / TILE;
         const std::uint8_t* own = static_cast<const std::uint8_t*>(segment.numbers) + (static_cast<std::int64_t>(place) * kv_heads + kv_head) * tiles * packed.tile_bytes;
