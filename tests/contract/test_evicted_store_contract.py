@@ -259,9 +259,9 @@ def test_attention_to_what_is_packed_is_that_of_the_rule(
         np.testing.assert_allclose(
             evicted_stores.divided(found),
             evicted_stores.divided(expected),
-            # Where tiles are read as they lie, queries have 15 bits.
-            atol=1e-3 if dtype == "float32" else 2e-2,
-            rtol=1e-3 if dtype == "float32" else 2e-2,
+            # Where tiles are read as they lie, queries and weights have eight bits.
+            atol=5e-2,
+            rtol=2e-2,
         )
         assert np.array_equal(found.total > 0, expected.total > 0)
         assert same_bits(asked(piecewise, queries), found)

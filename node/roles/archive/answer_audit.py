@@ -31,11 +31,14 @@ from kakeya_fleet.engine.restoration.stores import EvictedStores
 
 READ_BYTES = 1 << 20
 """Of keys and values that are read back at once."""
-MOST_DISTANCE, MOST_DISTANCE_OF_FEW_BITS = 2.0**-10, 2.0**-6
-"""How far an honest answer may be from the sum here, as `distance` has it.
+MOST_DISTANCE = {"float32": 2.0**-10, "bfloat16": 2.0**-6}
+MOST_DISTANCE_PACKED = 2.0**-3
+"""How far an honest answer may be from the sum here, as `distance` has it: by the format of keys
+and values, or where these are packed.
 
-Libraries and processors round otherwise: float32 has 24 bits, bfloat16 8, and queries have 15 where
-packed tiles are read as they lie; less what sums and scores lose. Nobody is accused for less.
+Libraries and processors round otherwise: float32 has 24 bits, bfloat16 8, less what sums and scores
+lose. Where packed tiles are read as they lie, queries and weights have 8 bits of a tile's largest;
+where they are unpacked, all. Nobody is accused for less.
 """
 
 
@@ -178,8 +181,7 @@ class AnswerAudit:
 
 def most_distance(shape: EvictedShape) -> float:
     """That of answers of such keys and values."""
-    is_exact = shape.dtype == "float32" and not shape.codec
-    return MOST_DISTANCE if is_exact else MOST_DISTANCE_OF_FEW_BITS
+    return MOST_DISTANCE_PACKED if shape.codec else MOST_DISTANCE[shape.dtype]
 
 
 def distance(one: PartialAttention, other: PartialAttention) -> float:

@@ -139,11 +139,9 @@ struct Ints {
 inline Ints whole(std::int32_t value) { return {_mm512_set1_epi32(value)}; }
 inline Ints load_whole(const void* from) { return {_mm512_loadu_si512(from)}; }
 inline Lanes floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
-// Whole numbers of 15 bits as 128 * high + low.
-inline void put_whole_parts(Lanes a, std::int8_t* high, std::int8_t* low) {
-    const __m512i own = _mm512_cvtps_epi32(a.v);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srai_epi32(own, 7)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(_mm512_and_si512(own, _mm512_set1_epi32(127))));
+// Whole numbers in -128 .. 127.
+inline void store(std::int8_t* to, Lanes a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
 inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
 inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
@@ -425,14 +423,10 @@ inline float first_of(Lanes x) {
     store(values, x);
     return values[0];
 }
-inline void put_whole_parts(Lanes x, std::int8_t* high, std::int8_t* low) {
+inline void store(std::int8_t* to, Lanes x) {
     float own[LANES];
     store(own, x);
-    for (int i = 0; i < LANES; ++i) {
-        const std::int32_t value = static_cast<std::int32_t>(own[i]);
-        high[i] = static_cast<std::int8_t>(value >> 7);
-        low[i] = static_cast<std::int8_t>(value & 127);
-    }
+    for (int i = 0; i < LANES; ++i) to[i] = static_cast<std::int8_t>(own[i]);
 }
 inline Lanes sums(const Lanes (&a)[LANES]) {
     float found[LANES];

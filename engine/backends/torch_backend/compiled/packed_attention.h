@@ -3,7 +3,7 @@
 // Of keys by channel, key p is factor[p] * (level * scale + least) in each channel, rotated: so a
 // query, rotated once and multiplied by the scales, meets the levels themselves. Values by position
 // likewise, with weights in the query's place, and their sum is rotated back. What meets levels is
-// rounded to 15 bits of its largest; see levels.h. A row's bits are a function of the row, its
+// rounded to whole numbers of eight bits, tile by tile; see levels.h. A row's bits are a function of the row, its
 // position and the tiles, whatever rows stand beside it, and on every processor.
 
 #pragma once
@@ -44,7 +44,7 @@ class SpreadTile {
         for (int group = 0; group < groups_; ++group) {
             const float *scales = scales_ + group * count_, *leasts = leasts_ + group * count_;
             float steps[ROWS], bases[ROWS];
-            // Of each row the sum of what is multiplied with leasts, of what is with levels, and of its parts.
+            // Of each row the sum of what is multiplied with leasts, of what is with levels, and of its whole numbers.
             Lanes added[LANES] = {};
             for (int row = 0; row < ROWS; ++row) {
                 Lanes base = all(0.0f);
@@ -57,7 +57,7 @@ class SpreadTile {
                 steps[row] = extent.most / MOST_WHOLE;
                 added[row] = base;
                 added[ROWS_AT_ONCE + row] = extent.added;
-                added[2 * ROWS_AT_ONCE + row] = whole_parts(scaled_, count_, steps_in(extent.most), high_[row], low_[row]);
+                added[2 * ROWS_AT_ONCE + row] = round_whole(scaled_, count_, steps_in(extent.most), whole_[row]);
             }
             float found[LANES];
             store(found, sums(added));
@@ -75,19 +75,17 @@ class SpreadTile {
   private:
     template <int ROWS, class Take>
     void block_products(int block, int first, int end, const float (&steps)[ROWS], const float (&bases)[ROWS], const Take& take) {
-        Lanes high[ROWS][WHOLE_LANES], low[ROWS][WHOLE_LANES];
-        const std::int8_t *of_high[ROWS], *of_low[ROWS];
-        for (int row = 0; row < ROWS; ++row) of_high[row] = high_[row], of_low[row] = low_[row];
-        part_sums<ROWS>(levels_of(block), count_ / QUAD, of_high, high);
-        part_sums<ROWS>(levels_of(block), count_ / QUAD, of_low, low);
-        for (int row = 0; row < ROWS; ++row) {
-            for (int i = 0; i < WHOLE_LANES; ++i)
-                high[row][i] = fused(fused(high[row][i], all(128.0f), low[row][i]), all(steps[row]), all(bases[row]));
+        Lanes sums[ROWS][WHOLE_LANES];
+        const std::int8_t* rows[ROWS];
+        for (int row = 0; row < ROWS; ++row) rows[row] = whole_[row];
+        whole_sums<ROWS>(levels_of(block), count_ / QUAD, rows, sums);
+        for (int row = 0; row < ROWS; ++row)
             for (int i = 0; i < WHOLE_LANES; ++i) {
                 const int column = block + i * LANES;
-                if (column >= first && column < end) take(row, column, balances_ ? high[row][i] * load(factors_ + column) : high[row][i]);
+                if (column < first || column >= end) continue;
+                const Lanes found = fused(sums[row][i], all(steps[row]), all(bases[row]));
+                take(row, column, balances_ ? found * load(factors_ + column) : found);
             }
-        }
     }
 
     std::uint8_t* levels_of(int block) { return levels_ + block * count_; }
@@ -109,7 +107,7 @@ class SpreadTile {
     // Groups are of 16 numbers at least.
     float scales_[TILE * MOST_HEAD / LANES], leasts_[TILE * MOST_HEAD / LANES], turned_[TILE * MOST_HEAD / LANES];
     float factors_[MOST_HEAD], scaled_[MOST_HEAD];
-    std::int8_t high_[ROWS_AT_ONCE][MOST_HEAD], low_[ROWS_AT_ONCE][MOST_HEAD];
+    std::int8_t whole_[ROWS_AT_ONCE][MOST_HEAD];
 };
 
 // What one thread needs besides `Scratch`.

@@ -100,8 +100,8 @@ def test_it_is_attention_to_the_numbers(name: str, head_dim: int, dtype: str) ->
     found = stored.asked(kernels, positions, queries)
     expected = stored.asked(TorchKernels(dtype), positions, queries)
     assert len(found) == len(expected) == 2
-    # In bfloat16 it is the reference that is rounded.
-    apart = 4e-3 if dtype == "float32" else 8e-2
+    # Queries and weights have eight bits of a tile's largest.
+    apart = 6e-2 if dtype == "float32" else 1e-1
     for own, other in zip(found, expected, strict=True):
         for part, reference in zip(own, other, strict=True):
             assert part.shape == reference.shape
