@@ -23,6 +23,10 @@
 #include <xmmintrin.h>
 #endif
 
+#if !defined(KAKEYA_AVX512)
+#define KAKEYA_AVX512 0
+#endif
+
 namespace kakeya {
 
 constexpr int LANES = 16;

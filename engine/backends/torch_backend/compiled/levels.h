@@ -63,31 +63,36 @@ inline void gather_some(const std::uint8_t* levels, int bits, int count, std::ui
 
 #if KAKEYA_AVX512
 
-// Of a whole unit.
+// Levels of 16 columns each, of a whole unit.
 template <int BITS>
-inline void spread_whole(const std::uint8_t* unit, std::uint8_t* to) {
-    __m512i found[WHOLE_LANES];
+inline void levels_of_unit(const std::uint8_t* unit, Ints (&found)[WHOLE_LANES]) {
     if constexpr (BITS == 4) {
         const __m512i low = _mm512_set1_epi8(15);
         for (int i = 0; i < 2; ++i) {
             const __m512i own = _mm512_loadu_si512(unit + i * BLOCK);
-            found[i] = _mm512_and_si512(own, low);
-            found[i + 2] = _mm512_and_si512(_mm512_srli_epi16(own, 4), low);
+            found[i].v = _mm512_and_si512(own, low);
+            found[i + 2].v = _mm512_and_si512(_mm512_srli_epi16(own, 4), low);
         }
     } else {
         const __m512i low = _mm512_set1_epi8(3), own = _mm512_loadu_si512(unit);
-        found[0] = _mm512_and_si512(own, low);
-        found[1] = _mm512_and_si512(_mm512_srli_epi16(own, 2), low);
-        found[2] = _mm512_and_si512(_mm512_srli_epi16(own, 4), low);
-        found[3] = _mm512_and_si512(_mm512_srli_epi16(own, 6), low);
+        found[0].v = _mm512_and_si512(own, low);
+        found[1].v = _mm512_and_si512(_mm512_srli_epi16(own, 2), low);
+        found[2].v = _mm512_and_si512(_mm512_srli_epi16(own, 4), low);
+        found[3].v = _mm512_and_si512(_mm512_srli_epi16(own, 6), low);
         if constexpr (BITS == 3)
             for (int i = 0; i < WHOLE_LANES; ++i) {
                 __mmask64 upper;
                 std::memcpy(&upper, unit + BLOCK + i * sizeof upper, sizeof upper);
-                found[i] = _mm512_mask_add_epi8(found[i], upper, found[i], _mm512_set1_epi8(4));
+                found[i].v = _mm512_mask_add_epi8(found[i].v, upper, found[i].v, _mm512_set1_epi8(4));
             }
     }
-    for (int i = 0; i < WHOLE_LANES; ++i) _mm512_store_si512(to + i * BLOCK, found[i]);
+}
+
+template <int BITS>
+inline void spread_whole(const std::uint8_t* unit, std::uint8_t* to) {
+    Ints found[WHOLE_LANES];
+    levels_of_unit<BITS>(unit, found);
+    for (int i = 0; i < WHOLE_LANES; ++i) _mm512_store_si512(to + i * BLOCK, found[i].v);
 }
 
 #endif
@@ -112,47 +117,46 @@ inline void spread_unit(const std::uint8_t* unit, int bits, int width, std::uint
 constexpr float MOST_WHOLE = 127.0f;
 constexpr float LEAST_MOST = 1.0e-30f;  // numbers none of which is larger are 0
 
-// Of `count` numbers, a multiple of 16: their largest, and lanes of their sum.
-struct Extent {
-    float most;
-    Lanes added;
+// Numbers as they meet levels.
+struct Rounded8 {
+    float step;
+    Lanes added, whole;  // of the numbers, and of the whole ones in their place: to be added up
 };
 
-inline Extent extent_of(const float* numbers, int count) {
-    Lanes most = all(0.0f), added = all(0.0f);
+// `count` numbers, a multiple of 16, as whole ones: COUNT of them, or a count known when it runs.
+template <int COUNT>
+inline Rounded8 round_whole(const float* weights, const float* scales, int own_count, float* scaled, std::int8_t* to) {
+    const int count = COUNT ? COUNT : own_count;
+    Lanes own[COUNT ? COUNT / LANES : 1], most = all(0.0f), added = all(0.0f), whole = all(0.0f);
     for (int i = 0; i < count; i += LANES) {
-        const Lanes own = load(numbers + i);
-        most = larger(larger(own, all(0.0f) - own), most);
-        added = added + own;
+        const Lanes number = load(weights + i) * load(scales + i);
+        if constexpr (COUNT > 0) own[i / LANES] = number;
+        else store(scaled + i, number);
+        most = larger(larger(number, all(0.0f) - number), most);
+        added = added + number;
     }
-    return {largest(most), added};
-}
-
-// How many steps of one make the largest; 0 where all are as good as 0.
-inline float steps_in(float most) { return most > LEAST_MOST ? MOST_WHOLE / most : 0.0f; }
-
-// The numbers in so many `steps` a unit, whole; lanes of their sum.
-inline Lanes round_whole(const float* numbers, int count, float steps, std::int8_t* to) {
-    const Lanes each = all(steps), bound = all(MOST_WHOLE);
-    Lanes added = all(0.0f);
+    const float largest_one = largest(most);
+    // None of them is further than `MOST_WHOLE` steps from 0; where all are as good as 0, all are.
+    const Lanes steps = all(largest_one > LEAST_MOST ? MOST_WHOLE / largest_one : 0.0f);
     for (int i = 0; i < count; i += LANES) {
-        // A number that is none is the lower bound.
-        const Lanes near = smaller(larger(rounded(load(numbers + i) * each), all(0.0f) - bound), bound);
+        Lanes near;
+        if constexpr (COUNT > 0) near = rounded(own[i / LANES] * steps);
+        else near = rounded(load(scaled + i) * steps);
         store(to + i, near);
-        added = added + near;
+        whole = whole + near;
     }
-    return added;
+    return {largest_one / MOST_WHOLE, added, whole};
 }
 
-// The sums over `quads` of spread rows of levels times ROWS rows of whole numbers.
-template <int ROWS>
-inline void whole_sums(const std::uint8_t* levels, int quads, const std::int8_t* const (&rows)[ROWS], Lanes (&found)[ROWS][WHOLE_LANES]) {
+// The sums over `quads` of four rows of levels, which `read` gives, times ROWS rows of whole numbers.
+template <int ROWS, class Read>
+inline void whole_sums(const Read& read, int quads, const std::int8_t* const (&rows)[ROWS], Lanes (&found)[ROWS][WHOLE_LANES]) {
     Ints sums[ROWS][WHOLE_LANES];
     for (int row = 0; row < ROWS; ++row)
         for (int i = 0; i < WHOLE_LANES; ++i) sums[row][i] = whole(0);
-    for (int quad = 0; quad < quads; ++quad, levels += UNIT) {
+    for (int quad = 0; quad < quads; ++quad) {
         Ints own[WHOLE_LANES];
-        for (int i = 0; i < WHOLE_LANES; ++i) own[i] = load_whole(levels + i * BLOCK);
+        read(quad, own);
         for (int row = 0; row < ROWS; ++row) {
             std::int32_t four;
             std::memcpy(&four, rows[row] + QUAD * quad, sizeof four);

@@ -20,14 +20,18 @@ constexpr int ROWS_AT_ONCE = 4;
 // One tile, spread for products: `count` rows, which are added up, of `columns`.
 class SpreadTile {
   public:
-    void open(const KakeyaGrid& grid, const std::uint8_t* packed) {
+    // For products of so many rows. Of few each level is used once: it goes nowhere between.
+    void open(const KakeyaGrid& grid, const std::uint8_t* packed, int rows) {
         count_ = grid.is_by_channel ? grid.head_size : TILE;
         columns_ = grid.is_by_channel ? TILE : grid.head_size;
         group_ = grid.group;
         groups_ = columns_ / group_;
         balances_ = grid.balances;
         middle_ = 0.5f * static_cast<float>((1 << grid.bits) - 1);
-        for (int block = 0; block < columns_; block += BLOCK)
+        packed_ = packed;
+        bits_ = grid.bits;
+        is_spread_ = !(KAKEYA_AVX512 && rows <= ROWS_AT_ONCE && columns_ % BLOCK == 0 && bits_ >= 2 && bits_ <= 4);
+        for (int block = 0; is_spread_ && block < columns_; block += BLOCK)
             for (int quad = 0; quad < count_ / QUAD; ++quad)
                 spread_unit(packed + unit_at(count_, columns_, grid.bits, block, quad), grid.bits, std::min(BLOCK, columns_ - block),
                             levels_of(block) + quad * UNIT);
@@ -48,16 +52,13 @@ class SpreadTile {
             Lanes added[LANES] = {};
             for (int row = 0; row < ROWS; ++row) {
                 Lanes base = all(0.0f);
-                for (int i = 0; i < count_; i += LANES) {
-                    const Lanes own = load(weights[row] + i);
-                    store(scaled_ + i, own * load(scales + i));
-                    base = fused(own, load(leasts + i), base);
-                }
-                const Extent extent = extent_of(scaled_, count_);
-                steps[row] = extent.most / MOST_WHOLE;
+                for (int i = 0; i < count_; i += LANES) base = fused(load(weights[row] + i), load(leasts + i), base);
+                const auto rounding = count_ == TILE ? round_whole<TILE> : round_whole<0>;
+                const Rounded8 rounded = rounding(weights[row], scales, count_, scaled_, whole_[row]);
+                steps[row] = rounded.step;
                 added[row] = base;
-                added[ROWS_AT_ONCE + row] = extent.added;
-                added[2 * ROWS_AT_ONCE + row] = round_whole(scaled_, count_, steps_in(extent.most), whole_[row]);
+                added[ROWS_AT_ONCE + row] = rounded.added;
+                added[2 * ROWS_AT_ONCE + row] = rounded.whole;
             }
             float found[LANES];
             store(found, sums(added));
@@ -78,7 +79,7 @@ class SpreadTile {
         Lanes sums[ROWS][WHOLE_LANES];
         const std::int8_t* rows[ROWS];
         for (int row = 0; row < ROWS; ++row) rows[row] = whole_[row];
-        whole_sums<ROWS>(levels_of(block), count_ / QUAD, rows, sums);
+        read_sums<ROWS>(block, rows, sums);
         for (int row = 0; row < ROWS; ++row)
             for (int i = 0; i < WHOLE_LANES; ++i) {
                 const int column = block + i * LANES;
@@ -86,6 +87,28 @@ class SpreadTile {
                 const Lanes found = fused(sums[row][i], all(steps[row]), all(bases[row]));
                 take(row, column, balances_ ? found * load(factors_ + column) : found);
             }
+    }
+
+    template <int ROWS>
+    void read_sums(int block, const std::int8_t* const (&rows)[ROWS], Lanes (&sums)[ROWS][WHOLE_LANES]) {
+        const int quads = count_ / QUAD;
+        if (is_spread_) {
+            const std::uint8_t* levels = levels_of(block);
+            return whole_sums<ROWS>([&](int quad, Ints (&own)[WHOLE_LANES]) {
+                for (int i = 0; i < WHOLE_LANES; ++i) own[i] = load_whole(levels + quad * UNIT + i * BLOCK);
+            }, quads, rows, sums);
+        }
+#if KAKEYA_AVX512
+        const std::uint8_t* units = packed_ + unit_at(count_, columns_, bits_, block, 0);
+        const auto direct = [&]<int BITS>() {
+            whole_sums<ROWS>([&](int quad, Ints (&own)[WHOLE_LANES]) { levels_of_unit<BITS>(units + quad * (UNIT * BITS / 8), own); }, quads, rows, sums);
+        };
+        switch (bits_) {
+            case 2: return direct.template operator()<2>();
+            case 3: return direct.template operator()<3>();
+            case 4: return direct.template operator()<4>();
+        }
+#endif
     }
 
     std::uint8_t* levels_of(int block) { return levels_ + block * count_; }
@@ -101,7 +124,9 @@ class SpreadTile {
     }
 
     int count_ = 0, columns_ = 0, group_ = 0, groups_ = 0;
-    bool balances_ = false;
+    int bits_ = 0;
+    bool balances_ = false, is_spread_ = true;
+    const std::uint8_t* packed_ = nullptr;
     float middle_ = 0.0f;
     alignas(64) std::uint8_t levels_[TILE * MOST_HEAD];
     // Groups are of 16 numbers at least.
@@ -151,7 +176,7 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
     if (!part.is_seen()) return;
     const Lanes none = all(-INFINITY), scale = all(scaling);
     for (int slot = part.begin; slot < part.stop; slot += TILE) {
-        more.tile.open(packed.keys, tiles + slot / TILE * packed.tile_bytes);
+        more.tile.open(packed.keys, tiles + slot / TILE * packed.tile_bytes, rows.count);
         rows_products(more.tile, rows.count, [&](int row) { return more.queries[row]; }, [&](int row, int column, Lanes found) {
             const std::uint32_t mask = seen_lanes(rows.seen[row], origin + slot + column);
             store(scratch.weights[row] + slot + column, chosen(mask, found * scale, none));
@@ -166,7 +191,7 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
         std::fill(scratch.values[row], scratch.values[row] + head_size, 0.0f);
     }
     for (int slot = part.begin; slot < part.stop; slot += TILE) {
-        more.tile.open(packed.values, tiles + slot / TILE * packed.tile_bytes + packed.key_bytes);
+        more.tile.open(packed.values, tiles + slot / TILE * packed.tile_bytes + packed.key_bytes, rows.count);
         rows_products(more.tile, rows.count, [&](int row) { return scratch.weights[row] + slot; }, [&](int row, int column, Lanes found) {
             float* to = scratch.values[row] + column;
             store(to, load(to) + found);
