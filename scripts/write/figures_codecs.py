@@ -56,7 +56,40 @@ def sessions(found: Report) -> list[str]:
     ]
 
 
+OWN = "packed_full"
+
+
+def own_settings(found: Report) -> Sequence[str]:
+    """Rounds, and steps of each."""
+    return [str(found["rounds"]), str(found["steps"])]
+
+
+def own_sessions(found: Report) -> list[str]:
+    """A row a length of context and kind of cache."""
+    return [
+        line(
+            f"{int(context):,}",
+            kind,
+            f"{own['step_ms']:.1f}",
+            f"{kinds['full']['step_ms'] / own['step_ms']:.2f}",
+            f"{own['kv_bytes'] / 2**20:.1f}",
+            f"{kinds['full']['kv_bytes'] / own['kv_bytes']:.2f}",
+            f"{own['prompt_seconds']:.2f}" if "prompt_seconds" in own else "",
+        )
+        for context, kinds in found["by_context"].items()
+        for kind, own in kinds.items()
+    ]
+
+
 CODECS = (
+    Said(FIGURES, "{} rounds of {} steps a cache.", OWN, own_settings),
+    Table(
+        FIGURES,
+        "| context, tokens | cache | a step, ms | times as fast | keys and values, MiB "
+        "| context a byte, times | prompt, s |",
+        OWN,
+        own_sessions,
+    ),
     Said(
         FIGURES,
         "{} rounds, a window of {} positions, answers of {} tokens.",
