@@ -40,7 +40,9 @@ def packed_levels(levels: Packed, bits: int) -> Packed:
         width = block.shape[2]
         units = block.reshape(count, rows // QUAD, QUAD, width).swapaxes(2, 3)
         units = units.reshape(count, rows // QUAD, QUAD * width)
-        fields = [_field(units >> shift & _mask(size), size) for shift, size in _fields(bits)]
+        fields = [
+            _field(units >> np.uint8(shift) & _mask(size), size) for shift, size in _fields(bits)
+        ]
         parts.append(np.concatenate(fields, axis=2).reshape(count, -1))
     return np.concatenate(parts, axis=1)
 
