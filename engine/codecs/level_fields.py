@@ -38,8 +38,8 @@ def packed_levels(levels: Packed, bits: int) -> Packed:
     for first in range(0, columns, BLOCK):
         block = levels[:, :, first : first + BLOCK]
         width = block.shape[2]
-        units = block.reshape(count, rows // QUAD, QUAD, width).swapaxes(2, 3)
-        units = units.reshape(count, rows // QUAD, QUAD * width)
+        turned = block.reshape(count, rows // QUAD, QUAD, width).swapaxes(2, 3)
+        units = turned.reshape(count, rows // QUAD, QUAD * width)
         fields = [
             _field(units >> np.uint8(shift) & _mask(size), size) for shift, size in _fields(bits)
         ]
