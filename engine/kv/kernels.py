@@ -22,6 +22,9 @@ from kakeya_fleet.engine.kv.slot_writes import Write
 MOST_QUERIES = 16
 """Queries of a head in the widest product with evicted keys: a forward of 64 takes four."""
 
+ALL_QUERY_COUNTS = tuple(range(1, MOST_QUERIES + 1))
+"""Of products that round alike whatever their rows."""
+
 
 class Measured(Protocol):
     """What every array says of itself."""

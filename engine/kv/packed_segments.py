@@ -15,7 +15,7 @@ import numpy as np
 
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
-from kakeya_fleet.engine.kv.kernels import MOST_QUERIES, Array, Kernels, PackedReads
+from kakeya_fleet.engine.kv.kernels import ALL_QUERY_COUNTS, Array, Kernels, PackedReads
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.kv_codec import KvCodec
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
     from kakeya_fleet.engine.kv.slot_views import Seen
     from kakeya_fleet.engine.kv.slot_writes import Write
-
-
-ALL_QUERY_COUNTS = tuple(range(1, MOST_QUERIES + 1))
 
 
 class PackedSegment:

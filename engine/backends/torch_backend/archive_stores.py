@@ -18,7 +18,7 @@ from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
-ARITHMETIC_VERSION = 2
+ARITHMETIC_VERSION = 3
 """Of the stores' own products and sums: raised with any change of what they compute, by one bit."""
 
 
@@ -31,8 +31,8 @@ class TorchArchiveStores:
         self._lock = threading.Lock()
         self._maps: dict[str, Projection] = {}
         # The library is made here if need be, where a caller expects to wait.
-        tiles = "unpacked" if library() is None else "as they lie"
-        self._arithmetic = f"evicted {ARITHMETIC_VERSION}, tiles {tiles}, {torch_arithmetic()}"
+        products = "torch's" if library() is None else "compiled"
+        self._arithmetic = f"evicted {ARITHMETIC_VERSION}, {products}, {torch_arithmetic()}"
 
     @property
     def budget_bytes(self) -> int:
@@ -47,7 +47,7 @@ class TorchArchiveStores:
 
     @property
     def arithmetic(self) -> str:
-        """The stores' own version, how tiles are read, torch's version, the instructions used."""
+        """The stores' own version, whose products, torch's version, the instructions used."""
         return self._arithmetic
 
     def make(

@@ -22,7 +22,7 @@
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 6;
+constexpr int VERSION = 7;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
 // So many rows are prepared faster by one thread than by several that meet once more.
@@ -445,10 +445,10 @@ void unpack_job(void* context, unsigned) {
         unpack_tiles<float>(call);
 }
 
-// A read of one layer's packed segments: each segment's part is found by itself, so that threads have
+// A read of one layer's segments: each segment's part is found by itself, so that threads have
 // enough to do, and then all are merged in ascending order.
-struct PackedCall {
-    const KakeyaPackedRead* read;
+struct ReadCall {
+    const KakeyaRead* read;
     int blocks;
     std::vector<std::int64_t> origins;  // of segments
     // By segment, as the read's own.
@@ -456,14 +456,14 @@ struct PackedCall {
     std::vector<char> begun;
     std::atomic<int> next{0};
 
-    explicit PackedCall(const KakeyaPackedRead& of) : read(&of), blocks((row_count() + BLOCK_ROWS - 1) / BLOCK_ROWS) {
+    explicit ReadCall(const KakeyaRead& of) : read(&of), blocks((row_count() + BLOCK_ROWS - 1) / BLOCK_ROWS) {
         std::int64_t origin = 0;
-        for (int i = 0; i < of.packed.segment_count; ++i) {
+        for (int i = 0; i < of.segment_count; ++i) {
             origins.push_back(origin);
-            origin += of.packed.segments[i].slots;
+            origin += of.segments[i].slots;
         }
-        const std::size_t parts = static_cast<std::size_t>(of.packed.segment_count) * of.kv_heads * row_count();
-        mixed.resize(parts * of.packed.keys.head_size);
+        const std::size_t parts = static_cast<std::size_t>(of.segment_count) * of.kv_heads * row_count();
+        mixed.resize(parts * of.head_size);
         totals.resize(parts);
         maxima.resize(parts);
         begun.resize(parts);
@@ -478,9 +478,9 @@ struct PackedCall {
 
 // Rows of a block; where they put what they find is `to`'s to say.
 template <class To>
-Rows rows_of(const PackedCall& call, int kv_head, int block, const To& to) {
-    const KakeyaPackedRead& read = *call.read;
-    const int head_size = read.packed.keys.head_size, last = std::min((block + 1) * BLOCK_ROWS, call.row_count());
+Rows rows_of(const ReadCall& call, int kv_head, int block, const To& to) {
+    const KakeyaRead& read = *call.read;
+    const int head_size = read.head_size, last = std::min((block + 1) * BLOCK_ROWS, call.row_count());
     Rows rows;
     for (int row = block * BLOCK_ROWS; row < last; ++row) {
         const int i = rows.count++;
@@ -492,32 +492,56 @@ Rows rows_of(const PackedCall& call, int kv_head, int block, const To& to) {
     return rows;
 }
 
+template <class Number>
+void attend_numbers(const ReadCall& call, int index, int kv_head, Rows& rows, Scratch& scratch) {
+    const KakeyaRead& read = *call.read;
+    const KakeyaSegment& segment = read.segments[index];
+    const std::int64_t from = static_cast<std::int64_t>(kv_head) * segment.slots * read.head_size;
+    [[maybe_unused]] const FlushingFor<Number> flushing;
+    round_queries<Number>(rows, read.head_size, scratch);
+    attend_segment(static_cast<const Number*>(segment.numbers) + from, static_cast<const Number*>(read.values[index]) + from, segment.slots,
+                   call.origins[index], read.head_size, read.scaling, rows, scratch);
+}
+
+// What a block of rows finds in one segment.
+void attend_one(const ReadCall& call, int index, int kv_head, Rows& rows, Scratch& scratch) {
+    const KakeyaRead& read = *call.read;
+    const KakeyaSegment& segment = read.segments[index];
+    if (read.packed) {
+        thread_local std::unique_ptr<PackedScratch> more = std::make_unique<PackedScratch>();
+        rotate_queries(*read.packed, rows, *more);
+        const std::uint8_t* tiles = static_cast<const std::uint8_t*>(segment.numbers) + static_cast<std::int64_t>(kv_head) * (segment.slots / TILE) * read.packed->tile_bytes;
+        attend_packed_segment(*read.packed, tiles, segment.slots, call.origins[index], read.scaling, rows, scratch, *more);
+        return;
+    }
+    if (read.format == KAKEYA_BFLOAT16)
+        attend_numbers<bfloat16>(call, index, kv_head, rows, scratch);
+    else
+        attend_numbers<float>(call, index, kv_head, rows, scratch);
+}
+
 void attend_job(void* context, unsigned) {
-    PackedCall& call = *static_cast<PackedCall*>(context);
-    const KakeyaPackedRead& read = *call.read;
-    const int of_segment = read.kv_heads * call.blocks, head_size = read.packed.keys.head_size;
+    ReadCall& call = *static_cast<ReadCall*>(context);
+    const KakeyaRead& read = *call.read;
+    const int of_segment = read.kv_heads * call.blocks, head_size = read.head_size;
     thread_local std::unique_ptr<Scratch> scratch = std::make_unique<Scratch>();
-    thread_local std::unique_ptr<PackedScratch> more = std::make_unique<PackedScratch>();
-    for (int task = call.next++; task < read.packed.segment_count * of_segment; task = call.next++) {
+    for (int task = call.next++; task < read.segment_count * of_segment; task = call.next++) {
         const int index = task / of_segment, kv_head = task % of_segment / call.blocks, block = task % call.blocks;
-        const KakeyaSegment& segment = read.packed.segments[index];
         Rows rows = rows_of(call, kv_head, block, [&](int i, int row, Rows& own) {
             const std::size_t part = call.part(index, kv_head, row);
             own.mixed[i] = call.mixed.data() + part * head_size;
             own.total[i] = &call.totals[part];
             own.maximum[i] = &call.maxima[part];
         });
-        rotate_queries(read.packed, rows, *more);
-        const std::uint8_t* tiles = static_cast<const std::uint8_t*>(segment.numbers) + static_cast<std::int64_t>(kv_head) * (segment.slots / TILE) * read.packed.tile_bytes;
-        attend_packed_segment(read.packed, tiles, segment.slots, call.origins[index], read.scaling, rows, *scratch, *more);
+        attend_one(call, index, kv_head, rows, *scratch);
         for (int i = 0; i < rows.count; ++i) call.begun[call.part(index, kv_head, block * BLOCK_ROWS + i)] = rows.begun[i];
     }
 }
 
 void merge_job(void* context, unsigned) {
-    PackedCall& call = *static_cast<PackedCall*>(context);
-    const KakeyaPackedRead& read = *call.read;
-    const int head_size = read.packed.keys.head_size;
+    ReadCall& call = *static_cast<ReadCall*>(context);
+    const KakeyaRead& read = *call.read;
+    const int head_size = read.head_size;
     for (int task = call.next++; task < read.kv_heads * call.blocks; task = call.next++) {
         const int kv_head = task / call.blocks, block = task % call.blocks;
         Rows rows = rows_of(call, kv_head, block, [&](int i, int row, Rows& own) {
@@ -527,7 +551,7 @@ void merge_job(void* context, unsigned) {
             own.maximum[i] = read.maxima + found;
         });
         for (int i = 0; i < rows.count; ++i) {
-            for (int segment = 0; segment < read.packed.segment_count; ++segment) {
+            for (int segment = 0; segment < read.segment_count; ++segment) {
                 const std::size_t part = call.part(segment, kv_head, block * BLOCK_ROWS + i);
                 if (call.begun[part]) merge(rows, i, head_size, call.totals[part], call.maxima[part], call.mixed.data() + part * head_size);
             }
@@ -635,8 +659,8 @@ std::int32_t kakeya_pack(void* workers, const KakeyaGrid* grid, const void* numb
     return call.refused;
 }
 
-void kakeya_attend_packed(void* workers, const KakeyaPackedRead* read, std::int32_t threads) {
-    kakeya::PackedCall call(*read);
+void kakeya_attend(void* workers, const KakeyaRead* read, std::int32_t threads) {
+    kakeya::ReadCall call(*read);
     kakeya::Workers& own = *static_cast<kakeya::Workers*>(workers);
     own.run(static_cast<unsigned>(threads), kakeya::attend_job, &call);
     call.next = 0;

@@ -123,11 +123,16 @@ void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* pa
 std::int32_t kakeya_pack(void* workers, const KakeyaGrid* grid, const void* numbers, std::int64_t tiles,
                          std::uint8_t* packed, std::int64_t stride, std::int32_t threads);
 
-// Rows [kv_heads, groups * queries, head_size] that attend to one layer's packed segments; query q
-// of each group sees the slots `firsts[q]` .. `ends[q]` - 1. What is found of each is not divided yet;
-// where nothing is seen, `totals` and `mixed` are 0 and `maxima` stay as they are.
-struct KakeyaPackedRead {
-    KakeyaPacked packed;
+// Rows [kv_heads, groups * queries, head_size] that attend to one layer's segments; query q of each
+// group sees the slots `firsts[q]` .. `ends[q]` - 1. Segments are those of `packed`, or if that is null
+// keys [kv_heads, slots, head_size] of `format`, with `values` likewise, and head_size is a multiple of
+// 32. What is found of each is not divided yet; where nothing is seen, `totals` and `mixed` are 0 and
+// `maxima` stay as they are.
+struct KakeyaRead {
+    const KakeyaPacked* packed;
+    const KakeyaSegment* segments;
+    const void* const* values;
+    std::int32_t segment_count, head_size, format;
     std::int32_t kv_heads, groups, queries;
     float scaling;
     const float* rows;
@@ -138,7 +143,7 @@ struct KakeyaPackedRead {
     float* maxima;  // [kv_heads, groups * queries]
 };
 
-void kakeya_attend_packed(void* workers, const KakeyaPackedRead* read, std::int32_t threads);
+void kakeya_attend(void* workers, const KakeyaRead* read, std::int32_t threads);
 
 void* kakeya_workers();
 void kakeya_free_workers(void* workers);

@@ -9,15 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.grids import grid_of, packed_segments
+from kakeya_fleet.engine.backends.torch_backend.compiled.grids import (
+    MOST_HEAD,
+    grid_of,
+    packed_segments,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
-from kakeya_fleet.engine.backends.torch_backend.compiled.packed_reads import CompiledReads
+from kakeya_fleet.engine.backends.torch_backend.compiled.segment_reads import (
+    HEAD_MULTIPLE,
+    CompiledReads,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.threads import threads_for, workers_of
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import TILE, Codec, Packed, check_packed
 from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.kernels import ALL_QUERY_COUNTS
 
 NUMBERS_UNPACKED_A_THREAD, NUMBERS_PACKED_A_THREAD = 1 << 18, 1 << 15
 """What one thread does in some 0.2 ms, or in 1 ms: for less none is woken."""
@@ -30,7 +40,7 @@ _REFUSALS = {
 
 
 class PackingKernels(TorchKernels):
-    """Torch's kernels, with the library's packing and unpacking."""
+    """Torch's kernels, with the library's packing and unpacking, and its attention for stores."""
 
     def tiles_of(self, codec: Codec, tiles: Raw) -> Packed:
         """By the library where it can."""
@@ -40,10 +50,31 @@ class PackingKernels(TorchKernels):
     def packed_reads(self, codec: KvCodec, head_dim: int) -> CompiledReads | None:
         """The library's, of codecs that it knows."""
         found = library()
-        reads = None if found is None else packed_segments(codec, head_dim)
-        if found is None or reads is None:
+        packed = None if found is None else packed_segments(codec, head_dim)
+        if found is None or packed is None:
             return None
-        return CompiledReads(found, reads, self._dtype)
+        return CompiledReads(found, self._dtype, packed)
+
+    def query_counts(self, shape: AttentionLayer) -> tuple[int, ...]:
+        """Any, where the library attends; see `Kernels`."""
+        if self._reads(shape.head_dim) is not None:
+            return ALL_QUERY_COUNTS
+        return super().query_counts(shape)
+
+    def attend(
+        self, rows: Tensor, feed: FeedSegments[Tensor], scaling: float
+    ) -> list[Partial[Tensor]]:
+        """By the library where it can, of what a store keeps."""
+        reads = self._reads(rows.shape[2]) if feed.masks.spans is not None else None
+        if reads is None:
+            return super().attend(rows, feed, scaling)
+        return reads.attend(rows, feed, scaling)
+
+    def _reads(self, head_dim: int) -> CompiledReads | None:
+        found = library()
+        if found is None or head_dim % HEAD_MULTIPLE or head_dim > MOST_HEAD:
+            return None
+        return CompiledReads(found, self._dtype)
 
     def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
         """By the library where it can."""

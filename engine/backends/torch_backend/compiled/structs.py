@@ -12,7 +12,7 @@ FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 6
+VERSION = 7
 """Of these structs; `kakeya_version` tells that of the library."""
 
 
@@ -144,11 +144,16 @@ class Batch(Structure):
     )
 
 
-class PackedRead(Structure):
-    """Rows that attend to one layer's packed segments."""
+class Read(Structure):
+    """Rows that attend to one layer's segments, packed or not."""
 
     _fields_ = (
-        ("packed", PackedSegments),
+        ("packed", POINTER(PackedSegments)),
+        ("segments", POINTER(Segment)),
+        ("values", POINTER(c_void_p)),
+        ("segment_count", c_int32),
+        ("head_size", c_int32),
+        ("format", c_int32),
         ("kv_heads", c_int32),
         ("groups", c_int32),
         ("queries", c_int32),
@@ -212,9 +217,9 @@ def declare(library: ctypes.CDLL) -> None:
         c_int32,
     )
     library.kakeya_pack.restype = c_int32
-    library.kakeya_attend_packed.argtypes = (c_void_p, POINTER(PackedRead), c_int32)
+    library.kakeya_attend.argtypes = (c_void_p, POINTER(Read), c_int32)
     for name in (
-        "kakeya_attend_packed",
+        "kakeya_attend",
         "kakeya_free_workers",
         "kakeya_layers",
         "kakeya_logits",

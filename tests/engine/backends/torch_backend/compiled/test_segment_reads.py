@@ -1,4 +1,4 @@
-"""Attention to packed tiles as they lie: near that to their numbers, the same bits anywhere."""
+"""Attention to what a store keeps, packed or not: near torch's own, and the same bits anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
-from kakeya_fleet.engine.backends.torch_backend.compiled import packed_reads, packing
+from kakeya_fleet.engine.backends.torch_backend.compiled import packing, segment_reads
 from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.codecs.known import CODECS
 from kakeya_fleet.engine.codecs.tile import TILE
@@ -19,7 +19,8 @@ from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import contiguous_placement
 from kakeya_fleet.engine.kv.chunks import chunks, cut
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks, Partial
-from kakeya_fleet.engine.kv.packed_segments import PackedKernels, PackedSegment
+from kakeya_fleet.engine.kv.kernels import ALL_QUERY_COUNTS, Kernels
+from kakeya_fleet.engine.kv.packed_segments import PackedKernels
 from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots, seen_spans
 
 SEED = 20_261_127
@@ -27,16 +28,29 @@ READ = sorted(name for name in CODECS if name.startswith(("kivi", "kvarn")))
 SINK, WINDOW = TILE, 13
 
 
-class Stored:
-    """Packed segments of a layer, and what queries at given positions see of them."""
+PLAIN = ""
 
-    def __init__(self, name: str, shape: AttentionLayer, length: int, most: int = 8192) -> None:
-        self.codec = CODECS[name]
+
+class Stored:
+    """Segments of a layer, packed if there is a codec, and what queries see of them."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: AttentionLayer,
+        length: int,
+        most: int = 8192,
+        dtype: str = "float32",
+    ) -> None:
+        self.codec = CODECS.get(name)
         self.shape = shape
         self.placement = contiguous_placement(length)
         self.chunks = chunks(self.placement.segments, most)
         group = LayerGroup((0, 1), shape)
-        self.segments = [PackedSegment(self.codec, group, keys) for keys in self.placement.segments]
+        kernels: Kernels[Any] = TorchKernels(dtype)
+        if self.codec is not None:
+            kernels = PackedKernels(kernels, self.codec)
+        self.segments = [kernels.segment(group, keys) for keys in self.placement.segments]
         for index, segment in enumerate(self.segments):
             segment.fill(SEED + index)
 
@@ -44,7 +58,9 @@ class Stored:
         self, kernels: TorchKernels, positions: list[int], queries: np.ndarray, layer: int = 1
     ) -> list[Partial[Tensor]]:
         """The attention of queries [heads, n, head_dim] at `positions`, chunk by chunk."""
-        packed = PackedKernels(kernels, self.codec)
+        packed: Kernels[Any] = kernels
+        if self.codec is not None:
+            packed = PackedKernels(kernels, self.codec)
         at = np.array(positions)
         seen = evicted_slots(self.placement, SINK, WINDOW, at, TILE)
         masks: Masks[Tensor] = Masks(
@@ -95,6 +111,7 @@ def test_it_is_attention_to_the_numbers(name: str, head_dim: int, dtype: str) ->
     queries = queries_of(shape, len(positions))
     kernels = packing.PackingKernels(dtype)
     # KIVI's grids of 80 channels are of 20, no whole lanes.
+    assert stored.codec is not None
     is_read = kernels.packed_reads(stored.codec, head_dim) is not None
     assert is_read is not (head_dim == 80 and name.startswith("kivi"))
     found = stored.asked(kernels, positions, queries)
@@ -119,8 +136,29 @@ def test_it_is_attention_to_the_numbers(name: str, head_dim: int, dtype: str) ->
         assert float(distance) < apart * max(float(scale), 1.0), (distance, scale)
 
 
-@pytest.mark.parametrize("name", READ)
-@pytest.mark.parametrize("head_dim", [16, 96, 128])
+@pytest.mark.parametrize("head_dim", [32, 64, 96, 256])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_of_numbers_it_is_torchs(head_dim: int, dtype: str) -> None:
+    shape = AttentionLayer(2, 3, head_dim)
+    stored = Stored(PLAIN, shape, 1024 + 3 * TILE, most=1024, dtype=dtype)
+    positions = [SINK + 5, 2 * TILE + WINDOW - 1, 900, 1023, 1024 + 3 * TILE + WINDOW - 1]
+    queries = queries_of(shape, len(positions)) / 2
+    kernels = packing.PackingKernels(dtype)
+    assert kernels.query_counts(shape) == ALL_QUERY_COUNTS
+    found = stored.asked(kernels, positions, queries)
+    expected = stored.asked(TorchKernels(dtype), positions, queries)
+    apart = 1e-5 if dtype == "float32" else 3e-2
+    for (total, output, maximum), reference in zip(found, expected, strict=True):
+        torch.testing.assert_close(maximum, reference[2], atol=apart, rtol=apart)
+        nothing = reference[0] == 0
+        assert torch.equal(total == 0, nothing)
+        weights = total.clamp_min(1e-9)
+        expected_output = reference[1] / reference[0].clamp_min(1e-9)
+        torch.testing.assert_close(output / weights, expected_output, atol=apart, rtol=apart)
+
+
+@pytest.mark.parametrize("name", [*READ, PLAIN])
+@pytest.mark.parametrize("head_dim", [32, 96, 128])
 def test_every_processor_finds_the_same_bits(
     processors: dict[str, libraries.Library],
     monkeypatch: pytest.MonkeyPatch,
@@ -139,12 +177,13 @@ def test_every_processor_finds_the_same_bits(
     assert all(same(each, first) for each in found.values()), list(found)
 
 
+@pytest.mark.parametrize("name", ["kvarn4", PLAIN])
 def test_neither_company_nor_threads_nor_chunks_of_queries_change_a_bit(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(packed_reads, "LEVELS_A_THREAD", 1)
+    monkeypatch.setattr(segment_reads, "PRODUCTS_A_THREAD", 1)
     shape = AttentionLayer(3, 5, 64)
-    stored = Stored("kvarn4", shape, 2048 + 1024, most=2048)
+    stored = Stored(name, shape, 2048 + 1024, most=2048, dtype="bfloat16")
     kernels = packing.PackingKernels("bfloat16")
     positions = list(range(2048 + 1024 - 9, 2048 + 1024 + 7))
     queries = queries_of(shape, len(positions))
@@ -185,17 +224,20 @@ def test_codecs_that_it_does_not_attend_to_are_unpacked(name: str) -> None:
     shape = AttentionLayer(1, 2, 64)
     stored = Stored(name, shape, 3 * TILE)
     kernels = packing.PackingKernels("float32")
+    assert stored.codec is not None
     assert kernels.packed_reads(stored.codec, 64) is None
-    queries = queries_of(shape, 1)
+    queries = queries_of(shape, 1) / 2
     at = [3 * TILE + WINDOW]
-    assert same(
-        stored.asked(kernels, at, queries), stored.asked(TorchKernels("float32"), at, queries)
-    )
+    (found,) = stored.asked(kernels, at, queries)
+    (expected,) = stored.asked(TorchKernels("float32"), at, queries)
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
 
 
 def test_reads_want_to_know_what_is_seen() -> None:
     shape = AttentionLayer(1, 1, 64)
     stored = Stored("kvarn4", shape, TILE)
+    assert stored.codec is not None
     reads = packing.PackingKernels("float32").packed_reads(stored.codec, 64)
     assert reads is not None
     masks: Masks[Tensor] = Masks(0, 1, 1, chunks(stored.placement.segments), (None,))
