@@ -37,15 +37,17 @@ test("a node that comes later is found, and again on the port that it comes back
   const first = await node();
   board.child.tell({ nodes: [first.address] });
   expect((await board.child.line("watching"))["node"]).toBe(first.address);
-  await until(() => follower.count("history") === 1, "the node's own word");
+  // On a busy machine a stream may break meanwhile, and is opened again.
+  await until(() => follower.count("history") > 0, "the node's own word");
 
   await first.child.end();
   board.child.tell({ nodes: [] });
   expect((await board.child.line("waiting"))["for"]).toBe("a node of the fleet “synthetic”");
+  const told = follower.count("history");
   const again = await node();
   board.child.tell({ nodes: [again.address] });
   expect((await board.child.line("watching"))["node"]).toBe(again.address);
-  await until(() => follower.count("history") === 2, "the node's own word at its new port");
+  await until(() => follower.count("history") > told, "the node's own word at its new port");
   follower.close();
 });
 

@@ -377,6 +377,6 @@ async def test_the_asynchronous_client(fleet: HttpFleet) -> None:
     address = fleet.gate.ready["http_address"]
     async with openai.AsyncOpenAI(base_url=f"http://{address}/v1", api_key="x") as client:
         stream = await client.chat.completions.create(
-            model="tiny", messages=CHAT, max_tokens=8, stream=True
+            model="tiny", messages=CHAT, max_tokens=8, temperature=0, stream=True
         )
         assert [chunk.choices[0].finish_reason async for chunk in stream][-1] == "length"
