@@ -33,7 +33,7 @@ from scripts.bench.machine import command, machine, write_report
 
 DTYPE = "bfloat16"
 FULL = "full"
-LONGER = 40_960
+LONGER = 131_072
 """Positions of the random model."""
 SHAPE = {
     "hidden_size": 576,
@@ -155,7 +155,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     found.add_argument("--model", default="smollm2")
-    found.add_argument("--contexts", type=int, nargs="+", default=[2048, 8000, 32_000])
+    found.add_argument("--contexts", type=int, nargs="+", default=[2048, 8000, 32_000, 100_000])
     found.add_argument("--prompt", type=int, default=2048, help="contexts up to this are read")
     found.add_argument("--steps", type=int, default=24)
     found.add_argument("--rounds", type=int, default=3)
