@@ -33,12 +33,16 @@ class OwnSide:
     def __init__(self, verifier: Verifier) -> None:
         self._verifier = verifier
 
+    def cache_of(self, positions: int) -> KvCache:
+        """A new cache of so many positions."""
+        return self._verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=positions))
+
     def before(self, cache: KvCache, first: int) -> None:
         """What is to be done to a cache before the forward of the tokens from `first` on."""
 
     def log_probabilities(self, tokens: Sequence[int], places: Sequence[int]) -> np.ndarray:
         """See `QualitySide`."""
-        cache = self._verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=len(tokens)))
+        cache = self.cache_of(len(tokens))
         found = []
         for first in range(0, len(tokens), CHUNK):
             self.before(cache, first)
@@ -51,9 +55,7 @@ class OwnSide:
 
     def continued(self, prompt: Sequence[int], count: int) -> list[int]:
         """See `QualitySide`."""
-        cache = self._verifier.allocate(
-            CacheSpec(CacheKind.CONTIGUOUS, capacity=len(prompt) + count)
-        )
+        cache = self.cache_of(len(prompt) + count)
         for first in range(0, len(prompt) - 1, CHUNK):
             part = prompt[first : min(first + CHUNK, len(prompt) - 1)]
             self.before(cache, first)

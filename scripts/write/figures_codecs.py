@@ -56,6 +56,20 @@ def sessions(found: Report) -> list[str]:
     ]
 
 
+SERVED = "packed_quality"
+
+
+def served_quality(found: Report) -> Sequence[str]:
+    """Nats, and equal choices, of `high` and of `economy`."""
+    high, economy = found["of_codecs"]["kvarn4"], found["of_codecs"]["kvarn3"]
+    return [
+        f"{high['divergence_nats']:.4f}",
+        f"{100 * high['same_choice']:.1f}",
+        f"{economy['divergence_nats']:.4f}",
+        f"{100 * economy['same_choice']:.1f}",
+    ]
+
+
 OWN = "packed_full"
 
 
@@ -82,6 +96,13 @@ def own_sessions(found: Report) -> list[str]:
 
 
 CODECS = (
+    Said(
+        FIGURES,
+        "`high` moves distributions by {} nats and keeps {} % of the choices, `economy` by {} nats "
+        "and {} %.",
+        SERVED,
+        served_quality,
+    ),
     Said(FIGURES, "{} rounds of {} steps a cache.", OWN, own_settings),
     Table(
         FIGURES,

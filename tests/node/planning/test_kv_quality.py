@@ -20,7 +20,7 @@ from kakeya_fleet.node.planning.kv_quality import (
     packing_of,
 )
 
-MEASURED = Path(__file__).parents[3] / "benchmarks" / "codec_quality.json"
+MEASURED = Path(__file__).parents[3] / "benchmarks" / "packed_quality.json"
 
 
 def test_every_quality_has_a_codec_that_is_known() -> None:
