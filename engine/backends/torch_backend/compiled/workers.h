@@ -77,8 +77,13 @@ class Workers {
         for (std::thread& thread : threads_) thread.join();
     }
 
-    // Runs job(context, thread) in so many threads, the calling one among them.
+    // Runs job(context, thread) in so many threads, the calling one among them. What takes that one
+    // alone waits for nobody: several may at once.
     void run(unsigned threads, void (*job)(void*, unsigned), void* context) {
+        if (threads <= 1) {
+            job(context, 0);
+            return;
+        }
         std::lock_guard<std::mutex> one_at_a_time(mutex_);
         while (threads_.size() + 1 < threads) {
             const unsigned index = static_cast<unsigned>(threads_.size()) + 1;
