@@ -116,7 +116,8 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
 
     reasons = [activity.session.drop_reason for activity in seen.activities]
     assert reasons[0] == runtime_pb2.DROP_REASON_UNSPECIFIED
-    assert reasons[-1] == runtime_pb2.DROP_REASON_UNREACHABLE
+    # On a busy machine its last draft may be late before it is gone.
+    assert reasons[-1] in (runtime_pb2.DROP_REASON_UNREACHABLE, runtime_pb2.DROP_REASON_DEADLINE)
     blocks = [block for activity in seen.activities for block in activity.blocks]
     assert blocks[0].drafted_count or blocks[1].drafted_count
     assert not blocks[-1].drafted_count

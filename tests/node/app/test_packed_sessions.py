@@ -21,7 +21,7 @@ from kakeya_fleet.engine.codecs.known import codec_named
 from tests.node.conftest import PATIENCE_SECONDS, RunningAgent, StartAgent
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(300))
-TOKENS = 80
+TOKENS = 200
 WINDOW = 24
 HEAD_DIM, KV_HEADS, LAYERS = 16, 2, 2
 CODECS = {KvQuality.HIGH: "kvarn4", KvQuality.ECONOMY: "kvarn3"}
