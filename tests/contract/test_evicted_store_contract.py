@@ -230,6 +230,10 @@ def test_attention_is_that_of_the_rule(make_store: MakeStore, end: int, dtype: s
     store.release()
 
 
+LANES = 16
+"""Channels of which the compiled library takes multiples."""
+
+
 def packed_shape(dtype: str = "bfloat16") -> EvictedShape:
     plain = evicted_stores.small_shape(dtype, sink=TILE, head_dims=(16, 8))
     return replace(plain, codec="kvarn4")
@@ -256,12 +260,15 @@ def test_attention_to_what_is_packed_is_that_of_the_rule(
     for layer, (first, count) in itertools.product((0, 2, 3), blocks):
         queries = evicted_stores.random_queries(shape, layer, first, count, seed=first)
         found, expected = asked(at_once, queries), asked(naive, queries)
+        tolerance = 1e-5 if dtype == "float32" else 2e-2
+        if shape.group_of[layer].shape.head_dim % LANES == 0:
+            # Where such tiles are read as they lie, queries and weights have eight bits.
+            tolerance = 5e-2
         np.testing.assert_allclose(
             evicted_stores.divided(found),
             evicted_stores.divided(expected),
-            # Where tiles are read as they lie, queries and weights have eight bits.
-            atol=5e-2,
-            rtol=2e-2,
+            atol=tolerance,
+            rtol=min(tolerance, 2e-2),
         )
         assert np.array_equal(found.total > 0, expected.total > 0)
         assert same_bits(asked(piecewise, queries), found)
