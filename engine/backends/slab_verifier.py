@@ -110,16 +110,22 @@ class SlabVerifier(ABC, Generic[Array, AnyState]):
             own = self._segment_store(spec, here, self._pool)
         if evicted is not None and evicted.encoder is not None:
             check_encoder(evicted.encoder, self._info)
-        return SlabCache.allocate(
-            self._layout,
-            spec,
-            self._kernels,
-            self._pool,
-            new_states=self._new_states,
-            evicted=evicted,
-            encoder=matching_encoder(spec, evicted),
-            own=own,
-        )
+        try:
+            return SlabCache.allocate(
+                self._layout,
+                spec,
+                self._kernels,
+                self._pool,
+                new_states=self._new_states,
+                evicted=evicted,
+                encoder=matching_encoder(spec, evicted),
+                own=own,
+            )
+        except BaseException:
+            # It may have its memory already.
+            if own is not None:
+                own.release()
+            raise
 
     def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
         """What the store of a `restored` cache of `spec` is to keep."""

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kakeya_fleet.engine.codecs.tile import TILE
+from kakeya_fleet.engine.contracts.positions import evicted_end
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.memory.slab_pool import Slab
 
@@ -73,6 +74,11 @@ class CacheSpec:
     def tile(self) -> int:
         """Positions that leave the window together: more than 1 where they are packed."""
         return TILE if self.packed_by else 1
+
+    def handed_over_end(self, length: int) -> int:
+        """A history of `length` positions hands over those from `sink` to this; 0 for none."""
+        left = evicted_end(max(0, length - 1), self.window, self.tile)
+        return left if self.hands_over and left > self.sink else 0
 
     def forgotten_count(self, length: int) -> int:
         """Of the first `length` positions, those that the next query and all later ones miss.

@@ -15,7 +15,6 @@ from kakeya_fleet.engine.contracts.positions import (
     ContiguousPlacement,
     Placement,
     contiguous_placement,
-    evicted_end,
     ring_placement,
 )
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
@@ -257,10 +256,7 @@ class KvLayout:
         """Bytes of what a `packed` cache keeps in tiles of a history of `end` positions."""
         if spec.kind is not CacheKind.PACKED:
             return 0
-        packed_end = evicted_end(max(0, end - 1), spec.window, spec.tile)
-        if packed_end <= spec.sink:
-            return 0
-        tiles = contiguous_placement(packed_end).slots // spec.tile
+        tiles = contiguous_placement(spec.handed_over_end(end)).slots // spec.tile
         codec = codec_named(spec.codec)
         return tiles * sum(
             len(group.layers) * group.shape.kv_heads * codec.tile_bytes(group.shape.head_dim)

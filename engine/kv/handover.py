@@ -20,7 +20,6 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.positions import (
     Placement,
-    contiguous_placement,
     evicted_end,
     round_up,
 )
@@ -110,7 +109,7 @@ class Handover:
 
     def growth_bytes(self, end: int) -> int:
         """Bytes that `grow(end)` takes."""
-        packed = self._end_of(end)
+        packed = self._spec.handed_over_end(end)
         return self.own.growth_bytes(packed) if self.own is not None and packed else 0
 
     def grow(self, end: int) -> None:
@@ -118,7 +117,7 @@ class Handover:
 
         Raises `OutOfKvMemory` with nothing taken.
         """
-        packed = self._end_of(end)
+        packed = self._spec.handed_over_end(end)
         if self.own is not None and packed:
             self.own.reserve(packed)
 
@@ -126,14 +125,8 @@ class Handover:
         """Bytes that a fork takes or reserves in the cache's pool."""
         if self.own is None:
             return self._vector_bytes
-        kept = self.own.fork_bytes(length)
-        if self._spec.grows:
-            return kept
-        # Another takes at once what is behind the common prefix.
-        common = min(length // self._spec.tile * self._spec.tile, self.own.length)
-        shared = contiguous_placement(common).slots if common > self._spec.sink else 0
-        missing = max(0, self.own.slots - shared)
-        return kept + missing * self.own.stored_bytes // max(1, self.own.slots)
+        capacity = 0 if self._spec.grows else self._spec.capacity
+        return self.own.fork_bytes(length, self._spec.handed_over_end(capacity))
 
     def due(self, length: int, count: int) -> range:
         """The positions that leave before the next `count` queries of a history of `length`.
@@ -195,11 +188,6 @@ class Handover:
     @property
     def _vector_bytes(self) -> int:
         return self.vectors.memory_bytes if self.vectors is not None else 0
-
-    def _end_of(self, end: int) -> int:
-        """The positions that a history of `end` hands over, up to this; 0 for none."""
-        left = evicted_end(max(0, end - 1), self._spec.window, self._spec.tile)
-        return left if left > self._spec.sink else 0
 
     def _random(self, count: int, keys: Keys, rng: np.random.Generator) -> Evicted:
         if self.vectors is not None:

@@ -37,8 +37,8 @@ class OwnStore(EvictedStore, Protocol):
         """Takes the memory for the positions below `end`. Raises `OutOfKvMemory`, none taken."""
         ...
 
-    def fork_bytes(self, length: int) -> int:
-        """Bytes that `fork(length)` reserves."""
+    def fork_bytes(self, length: int, end: int = 0) -> int:
+        """Bytes that `fork(length)`, and `reserve(end)` of what it gives, take or reserve."""
         ...
 
     def store(self, group: LayerGroup) -> GroupStore[Any]:

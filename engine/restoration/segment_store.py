@@ -249,13 +249,20 @@ class SegmentStore(Generic[Array]):
         forked._completed = self._completed and kept == self._length
         return forked
 
-    def fork_bytes(self, length: int) -> int:
-        """Bytes that `fork(length)` reserves, for copies of what either side will write."""
+    def fork_bytes(self, length: int, end: int = 0) -> int:
+        """Bytes of `fork(length)`, for copies of what either will write, and `reserve(end)`."""
         kept = self._kept_of(length)
+        placement = contiguous_placement(max(kept, self._origin), self._origin)
+        more = contiguous_placement(max(end, self._origin), self._origin).segments
+        taken = sum(
+            self._kernels.segment_bytes(store.group, keys)
+            for store in self._groups
+            for keys in more[len(placement.segments) :]
+        )
         if not kept:
-            return 0
-        placement = contiguous_placement(kept, self._origin)
-        return sum(store.fork_bytes(kept, self._length, placement) for store in self._groups)
+            return taken
+        shared = (store.fork_bytes(kept, self._length, placement) for store in self._groups)
+        return taken + sum(shared)
 
     def release(self) -> None:
         """Gives the memory back."""

@@ -19,6 +19,7 @@ from kakeya_fleet.engine.errors import (
     KvStrategyUnsupported,
     OutOfKvMemory,
 )
+from kakeya_fleet.engine.kv.states import HeldStates
 from tests.support import restored_caches as caches
 from tests.support.small_verifiers import COMPILED
 
@@ -211,6 +212,21 @@ def test_what_cannot_be_is_refused_by_name(verifier: Verifier) -> None:
     with pytest.raises(ContextExceeded):
         verifier.forward(cache, [1], want_logits=False)
     cache.release()
+
+
+def test_an_allocation_that_fails_late_keeps_nothing(
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tiles have their memory when the states of recurrent layers find none."""
+
+    def refuse(*_: object) -> None:
+        raise OutOfKvMemory("no room for states")
+
+    before = verifier.pool.used_bytes
+    monkeypatch.setattr(HeldStates, "take", refuse)
+    with pytest.raises(OutOfKvMemory, match="states"):
+        verifier.allocate(WHOLE)
+    assert verifier.pool.used_bytes == before
 
 
 def test_filled_with_random_numbers_it_goes_on(verifier: Verifier) -> None:
