@@ -180,6 +180,8 @@ export interface SessionView {
   evictedCodec: string;
   /** Positions of the history that no query sees any more. */
   forgottenTokenCount: number;
+  /** Positions computed once more since it was opened. */
+  recomputedTokenCount: number;
   /** Promises of the session that its node checks, and how often it did. */
   invariants: { name: string; checkCount: number; violationCount: number }[];
   rebuildCount: number;

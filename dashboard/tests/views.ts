@@ -124,6 +124,7 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
     evictedBytes: 0,
     evictedCodec: "",
     forgottenTokenCount: 0,
+    recomputedTokenCount: 0,
     invariants: [],
     rebuildCount: 0,
     tokensPerSecond: 10,

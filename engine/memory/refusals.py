@@ -36,6 +36,16 @@ class Shortage:
             **self._figures,
         )
 
+    def of_waking(self) -> OutOfKvMemory:
+        """Refuses one at rest, which loses nothing, the memory that it gave back."""
+        return OutOfKvMemory(
+            f"the session gave its memory to others and needs {self.needed_bytes} K/V bytes again,"
+            f" {self.free_bytes} of {self.budget_bytes} are free; its history stays as it is:"
+            f" close another, or retry in {self.wait_seconds:.0f} s",
+            retry_after_seconds=f"{self.wait_seconds:.3f}",
+            **self._figures,
+        )
+
     def of_growth(self) -> OutOfKvMemory:
         """Refuses a session that lives, and stays as it is, the memory of its next positions."""
         return OutOfKvMemory(

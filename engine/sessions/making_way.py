@@ -1,4 +1,10 @@
-"""Which sessions may be evicted for another, and in which order."""
+"""Which sessions give way to another, and in which order.
+
+One that can rest (`Session.rest`) loses its memory and stays; others end. Resting costs what is
+computed again, so it is worth its memory to others as soon as the session has been idle for as
+long as that takes: whoever rests then waits at most as long again as it was away (ski rental,
+Karlin and others, "Competitive snoopy caching", 1988).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,10 @@ from typing import TypeVar
 from kakeya_fleet.engine.sessions.session_record import SessionRecord
 
 Opened = TypeVar("Opened")
+
+
+LEAST_IDLE_SECONDS = 5.0
+"""A client between two calls of one turn is not idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +34,12 @@ class Asking:
 def idle(
     records: Collection[SessionRecord[Opened]], *, now: float, min_idle_seconds: float
 ) -> list[SessionRecord[Opened]]:
-    """Those that may go for anybody's sake, in no order."""
+    """Those that give way for anybody's sake, in no order."""
     return [
         record
         for record in records
-        if not record.held and record.idle_seconds(now) >= min_idle_seconds
+        if not record.held
+        and record.idle_seconds(now) >= idle_seconds_to_rest(record, min_idle_seconds)
     ]
 
 
@@ -42,13 +53,15 @@ def for_memory(
     """Those of one verifier that may go for memory, the first to go first.
 
     Nobody's sessions go while they are held. Of others those that are idle for
-    `min_idle_seconds`, and at once those of owners with more than an equal part of the
-    budget, where `asking` would not have more than that itself. The owner with the most
-    bytes loses first, its least recently used session before its others.
+    `min_idle_seconds`, or where they rest, for `idle_seconds_to_rest`; and at once those of owners
+    with more than an equal part of the budget, where `asking` would not have more than that
+    itself. The owner with the most bytes loses first; of its sessions those that rest before
+    those that end, and of these the ones with the least `regret`, then the least recently used.
     """
+    own = {record.session_id: _held_bytes(record) for record in records}
     held: Counter[str] = Counter()
     for record in records:
-        held[record.owner] += sum(slab.nbytes for slab in record.session.slabs)
+        held[record.owner] += own[record.session_id]
     most = None
     if asking is not None:
         equal = asking.budget_bytes // len(held.keys() | {asking.owner})
@@ -58,12 +71,46 @@ def for_memory(
         record
         for record in records
         if not record.held
+        and own[record.session_id]
         and (
-            record.idle_seconds(now) >= min_idle_seconds
+            record.idle_seconds(now) >= idle_seconds_to_rest(record, min_idle_seconds)
             or (most is not None and held[record.owner] > most)
         )
     ]
-    return sorted(going, key=lambda record: (-held[record.owner], record.last_used_at))
+    return sorted(
+        going,
+        key=lambda record: (
+            -held[record.owner],
+            not record.session.can_rest,
+            regret(record, own[record.session_id], now),
+            record.last_used_at,
+        ),
+    )
+
+
+def idle_seconds_to_rest(record: SessionRecord[Opened], min_idle_seconds: float) -> float:
+    """Idle for so long a session gives way: what computing it again takes, where that is known.
+
+    Never more than `min_idle_seconds`, nor less than `LEAST_IDLE_SECONDS` of them.
+    """
+    again = record.budget.pace.seconds(record.session.computed_count)
+    if again is None or not record.session.can_rest:
+        return min_idle_seconds
+    return min(max(again, LEAST_IDLE_SECONDS), min_idle_seconds)
+
+
+def regret(record: SessionRecord[Opened], held_bytes: int, now: float) -> float:
+    """What its memory is worth to it: positions computed again, a byte and an idle second.
+
+    Whoever was away for long is the less likely to be back next (GreedyDual-Size, Cao and Irani,
+    1997, with the time idle for the age).
+    """
+    idle = max(record.idle_seconds(now), 1.0)
+    return record.session.computed_count / (held_bytes * idle)
+
+
+def _held_bytes(record: SessionRecord[Opened]) -> int:
+    return sum(slab.nbytes for slab in record.session.slabs)
 
 
 def for_a_place(

@@ -10,8 +10,9 @@ it, so that a scheduler can run the feeds of several sessions in one forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
@@ -51,8 +52,12 @@ class Session:
         self._memory = SessionMemory(verifier, cache)
         self._history = History()
         self._computed = 0
+        self._given_back = 0
+        self._recomputed_count = 0
         self._forward_count = 0
         self._features: SessionFeatures | None = None
+        self.room_to_wake: Callable[[int], None] = verifier.pool.make_room
+        """Sees to it that so many bytes are free for one that rested; `OutOfKvMemory`."""
         self._invariants = CheckedInvariants()
 
     @classmethod
@@ -106,13 +111,33 @@ class Session:
         return self._forward_count
 
     @property
+    def is_resting(self) -> bool:
+        """Whether its memory was given back and is not taken again yet. Any thread may ask."""
+        return self._cache.is_resting
+
+    @property
+    def can_rest(self) -> bool:
+        """Whether `rest` keeps it: not where what it has evicted is kept elsewhere."""
+        return self._spec.restorer is None
+
+    @property
+    def computed_count(self) -> int:
+        """Positions whose K/V are computed: all but the pending and the last. Any thread."""
+        return self._computed
+
+    @property
+    def recomputed_count(self) -> int:
+        """Positions computed once more after their K/V were given back or lost. Any thread."""
+        return self._recomputed_count
+
+    @property
     def memory_bytes(self) -> int:
-        """Bytes of the K/V tensors, shared ones too; 0 once ended. Any thread may ask."""
+        """Bytes of the K/V tensors, shared ones too; 0 at rest and once ended. Any thread."""
         return self._cache.memory_bytes
 
     @property
     def resident(self) -> int:
-        """Positions whose K/V are resident; 0 once ended. Any thread may ask."""
+        """Positions whose K/V are resident; 0 at rest and once ended. Any thread may ask."""
         return self._cache.resident
 
     @property
@@ -172,8 +197,8 @@ class Session:
             vocabulary_size=self._verifier.info.vocabulary_size,
             history_limit=self.history_limit,
         )
-        if self._spec.grows:
-            with self._using() as cache:
+        if self._spec.grows or self.is_resting:
+            with self._using(len(token_ids)) as cache:
                 self._memory.make_room(cache, len(self._history) + len(token_ids) - cache.length)
         self._history.extend(token_ids)
         return len(self._history)
@@ -196,9 +221,11 @@ class Session:
         Raises `SessionNotFound` when the session was ended meanwhile.
         """
         with self._outcome() as forward:
+            before = self._computed
             self._computed += len(forward.token_ids)
+            self._recomputed_count += max(0, min(self._computed, self._given_back) - before)
             self._check(forward.cache)
-            self._keep_features(forward, output, self._computed - len(forward.token_ids))
+            self._keep_features(forward, output, before)
             return self.pending > 0
 
     def verify_feed(self, draft: Sequence[int], limit: int) -> Feed:
@@ -263,6 +290,9 @@ class Session:
 
     def fork_bytes(self, history_length: int | None = None) -> int:
         """Bytes that `fork(history_length)` takes or reserves from the verifier's pool."""
+        if self.is_resting:
+            self.check_prefix(history_length)
+            return self._verifier.bytes_needed(self._spec)
         with self._using() as cache:
             length = self._forked_length(cache, self.check_prefix(history_length))
             if length is None:
@@ -274,25 +304,25 @@ class Session:
 
         The K/V are shared until one of the two writes, as far as the cache still
         has those of the shorter history; one that has evicted them cannot go
-        back, and the fork computes them anew by prefill. Raises
+        back, and the fork computes them anew by prefill, as that of one at rest does. Raises
         `HistoryLengthMismatch` beyond the history, `OutOfKvMemory`, `RestorerLost`.
         """
-        with self._using() as cache:
-            length = self.check_prefix(history_length)
-            shared = self._forked_length(cache, length)
-            if shared is None:
-                # What is elsewhere need not travel again; tiles of its own it makes again.
-                kept = cache.evicted if self._spec.restorer is not None else None
-                evicted = kept.fork(max(0, length - 1)) if kept is not None else None
-                forked = Session.allocate(self._verifier, self._spec, evicted)
-            else:
-                forked = Session(self._verifier, cache.fork(shared))
-                forked._computed = shared
-            forked._history.extend(self._history[:length])
-            if self._features is not None:
-                # Vectors depend on the history alone: those of a prefix stay true.
-                forked._features = self._features.until(max(0, length - 1))
-            return forked
+        length = self.check_prefix(history_length)
+        if self.is_resting:
+            return self._with_prefix(Session.allocate(self._verifier, self._spec), length)
+        return self._with_prefix(self._sharing(length), length)
+
+    def rest(self) -> bool:
+        """Gives its memory back, and stays what it is: the next operation takes some again.
+
+        All of the history is pending then, and makes the same keys and values, bit for bit.
+        False, and nothing is given back, while an operation uses it, once it has ended, and
+        where what it has evicted is kept elsewhere. Any thread may call while no operation runs.
+        """
+        if not self.can_rest or not self._cache.rest():
+            return False
+        self._all_pending()
+        return True
 
     def renew(self, evicted: EvictedStore | None = None) -> None:
         """Begins anew with an empty cache over `evicted`: all of the history is pending.
@@ -304,7 +334,7 @@ class Session:
         """
 
         def anew() -> KvCache:
-            self._computed = 0
+            self._all_pending()
             return self._verifier.allocate(self._spec, evicted)
 
         self._cache.replace(anew)
@@ -318,9 +348,9 @@ class Session:
         self._cache.end(reason)
 
     @contextmanager
-    def _using(self) -> Iterator[KvCache]:
-        """The cache, its promises checked."""
-        cache = self._cache.borrow()
+    def _using(self, coming: int = 0) -> Iterator[KvCache]:
+        """The cache, its promises checked; of one at rest a new one, with room for `coming`."""
+        cache = self._borrowed(coming)
         try:
             self._check(cache)
             yield cache
@@ -329,7 +359,7 @@ class Session:
 
     def _feed(self, token_ids: list[int], *, want_logits: bool) -> Feed:
         """A forward from now on under way."""
-        cache = self._cache.borrow()
+        cache = self._borrowed()
         try:
             self._check(cache)
             self._memory.make_room(cache, len(token_ids))
@@ -341,6 +371,48 @@ class Session:
         self._forward = ForwardInFlight(cache, token_ids, len(self._history), features)
         self._forward_count += 1
         return Feed(cache, token_ids, want_logits, features.spec.taps if features else ())
+
+    def _borrowed(self, coming: int = 0) -> KvCache:
+        """The cache; of one at rest a new one, once there is room for history and `coming`."""
+        if self.is_resting:
+            self._cache.check_alive()
+            self.room_to_wake(self._bytes_to_wake(coming))
+            self.renew()
+        return self._cache.borrow()
+
+    def _bytes_to_wake(self, coming: int) -> int:
+        """Bytes of a cache of all of the history, and of `coming` tokens more."""
+        spec = self._spec
+        if spec.grows:
+            end = min(spec.capacity, max(1, len(self._history) + coming))
+            spec = replace(spec, grows=False, capacity=end)
+        return self._verifier.bytes_needed(spec)
+
+    def _all_pending(self) -> None:
+        """The cache is empty again."""
+        self._given_back = max(self._given_back, self._computed)
+        self._computed = 0
+
+    def _with_prefix(self, forked: Session, length: int) -> Session:
+        """A new session, with the first `length` tokens of the history."""
+        forked._history.extend(self._history[:length])
+        if self._features is not None:
+            # Vectors depend on the history alone: those of a prefix stay true.
+            forked._features = self._features.until(max(0, length - 1))
+        return forked
+
+    def _sharing(self, length: int) -> Session:
+        """A session with what it can share of the cache, its history still empty."""
+        with self._using() as cache:
+            shared = self._forked_length(cache, length)
+            if shared is None:
+                # What is elsewhere need not travel again; tiles of its own it makes again.
+                kept = cache.evicted if self._spec.restorer is not None else None
+                evicted = kept.fork(max(0, length - 1)) if kept is not None else None
+                return Session.allocate(self._verifier, self._spec, evicted)
+            forked = Session(self._verifier, cache.fork(shared))
+            forked._computed = shared
+            return forked
 
     @contextmanager
     def _outcome(self) -> Iterator[ForwardInFlight]:

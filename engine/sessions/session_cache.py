@@ -41,7 +41,13 @@ class SessionCache:
         self._lock = threading.Lock()
         self._cache: KvCache | None = cache
         self._is_lent = False
+        self._is_resting = False
         self._end_reason = ""
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether its memory was given back, and `replace` is to make another."""
+        return self._is_resting and not self._end_reason
 
     @property
     def end_reason(self) -> str:
@@ -103,6 +109,16 @@ class SessionCache:
             self._check_idle()
             self._release()
             self._cache = make()
+            self._is_resting = False
+
+    def rest(self) -> bool:
+        """Gives the memory back until `replace`; False while it is lent, and where it is gone."""
+        with self._lock:
+            if self._end_reason or self._is_lent or self._cache is None:
+                return False
+            self._release()
+            self._is_resting = True
+            return True
 
     def hand_back(self) -> None:
         """Ends what `borrow` began."""

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.prefill_pace import PrefillPace
 from kakeya_fleet.engine.sessions.session import Session
 
 MAX_LABEL_CHARACTERS = 128
@@ -23,6 +24,8 @@ class Activity(StrEnum):
     IDLE = "idle"
     APPENDING = "appending"
     GENERATING = "generating"
+    RESTING = "resting"
+    """Idle, without memory: its next operation computes its keys and values again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class KvBudget:
     nbytes: int
     end_reason: EndReason | None = None
     """Why no session is made any more, once its verifier is gone."""
+    pace: PrefillPace = field(default_factory=PrefillPace)
+    """How soon its verifier computes again what a session gave back."""
 
     @property
     def used_bytes(self) -> int:
@@ -91,7 +96,9 @@ class SessionRecord(Generic[Opened]):
     def activity(self) -> Activity:
         """What the latest holder does. Any thread may ask."""
         latest = self.activities[-1:]
-        return latest[0] if latest else Activity.IDLE
+        if latest:
+            return latest[0]
+        return Activity.RESTING if self.session.is_resting else Activity.IDLE
 
     def idle_seconds(self, now: float) -> float:
         """Seconds since its last operation ended; 0 while one runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Generic
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec
@@ -36,19 +37,23 @@ def _ignore(_record: SessionRecord[Opened], _reason: EndReason) -> None:
     """The default of `on_end`."""
 
 
+def _ignore_rest(_record: SessionRecord[Opened], _nbytes: int) -> None:
+    """The default of `on_rest`."""
+
+
 class SessionRegistry(Generic[Opened]):
     """Sessions of all verifiers by id, and how those that are no more ended.
 
     One lock guards all that it knows, and any thread may call. `create`, `fork` and
-    `renew` call the verifier, so they belong in its thread. `on_end(record, reason)` is
-    called under the lock, in the thread that ended the session: it must return at once
-    and not call back.
+    `renew` call the verifier, so they belong in its thread. `on_end(record, reason)` and
+    `on_rest(record, nbytes)` are called under the lock, in the thread that ended the session or
+    gave back so many bytes of it: they must return at once and not call back.
 
     A verifier's pool is given the bytes of its `KvBudget`, and counts what its sessions
-    hold, shared memory once. A session that no one holds is evicted by `sweep`
-    once it is idle for `ttl_seconds`, and before that when a new one of its verifier
-    does not fit, another finds no room to grow, or `places` has none left: see
-    `making_way`. One that is held is never evicted.
+    hold, shared memory once. Idle sessions give way where a new one of their verifier does not
+    fit, or another finds no room to grow or to wake: those that can rest do, and stay, others
+    end (see `making_way`). So does one whose place another needs, and `sweep` ends what is idle
+    for `ttl_seconds`. Nothing of one that is held is taken.
 
     A session is admitted by what its cache takes at once: all that it will ever take,
     unless the cache grows. What such a one needs later is not promised: without room,
@@ -70,6 +75,7 @@ class SessionRegistry(Generic[Opened]):
         ttl_seconds: float = DEFAULT_TTL_SECONDS,
         min_idle_seconds: float = DEFAULT_MIN_IDLE_SECONDS,
         on_end: Callable[[SessionRecord[Opened], EndReason], None] = _ignore,
+        on_rest: Callable[[SessionRecord[Opened], int], None] = _ignore_rest,
         places: Places | None = None,
     ) -> None:
         """`clock` gives monotonic seconds, `ids` an id for each session.
@@ -81,6 +87,7 @@ class SessionRegistry(Generic[Opened]):
         self._ttl_seconds = ttl_seconds
         self._min_idle_seconds = min(min_idle_seconds, ttl_seconds)
         self._on_end = on_end
+        self._on_rest = on_rest
         self._places: Places = places if places is not None else Unbounded()
         self._lock = threading.RLock()
         self._records: dict[str, SessionRecord[Opened]] = {}
@@ -369,6 +376,7 @@ class SessionRegistry(Generic[Opened]):
             if record.session_id in self._records:
                 raise ValueError(f"session id {record.session_id} was given twice")
             self._records[record.session_id] = record
+            session.room_to_wake = partial(self._make_room_to_wake, record)
         return record
 
     def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
@@ -408,16 +416,27 @@ class SessionRegistry(Generic[Opened]):
         owner: str,
         origin: SessionRecord[Opened] | None = None,
     ) -> None:
-        """Evicts until `needed` bytes are free; nothing in vain. A fork's origin stays."""
+        """Has others give way until `needed` bytes are free; no one in vain, no fork's origin."""
         if not self._evicted_for(budget, needed, Asking(owner, needed, budget.nbytes)):
             beside = origin.session.memory_bytes if origin is not None else 0
             raise self._shortage(budget, needed).of_a_new_session(beside)
 
+    def _make_room_to_wake(self, record: SessionRecord[Opened], needed: int) -> None:
+        """For one at rest, in the thread of its operation, which holds it."""
+        with self._lock:
+            budget = record.budget
+            if not self._evicted_for(budget, needed, Asking(record.owner, needed, budget.nbytes)):
+                raise self._shortage(budget, needed).of_waking()
+
     def _evicted_for(self, budget: KvBudget, needed: int, asking: Asking | None = None) -> bool:
-        """Whether `needed` bytes are free, idle sessions evicted; none if all would not do."""
+        """Whether `needed` bytes are free, idle sessions at rest or ended; none in vain."""
         victims = self._victims(budget, needed, asking)
         for victim in victims or ():
-            self._remove(victim, EndReason.MEMORY)
+            nbytes = victim.session.memory_bytes
+            if victim.session.rest():
+                self._on_rest(victim, nbytes)
+            else:
+                self._remove(victim, EndReason.MEMORY)
         return victims is not None
 
     def _victims(
@@ -439,9 +458,10 @@ class SessionRegistry(Generic[Opened]):
     def _shortage(self, budget: KvBudget, needed: int) -> Shortage:
         now = self._clock()
         waits = [
-            self._min_idle_seconds - record.idle_seconds(now)
+            making_way.idle_seconds_to_rest(record, self._min_idle_seconds)
+            - record.idle_seconds(now)
             for record in self._of(budget)
-            if not record.held
+            if record.session.memory_bytes and not record.held
         ]
         wait = min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds)
         return Shortage(needed, budget.free_bytes, budget.nbytes, max(1.0, wait))

@@ -69,5 +69,6 @@ def _choice(end: End) -> dict[str, object]:
             "first_token_seconds": done.timings.first_token_seconds,
             "total_seconds": done.timings.total_seconds,
             "forgotten_tokens": done.forgotten_token_count,
+            "recomputed_tokens": done.recomputed_token_count,
         }
     return report

@@ -41,6 +41,17 @@ class SessionFamilies:
             ["reason"],
             registry=registry,
         )
+        self.rests = Counter(
+            "kakeya_session_rests_total",
+            "Sessions that gave their keys and values back, for others to use, and stay open.",
+            registry=registry,
+        )
+        self.tokens_recomputed = Counter(
+            "kakeya_tokens_recomputed_total",
+            "Tokens whose keys and values were computed once more: their session had rested, or "
+            "what it had evicted was lost.",
+            registry=registry,
+        )
         self.invariant_violations = Counter(
             "kakeya_invariant_violations_total",
             "Broken promises that ended a session, by kind.",

@@ -40,6 +40,7 @@ class EventKind(StrEnum):
     BREAKER_OPENED = "BREAKER_OPENED"
     BREAKER_CLOSED = "BREAKER_CLOSED"
     SESSION_EVICTED = "SESSION_EVICTED"
+    SESSION_RESTED = "SESSION_RESTED"
     HISTORY_TRUNCATED = "HISTORY_TRUNCATED"
     INVARIANT_VIOLATED = "INVARIANT_VIOLATED"
     ARCHIVE_LOST = "ARCHIVE_LOST"
@@ -103,6 +104,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _WARNING,
         "Open a new session and append its history; a larger kv_budget_bytes or"
         " session_ttl_seconds keeps sessions longer.",
+    ),
+    EventKind.SESSION_RESTED: (
+        _INFO,
+        "Nothing: its next answer begins later. A larger kv_budget_bytes, smaller windows or"
+        " --kv full --kv-quality high leave room for more sessions.",
     ),
     EventKind.HISTORY_TRUNCATED: (
         _WARNING,

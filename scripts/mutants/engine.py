@@ -198,6 +198,27 @@ MUTANTS = (
         "self._reserve(slab, slab.copies_reserved)",
         ("tests/engine/memory/test_slab_pool.py",),
     ),
+    Mutant(
+        "a session that rests and takes its old positions for computed",
+        "engine/sessions/session.py",
+        "self._given_back = max(self._given_back, self._computed)\n        self._computed = 0",
+        "self._given_back = max(self._given_back, self._computed)",
+        ("tests/engine/sessions/test_resting_sessions.py",),
+    ),
+    Mutant(
+        "one that wakes with room for its first chunk alone",
+        "engine/sessions/session.py",
+        "end = min(spec.capacity, max(1, len(self._history) + coming))",
+        "end = 1",
+        ("tests/engine/sessions/test_resting_sessions.py",),
+    ),
+    Mutant(
+        "memory taken from who was idle for a moment",
+        "engine/sessions/making_way.py",
+        "return min(max(again, LEAST_IDLE_SECONDS), min_idle_seconds)",
+        "return min(again, min_idle_seconds)",
+        ("tests/engine/sessions/test_resting_sessions.py",),
+    ),
     # ---- Nothing is lost
     Mutant(
         "a retry that doubles tokens",

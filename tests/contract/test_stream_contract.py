@@ -146,6 +146,41 @@ def test_history_counts_not_how_it_arrived(
     assert tokens == alone
 
 
+def test_a_session_that_rested_goes_on_as_if_it_had_not(
+    any_verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters, alone: list[int]
+) -> None:
+    """Before its first token, between chunks of its prompt, in mid-stream, and twice in a row."""
+    pool = any_verifier.pool
+    before = pool.used_bytes
+    session = Session(any_verifier, any_verifier.allocate(spec))
+    assert session.rest()
+    assert (session.memory_bytes, session.resident, pool.used_bytes) == (0, 0, before)
+    session.append(PROMPT[:90])
+    PrefillTurn(session)()
+    assert session.rest()
+    session.append(PROMPT[90:])
+    tokens: list[int] = []
+    while len(tokens) < COUNT:
+        while PrefillTurn(session)():
+            pass
+        draft = [*alone[len(tokens) :][:6], 0, 1]
+        step = VerifyTurn(session, Block(draft, sampling, COUNT - len(tokens)))().step
+        tokens += step.committed
+        computed = session.computed_count
+        if len(tokens) in range(10, 25):
+            assert (session.rest(), session.rest()) == (True, False)
+            assert (pool.used_bytes, session.pending) == (before, computed)
+            fork = session.fork(len(PROMPT) + 3)
+            while PrefillTurn(fork)():
+                pass
+            assert VerifyTurn(fork, Block([], sampling, 1))().step.committed[0] == alone[3]
+            fork.end("compared")
+    assert tokens == alone
+    assert session.recomputed_count >= len(PROMPT) + 10
+    session.end("compared")
+    assert pool.used_bytes == before
+
+
 async def test_interleaved_sessions_are_each_as_alone(
     verifier: Verifier, specs: dict[str, CacheSpec]
 ) -> None:

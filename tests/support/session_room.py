@@ -26,6 +26,7 @@ class SessionRoom:
     def __init__(self, budget: int = 3 * BYTES, places: Places | None = None) -> None:
         self.now = 1000.0
         self.ended: list[tuple[str, EndReason]] = []
+        self.rested: list[str] = []
         numbers = itertools.count(1)
         self.registry: SessionRegistry[str] = SessionRegistry(
             clock=lambda: self.now,
@@ -33,6 +34,7 @@ class SessionRoom:
             ttl_seconds=600.0,
             min_idle_seconds=60.0,
             on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
+            on_rest=lambda record, _: self.rested.append(record.session_id),
             places=places,
         )
         self.verifier, self.budget = self.another(budget)
@@ -54,6 +56,11 @@ class SessionRoom:
     def listed(self) -> list[str]:
         """Ids of all sessions, in the order of their making."""
         return list(self.registry._records)
+
+    def awake(self) -> list[str]:
+        """Ids of those that hold memory, in the order of their making."""
+        records = self.registry._records.values()
+        return [record.session_id for record in records if not record.session.is_resting]
 
     def count(self, reason: EndReason) -> int:
         return [why for _, why in self.ended].count(reason)

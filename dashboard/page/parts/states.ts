@@ -30,6 +30,7 @@ export function nodeState(node: NodeView): StateWord {
 export function sessionState(session: SessionView): StateWord {
   if (session.state === "generating") return { word: "generating", tone: "busy" };
   if (session.state === "appending") return { word: "appending", tone: "busy" };
+  if (session.state === "resting") return { word: "resting", tone: "idle" };
   return { word: "idle", tone: "idle" };
 }
 

@@ -229,8 +229,20 @@ function Cache({ view }: { view: SessionView }) {
             <dd>{view.rebuildCount} times</dd>
           </>
         )}
-        {view.state === "idle" && view.ttlSeconds > 0 && <EvictedIn view={view} />}
+        {view.recomputedTokenCount > 0 && (
+          <>
+            <dt>Computed again</dt>
+            <dd>{plural(view.recomputedTokenCount, "token")}</dd>
+          </>
+        )}
+        {(view.state === "idle" || view.state === "resting") && view.ttlSeconds > 0 && <EvictedIn view={view} />}
       </dl>
+      {view.state === "resting" && (
+        <div class="drop">
+          <span class="tag">rests</span>
+          <Mend text="Another session has its memory: its next operation computes its keys and values again, and begins later." />
+        </div>
+      )}
       {view.forgottenTokenCount > 0 && (
         <div class="drop">
           <span class="tag warn">forgets</span>

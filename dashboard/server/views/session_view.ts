@@ -44,6 +44,7 @@ export function sessionView(
     evictedBytes: restorer?.evictedBytes ?? 0,
     evictedCodec: restorer?.codec ?? "",
     forgottenTokenCount: session.forgottenTokenCount,
+    recomputedTokenCount: session.recomputedTokenCount,
     invariants: session.invariants.map(({ invariant, checkCount, violationCount }) => ({
       name: invariant,
       checkCount,

@@ -55,6 +55,7 @@ def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
         *lines,
         *forgotten_lines(done),
         *restorer_lines(done),
+        *recomputed_lines(done),
         *link_lines(done, plan),
         *fault_lines(done),
     ]
@@ -79,6 +80,17 @@ def restorer_lines(done: GenerationDone) -> list[str]:
         return []
     times = "once" if count == 1 else f"{count} times"
     return [f"the archive was lost {times} and made anew from the history"]
+
+
+def recomputed_lines(done: GenerationDone) -> list[str]:
+    """What was computed once more; empty when nothing was."""
+    count = done.recomputed_token_count
+    if not count:
+        return []
+    return [
+        f"{count:,} tokens of the history were computed once more before the first new one: their "
+        "keys and values had been given back, or lost"
+    ]
 
 
 def link_lines(done: GenerationDone, plan: Plan) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from kakeya import SessionState
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
 from kakeya_fleet.node.cli.fleet.notes import fault_line
 from kakeya_fleet.node.cli.terminal.quantities import (
@@ -142,6 +143,10 @@ def session_details(fleet: WatchedFleet, session: WatchedSession, width: int) ->
         facts.append(("alone", f"the proposer was dropped: {info.drop_reason.value}"))
     if info.forgotten_token_count:
         facts.append(("forgotten", f"{info.forgotten_token_count:,} tokens: it sees them no more"))
+    if info.state is SessionState.RESTING:
+        facts.append(("rests", "another session has its memory: its next operation begins later"))
+    if info.recomputed_token_count:
+        facts.append(("again", f"{info.recomputed_token_count:,} tokens computed once more"))
     if info.restorer is not None and info.kv_strategy.value == "full":
         facts.append(
             (

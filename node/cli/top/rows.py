@@ -94,6 +94,7 @@ _STATES = {
     SessionState.IDLE: "idle",
     SessionState.APPENDING: "read",
     SessionState.GENERATING: "gen",
+    SessionState.RESTING: "rest",
 }
 
 _LEAST_BAR = 6

@@ -55,6 +55,11 @@ class AllObservers(SessionObserver):
         for observer in self._observers:
             observer.idle(session)
 
+    def rested(self, session: OpenSession) -> None:
+        """See `SessionObserver.rested`."""
+        for observer in self._observers:
+            observer.rested(session)
+
     def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
         for observer in self._observers:

@@ -37,7 +37,7 @@ class Appending:
             driver = SessionDriver(
                 worker.run_turn,
                 self._clock,
-                partial(lifecycle.announcer.observer.prefilled, session),
+                partial(lifecycle.prefilled, session),
                 partial(lifecycle.recover, session),
             )
             return await driver.append(

@@ -107,7 +107,7 @@ class Generations:
                 return
             with self._lifecycle.working(session, Activity.GENERATING) as record:
                 check_expected(spec.expected_length, len(record.session.history))
-                rebuilt = _rebuild_count(session)
+                before = _recomputing(session)
                 observer, finished = self._observer, False
                 self._running[session.served] += 1
                 observer.began(session)
@@ -121,7 +121,7 @@ class Generations:
                         SessionDriver(
                             session.served.worker.run_turn,
                             self._clock,
-                            partial(observer.prefilled, session),
+                            partial(self._lifecycle.prefilled, session),
                             partial(self._recover, session, spec, arrived),
                         ),
                         should_stop=lambda: self._lifecycle.is_leaving(session.served),
@@ -134,7 +134,7 @@ class Generations:
                                     session,
                                     event,
                                     queue_seconds,
-                                    _rebuild_count(session) - rebuilt,
+                                    before,
                                     arrived,
                                 )
                                 finished = True
@@ -235,10 +235,16 @@ class Generations:
         session: OpenSession,
         done: Done,
         queue_seconds: float,
-        rebuild_count: int = 0,
+        before: tuple[int, int] | None = None,
         started_at: float = float("inf"),
     ) -> Finished:
-        """The end of a generation, with what the node knows of it."""
+        """The end of a generation, with what the node knows of it.
+
+        `before` is what `_recomputing` was when it began; None when it had no turn.
+        """
+        rebuild_count, recomputed_count = _recomputing(session)
+        if before is None:
+            before = rebuild_count, recomputed_count
         proposer = session.pairing.plan.proposer
         statistics = done.speculation
         # A proposer without an address never gave the engine a source to judge.
@@ -248,7 +254,8 @@ class Generations:
             queue_seconds,
             proposer,
             drop_reason,
-            rebuild_count,
+            rebuild_count - before[0],
+            recomputed_count - before[1],
             session.link_changes(),
             started_at,
         )
@@ -275,5 +282,7 @@ def _refuse_when_hopeless(session: OpenSession, seconds: float) -> None:
         )
 
 
-def _rebuild_count(session: OpenSession) -> int:
-    return session.restorer.rebuild_count if session.restorer is not None else 0
+def _recomputing(session: OpenSession) -> tuple[int, int]:
+    """How often what it evicted was made anew, and positions computed once more, until now."""
+    rebuild_count = session.restorer.rebuild_count if session.restorer is not None else 0
+    return rebuild_count, session.record.session.recomputed_count

@@ -37,6 +37,7 @@ class Finished:
     proposer: Placement | None
     drop_reason: DropReason | None
     restorer_rebuild_count: int = 0
+    recomputed_count: int = 0
     link_changes: tuple[LinkChange, ...] = ()
     started_at: float = 0.0
 
@@ -71,6 +72,9 @@ class SessionObserver:
 
     def idle(self, session: OpenSession) -> None:
         """An append or a generation has given up its turn, however it ended."""
+
+    def rested(self, session: OpenSession) -> None:
+        """It gave its memory to another session, and stays open."""
 
     def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """The session is no more."""

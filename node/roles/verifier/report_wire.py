@@ -70,6 +70,7 @@ def done_to_wire(
     proposer: Placement | None,
     drop_reason: DropReason | None,
     restorer_rebuild_count: int = 0,
+    recomputed_count: int = 0,
     link_changes: Sequence[LinkChange] = (),
     started_at: float = 0.0,
 ) -> wire.GenerateResponse:
@@ -99,6 +100,7 @@ def done_to_wire(
             restorer_rebuild_count=restorer_rebuild_count,
             link_changes=[_link_change_to_wire(each, started_at) for each in link_changes],
             forgotten_token_count=done.forgotten_token_count,
+            recomputed_token_count=recomputed_count,
         )
     )
 
@@ -187,6 +189,7 @@ def session_to_wire(
             for each in session.invariants
         ],
         forgotten_token_count=session.forgotten_count,
+        recomputed_token_count=session.recomputed_count,
     )
 
 

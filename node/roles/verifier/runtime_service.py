@@ -146,6 +146,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                         proposer=event.proposer,
                         drop_reason=event.drop_reason,
                         restorer_rebuild_count=event.restorer_rebuild_count,
+                        recomputed_count=event.recomputed_count,
                         link_changes=event.link_changes,
                         started_at=event.started_at,
                     )

@@ -29,7 +29,10 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionAnnouncer:
-    """Belongs to the event loop on which it was made; `on_end` may come from any thread."""
+    """Belongs to the event loop on which it was made.
+
+    `on_end` and `on_rest` may come from any thread.
+    """
 
     def __init__(
         self, observer: SessionObserver, events: SessionEvents, metrics: NodeMetrics
@@ -44,6 +47,11 @@ class SessionAnnouncer:
         """A session has ended: told on the event loop, where its pairing is closed too."""
         self._loop.call_soon_threadsafe(self._ended, record, reason)
 
+    def on_rest(self, record: SessionRecord[OpenSession], nbytes: int) -> None:
+        """A session gave so many bytes to another."""
+        idle_seconds = record.idle_seconds(self._loop.time())
+        self._loop.call_soon_threadsafe(self._rested, record, nbytes, idle_seconds)
+
     def violated(self, session_id: str, error: InvariantViolated) -> None:
         """A broken promise, which has ended the session."""
         kind = error.metadata.get("invariant", "unknown")
@@ -57,6 +65,13 @@ class SessionAnnouncer:
         await asyncio.sleep(0)
         if self._closing:
             await asyncio.wait(self._closing)
+
+    def _rested(self, record: SessionRecord[OpenSession], nbytes: int, idle_seconds: float) -> None:
+        session = record.opened
+        if session is None or session.has_ended:
+            return
+        self.events.rested(session, nbytes, idle_seconds)
+        self.observer.rested(session)
 
     def _ended(self, record: SessionRecord[OpenSession], reason: EndReason) -> None:
         if reason in _EVICTIONS:

@@ -8,6 +8,7 @@ from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
 from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -24,7 +25,7 @@ _DROPPED: Mapping[DropReason, str] = {
 }
 _EVICTED: Mapping[EndReason, str] = {
     EndReason.IDLE: "it was idle for its time to live",
-    EndReason.MEMORY: "a new session needed its memory",
+    EndReason.MEMORY: "another session needed its memory or its place",
 }
 _ROADS: Mapping[RoadKind, str] = {
     RoadKind.GRPC: "gRPC",
@@ -78,6 +79,19 @@ class SessionEvents:
                 f"Session {session_id[:8]} was evicted: {_EVICTED[reason]}.",
                 session_id=session_id,
             )
+
+    def rested(self, session: OpenSession, nbytes: int, idle_seconds: float) -> None:
+        """A session gave so many bytes to another, after so long without an operation."""
+        record = session.record
+        count = len(record.session.history)
+        again = record.budget.pace.seconds(count)
+        takes = f", which takes about {seconds_text(again)}" if again is not None else ""
+        self._events.add(
+            EventKind.SESSION_RESTED,
+            f"{_named(session)} rests: idle for {idle_seconds:.0f} s it gave {bytes_text(nbytes)}"
+            f" to another. Its next operation computes {count:,} tokens again{takes}.",
+            session_id=session.session_id,
+        )
 
     def truncated(self, session: OpenSession, sink_tokens: int, window_tokens: int) -> None:
         """A session's history is longer than what its queries see, for the first time."""

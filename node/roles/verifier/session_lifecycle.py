@@ -213,6 +213,11 @@ class SessionLifecycle:
             if not taken and evicted is not None:
                 evicted.release()
 
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
+        """Keys and values were computed: told, and remembered for who could rest."""
+        session.record.budget.pace.record(token_count, seconds)
+        self.announcer.observer.prefilled(session, token_count, seconds)
+
     @contextmanager
     def working(
         self, session: OpenSession, activity: Activity

@@ -26,6 +26,7 @@ class SessionMetrics(SessionObserver):
         self._histories: dict[str, History] = {}
         self._token_times: dict[str, float | None] = {}
         self._prefills: dict[str, tuple[int, float]] = {}
+        self._recomputed: dict[str, int] = {}
         metrics.sessions_active.set_function(lambda: len(self._histories))
         metrics.sessions_generating.set_function(lambda: len(self._token_times))
         metrics.history_tokens.set_function(self._history_tokens)
@@ -101,10 +102,20 @@ class SessionMetrics(SessionObserver):
         if prefill is not None:
             self._metrics.prefill_tokens.observe(prefill[0])
             self._metrics.prefill_duration_seconds.observe(prefill[1])
+        recomputed = session.record.session.recomputed_count
+        told = self._recomputed.get(session.session_id, 0)
+        if recomputed > told:
+            self._recomputed[session.session_id] = recomputed
+            self._metrics.tokens_recomputed.inc(recomputed - told)
+
+    def rested(self, _session: OpenSession) -> None:
+        """Counts it."""
+        self._metrics.rests.inc()
 
     def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """Counts a session's end and the length of its history."""
         history = self._histories.pop(session.session_id, session.record.session.history)
+        self._recomputed.pop(session.session_id, None)
         self._metrics.sessions.labels(outcome=outcome.value).inc()
         self._metrics.session_history_tokens.observe(len(history))
 

@@ -136,6 +136,11 @@ class SessionWatch(SessionObserver):
         if activity is not None and not activity.told_idle:
             self._mark(session.session_id, self._settings.least_seconds)
 
+    def rested(self, session: OpenSession) -> None:
+        """See `SessionObserver.rested`."""
+        if session.session_id in self._activities:
+            self._mark(session.session_id)
+
     def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
         if self._activities.pop(session.session_id, None) is None:
@@ -235,7 +240,7 @@ class SessionWatch(SessionObserver):
         """What is told of a session, with (generation, block) that come along."""
         now = self._clock()
         info = session_info(activity.session, now, rejections=False)
-        activity.told_idle = info.state == wire.SESSION_STATE_IDLE
+        activity.told_idle = info.state in (wire.SESSION_STATE_IDLE, wire.SESSION_STATE_RESTING)
         return activity_to_wire(activity, info, blocks, now)
 
     def _publish_end(self, session_id: str, outcome: Outcome, owner: str) -> None:

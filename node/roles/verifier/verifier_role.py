@@ -96,6 +96,7 @@ class VerifierRole:
             ids=new_session_id,
             ttl_seconds=settings.session_ttl_seconds,
             on_end=announcer.on_end,
+            on_rest=announcer.on_rest,
             places=SessionPlaces(context.allowances, self._spending.most_sessions),
         )
         self._verifiers = ServedVerifiers(

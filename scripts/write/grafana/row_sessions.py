@@ -101,6 +101,16 @@ ROW = Row(
             stacked=True,
         ),
         Panel(
+            "Sessions that rest",
+            "Idle sessions that gave their memory to others and stay open, and the tokens that "
+            "were computed again when they went on.",
+            "ops",
+            (
+                Query("sum(rate(kakeya_session_rests_total@[$t]))", "rests"),
+                Query("sum(rate(kakeya_tokens_recomputed_total@[$t]))", "tokens computed again"),
+            ),
+        ),
+        Panel(
             "Generations by their end",
             "left: cancelled by the client, or failed.",
             "ops",

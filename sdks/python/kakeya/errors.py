@@ -181,7 +181,7 @@ class SessionNotFound(NotFound):
     """The session is unknown, closed or evicted.
 
     It is evicted when idle past its time to live (`session_ttl_seconds`, 30 minutes), or when its
-    memory is needed; the message says which.
+    place is needed, or its memory and it cannot rest; the message says which.
     """
 
     default_reason = "SESSION_NOT_FOUND"
@@ -397,8 +397,9 @@ class ResourceExhausted(RpcError):
 class OutOfKvMemory(ResourceExhausted):
     """Sessions use all the memory that keys and values may take on the node.
 
-    There is no room for a new one, or for a `full` one that lives to grow; the latter stays as it
-    is, with its history.
+    None of them was idle for long enough to rest, so there is no room for a new one, for a `full`
+    one that lives to grow, or for one at rest to go on; the latter two stay as they are, with their
+    histories.
     """
 
     default_reason = "OUT_OF_KV_MEMORY"

@@ -100,7 +100,7 @@ export class NotFound extends RpcError {
  * The session is unknown, closed or evicted.
  *
  * It is evicted when idle past its time to live (`session_ttl_seconds`, 30 minutes), or when its
- * memory is needed; the message says which.
+ * place is needed, or its memory and it cannot rest; the message says which.
  */
 export class SessionNotFound extends NotFound {
   static override readonly defaultReason: string = "SESSION_NOT_FOUND";
@@ -297,8 +297,9 @@ export class ResourceExhausted extends RpcError {
 /**
  * Sessions use all the memory that keys and values may take on the node.
  *
- * There is no room for a new one, or for a `full` one that lives to grow; the latter stays as it
- * is, with its history.
+ * None of them was idle for long enough to rest, so there is no room for a new one, for a `full`
+ * one that lives to grow, or for one at rest to go on; the latter two stay as they are, with their
+ * histories.
  */
 export class OutOfKvMemory extends ResourceExhausted {
   static override readonly defaultReason: string = "OUT_OF_KV_MEMORY";

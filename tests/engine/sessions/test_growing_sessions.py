@@ -26,6 +26,7 @@ class Room:
     def __init__(self) -> None:
         self.now = 1000.0
         self.ended: list[tuple[str, EndReason]] = []
+        self.rested: list[str] = []
         self.verifier = hashing.HashVerifier()
         self.slab = hashing.SLAB_BYTES
         numbers = itertools.count(1)
@@ -34,6 +35,7 @@ class Room:
             ids=lambda: f"s{next(numbers)}",
             min_idle_seconds=60.0,
             on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
+            on_rest=lambda record, _: self.rested.append(record.session_id),
         )
         self.budget = self.registry.add_verifier(self.verifier, SLABS * self.slab)
 
@@ -68,7 +70,7 @@ def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room: Room
         room.now += 1.0
     room.now += 100.0
     last = room.reads(46)
-    assert room.ended == [("s1", EndReason.MEMORY), ("s2", EndReason.MEMORY)]
+    assert (room.rested, room.ended) == (["s1", "s2"], [])
     assert last.session.memory_bytes == 6 * room.slab
 
 

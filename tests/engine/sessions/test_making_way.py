@@ -59,10 +59,10 @@ def test_a_newcomer_takes_the_memory_of_who_has_more_than_an_equal_part(room: Se
     room.registry.check_room(room.budget, SPEC, "newcomer")
     with pytest.raises(OutOfKvMemory):
         room.registry.check_room(room.budget, SPEC, "greedy")
-    assert room.ended == []
+    assert room.rested == []
     newcomer = room.create(SPEC, owner="newcomer")
-    assert room.ended == [(first.session_id, EndReason.MEMORY)]
-    assert set(room.listed()) == {each.session_id for each in (small, second, newcomer)}
+    assert (room.rested, room.ended) == ([first.session_id], [])
+    assert set(room.awake()) == {each.session_id for each in (small, second, newcomer)}
     with pytest.raises(OutOfKvMemory):
         room.create(SPEC, owner="newcomer")
     with pytest.raises(OutOfKvMemory):
@@ -78,9 +78,9 @@ def test_what_is_worked_on_is_never_taken(room: SessionRoom) -> None:
         pytest.raises(OutOfKvMemory),
     ):
         room.create(SPEC, owner="newcomer")
-    assert room.ended == []
+    assert room.rested == []
     room.create(SPEC, owner="newcomer")
-    assert room.count(EndReason.MEMORY) == 1
+    assert len(room.rested) == 1
 
 
 def test_an_owner_alone_has_all_and_keeps_it_between_two_calls(room: SessionRoom) -> None:
@@ -88,7 +88,7 @@ def test_an_owner_alone_has_all_and_keeps_it_between_two_calls(room: SessionRoom
         room.create(SPEC, owner="only")
     with pytest.raises(OutOfKvMemory):
         room.create(SPEC, owner="only")
-    assert room.ended == []
+    assert room.rested == []
 
 
 def test_of_idle_sessions_those_of_who_has_the_most_go_first(room: SessionRoom) -> None:
@@ -98,7 +98,7 @@ def test_of_idle_sessions_those_of_who_has_the_most_go_first(room: SessionRoom) 
     room.create(SPEC, owner="greedy")
     room.now += 60
     room.registry.fork("s1", owner="small")
-    assert room.ended == [(older.session_id, EndReason.MEMORY)]
+    assert (room.rested, room.ended) == ([older.session_id], [])
 
 
 def test_places_are_held_as_long_as_sessions_and_forks_live(

@@ -155,7 +155,7 @@ def test_a_fork_takes_room_too_and_never_evicts_its_origin(room: SessionRoom) ->
     room.now += 100.0
     # The origin is the oldest, and held while it is forked.
     room.registry.fork("s1")
-    assert room.listed() == ["s1", "s3", "s4"]
+    assert room.awake() == ["s1", "s3", "s4"]
     with pytest.raises(HistoryLengthMismatch):
         room.registry.fork("s1", 5)
     assert room.budget.used_bytes == 3 * BYTES
@@ -192,18 +192,18 @@ def test_one_that_ended_before_it_was_opened_is_not_listed(room: SessionRoom) ->
 
 
 def test_verifiers_have_budgets_and_request_ids_of_their_own(room: SessionRoom) -> None:
-    """What is evicted for one is its own, although others are idle for longer."""
+    """What gives way to one is its own, although others are idle for longer."""
     _verifier, other = room.another(BYTES)
     far = room.registry.create(other, SPEC, request_id="r")
     room.now += 100.0
     near = [room.create(SPEC, request_id="r"), room.create(SPEC), room.create(SPEC)]
     room.now += 100.0
     room.create(SPEC)
-    assert room.ended == [(near[0].session_id, EndReason.MEMORY)]
+    assert (room.rested, room.ended) == ([near[0].session_id], [])
     assert room.registry.created(other, "r") is far
-    assert room.registry.created(room.budget, "r") is None
+    assert room.registry.created(room.budget, "r") is near[0]
     assert room.registry.available_bytes(other) == BYTES
-    assert room.registry.end_verifier(room.budget, EndReason.GROUP) == 3
+    assert room.registry.end_verifier(room.budget, EndReason.GROUP) == 4
     assert room.listed() == [far.session_id]
     with pytest.raises(GroupLost):
         room.create(SPEC)

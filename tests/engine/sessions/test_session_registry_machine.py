@@ -101,16 +101,16 @@ class RegistryMachine(RuleBasedStateMachine):
     def one(self, which: int) -> str:
         return self.live()[which % len(self.live())]
 
-    def evictable(self, but: str | None = None) -> list[Sequence[Slab[Any]]]:
+    def idle(self, but: str | None = None) -> list[Sequence[Slab[Any]]]:
         return [
             self.registry.get(name).session.slabs
             for name in self.live()
             if name not in self.waiting and name != but and self.now - self.used[name] >= MIN_IDLE
         ]
 
-    def refused(self, needed: int, free: int, evictable: int) -> None:
-        """Out of memory only when evicting all that may be would not do, and then none is."""
-        assert free + evictable < needed
+    def refused(self, needed: int, free: int, idle: int) -> None:
+        """Out of memory only where all that may give way would not do, and then nobody does."""
+        assert free + idle < needed
         assert BUDGET - self.budget.used_bytes == free
 
     def expected(self, name: str, count: int) -> list[int]:
@@ -119,7 +119,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
     def create(self, spec: CacheSpec, tokens: list[int]) -> None:
-        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
+        room = BUDGET - self.budget.used_bytes, freed_together(self.idle())
         try:
             name = self.added(self.registry.create(self.budget, spec), [])
         except OutOfKvMemory:
@@ -136,7 +136,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def appended(self, name: str, tokens: list[int]) -> None:
         growth = self.growth(name, len(self.texts[name]) + len(tokens))
-        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable(name))
+        room = BUDGET - self.budget.used_bytes, freed_together(self.idle(name))
         try:
             with self.registry.hold(name, Activity.APPENDING) as record:
                 record.session.append(tokens)
@@ -146,8 +146,10 @@ class RegistryMachine(RuleBasedStateMachine):
         self.used[name] = self.now
 
     def growth(self, name: str, length: int) -> int:
-        """Bytes that the memory of a session that grows lacks for so many positions."""
+        """Bytes that a session that grows, or rested, lacks for so many positions."""
         session = self.registry.get(name).session
+        if session.is_resting and not session.spec.grows:
+            return self.verifier.bytes_needed(session.spec)
         slots = hashing.SEGMENT * -(-length // hashing.SEGMENT)
         lacking = slots * hashing.SLOT_BYTES - session.memory_bytes
         return max(0, lacking) if session.spec.grows else 0
@@ -220,7 +222,7 @@ class RegistryMachine(RuleBasedStateMachine):
                 # It stands where it stood, and goes on at the latest in `teardown`, unless it is
                 # closed within the forward that it had no part in.
                 assert name not in ended_before
-                assert self.specs[name].grows
+                assert self.specs[name].grows or self.registry.get(name).session.is_resting
             elif name in self.ended:
                 assert isinstance(ended.error, SessionNotFound)
             elif ended.error is not None:
@@ -238,7 +240,7 @@ class RegistryMachine(RuleBasedStateMachine):
         length = max(0, len(self.texts[name]) - back)
         needed = self.registry.get(name).session.fork_bytes(length)
         self.used[name] = self.now
-        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
+        room = BUDGET - self.budget.used_bytes, freed_together(self.idle())
         try:
             self.added(self.registry.fork(name, length), self.texts[name][:length])
         except OutOfKvMemory:
@@ -263,8 +265,8 @@ class RegistryMachine(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.registry.sweep(self.now)
-        idle = [name for name in self.live() if name not in self.waiting]
-        assert [name for name in idle if self.now - self.used[name] >= TTL] == []
+        left = [name for name in self.live() if name not in self.waiting]
+        assert [name for name in left if self.now - self.used[name] >= TTL] == []
 
     @invariant()
     def the_registry_holds_what_lives_within_its_budget(self) -> None:
@@ -277,12 +279,14 @@ class RegistryMachine(RuleBasedStateMachine):
         slabs = {slab for record in records for slab in record.session.slabs}
         assert pool.held_bytes == sum(slab.nbytes for slab in slabs)
         assert self.registry.available_bytes(self.budget) == (
-            BUDGET - pool.used_bytes + freed_together(self.evictable())
+            BUDGET - pool.used_bytes + freed_together(self.idle())
         )
         for record in records:
             assert record.session.history[:] == self.texts[record.session_id]
             spec = record.session.spec
-            if spec.grows:
+            if record.session.is_resting:
+                assert (record.session.memory_bytes, record.session.resident) == (0, 0)
+            elif spec.grows:
                 assert record.session.memory_bytes <= hashing.SLAB_BYTES + (
                     (len(self.texts[record.session_id]) + self.verifier.info.width)
                     * hashing.SLOT_BYTES

@@ -256,6 +256,8 @@ class SessionState(StrEnum):
     """An append runs."""
     GENERATING = "generating"
     """A generation runs."""
+    RESTING = "resting"
+    """Nothing runs, and it has no memory: another session needed it."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 
@@ -683,6 +685,10 @@ class GenerationDone:
     not restored. With `kv_strategy` sink_window, what the history has beyond sink and window; else
     0.
     """
+    recomputed_token_count: int = 0
+    """Positions of the history whose keys and values this generation computed once more: the
+    session had rested, or what it had evicted was lost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -794,6 +800,8 @@ class SessionInfo:
     """What was checked, by name. Empty from nodes that do not tell."""
     forgotten_token_count: int = 0
     """Positions of the history that no query sees any more; see GenerationDone."""
+    recomputed_token_count: int = 0
+    """Positions computed once more since it was opened; see GenerationDone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> values.GenerationDone:
         restorer_rebuild_count=message.restorer_rebuild_count,
         link_changes=tuple(link_change(each) for each in message.link_changes),
         forgotten_token_count=message.forgotten_token_count,
+        recomputed_token_count=message.recomputed_token_count,
     )
 
 
@@ -353,6 +354,7 @@ def session_info(message: runtime_pb2.SessionInfo) -> values.SessionInfo:
         restorer=restorer_info(message.restorer) if message.HasField("restorer") else None,
         invariants=tuple(invariant_count(each) for each in message.invariants),
         forgotten_token_count=message.forgotten_token_count,
+        recomputed_token_count=message.recomputed_token_count,
     )
 
 

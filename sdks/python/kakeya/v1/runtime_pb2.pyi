@@ -144,6 +144,10 @@ class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionS
     """An append runs."""
     SESSION_STATE_GENERATING: _SessionState.ValueType  # 3
     """A generation runs."""
+    SESSION_STATE_RESTING: _SessionState.ValueType  # 4
+    """Nothing runs, and it has no memory: another session needed it. Its next
+    operation computes its keys and values once more, the same to the bit.
+    """
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
     """Whether a session is working."""
@@ -156,6 +160,10 @@ SESSION_STATE_APPENDING: SessionState.ValueType  # 2
 """An append runs."""
 SESSION_STATE_GENERATING: SessionState.ValueType  # 3
 """A generation runs."""
+SESSION_STATE_RESTING: SessionState.ValueType  # 4
+"""Nothing runs, and it has no memory: another session needed it. Its next
+operation computes its keys and values once more, the same to the bit.
+"""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
 
 class _SessionOutcome:
@@ -946,6 +954,7 @@ class GenerateDone(_message.Message):
     RESTORER_REBUILD_COUNT_FIELD_NUMBER: _builtins.int
     LINK_CHANGES_FIELD_NUMBER: _builtins.int
     FORGOTTEN_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it ended."""
     generated_token_count: _builtins.int
@@ -962,6 +971,10 @@ class GenerateDone(_message.Message):
     """Positions of the history that no query sees any more, at the generation's
     end: evicted, and not restored. With kv_strategy sink_window, what the
     history has beyond sink and window; else 0.
+    """
+    recomputed_token_count: _builtins.int
+    """Positions of the history whose keys and values this generation computed
+    once more: the session had rested, or what it had evicted was lost.
     """
     @_builtins.property
     def timings(self) -> Global___GenerateTimings:
@@ -994,10 +1007,11 @@ class GenerateDone(_message.Message):
         restorer_rebuild_count: _builtins.int = ...,
         link_changes: _abc.Iterable[Global___LinkChange] | None = ...,
         forgotten_token_count: _builtins.int = ...,
+        recomputed_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten_token_count", b"forgotten_token_count", "generated_token_count", b"generated_token_count", "history_length", b"history_length", "link_changes", b"link_changes", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten_token_count", b"forgotten_token_count", "generated_token_count", b"generated_token_count", "history_length", b"history_length", "link_changes", b"link_changes", "recomputed_token_count", b"recomputed_token_count", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1220,6 +1234,7 @@ class SessionInfo(_message.Message):
     RESTORER_FIELD_NUMBER: _builtins.int
     INVARIANTS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     model_id: _builtins.str
@@ -1254,6 +1269,8 @@ class SessionInfo(_message.Message):
     """Forward passes of the verifier since it was opened, prefill included."""
     forgotten_token_count: _builtins.int
     """Positions of the history that no query sees any more; see GenerateDone."""
+    recomputed_token_count: _builtins.int
+    """Positions computed once more since it was opened; see GenerateDone."""
     @_builtins.property
     def plan(self) -> _placement_pb2.Plan:
         """The pair that serves it."""
@@ -1290,10 +1307,11 @@ class SessionInfo(_message.Message):
         restorer: Global___RestorerInfo | None = ...,
         invariants: _abc.Iterable[Global___InvariantCount] | None = ...,
         forgotten_token_count: _builtins.int = ...,
+        recomputed_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forgotten_token_count", b"forgotten_token_count", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "invariants", b"invariants", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forgotten_token_count", b"forgotten_token_count", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "invariants", b"invariants", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "recomputed_token_count", b"recomputed_token_count", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -212,8 +212,9 @@ export type DropReason = (typeof DROP_REASONS)[number] | "unknown";
  * - "idle": Nothing runs.
  * - "appending": An append runs.
  * - "generating": A generation runs.
+ * - "resting": Nothing runs, and it has no memory: another session needed it.
  */
-export const SESSION_STATES = ["idle", "appending", "generating"] as const;
+export const SESSION_STATES = ["idle", "appending", "generating", "resting"] as const;
 export type SessionState = (typeof SESSION_STATES)[number] | "unknown";
 
 /**
@@ -640,6 +641,11 @@ export interface GenerationDone {
    * restored. With `kvStrategy` sink_window, what the history has beyond sink and window; else 0.
    */
   readonly forgottenTokenCount: number;
+  /**
+   * Positions of the history whose keys and values this generation computed once more: the session
+   * had rested, or what it had evicted was lost.
+   */
+  readonly recomputedTokenCount: number;
 }
 
 /** What a session has evicted, and where it is. */
@@ -751,6 +757,8 @@ export interface SessionInfo {
   readonly invariants: readonly InvariantCount[];
   /** Positions of the history that no query sees any more; see GenerationDone. */
   readonly forgottenTokenCount: number;
+  /** Positions computed once more since it was opened; see GenerationDone. */
+  readonly recomputedTokenCount: number;
 }
 
 /** What a session did since it was opened, and its latest blocks. */

@@ -302,6 +302,7 @@ export function generationDone(message: runtimePb.GenerateDone): values.Generati
     restorerRebuildCount: message.restorerRebuildCount,
     linkChanges: message.linkChanges.map(linkChange),
     forgottenTokenCount: Number(message.forgottenTokenCount),
+    recomputedTokenCount: Number(message.recomputedTokenCount),
   };
 }
 
@@ -359,6 +360,7 @@ export function sessionInfo(message = create(runtimePb.SessionInfoSchema)): valu
     restorer: message.restorer ? restorerInfo(message.restorer) : null,
     invariants: message.invariants.map(invariantCount),
     forgottenTokenCount: Number(message.forgottenTokenCount),
+    recomputedTokenCount: Number(message.recomputedTokenCount),
   };
 }
 

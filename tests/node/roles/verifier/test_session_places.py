@@ -13,6 +13,7 @@ from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.admission.limits import Limits, SessionLimits
 from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
 from kakeya_fleet.node.rpc.refusals import TooManySessions
+from kakeya_fleet.node.watch.event_log import EventKind
 from tests.support import calls
 from tests.support.neighbourhood import SETTINGS, Neighbourhood, Node
 
@@ -65,7 +66,7 @@ async def test_places_of_sessions_are_shared(
 async def test_a_stranger_has_memory_beside_one_who_took_all(
     neighbourhood: Neighbourhood, checkpoint: Path
 ) -> None:
-    """At once, of sessions between two calls; they go on with their history in new ones."""
+    """At once, of sessions between two calls; they rest, and go on with the same tokens."""
     probe = await neighbourhood.start("probe", f"verifier={checkpoint}")
     spec = session_spec_from_wire(OPENING)
     taken = (await probe.roles.verifier._lifecycle.open(spec)).record.session.memory_bytes
@@ -73,12 +74,30 @@ async def test_a_stranger_has_memory_beside_one_who_took_all(
     node = await neighbourhood.start("one", f"verifier={checkpoint}", settings=settings)
     lifecycle, client = node.roles.verifier._lifecycle, calls.Caller(node.channel)
     mine = [(await lifecycle.open(spec, HERE)).session_id for _ in range(4)]
+    for each in mine:
+        await client.append(each, PROMPT)
+    said = [(await client.generate(each, 8)).token_ids for each in mine]
     assert (await client.refusal("CreateSession", OPENING)).reason == "OUT_OF_KV_MEMORY"
     theirs = [(await lifecycle.open(spec, OTHER)).session_id for _ in range(2)]
-    left = {session.session_id for session in lifecycle.registry.page()[0]}
-    assert left == {*mine[2:], *theirs}
-    gone = await client.refusal(
-        "GetSessionInfo", runtime_pb2.GetSessionInfoRequest(session_id=mine[0])
-    )
-    assert gone.reason == "SESSION_NOT_FOUND"
-    assert "evicted to make room" in gone.text
+    infos = [await client.info(each) for each in mine]
+    resting = [info for info in infos if info.state == runtime_pb2.SESSION_STATE_RESTING]
+    assert [(info.kv_bytes, info.resident_token_count) for info in resting] == [(0, 0)] * 2
+    assert [info.history_length for info in infos] == [len(PROMPT) + 8] * 4
+    for each in theirs:
+        lifecycle.registry.close(each)
+
+    for each, info in zip(mine, infos, strict=True):
+        again = await client.generate(each, 8)
+        said.append(again.token_ids)
+        # What it computed before: all but the last token, which is fed with the next ones.
+        computed = len(PROMPT) + 8 - 1 if info in resting else 0
+        assert again.done.recomputed_token_count == computed
+    # One history, one stream, whether its memory was given away in between or not.
+    assert said[:4] == [said[0]] * 4
+    assert said[4:] == [said[4]] * 4
+    latest = node.activity.events.latest
+    events = [event for event in latest if event.kind is EventKind.SESSION_RESTED]
+    assert {event.session_id for event in events} == {info.session_id for info in resting}
+    assert "computes 28 tokens again" in events[0].message
+    assert node.metric("kakeya_session_rests_total") == 2
+    assert node.metric("kakeya_tokens_recomputed_total") == 2 * 27

@@ -106,7 +106,8 @@ export enum ErrorReason {
 
   /**
    * The session is unknown, closed or evicted. It is evicted when idle past its time to live
-   * (`session_ttl_seconds`, 30 minutes), or when its memory is needed; the message says which.
+   * (`session_ttl_seconds`, 30 minutes), or when its place is needed, or its memory and it cannot
+   * rest; the message says which.
    * Remedy: An application opens a session with its tokens, or lets the SDK do it
    * (`create_session(..., resume=True)`).
    *
@@ -155,8 +156,9 @@ export enum ErrorReason {
   CONTEXT_EXCEEDED = 6,
 
   /**
-   * Sessions use all the memory that keys and values may take on the node. There is no room for a
-   * new one, or for a `full` one that lives to grow; the latter stays as it is, with its history.
+   * Sessions use all the memory that keys and values may take on the node. None of them was idle for
+   * long enough to rest, so there is no room for a new one, for a `full` one that lives to grow, or
+   * for one at rest to go on; the latter two stay as they are, with their histories.
    * Remedy: For good: a larger `--kv-budget-bytes`, or `--kv restored` with an archive elsewhere.
    *
    * @generated from enum value: ERROR_REASON_OUT_OF_KV_MEMORY = 7;
