@@ -20,6 +20,9 @@ from kakeya_fleet.engine.errors import (
     OutOfKvMemory,
 )
 from kakeya_fleet.engine.kv.states import HeldStates
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import restored_caches as caches
 from tests.support.small_verifiers import COMPILED
 
@@ -195,6 +198,34 @@ def test_without_room_to_grow_nothing_is_written_and_the_bits_go_on(
     done = cache.length
     assert caches.run(verifier, cache, TEXT[done:], [16]).tobytes() == straight[done:].tobytes()
     cache.release()
+
+
+def test_a_session_that_rested_has_its_packed_bytes_and_tokens_again(verifier: Verifier) -> None:
+    """Within its promises: bytes that were taken before it rested count for nothing after."""
+    used = verifier.pool.used_bytes
+    session = Session.allocate(verifier, GROWING)
+    session.append(TEXT[:200])
+
+    def spoken(count: int) -> list[int]:
+        while PrefillTurn(session)():
+            pass
+        block = Block([], GREEDY, 1)
+        return [VerifyTurn(session, block)().step.committed[0] for _ in range(count)]
+
+    first = spoken(5)
+    taken, fork = session.memory_bytes, session.fork(200)
+    assert session.rest()
+    assert fork.rest()
+    assert verifier.pool.used_bytes == used
+    second = spoken(1)
+    assert session.memory_bytes == taken
+    while PrefillTurn(fork)():
+        pass
+    again = [VerifyTurn(fork, Block([], GREEDY, 1))().step.committed[0] for _ in range(6)]
+    assert again == [*first, *second]
+    for each in (session, fork):
+        each.end("compared")
+    assert verifier.pool.used_bytes == used
 
 
 def test_what_cannot_be_is_refused_by_name(verifier: Verifier) -> None:

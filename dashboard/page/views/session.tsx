@@ -235,7 +235,9 @@ function Cache({ view }: { view: SessionView }) {
             <dd>{plural(view.recomputedTokenCount, "token")}</dd>
           </>
         )}
-        {(view.state === "idle" || view.state === "resting") && view.ttlSeconds > 0 && <EvictedIn view={view} />}
+        {(view.state === "idle" || view.state === "resting") && view.ttlSeconds > 0 && (
+          <EvictedIn view={view} />
+        )}
       </dl>
       {view.state === "resting" && (
         <div class="drop">
