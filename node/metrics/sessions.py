@@ -69,6 +69,16 @@ class SessionFamilies:
         self.kv_budget_bytes = Gauge(
             "kakeya_kv_budget_bytes", "Bytes that sessions may take together.", registry=registry
         )
+        self.kv_packed_bytes = Gauge(
+            "kakeya_kv_packed_bytes",
+            "Those of kakeya_kv_bytes that full sessions keep packed.",
+            registry=registry,
+        )
+        self.kv_saved_bytes = Gauge(
+            "kakeya_kv_saved_bytes",
+            "Bytes that the same positions would take more if they were not packed.",
+            registry=registry,
+        )
         self.history_tokens = Gauge(
             "kakeya_history_tokens",
             "Tokens in the histories of all open sessions.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 
@@ -23,18 +23,20 @@ class SessionMetrics(SessionObserver):
     def __init__(self, metrics: NodeMetrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._histories: dict[str, History] = {}
+        self._sessions: dict[str, Session] = {}
         self._token_times: dict[str, float | None] = {}
         self._prefills: dict[str, tuple[int, float]] = {}
         self._recomputed: dict[str, int] = {}
-        metrics.sessions_active.set_function(lambda: len(self._histories))
+        metrics.sessions_active.set_function(lambda: len(self._sessions))
         metrics.sessions_generating.set_function(lambda: len(self._token_times))
         metrics.history_tokens.set_function(self._history_tokens)
+        metrics.kv_packed_bytes.set_function(lambda: self._packed()[0])
+        metrics.kv_saved_bytes.set_function(lambda: self._packed()[1])
 
     def opened(self, session: OpenSession) -> None:
-        """Counts a session, and follows its history."""
+        """Counts a session, and follows its history and memory."""
         self._metrics.sessions_opened.inc()
-        self._histories[session.session_id] = session.record.session.history
+        self._sessions[session.session_id] = session.record.session
 
     def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """Counts the tokens and the time."""
@@ -114,11 +116,27 @@ class SessionMetrics(SessionObserver):
 
     def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """Counts a session's end and the length of its history."""
-        history = self._histories.pop(session.session_id, session.record.session.history)
+        self._sessions.pop(session.session_id, None)
+        history = session.record.session.history
         self._recomputed.pop(session.session_id, None)
         self._metrics.sessions.labels(outcome=outcome.value).inc()
         self._metrics.session_history_tokens.observe(len(history))
 
     def _history_tokens(self) -> int:
         # Read from another thread too, where /metrics has one: dict.values() may change.
-        return sum(len(history) for history in tuple(self._histories.values()))
+        return sum(len(session.history) for session in tuple(self._sessions.values()))
+
+    def _packed(self) -> tuple[int, int]:
+        """Bytes of packed positions in the sessions' own memory, and what packing saves."""
+        found = [packed_bytes(session) for session in tuple(self._sessions.values())]
+        return sum(packed for packed, _ in found), sum(saved for _, saved in found)
+
+
+def packed_bytes(session: Session) -> tuple[int, int]:
+    """Bytes that a session keeps packed in its own memory, and those that this saves."""
+    evicted, spec = session.evicted, session.spec
+    if evicted is None or not spec.codec:
+        return 0, 0
+    packed = evicted.stored_bytes
+    plain = max(0, evicted.length - spec.sink) * session.verifier.info.kv_bytes_per_token
+    return packed, max(0, plain - packed)

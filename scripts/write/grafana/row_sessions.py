@@ -41,11 +41,13 @@ ROW = Row(
         ),
         Panel(
             "Keys and values",
-            "Bytes allocated, and the bytes that sessions may take. At the budget new sessions are "
-            "refused or idle ones evicted.",
+            "Bytes allocated, those of them packed, what packing saves, and the bytes that "
+            "sessions may take. At the budget idle sessions rest, or new ones are refused.",
             "bytes",
             (
                 now("kakeya_kv_bytes", name="allocated"),
+                now("kakeya_kv_packed_bytes", name="packed"),
+                now("kakeya_kv_saved_bytes", name="saved by packing"),
                 now("kakeya_kv_budget_bytes", name="budget"),
             ),
         ),

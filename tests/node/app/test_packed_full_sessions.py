@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from kakeya import AsyncClient, AsyncSession, BadRequest, KvQuality, KvStrategy, Speculation
 from kakeya_fleet.engine.codecs.known import codec_named
-from tests.node.conftest import StartAgent
+from tests.node.conftest import Scrape, StartAgent
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
 TOKENS = 80
@@ -24,6 +25,7 @@ class Home:
 
     client: AsyncClient
     model: str
+    metrics_address: str
 
     async def session(self, quality: str | None = "high", **options: object) -> AsyncSession:
         asked = {"kv_strategy": "full", "speculation": "off", "kv_quality": quality} | options
@@ -48,7 +50,7 @@ async def home(
     agent = await start_agent("v", serve=[f"verifier={random_checkpoint()}", "proposer=ngram"])
     (model,) = (each["model_id"] for each in agent.ready["models"] if each["role"] == "verifier")
     async with AsyncClient(agent.address) as client:
-        yield Home(client, model)
+        yield Home(client, model, agent.ready["metrics_address"])
 
 
 async def test_the_history_alone_decides_and_another_quality_says_something_else(
@@ -97,10 +99,10 @@ async def test_a_session_that_goes_back_has_the_stream_of_its_text(home: Home) -
 @pytest.mark.parametrize(
     ("quality", "codec"), [(KvQuality.HIGH, "kvarn4"), (KvQuality.ECONOMY, "kvarn3")]
 )
-async def test_the_session_says_what_it_has_packed(
-    home: Home, quality: KvQuality, codec: str
+async def test_session_and_node_say_what_is_packed(
+    home: Home, quality: KvQuality, codec: str, scrape: Scrape
 ) -> None:
-    async with await home.session() as plain, await home.session(quality) as session:
+    async with await home.session(None) as plain, await home.session(quality) as session:
         for each in (plain, session):
             await each.append(HISTORY)
             await each.generate(1).collect()
@@ -115,10 +117,15 @@ async def test_the_session_says_what_it_has_packed(
         assert restorer.evicted_token_count == 320 - 64
         tile_bytes = codec_named(codec).tile_bytes(HEAD_DIM)
         assert restorer.evicted_bytes == LAYERS * KV_HEADS * tile_bytes * (512 // 64)
-        resident = LAYERS * KV_HEADS * 2 * HEAD_DIM * 4 * 256
+        position = LAYERS * KV_HEADS * 2 * HEAD_DIM * 4
+        resident = position * 256
         assert info.kv_bytes == restorer.evicted_bytes + resident
         assert any(f"packed by {codec}" in reason for reason in info.plan.reasons)
         assert (await home.session("lossless")) is not None
+        told = await scrape(home.metrics_address)
+        saved = (320 - 64) * position - restorer.evicted_bytes
+        packed = re.findall(r"^kakeya_kv_(?:packed|saved)_bytes (\S+)", told, re.MULTILINE)
+        assert [float(each) for each in packed] == [restorer.evicted_bytes, saved]
 
 
 async def test_more_sessions_fit_than_unpacked(home: Home) -> None:
