@@ -21,6 +21,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import Who
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported, OutOfMemory
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
@@ -143,17 +144,18 @@ def test_the_longest_that_fits_fits_and_one_token_more_does_not(
             assert verifier.bytes_needed(spec(longest + 1)) > room, way.name
 
 
-def test_another_back_end_takes_as_much(
-    folder: ModelFolder, paper: ModelOnPaper, told: dict[str, Way]
-) -> None:
-    if paper.layout.state_bytes:
-        pytest.skip("a recurrent state has another size there")
+def test_mlx_takes_what_is_said(folder: ModelFolder) -> None:
     if "mlx" not in installed_backends():
         pytest.skip("the libraries of the back end mlx are not installed")
     verifier = load_verifier(folder, backend="mlx", dtype="auto")
-    for way in told.values():
+    paper = read_on_paper(str(folder.path), backend="mlx")
+    for way in ways(paper, Question(TOKENS, 1 << 30, SINK, WINDOW)):
         if not way.problem:
             assert way.resident_bytes == verifier.bytes_needed(SPECS[way.name](TOKENS)), way.name
+    load_verifier(folder, backend="mlx", dtype="auto", available_bytes=paper.loading_bytes)
+    with pytest.raises(OutOfMemory) as refused:
+        load_verifier(folder, backend="mlx", dtype="auto", available_bytes=paper.loading_bytes - 1)
+    assert refused.value.metadata["needed_bytes"] == str(paper.loading_bytes)
 
 
 def test_bits_are_those_of_the_packed_bytes(verifier: Loaded, told: dict[str, Way]) -> None:
@@ -209,6 +211,48 @@ def test_weights_take_what_the_compiled_forward_keeps(
     assert read_on_paper(str(path), dtype=dtype).weight_bytes[weights] == held_bytes(
         loaded._decoder
     )
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_take_what_mlx_keeps(
+    random_checkpoint: Callable[..., Path], weights: str, tied: bool
+) -> None:
+    if "mlx" not in installed_backends():
+        pytest.skip("the libraries of the back end mlx are not installed")
+    path = random_checkpoint(
+        head_dim=32, hidden_size=64, intermediate_size=96, tie_word_embeddings=tied
+    )
+    folder = ModelFolder(path, "random")
+    loaded = load_verifier(folder, backend="mlx", dtype="bfloat16", weights=weights)
+    paper = read_on_paper(str(path), backend="mlx", dtype="bfloat16")
+    assert paper.weight_bytes[weights] == mlx_bytes(loaded)
+
+
+def mlx_bytes(verifier: Verifier) -> int:
+    # Not on every machine.
+    from mlx.utils import tree_flatten  # noqa: PLC0415
+
+    from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import MlxVerifier  # noqa: PLC0415
+
+    assert isinstance(verifier, MlxVerifier)
+    arrays = [array for _, array in tree_flatten(verifier._model._model.parameters())]
+    return sum(array.nbytes for array in arrays)
+
+
+@pytest.mark.parametrize("backend", ["torch", "mlx"])
+def test_of_a_config_alone_as_much_is_said(
+    random_checkpoint: Callable[..., Path], tmp_path: Path, backend: str
+) -> None:
+    """As of a model of the hub, of which nothing else is fetched."""
+    if backend not in installed_backends():
+        pytest.skip(f"the libraries of the back end {backend} are not installed")
+    source = random_checkpoint("Gemma3ForCausalLM")
+    (tmp_path / "config.json").write_bytes((source / "config.json").read_bytes())
+    whole = read_on_paper(str(source), backend=backend)
+    alone = read_on_paper(str(tmp_path), backend=backend)
+    assert (alone.file_bytes, alone.name) == (0, tmp_path.name)
+    assert replace(alone, name=whole.name, file_bytes=whole.file_bytes) == whole
 
 
 def test_the_shipped_models_weights_are_as_it_is_loaded() -> None:

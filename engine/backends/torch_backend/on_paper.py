@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from transformers import PreTrainedModel
 
@@ -22,32 +21,30 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
 from kakeya_fleet.engine.backends.torch_backend.weight_sizes import loaded_bytes
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.errors import WeightFormatUnsupported
-from kakeya_fleet.engine.models.digests import SINGLE_WEIGHTS, WEIGHTS_INDEX, weight_bytes
+from kakeya_fleet.engine.models.digests import has_weights, weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder
-from kakeya_fleet.engine.models.own_dtype import settled_dtype
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
 
 
-def folder_on_paper(folder: ModelFolder, dtype: str) -> ModelOnPaper:
-    """The model in `folder`, computed in `dtype`, or in its own for `auto`.
+def folder_on_paper(folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
+    """The model in `folder`, computed in `dtype`.
 
     Config and the headers of the weights' files are read, and checked as loading checks them;
     where there are no weights, as of a model of which the config alone was fetched, the config.
     Raises a `ModelUnusable`, `BadParameters` for an unknown dtype.
     """
-    number = settled_dtype(dtype, folder.path)
     architecture = read_architecture(folder.path)
-    if not _has_weights(folder.path):
-        model = empty_model(folder.path, architecture, torch_dtype(number))
-        return model_on_paper(folder.model_id, architecture, model, number)
+    if not has_weights(folder.path):
+        model = empty_model(folder.path, architecture, torch_dtype(dtype))
+        return model_on_paper(folder.model_id, architecture, model, dtype)
     checkpoint = open_checkpoint(
-        folder.path, architecture, dtype=torch_dtype(number), available_bytes=sys.maxsize
+        folder.path, architecture, dtype=torch_dtype(dtype), available_bytes=sys.maxsize
     )
     return model_on_paper(
         folder.model_id,
         architecture,
         checkpoint.model,
-        number,
+        dtype,
         file_bytes=weight_bytes(folder.path),
     )
 
@@ -82,7 +79,3 @@ def model_on_paper(
         refused=refused,
         file_bytes=file_bytes,
     )
-
-
-def _has_weights(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (SINGLE_WEIGHTS, WEIGHTS_INDEX))

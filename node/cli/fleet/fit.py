@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from kakeya_fleet.node.cli.asking.known_names import complete_models
-from kakeya_fleet.node.cli.asking.kv_options import window_options
 from kakeya_fleet.node.cli.asking.options import json_option
-from kakeya_fleet.node.cli.fleet.fit_options import Memory, Shape
+from kakeya_fleet.node.cli.fleet.fit_options import Shape, asked_options
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
     from kakeya_fleet.engine.contracts.model_shape import ModelShape
-    from kakeya_fleet.node.cli.asking.kv_options import WindowChoice
+    from kakeya_fleet.node.cli.fleet.fit_options import Asked
 
 EXAMPLE = """\b
 Example:
@@ -37,13 +36,6 @@ Example:
     "positions=N and sliding-window=N.",
 )
 @click.option(
-    "--weights",
-    type=click.Choice(["auto", "bf16", "int8", "int4"]),
-    default="auto",
-    show_default=True,
-    help="What products take the weights as, as `fleet join` has it.",
-)
-@click.option(
     "--dtype",
     type=click.Choice(["auto", "float32", "bfloat16"]),
     default="auto",
@@ -52,29 +44,21 @@ Example:
     "bfloat16.",
 )
 @click.option(
-    "--memory",
-    "memory_bytes",
-    type=Memory(),
-    help="Memory for weights, keys and values, such as 24GiB. Default: what is free here, or in "
-    "this container.",
+    "--backend",
+    type=click.Choice(["auto", "torch", "mlx"]),
+    default="auto",
+    show_default=True,
+    help="What would compute the model: mlx on Apple silicon and torch elsewhere.",
 )
-@click.option(
-    "--context",
-    "context_tokens",
-    type=click.IntRange(1, 2**32 - 1),
-    help="Tokens of the history. Default: all positions of the model.",
-)
-@window_options
+@asked_options
 @json_option
 def command(
     model: str | None,
     shape: ModelShape | None,
-    weights: str,
     dtype: str,
-    memory_bytes: int | None,
-    context_tokens: int | None,
+    backend: str,
     *,
-    window: WindowChoice,
+    asked: Asked,
     as_json: bool,
 ) -> int:
     """Say what a model's context costs in memory and what fits, on paper.
@@ -85,19 +69,16 @@ def command(
 
     The exit code is 1 when the asked tokens do not fit.
     """
-    from kakeya_fleet.node.cli.fleet.fit_answer import Asked, answer
+    from kakeya_fleet.node.cli.fleet.fit_answer import answer
     from kakeya_fleet.node.cli.fleet.fit_text import COLUMNS, fields, notes, rows
     from kakeya_fleet.node.cli.terminal.output import fitted, print_table, say, write_json
 
-    found = _on_paper(model, shape, dtype)
-    if context_tokens is None and not found.is_bounded:
+    found = _on_paper(model, shape, dtype, backend)
+    if asked.context_tokens is None and not found.is_bounded:
         raise click.UsageError("a shape without positions=N needs --context")
-    if weights not in found.weight_bytes:
-        raise CommandFailed("WEIGHT_FORMAT_UNSUPPORTED", f"{found.refused[weights]}.")
-    answered = answer(
-        found,
-        Asked(weights, memory_bytes, context_tokens, window.sink_tokens, window.window_tokens),
-    )
+    if asked.weights not in found.weight_bytes:
+        raise CommandFailed("WEIGHT_FORMAT_UNSUPPORTED", f"{found.refused[asked.weights]}.")
+    answered = answer(found, asked)
     if as_json:
         write_json(fields(answered))
     else:
@@ -111,7 +92,9 @@ def command(
     return ExitCode.OK if answered.verdict.fits else ExitCode.NEGATIVE
 
 
-def _on_paper(model: str | None, shape: ModelShape | None, dtype: str) -> ModelOnPaper:
+def _on_paper(
+    model: str | None, shape: ModelShape | None, dtype: str, backend: str
+) -> ModelOnPaper:
     """What is asked about. Raises `CommandFailed` for a model that cannot be served."""
     if (model is None) == (shape is None):
         raise click.UsageError("name a model, or give its --shape")
@@ -122,6 +105,6 @@ def _on_paper(model: str | None, shape: ModelShape | None, dtype: str) -> ModelO
     from kakeya_fleet.node.cli.shell.remedies import sentence
 
     try:
-        return read_on_paper(model or "", dtype=dtype)
+        return read_on_paper(model or "", backend=backend, dtype=dtype)
     except ModelUnusable as error:
         raise CommandFailed(error.reason, sentence(str(error)), metadata=error.metadata) from error

@@ -7,20 +7,10 @@ from dataclasses import dataclass
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.placement.fit import FitQuestion, MemoryOnPaper, Verdict, Way, verdict
+from kakeya_fleet.node.cli.fleet.fit_options import Asked
 from kakeya_fleet.node.config.kv_budget import kv_budget_bytes
 from kakeya_fleet.node.planning.kv_ways import Question, ways
 from kakeya_fleet.node.planning.plan_wire import DEFAULT_SINK_TOKENS, DEFAULT_WINDOW_TOKENS
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a person asked for; None leaves it to the machine, the model and the node."""
-
-    weights: str
-    memory_bytes: int | None = None
-    context_tokens: int | None = None
-    sink_tokens: int | None = None
-    window_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +40,10 @@ def answer(model: ModelOnPaper, asked: Asked) -> Answer:
     )
     asked_tokens = asked.context_tokens or model.layout.context_length
     tokens = min(asked_tokens, model.layout.context_length)
-    sink = DEFAULT_SINK_TOKENS if asked.sink_tokens is None else asked.sink_tokens
-    window = DEFAULT_WINDOW_TOKENS if asked.window_tokens is None else asked.window_tokens
+    sink = DEFAULT_SINK_TOKENS if asked.window.sink_tokens is None else asked.window.sink_tokens
+    window = (
+        DEFAULT_WINDOW_TOKENS if asked.window.window_tokens is None else asked.window.window_tokens
+    )
     found = ways(model, Question(tokens, memory.room_bytes, sink, window))
     question = FitQuestion(
         model=model.name,

@@ -1,11 +1,16 @@
-"""What `fleet fit` is told: an amount of memory, and a model's shape."""
+"""What `fleet fit` is told besides the model: memory, tokens, weights; and a model's shape."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
+
+from kakeya_fleet.node.cli.asking.kv_options import WindowChoice, window_options
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.model_shape import ModelShape
@@ -95,3 +100,58 @@ def _whole(text: str) -> int | None:
     if not math.isfinite(found) or found != int(found):
         return None
     return int(text) if text.isascii() and text.isdigit() else int(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person asked for; None leaves it to the machine, the model and the node."""
+
+    weights: str
+    memory_bytes: int | None
+    context_tokens: int | None
+    window: WindowChoice
+
+
+_OPTIONS = (
+    click.option(
+        "--weights",
+        type=click.Choice(["auto", "bf16", "int8", "int4"]),
+        default="auto",
+        show_default=True,
+        help="What products take the weights as, as `fleet join` has it.",
+    ),
+    click.option(
+        "--memory",
+        "memory_bytes",
+        type=Memory(),
+        help="Memory for weights, keys and values, such as 24GiB. Default: what is free here, or "
+        "in this container.",
+    ),
+    click.option(
+        "--context",
+        "context_tokens",
+        type=click.IntRange(1, 2**32 - 1),
+        help="Tokens of the history. Default: all positions of the model.",
+    ),
+)
+
+
+def asked_options(command: Callable[..., int]) -> Callable[..., int]:
+    """`--weights`, `--memory`, `--context`, `--sink` and `--window`, as one `Asked`, `asked`."""
+
+    @wraps(command)
+    def collecting(
+        *args: object,
+        weights: str,
+        memory_bytes: int | None,
+        context_tokens: int | None,
+        window: WindowChoice,
+        **kwargs: object,
+    ) -> int:
+        asked = Asked(weights, memory_bytes, context_tokens, window)
+        return command(*args, asked=asked, **kwargs)
+
+    decorated = window_options(collecting)
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
