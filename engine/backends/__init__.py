@@ -15,6 +15,7 @@ from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
 from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models import weight_choice
@@ -79,6 +80,18 @@ def load_verifier(
     with _told(reading, folder):
         settled = settled_dtype(dtype, folder.path)
         return load(folder, dtype=settled, available_bytes=available_bytes, weights=weights)
+
+
+def folder_on_paper(
+    folder: ModelFolder, *, backend: str = AUTO, dtype: str = "float32"
+) -> ModelOnPaper:
+    """What a verifier of the model in `folder` would keep; no tensor is read.
+
+    Of a folder without weights its config alone is looked at. `backend`, `dtype` and errors
+    as for `load_verifier`.
+    """
+    read = _imported(_chosen(backend), lambda each: each.papers())
+    return read(folder, dtype=settled_dtype(dtype, folder.path))
 
 
 def import_backend(backend: str = AUTO) -> None:

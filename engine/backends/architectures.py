@@ -96,14 +96,27 @@ def read_architecture(
     made: Callable[[Family, transformers.PretrainedConfig, Entries], Own],
     problems: Callable[[Own, Entries], Problems],
 ) -> Own:
-    """The architecture that `config.json` in `folder` asks for, one of `families`.
+    """The architecture that `config.json` in `folder` asks for; see `architecture_of`.
+
+    Code in the folder is never run. Raises `ModelNotFound` without a config, too.
+    """
+    source = folder / "config.json"
+    return architecture_of(read_json_object(source), source, families, made, problems)
+
+
+def architecture_of(
+    entries: Entries,
+    source: Path,
+    families: Mapping[str, Family],
+    made: Callable[[Family, transformers.PretrainedConfig, Entries], Own],
+    problems: Callable[[Own, Entries], Problems],
+) -> Own:
+    """The architecture that the `entries` of a config ask for, one of `families`.
 
     A back end's own is `made` of its family, the config of its text part and the
-    entries of the file; `problems` are what the back end does not serve. Code in the
-    folder is never run. Raises `ArchitectureUnsupported`, `ModelNotFound` without a
-    config, `ModelUnusable` for a broken one.
+    entries; `problems` are what the back end does not serve. `source` is the file that errors
+    name. Raises `ArchitectureUnsupported`, `ModelUnusable` for a broken config.
     """
-    entries = read_json_object(folder / "config.json")
     family = _family(entries, families)
     if entries.get("model_type") != family.model_type:
         raise ArchitectureUnsupported(
@@ -118,9 +131,7 @@ def read_architecture(
         architecture = made(family, config, entries)
         _check_numbers(architecture)
     except (StrictDataclassError, ValueError, TypeError, LookupError, ArithmeticError) as error:
-        raise ModelUnusable(f"{folder}/config.json is not valid: {error}", path=str(folder)) from (
-            error
-        )
+        raise ModelUnusable(f"{source} is not valid: {error}", path=str(source)) from error
     for problem, metadata in problems(architecture, entries):
         raise ArchitectureUnsupported(
             f"{architecture.name} with {problem} is not served",

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.kv.kernels import Kernels
 from kakeya_fleet.engine.models.model_folder import ModelFolder
@@ -73,6 +74,14 @@ class LoadMaskedDiffusion(Protocol):
         ...
 
 
+class ReadOnPaper(Protocol):
+    """Says what a verifier of a model would keep, of its headers."""
+
+    def __call__(self, folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
+        """See `engine.backends.on_paper.read_on_paper`."""
+        ...
+
+
 class Backend(Protocol):
     """One back end. All methods raise `ImportError` where its libraries are not whole."""
 
@@ -92,6 +101,10 @@ class Backend(Protocol):
 
     def verifiers(self) -> LoadVerifier:
         """Loads verifiers."""
+        ...
+
+    def papers(self) -> ReadOnPaper:
+        """Says what its verifiers would keep."""
         ...
 
     def shards(self) -> LoadShard:

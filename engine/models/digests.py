@@ -15,6 +15,11 @@ WEIGHTS_INDEX = "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether there are weights in `folder`, or something that names them."""
+    return any((folder / name).is_file() for name in (SINGLE_WEIGHTS, WEIGHTS_INDEX))
+
+
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The safetensors files of the model in `folder`, sorted by name.
 

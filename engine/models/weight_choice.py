@@ -10,6 +10,10 @@ WEIGHTS = (AUTO, BF16, INT8, INT4)
 BITS = {INT8: 8, INT4: 4}
 GROUP = 32
 """Inputs of an output that share a scale."""
+SCALE_BITS = 32
+"""Of a group's scale, and with four bits of its least number: float32."""
+SCALES = {INT8: 1, INT4: 2}
+"""Numbers of a group that say how its whole ones are read."""
 
 
 def quantization_of(weights: str, of_checkpoint: str) -> str:
@@ -20,6 +24,16 @@ def quantization_of(weights: str, of_checkpoint: str) -> str:
     if weights == AUTO:
         return of_checkpoint
     return f"{weights}-g{GROUP}" if weights in BITS else weights
+
+
+def whole_bytes(weights: str, outputs: int, inputs: int) -> int:
+    """Bytes of a product's weights [outputs, inputs] in whole numbers, its scales included.
+
+    `inputs` are a multiple of `GROUP`, and `outputs` of what a layout pads them to. `weights`
+    is one of `BITS`.
+    """
+    group_bits = GROUP * BITS[weights] + SCALES[weights] * SCALE_BITS
+    return outputs * (inputs // GROUP) * group_bits // 8
 
 
 def head_weights(weights: str) -> str:

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import Config, is_loopback, join_address
+from kakeya_fleet.node.config.kv_budget import kv_budget_bytes
 from kakeya_fleet.node.config.machine import process_started_at
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.http.health_checks import HealthSettings
@@ -203,7 +204,7 @@ def _listening(
 def role_settings(config: Config) -> RoleSettings:
     """The limits of the roles, as configured; a quarter of the free memory for K/V if left open."""
     return RoleSettings(
-        kv_budget_bytes=config.kv_budget_bytes or system_memory.available_bytes() // 4,
+        kv_budget_bytes=config.kv_budget_bytes or kv_budget_bytes(system_memory.available_bytes()),
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,

@@ -11,6 +11,7 @@ from kakeya_fleet.engine.backends.backend import (
     LoadShard,
     LoadVerifier,
     NewKernels,
+    ReadOnPaper,
 )
 
 
@@ -37,6 +38,12 @@ class MlxBackend:
         from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import load_verifier
 
         return load_verifier
+
+    def papers(self) -> ReadOnPaper:
+        """Verifiers on MLX, on paper."""
+        from kakeya_fleet.engine.backends.mlx_backend.on_paper import folder_on_paper
+
+        return folder_on_paper
 
     def shards(self) -> LoadShard:
         """Ranks over MLX's ring or jaccl."""

@@ -23,6 +23,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     stored_tensors,
 )
 from kakeya_fleet.engine.errors import ModelUnusable, WeightsMismatch
+from kakeya_fleet.engine.models.digests import has_weights
 from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
@@ -33,6 +34,10 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 PRECISE_SUFFIX = ".A_log"
 """Weights that stay in float32: they are exponents of exponents."""
+
+
+Kinds = dict[str, tuple[tuple[int, ...], mx.Dtype]]
+"""Shape and number format of weights, by name."""
 
 
 class Cut(Protocol):
@@ -64,23 +69,18 @@ def load_model(
     except for a file that breaks off and for numbers that are not finite.
     """
     stored = stored_tensors(folder, partial(_own_name, architecture))
-    model = _empty_model(folder, architecture, stored)
-    expected = _kinds(model)
-    tied = bool(architecture.config.tie_word_embeddings)
-    if tied:
-        expected = {name: kind for name, kind in expected.items() if not _is_of(name, HEAD)}
-    _check_names(folder, expected, stored, tied=tied)
-    weights = _lazy_weights(stored)
-    if tied:
-        _drop_tied_head(folder, weights)
-    weights = model.sanitize(weights)
-    _check_shapes(folder, expected, weights)
+    model, weights, expected = _opened(folder, architecture, stored)
     kept = expected
     if shard is not None:
         empty = _empty_model(folder, architecture, stored)
         shard.check(empty)
         kept = _kinds(empty)
-    _check_memory(folder, expected, kept, dtype, available_bytes)
+    check_weights_fit(
+        folder,
+        _loading_bytes(expected, kept, dtype),
+        available_bytes,
+        instead="a smaller model, a quantized one or dtype bfloat16",
+    )
     # Nothing is read yet.
     weights = {
         name: array.astype(_kept_dtype(name, array.dtype, dtype)) for name, array in weights.items()
@@ -97,7 +97,50 @@ def load_model(
     return model
 
 
-def _kinds(model: nn.Module) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
+def unread_model(
+    folder: Path, architecture: MlxArchitecture, dtype: mx.Dtype
+) -> tuple[nn.Module, int]:
+    """The model in `folder` with weights in `dtype` that are never computed.
+
+    And the bytes that must be free to load it. Without weights in the folder it is that of its
+    config. Raises as `load_model` does before a weight is read.
+    """
+    if has_weights(folder):
+        stored = stored_tensors(folder, partial(_own_name, architecture))
+        model, _, expected = _opened(folder, architecture, stored)
+    else:
+        model = _empty_model(folder, architecture, {})
+        expected = _kinds(model)
+    kept = [
+        (name, array.astype(_kept_dtype(name, array.dtype, dtype)))
+        for name, array in tree_flatten(model.parameters())
+    ]
+    model.load_weights(kept, strict=True)
+    return model, _loading_bytes(expected, expected, dtype)
+
+
+def _opened(
+    folder: Path, architecture: MlxArchitecture, stored: dict[str, StoredTensor]
+) -> tuple[nn.Module, dict[str, mx.array], Kinds]:
+    """An empty model, the weights for it, which are read when they are asked for, and their kinds.
+
+    Raises `WeightsMismatch` unless they are those of the model.
+    """
+    model = _empty_model(folder, architecture, stored)
+    expected = _kinds(model)
+    tied = bool(architecture.config.tie_word_embeddings)
+    if tied:
+        expected = {name: kind for name, kind in expected.items() if not _is_of(name, HEAD)}
+    _check_names(folder, expected, stored, tied=tied)
+    weights = _lazy_weights(stored)
+    if tied:
+        _drop_tied_head(folder, weights)
+    weights = model.sanitize(weights)
+    _check_shapes(folder, expected, weights)
+    return model, weights, expected
+
+
+def _kinds(model: nn.Module) -> Kinds:
     """Shape and number format of each weight of `model`, by name. Computes none."""
     return {name: (array.shape, array.dtype) for name, array in tree_flatten(model.parameters())}
 
@@ -147,7 +190,7 @@ def _empty_model(
 
 def _check_names(
     folder: Path,
-    expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
+    expected: Kinds,
     stored: dict[str, StoredTensor],
     *,
     tied: bool,
@@ -170,7 +213,7 @@ def _check_names(
 
 def _check_shapes(
     folder: Path,
-    expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
+    expected: Kinds,
     weights: dict[str, mx.array],
 ) -> None:
     """Raises `WeightsMismatch` unless `weights` have the names and shapes expected."""
@@ -211,26 +254,14 @@ def _drop_tied_head(folder: Path, weights: dict[str, mx.array]) -> None:
             )
 
 
-def _check_memory(
-    folder: Path,
-    expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
-    kept: dict[str, tuple[tuple[int, ...], mx.Dtype]],
-    dtype: mx.Dtype,
-    available_bytes: int,
-) -> None:
-    """Raises `OutOfMemory` when the weights that are `kept` take more than `available_bytes`."""
+def _loading_bytes(expected: Kinds, kept: Kinds, dtype: mx.Dtype) -> int:
+    """Bytes that must be free to load those of the `expected` weights that are `kept`."""
     # While one tensor is converted, it is there twice, and may be wider on disk.
     largest = max(_sizes(expected, dtype), default=0)
-    needed = sum(_sizes(kept, dtype)) + 2 * largest
-    check_weights_fit(
-        folder,
-        needed,
-        available_bytes,
-        instead="a smaller model, a quantized one or dtype bfloat16",
-    )
+    return sum(_sizes(kept, dtype)) + 2 * largest
 
 
-def _sizes(kinds: dict[str, tuple[tuple[int, ...], mx.Dtype]], dtype: mx.Dtype) -> list[int]:
+def _sizes(kinds: Kinds, dtype: mx.Dtype) -> list[int]:
     """Bytes of each tensor as it is kept."""
     return [
         math.prod(shape) * _kept_dtype(name, kind, dtype).size

@@ -30,6 +30,15 @@ def choose_weights(model: nn.Module, weights: str) -> None:
     if weights == BF16:
         _round(model)
         return
+    quantize(model, weights)
+    mx.eval([array for _, array in tree_flatten(model.parameters())])
+
+
+def quantize(model: nn.Module, weights: str) -> None:
+    """Makes the products of `model` quantized layers, in place; computes nothing yet.
+
+    `weights` is one of `BITS`. Raises as `choose_weights` does.
+    """
     for path, layer in model.named_modules():
         if _is_quantizable(layer) and layer.weight.shape[-1] % GROUP:
             inputs = layer.weight.shape[-1]
@@ -45,7 +54,6 @@ def choose_weights(model: nn.Module, weights: str) -> None:
         return {"bits": bits, "group_size": GROUP}
 
     nn.quantize(model, group_size=GROUP, bits=BITS[weights], class_predicate=sizes)
-    mx.eval([array for _, array in tree_flatten(model.parameters())])
 
 
 def _is_quantizable(layer: nn.Module) -> bool:

@@ -41,6 +41,11 @@ def read_architecture(folder: Path) -> TorchArchitecture:
     return architectures.read_architecture(folder, FAMILIES, _made, _problems)
 
 
+def architecture_of(entries: Entries, source: Path) -> TorchArchitecture:
+    """The architecture of a config; see `architectures.architecture_of`."""
+    return architectures.architecture_of(entries, source, FAMILIES, _made, _problems)
+
+
 def _made(
     family: Family,
     config: transformers.PretrainedConfig,

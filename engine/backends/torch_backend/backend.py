@@ -13,6 +13,7 @@ from kakeya_fleet.engine.backends.backend import (
     LoadVerifier,
     NewKernels,
     NewStores,
+    ReadOnPaper,
     StoresBeside,
 )
 from kakeya_fleet.engine.verifiers.thread_count import Threads
@@ -39,6 +40,12 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.torch_verifier import load_verifier
 
         return load_verifier
+
+    def papers(self) -> ReadOnPaper:
+        """Verifiers on torch, on paper."""
+        from kakeya_fleet.engine.backends.torch_backend.on_paper import folder_on_paper
+
+        return folder_on_paper
 
     def shards(self) -> LoadShard:
         """Ranks over gloo."""

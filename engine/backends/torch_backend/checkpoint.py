@@ -145,7 +145,7 @@ def open_checkpoint(
     if architecture.quantization is not None:
         stored, quantized = architecture.quantization.unpacked(folder, stored)
     config = architecture.config
-    model = _empty_model(folder, architecture, dtype)
+    model = empty_model(folder, architecture, dtype)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     tied = bool(config.tie_word_embeddings)
     needed = expected
@@ -155,7 +155,7 @@ def open_checkpoint(
     plain = shard is None and is_plain(model)
     parts = shard.cut(model) if shard is not None else {}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    _check_memory(folder, kept, dtype, available_bytes, joined=plain)
+    check_weights_fit(folder, loading_bytes(kept, dtype, joined=plain), available_bytes)
     _compute_buffers(model)
     _check_complete(architecture.name, model, needed)
     return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts)
@@ -174,15 +174,18 @@ def check_shapes(
         name = _text_name(architecture, stored_name)
         if name is not None:
             found[name] = StoredTensor(folder, stored_name, shape, FLOAT_TYPES[0])
-    model = _empty_model(folder, architecture, torch.float32)
+    model = empty_model(folder, architecture, torch.float32)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if architecture.config.tie_word_embeddings and HEAD not in found:
         del expected[HEAD]
     check_tensors(folder, expected, found)
 
 
-def _empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) -> PreTrainedModel:
-    """The library's model on no device. Raises `ModelUnusable` when there is none of the config."""
+def empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) -> PreTrainedModel:
+    """The library's text model on no device, its weights of `dtype`.
+
+    Raises `ModelUnusable` when there is none of the config.
+    """
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(
@@ -206,15 +209,10 @@ def _text_name(architecture: Architecture, stored_name: str) -> str | None:
     return None if name is None or name.endswith(DERIVED_SUFFIX) else name
 
 
-def _check_memory(
-    folder: Path,
-    expected: dict[str, tuple[int, ...]],
-    dtype: torch.dtype,
-    available_bytes: int,
-    *,
-    joined: bool,
-) -> None:
-    """Raises `OutOfMemory` when the weights in `dtype` take more than `available_bytes`.
+def loading_bytes(
+    expected: Mapping[str, tuple[int, ...]], dtype: torch.dtype, *, joined: bool
+) -> int:
+    """Bytes that must be free to load weights of the `expected` shapes in `dtype`.
 
     A tied head counts: packed for products it is a copy of the embedding.
     `joined` says that layers of the same input become one.
@@ -222,8 +220,7 @@ def _check_memory(
     sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, shape in expected.items()}
     # While one tensor, or several as one, are converted or packed, they are there twice.
     twice = max([*sizes.values(), *(_joint_sizes(sizes) if joined else ())], default=0)
-    needed = sum(sizes.values()) + twice
-    check_weights_fit(folder, needed, available_bytes)
+    return sum(sizes.values()) + twice
 
 
 def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:

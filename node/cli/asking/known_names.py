@@ -95,6 +95,19 @@ def complete_roles(
     return items(roles, incomplete)
 
 
+def complete_models(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Models that have a name of their own, else files and folders."""
+    from click.shell_completion import CompletionItem
+
+    named = {
+        "tiny": "the shipped model",
+        "smollm2": "a published model of 135 million parameters",
+    }
+    return items(named, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
 def _ask(context: click.Context, question: Callable[[AsyncClient], Awaitable[Names]]) -> Names:
     """The node's answer; nothing without a node, and when it takes too long."""
     here = addresses()

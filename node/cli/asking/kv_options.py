@@ -19,6 +19,14 @@ MOST_TOKENS = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class WindowChoice:
+    """The first and the latest positions that stay resident; None leaves them to the node."""
+
+    sink_tokens: int | None = None
+    window_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KvChoice:
     """How keys and values are kept; None and empty strings leave it to the node.
 
@@ -47,15 +55,7 @@ class KvChoice:
         }
 
 
-_OPTIONS = (
-    click.option(
-        "--kv-strategy",
-        "--kv",
-        "kv_strategy",
-        type=click.Choice(["sink_window", "full", "restored"]),
-        help="Which keys and values stay resident; restored: evicted ones stay within reach. "
-        "Default: restored where a live archive has room and could be replaced, else sink_window.",
-    ),
+_WINDOW_OPTIONS = (
     click.option(
         "--sink",
         "sink_tokens",
@@ -68,6 +68,17 @@ _OPTIONS = (
         type=click.IntRange(min=1, max=MOST_TOKENS),
         help="Latest positions that stay resident. Default: the node's (1,024).",
     ),
+)
+_OPTIONS = (
+    click.option(
+        "--kv-strategy",
+        "--kv",
+        "kv_strategy",
+        type=click.Choice(["sink_window", "full", "restored"]),
+        help="Which keys and values stay resident; restored: evicted ones stay within reach. "
+        "Default: restored where a live archive has room and could be replaced, else sink_window.",
+    ),
+    *_WINDOW_OPTIONS,
     click.option(
         "--restorer",
         type=click.Choice(["archive", "projection", "identity"]),
@@ -134,6 +145,21 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
         return command(*args, **kwargs)
 
     return collecting
+
+
+def window_options(command: Callable[..., int]) -> Callable[..., int]:
+    """`--sink` and `--window` alone, as one `WindowChoice` named `window`."""
+
+    @wraps(command)
+    def collecting(
+        *args: object, sink_tokens: int | None, window_tokens: int | None, **kwargs: object
+    ) -> int:
+        return command(*args, window=WindowChoice(sink_tokens, window_tokens), **kwargs)
+
+    decorated: Callable[..., int] = collecting
+    for option in reversed(_WINDOW_OPTIONS):
+        decorated = option(decorated)
+    return decorated
 
 
 def kv_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -50,6 +50,9 @@ COMMANDS = {
     "plan": LazyCommand(
         "kakeya_fleet.node.cli.fleet.plan", "Show who would draft for whom, and why (dry run)."
     ),
+    "fit": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.fit", "Say what a context costs in memory, on paper."
+    ),
     "generate": LazyCommand(
         "kakeya_fleet.node.cli.answers.generate", "Continue a prompt; text streams to stdout."
     ),

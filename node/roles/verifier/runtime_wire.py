@@ -11,16 +11,15 @@ from hashlib import sha256
 
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.positions import round_up
+from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import draw_seed
-from kakeya_fleet.fleet.placement.packing import FULL_SINK, FULL_WINDOW
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
 from kakeya_fleet.node.planning.kv_quality import codec_of, packing_of
 from kakeya_fleet.node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
@@ -104,33 +103,15 @@ class SessionSpec:
 
     def cache_spec(self, info: VerifierInfo, restorer: RestorerSpec | None = None) -> CacheSpec:
         """The cache to allocate on a verifier; `restorer` is that of `restored`."""
-        if self.kv_strategy is KvStrategy.FULL:
-            longest = info.context_length
-            spec = CacheSpec(
-                CacheKind.CONTIGUOUS,
-                capacity=min(self.max_history_tokens or longest, longest),
-                # A bound that the client gave is taken at once, so that it can be relied on.
-                grows=not self.max_history_tokens,
-            )
-            if not self.codec:
-                return spec
-            return replace(
-                spec,
-                kind=CacheKind.PACKED,
-                sink=FULL_SINK,
-                window=FULL_WINDOW,
-                codec=self.codec,
-            )
-        if self.kv_strategy is KvStrategy.RESTORED:
-            spec = CacheSpec(
-                CacheKind.RESTORED,
-                sink=self.sink_tokens,
-                window=self.window_tokens,
-                restorer=restorer,
-            )
-            # What is packed leaves in whole tiles.
-            return replace(spec, sink=round_up(spec.sink, spec.tile))
-        return CacheSpec(CacheKind.SINK_WINDOW, sink=self.sink_tokens, window=self.window_tokens)
+        keeping = Keeping(
+            strategy=self.kv_strategy,
+            sink_tokens=self.sink_tokens,
+            window_tokens=self.window_tokens,
+            max_history_tokens=self.max_history_tokens,
+            codec=self.codec,
+            restorer=restorer,
+        )
+        return cache_spec(keeping, info.context_length)
 
     def plan_request(self, verifier_node_id: str, info: VerifierInfo) -> PlanRequest:
         """What the planner is asked for on this session's behalf."""

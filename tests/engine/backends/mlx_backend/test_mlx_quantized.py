@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.on_paper import read_on_paper
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch
@@ -21,8 +22,11 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 from mlx_lm import convert
 from mlx_lm.utils import load_model
+
+from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import MlxVerifier
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(96)]
@@ -101,6 +105,35 @@ def test_weights_are_kept_packed(converted: dict[str, tuple[Path, Path]]) -> Non
     verifier = load(quantized, "bfloat16")
     assert mx.get_active_memory() - before < stored
     assert verifier.info.dtype == "bfloat16"
+
+
+def test_on_paper_they_are_as_small_as_they_are_kept(
+    converted: dict[str, tuple[Path, Path]],
+) -> None:
+    for name in ("qwen3-4bit", "qwen3.5-8bit"):
+        source, quantized = converted[name]
+        paper = read_on_paper(str(quantized), backend="mlx", dtype="bfloat16")
+        verifier = load(quantized, "bfloat16")
+        assert isinstance(verifier, MlxVerifier)
+        held = sum(array.nbytes for _, array in tree_flatten(verifier._model._model.parameters()))
+        # A recurrence takes its layer's convolution out of the model.
+        taken = 2 * 128 * 4 * mx.bfloat16.size if verifier._model.rules else 0
+        assert paper.weight_bytes["auto"] == held + taken
+        assert paper.layout.state_bytes == verifier.info.kv_fixed_bytes
+        assert paper.weight_bytes.keys() == {"auto"}
+        assert "quantized already" in paper.refused["int4"]
+        plain = read_on_paper(str(source), backend="mlx", dtype="bfloat16")
+        assert paper.weight_bytes["auto"] < plain.weight_bytes["auto"]
+
+
+def test_on_torch_they_are_the_numbers_that_are_made_of_them(
+    converted: dict[str, tuple[Path, Path]],
+) -> None:
+    source, quantized = converted["qwen3-4bit"]
+    paper = read_on_paper(str(quantized), backend="torch", dtype="bfloat16")
+    plain = read_on_paper(str(source), backend="torch", dtype="bfloat16")
+    assert paper.weight_bytes == plain.weight_bytes
+    assert paper.layout == plain.layout
 
 
 @pytest.fixture

@@ -1,0 +1,30 @@
+"""A model as it would be served, known by its headers or by its sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+
+
+@dataclass(frozen=True)
+class ModelOnPaper:
+    """What a verifier of the model keeps, without one of its numbers.
+
+    `dtype` is that of its keys and values. `weight_bytes` are those of its weights in memory at
+    most, by what products take them as (`engine.models.weight_choice.WEIGHTS`); `refused` says
+    why it has no weights of the others. `loading_bytes` are what must be free before it is
+    loaded, whatever its weights become; `file_bytes` those of its weights' files, 0 when they
+    were not looked at. One that `is_bounded` has no more positions than its layout says.
+    """
+
+    name: str
+    architecture: str
+    dtype: str
+    layout: KvLayout
+    weight_bytes: Mapping[str, int]
+    loading_bytes: int
+    refused: Mapping[str, str] = field(default_factory=dict)
+    file_bytes: int = 0
+    is_bounded: bool = True
