@@ -396,6 +396,8 @@ class Session:
     def _with_prefix(self, forked: Session, length: int) -> Session:
         """A new session, with the first `length` tokens of the history."""
         forked._history.extend(self._history[:length])
+        if self.is_resting:
+            forked._given_back = min(self._given_back, max(0, length - 1))
         if self._features is not None:
             # Vectors depend on the history alone: those of a prefix stay true.
             forked._features = self._features.until(max(0, length - 1))
