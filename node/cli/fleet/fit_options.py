@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.node.cli.asking.amount import Amount
 from kakeya_fleet.node.cli.asking.kv_options import WindowChoice, window_options
 
 if TYPE_CHECKING:
@@ -26,26 +27,6 @@ MOST = {
     "sliding-window": 2**32 - 1,
 }
 """Beyond every model that there is."""
-
-
-class Memory(click.ParamType[int]):
-    """Bytes, written as `fleet join --serve archive=` takes them."""
-
-    name = "AMOUNT"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """The bytes; refuses what is no amount, and none."""
-        from kakeya_fleet.fleet.quantities import parse_bytes
-
-        try:
-            found = parse_bytes(str(value))
-        except ValueError as error:
-            self.fail(f"{error}: write such as 24GiB or 512MiB", param, ctx)
-        if not found:
-            self.fail("0 bytes hold no model: write such as 24GiB or 512MiB", param, ctx)
-        return found
 
 
 class Shape(click.ParamType["ModelShape"]):
@@ -123,7 +104,7 @@ _OPTIONS = (
     click.option(
         "--memory",
         "memory_bytes",
-        type=Memory(),
+        type=Amount(),
         help="Memory for weights, keys and values, such as 24GiB. Default: what is free here, or "
         "in this container.",
     ),

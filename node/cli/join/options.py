@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from kakeya_fleet.node.cli.asking.amount import Amount
 from kakeya_fleet.node.cli.asking.known_names import complete_roles
 from kakeya_fleet.node.cli.asking.options import Address
 
@@ -61,8 +62,9 @@ _OPTIONS = (
     ),
     click.option(
         "--kv-budget-bytes",
-        type=click.IntRange(min=0),
-        help="Bytes of keys and values for all sessions. Default: a quarter of the free memory.",
+        type=Amount(or_none=True),
+        help="Bytes of keys and values for all sessions, such as 6GiB. Default: a quarter of the "
+        "free memory.",
     ),
     click.option(
         "--dtype",

@@ -176,7 +176,7 @@ def test_heads_that_cannot_be_packed_say_so_in_their_rows(told: Told) -> None:
         (("--shape", f"{LLAMA},heads=2"), "'heads=2' is no field of a shape; they are layers"),
         (("--shape", LLAMA), "a shape without positions=N needs --context"),
         (("tiny", "--memory", "24GB"), "'24GB' is no whole number of bytes"),
-        (("tiny", "--memory", "0"), "0 bytes hold no model"),
+        (("tiny", "--memory", "0"), "0 bytes hold nothing"),
         (("tiny", "--memory", "much"), "write such as 24GiB"),
         (("tiny", "--context", "0"), "--context"),
     ],
