@@ -30,6 +30,11 @@ def _never() -> None:
     """No reason to stop."""
 
 
+def _at_once() -> float:
+    """Whoever generates is told of each token."""
+    return 0.0
+
+
 def _ignore(_token_count: int, _seconds: float) -> None:
     """The default of `on_prefill`."""
 
@@ -53,6 +58,8 @@ class SessionDriver:
 
     It decides how long it tries, and calls `Session.renew` in the verifier's thread.
     """
+    gather_seconds: Callable[[], float] = _at_once
+    """How long tokens that nobody drafts may wait for others, to be told together."""
 
     async def append(
         self,

@@ -34,10 +34,13 @@ class Turn(ABC, Generic[Result]):
 
     def __call__(self) -> Result:
         """Runs the turn alone."""
-        (ended,) = run_turns([(self, self.rows)])
-        if ended.error is not None:
-            raise ended.error
-        return cast(Result, ended.result)
+        told: Ended | None = None
+        while told is None:
+            (ended,) = run_turns([(self, self.rows)])
+            told = self.told(ended)
+        if told.error is not None:
+            raise told.error
+        return cast(Result, told.result)
 
     @property
     @abstractmethod
@@ -56,6 +59,10 @@ class Turn(ABC, Generic[Result]):
     @abstractmethod
     def outcome(self, output: Output | None) -> Result:
         """The result, from what came of `feed`; `output` is None when that was."""
+
+    def told(self, ended: Ended) -> Ended | None:
+        """What is told of a forward that ended so; None when the turn goes on with another."""
+        return ended
 
 
 class TurnRunner(Protocol):
@@ -105,10 +112,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A verified block; `seconds` are those of the forward with choosing the tokens."""
+    """A verified block; `seconds` are those of the forward with choosing the tokens.
+
+    They began at `began`, in seconds of the turn's clock.
+    """
 
     step: Step
     seconds: float
+    began: float = 0.0
 
 
 class VerifyTurn(Turn[Verified]):
@@ -146,7 +157,72 @@ class VerifyTurn(Turn[Verified]):
         if output is None:
             raise ValueError("a block is verified by a forward")
         step = self.session.verified(output, self._block.sampling, self._block.stop_ids)
-        return Verified(step, self._clock() - self._began)
+        return Verified(step, self._clock() - self._began, self._began)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Tokens that came one by one; `error` is what the forward behind them raised, if it did."""
+
+    steps: tuple[Verified, ...]
+    error: Exception | None = None
+
+
+class DecodeTurn(Turn[Decoded]):
+    """Tokens without drafts, a forward each.
+
+    It goes on until it was asked for `gather_seconds` ago, so that who awaits it is woken once for
+    several tokens; after at most `limit` >= 1 of them, and behind a stop id. What was
+    committed before a forward fails is told with its error.
+    """
+
+    decodes = True
+
+    def __init__(
+        self,
+        session: Session,
+        block: Block,
+        gather_seconds: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`block` has no draft; `clock` gives monotonic seconds."""
+        super().__init__(session)
+        self._block = block
+        self._clock = clock
+        self._ends_at = clock() + gather_seconds
+        self._began = 0.0
+        self._steps: list[Verified] = []
+
+    @property
+    def rows(self) -> int:
+        """The last token's."""
+        return 1
+
+    @property
+    def least_rows(self) -> int:
+        """The last token's."""
+        return 1
+
+    def feed(self, rows: int) -> Feed:
+        """The last token."""
+        del rows
+        self._began = self._clock()
+        return self.session.verify_feed((), self._block.limit - len(self._steps))
+
+    def outcome(self, output: Output | None) -> Decoded:
+        """What was committed until now."""
+        if output is None:
+            raise ValueError("a token is decided by a forward")
+        step = self.session.verified(output, self._block.sampling, self._block.stop_ids)
+        self._steps.append(Verified(step, self._clock() - self._began, self._began))
+        return Decoded(tuple(self._steps))
+
+    def told(self, ended: Ended) -> Ended | None:
+        """None while there is time and something to generate."""
+        if ended.error is not None:
+            return Ended(Decoded(tuple(self._steps), ended.error)) if self._steps else ended
+        over = self._steps[-1].step.stopped or len(self._steps) == self._block.limit
+        return ended if over or self._clock() >= self._ends_at else None
 
 
 @dataclass(frozen=True, slots=True)

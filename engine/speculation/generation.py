@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, RestorerLost
@@ -12,7 +12,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
-from kakeya_fleet.engine.sessions.turns import Block, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import Block, DecodeTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
 from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -93,7 +93,7 @@ async def generate(
     goes on as it would have.
 
     The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
-    the iterator (`aclose`, cancellation) stops the work within one block, leaves
+    the iterator (`aclose`, cancellation) stops the work within one forward, leaves
     no task behind, and keeps what was committed; the session can go on.
 
     Raises `EmptyHistory`, `BadParameters` when the biases do not fit the
@@ -110,7 +110,8 @@ async def generate(
             except RestorerLost as lost:
                 stop = await generation.recovered(lost)
                 continue
-            on_block(generation.last_block)
+            for timing in generation.latest_blocks:
+                on_block(timing)
             yield committed
             stop = stop or generation.stop_reason()
         await generation.close()
@@ -150,6 +151,10 @@ class _Generation:
         self._asked: asyncio.Future[BlockDraft] | None = None
         self._in_hand: BlockDraft | None = None
         """The draft of a block whose forward lost the restorer."""
+        self._failed: Exception | None = None
+        """What a forward raised behind tokens that were told."""
+        self.latest_blocks: list[BlockTiming] = []
+        """Where the seconds of the latest blocks went, those that `block` came back with."""
         if proposers is not None and self._widest > 0:
             limits = DraftingLimits(
                 block_size=self._widest,
@@ -158,11 +163,6 @@ class _Generation:
                 adaptive=parameters.adaptive,
             )
             self._drafting = Drafting(proposers, limits, self._tally, driver.clock)
-
-    @property
-    def last_block(self) -> BlockTiming:
-        """Where the seconds of the latest block went."""
-        return self._tally.timeline[-1]
 
     async def prefill(self) -> StopReason | None:
         """Computes pending K/V; a reason when there is nothing to generate after it."""
@@ -179,33 +179,57 @@ class _Generation:
         return await self.prefill()
 
     async def block(self) -> tuple[Committed, StopReason | None]:
-        """Drafts, verifies and commits one block."""
+        """Drafts, verifies and commits one block; without drafts several of one token each."""
+        self.latest_blocks = []
+        return await (
+            self._undrafted() if self._drafting is None else self._drafted(self._drafting)
+        )
+
+    async def _undrafted(self) -> tuple[Committed, StopReason | None]:
+        """Tokens that are told together, the first one at once."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+        started, parameters = self._elapsed(), self._parameters
+        gather_seconds = self._driver.gather_seconds() if self._tally.token_count else 0.0
+        block = Block((), parameters.sampling, self._remaining(), parameters.stop_ids)
+        decoded = await self._driver.run(
+            DecodeTurn(self._session, block, gather_seconds, self._clock)
+        )
+        self._failed = decoded.error
+        for verified in decoded.steps:
+            self._record(NO_DRAFT, verified.step, verified.seconds, started)
+            started = verified.began + verified.seconds - self._began
+        steps = [verified.step for verified in decoded.steps]
+        return _committed(steps), StopReason.STOP_TOKEN if steps[-1].stopped else None
+
+    async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:
         session, parameters = self._session, self._parameters
         started = self._elapsed()
         limit = self._remaining()
         draft = self._in_hand
         if draft is None:
             draft = self._in_hand = await self._next_draft()
-            if self._drafting is not None:
-                behind = limit - len(draft.token_ids) - 1
-                self._drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
+            behind = limit - len(draft.token_ids) - 1
+            drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
 
         block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
         verified = await self._driver.run(VerifyTurn(session, block, self._clock))
         self._in_hand = None
         step = verified.step
-        if self._drafting is not None:
-            self._drafting.after_block(draft, step, verified.seconds)
+        drafting.after_block(draft, step, verified.seconds)
         if not step.stopped:
             self._ask(uncounted=len(step.committed))
             # Two turns of the event loop bring the request on its way before all else.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         self._record(draft, step, verified.seconds, started)
-        return _committed(step), StopReason.STOP_TOKEN if step.stopped else None
+        return _committed([step]), StopReason.STOP_TOKEN if step.stopped else None
 
     def stop_reason(self) -> StopReason | None:
-        """Why to stop between two turns; None to go on."""
+        """Why to stop between two turns; None to go on, if only to raise what failed."""
+        if self._failed is not None:
+            return None
         if self._tally.token_count >= self._parameters.max_tokens:
             return StopReason.MAX_TOKENS
         if self._remaining() <= 0:
@@ -290,6 +314,7 @@ class _Generation:
             proposer=draft.proposer,
         )
         self._tally.add_block(timing, len(step.committed))
+        self.latest_blocks.append(timing)
 
     def _elapsed(self) -> float:
         return self._clock() - self._began
@@ -304,14 +329,17 @@ class _Generation:
         return min(asked, self._session.history_limit - len(self._session.history))
 
 
-def _committed(step: Step) -> Committed:
-    """As `step` has it; log-probabilities are asked for of all tokens or of none."""
-    choices = step.choices
+def _committed(steps: Sequence[Step]) -> Committed:
+    """As the steps have it; log-probabilities are asked for of all tokens or of none.
+
+    Of several none has drafted tokens, which would come first.
+    """
+    choices = [choice for step in steps for choice in step.choices]
     known = [choice.log_probability for choice in choices if choice.log_probability is not None]
     return Committed(
-        token_ids=step.committed,
-        first_index=step.first_index,
-        drafted_count=step.accepted_count,
+        token_ids=tuple(choice.token_id for choice in choices),
+        first_index=steps[0].first_index,
+        drafted_count=steps[0].accepted_count,
         log_probabilities=tuple(known),
         alternatives=tuple(choice.alternatives for choice in choices) if known else (),
     )

@@ -23,6 +23,11 @@ from kakeya_fleet.node.rpc.refusals import WorkerFault
 Result = TypeVar("Result")
 
 
+TELLINGS_A_SECOND = 250.0
+"""Of tokens without drafts, all sessions' together: each takes the event loop about half a
+millisecond, so an eighth of its time."""
+MOST_GATHER_SECONDS = 0.25
+"""People read on."""
 AGAIN = Backoff(0.01, 1.0)
 """Pauses of a thread whose own work fails in a row: one that always fails costs no core."""
 
@@ -45,7 +50,7 @@ def ignore_faults(_name: str, _error: Exception, _count: int) -> None:
 class _Step:
     """A step on its way through the worker's thread."""
 
-    __slots__ = ("_taken", "arrive", "ended", "finished", "loop")
+    __slots__ = ("_taken", "arrive", "ended", "finished", "latest", "loop", "withdrawn")
 
     def __init__(self, arrive: Callable[[_Step], None], loop: asyncio.AbstractEventLoop) -> None:
         """`arrive` is called in the thread, when it takes note of the step or of its end."""
@@ -55,6 +60,10 @@ class _Step:
         self.finished: asyncio.Future[object] = loop.create_future()
         self.ended = False
         """Whether `finish` was called."""
+        self.latest: Ended | None = None
+        """What the latest forward of a turn came to that goes on with another."""
+        self.withdrawn = False
+        """Whether its caller left after it was claimed."""
 
     @property
     def taken(self) -> bool:
@@ -82,6 +91,8 @@ class ModelWorker:
     Functions run in the order of their calls. `engine.sessions.turns.Turn`s, all of one
     verifier, run as `engine.sessions.turn_queue` chooses among those that wait when the
     thread is free; `engine.sessions.gathering` bounds how long it waits for more.
+    A turn that goes on (`Turn.told`) waits for its next forward behind the others, and nobody is
+    told before it is over.
     Waiting functions and batches take turns: a function, and others until they have taken
     as long as the batch before them. So each side has half the time while both wait.
     Nothing but this thread touches the verifier and the caches that it allocated.
@@ -110,6 +121,15 @@ class ModelWorker:
     def load(self) -> QueueLoad:
         """What waits for the thread now, and how it works through it."""
         return replace(self._latest, waiting_turns=len(self._turn_steps) + self._inbox.qsize())
+
+    def gather_seconds(self) -> float:
+        """How long tokens that nobody drafts may wait to be told together.
+
+        The more sessions there are, the longer, so that all of them together are told of at most
+        `TELLINGS_A_SECOND` times a second. Any thread may ask.
+        """
+        sessions = len(self._turn_steps) + self._inbox.qsize() + 1
+        return min(sessions / TELLINGS_A_SECOND, MOST_GATHER_SECONDS)
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """The result of `function`, run alone in the worker's thread.
@@ -155,6 +175,7 @@ class ModelWorker:
                 # So that the thread forgets it.
                 self._inbox.put(step)
             else:
+                step.withdrawn = True
                 if not step.ended:
                     # The future was cancelled with its caller; the thread tells this one.
                     step.finished = step.loop.create_future()
@@ -258,7 +279,9 @@ class ModelWorker:
         steps = self._in_hand
         for turn, rows in self._turns.next_batch():
             step = self._turn_steps.pop(turn)
-            if step.take():
+            if step.latest is not None and step.withdrawn:
+                _tell([_delivery(step, step.latest)])
+            elif step.latest is not None or step.take():
                 picked.append((turn, rows))
                 steps.append(step)
         began = time.monotonic()
@@ -267,13 +290,28 @@ class ModelWorker:
         except BaseException as error:  # noqa: BLE001 handed to the tasks that await the turns
             _tell([(step, None, handed_on(error)) for step in steps])
         else:
-            _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
-            sessions = [id(turn.session) for turn, _rows in picked]
             ended = time.monotonic()
-            self._gathering.served(sessions, began, ended)
+            self._gathering.served([id(turn.session) for turn, _rows in picked], began, ended)
             self._latest = self._latest.after_batch(len(picked), ended - began)
+            self._after(picked, steps, ends)
         self._batch_seconds = time.monotonic() - began
         self._in_hand = []
+
+    def _after(
+        self, picked: Sequence[tuple[Turn[Any], int]], steps: Sequence[_Step], ends: Sequence[Ended]
+    ) -> None:
+        """Tells of the turns that are over, and has the others wait for their next forward."""
+        over: list[Delivery] = []
+        for (turn, _rows), step, end in zip(picked, steps, ends, strict=True):
+            told = end if step.withdrawn else turn.told(end)
+            if told is not None:
+                over.append(_delivery(step, told))
+                continue
+            step.latest = end
+            self._gathering.came(id(turn.session), time.monotonic())
+            self._turns.add(turn)
+            self._turn_steps[turn] = step
+        _tell(over)
 
 
 Delivery = tuple[_Step, object, Exception | None]

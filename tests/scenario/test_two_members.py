@@ -78,6 +78,8 @@ def text_of(done: dict[str, str]) -> str:
     return str(json.loads(done["out"].splitlines()[-1])["text"])
 
 
+# A dozen starts of programs, one behind the other.
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 def test_a_machine_is_let_in_by_a_short_code_answered_and_put_out(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -86,7 +88,7 @@ def test_a_machine_is_let_in_by_a_short_code_answered_and_put_out(tmp_path: Path
         env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

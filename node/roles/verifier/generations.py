@@ -123,6 +123,7 @@ class Generations:
                             self._clock,
                             partial(self._lifecycle.prefilled, session),
                             partial(self._recover, session, spec, arrived),
+                            session.served.worker.gather_seconds,
                         ),
                         should_stop=lambda: self._lifecycle.is_leaving(session.served),
                         on_block=partial(self._learn, session, history),
