@@ -221,6 +221,13 @@ MUTANTS = (
     ),
     # ---- Nothing is lost
     Mutant(
+        "tokens that were committed before a forward failed, and are told to nobody",
+        "engine/sessions/turns.py",
+        "return Ended(Decoded(tuple(self._steps), ended.error)) if self._steps else ended",
+        "return ended",
+        ("tests/engine/speculation/test_generation_gathering.py",),
+    ),
+    Mutant(
         "a retry that doubles tokens",
         "engine/sessions/history_checks.py",
         "expected_length != history_length:",

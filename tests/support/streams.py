@@ -48,6 +48,7 @@ async def collect(
     state: SpeculationState | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_block: Callable[[BlockTiming], None] = lambda _timing: None,
+    gather_seconds: float = 0.0,
 ) -> tuple[list[int], Done]:
     """All tokens and the report; fails unless indices are contiguous and Done is last.
 
@@ -57,7 +58,7 @@ async def collect(
     done = None
     before = len(session.history)
     proposers = source if isinstance(source, Roster | None) else Roster.of_one(source, state)
-    driver = SessionDriver(run, clock, recover=recover)
+    driver = SessionDriver(run, clock, recover=recover, gather_seconds=lambda: gather_seconds)
     stream = generate(session, proposers, asked, driver, should_stop=should_stop, on_block=on_block)
     async for item in stream:
         assert done is None, "something followed Done"

@@ -21,9 +21,20 @@ from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, Turn, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import (
+    Block,
+    DecodeTurn,
+    PrefillTurn,
+    Turn,
+    VerifyTurn,
+)
 from kakeya_fleet.engine.speculation.generation_report import Done
-from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
+from kakeya_fleet.node.roles.worker import (
+    MOST_GATHER_SECONDS,
+    TELLINGS_A_SECOND,
+    ModelWorker,
+    WorkerClosed,
+)
 from kakeya_fleet.node.rpc.refusals import WorkerFault
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
@@ -199,6 +210,22 @@ def opened(
     return session
 
 
+def computed(
+    prompt: Sequence[int] = PROMPT, verifier: hashing.HashVerifier | None = None
+) -> Session:
+    """A session whose next token can be decided."""
+    session = opened(verifier or hashing.HashVerifier(), prompt)
+    while PrefillTurn(session)():
+        pass
+    return session
+
+
+async def until_longer(session: Session, length: int) -> None:
+    async with asyncio.timeout(30):
+        while len(session.history) < length:  # noqa: ASYNC110 a history wakes nobody
+            await asyncio.sleep(0)
+
+
 def verifying(session: Session) -> VerifyTurn:
     return VerifyTurn(session, Block((), GREEDY, 1), time.monotonic)
 
@@ -273,6 +300,67 @@ async def test_a_turn_that_began_is_waited_for(
         await tasks[0]
     await tasks[1]
     assert [len(session.history) for session in sessions] == [2, 2]
+
+
+async def test_a_turn_that_goes_on_takes_its_forwards_beside_the_others(
+    worker: ModelWorker,
+) -> None:
+    """It is told of once, and neither turns nor functions wait for its end."""
+    verifier = hashing.HashVerifier(context_length=8192)
+    long, short = computed(verifier=verifier), computed(PROMPT[:9], verifier)
+    block = Block((), GREEDY, 4000)
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(long, block, 1e6)))
+    for count in range(1, 4):
+        (verified,) = (await worker.run_turn(DecodeTurn(short, Block((), GREEDY, 1)))).steps
+        assert verified.step.first_index == 8 + count
+        assert await worker.run(lambda: 7) == 7
+    assert not asked.done()
+    decoded = await asked
+    assert decoded.error is None
+    found = [token for each in decoded.steps for token in each.step.committed]
+    assert found[:200] == hashing.expected_stream(PROMPT, WINDOWED, 200, GREEDY)
+    assert len(found) == 4000
+    assert worker.gather_seconds() == 1 / TELLINGS_A_SECOND
+
+
+async def test_a_turn_that_goes_on_ends_with_the_forward_in_which_its_caller_left(
+    worker: ModelWorker,
+) -> None:
+    session = computed()
+    turn = DecodeTurn(session, Block((), GREEDY, 5000), 1e6)
+    asked = asyncio.create_task(worker.run_turn(turn))
+    await until_longer(session, len(PROMPT) + 3)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    left = len(session.history)
+    assert left < len(PROMPT) + 5000
+    # Nothing of it runs any more: whoever comes next has the session to himself.
+    again = await worker.run_turn(DecodeTurn(session, Block((), GREEDY, 3), 1e6))
+    assert [step.step.first_index for step in again.steps] == [left, left + 1, left + 2]
+    expected = hashing.expected_stream(PROMPT, WINDOWED, left + 3 - len(PROMPT), GREEDY)
+    assert session.history[len(PROMPT) :] == expected
+
+
+async def test_closing_ends_a_turn_that_goes_on() -> None:
+    worker = ModelWorker("test")
+    session = computed()
+    asked = asyncio.create_task(
+        worker.run_turn(DecodeTurn(session, Block((), GREEDY, 1 << 20), 1e6))
+    )
+    await until_longer(session, len(PROMPT) + 3)
+    await worker.close()
+    with pytest.raises(WorkerClosed):
+        await asked
+
+
+def test_many_sessions_wait_longer_to_be_told_together(worker: ModelWorker) -> None:
+    turns = dict.fromkeys(range(24))
+    worker._turn_steps = turns  # type: ignore[assignment]  # as many as wait
+    assert worker.gather_seconds() == 25 / TELLINGS_A_SECOND
+    worker._turn_steps = dict.fromkeys(range(900))  # type: ignore[assignment]
+    assert worker.gather_seconds() == MOST_GATHER_SECONDS
+    worker._turn_steps = {}
 
 
 class Patient(Gathering):

@@ -1,0 +1,105 @@
+"""Tokens without drafts that are told together: fewer messages, the same stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.generation_report import Committed, Done, StopReason
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
+
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
+GROWING = CacheSpec(CacheKind.CONTIGUOUS, capacity=400, grows=True)
+PROMPT = [(7 * index + index * index) % 48 for index in range(50)]
+SEEDED = SamplingParameters(temperature=0.5, seed=9)
+
+
+class Clock:
+    """A second passes each time that somebody looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def opened(verifier: hashing.HashVerifier, spec: CacheSpec = SPEC) -> Session:
+    session = Session(verifier, verifier.allocate(spec))
+    session.append(PROMPT)
+    return session
+
+
+async def told(session: Session, count: int, gather_seconds: float) -> list[Committed | Done]:
+    driver = SessionDriver(sources.yielding, Clock(), gather_seconds=lambda: gather_seconds)
+    asked = streams.parameters(count, sampling=SEEDED)
+    return [item async for item in generate(session, None, asked, driver)]
+
+
+async def test_the_first_token_comes_at_once_and_the_others_together() -> None:
+    *messages, done = await told(opened(hashing.HashVerifier()), 30, 1e6)
+    assert isinstance(done, Done)
+    sizes = [len(each.token_ids) for each in messages if isinstance(each, Committed)]
+    assert sizes == [1, 29]
+    assert [each.first_index for each in messages if isinstance(each, Committed)] == [50, 51]
+    assert done.speculation.verify_forward_count == 30
+    assert [block.committed_count for block in done.timeline] == [1] * 30
+    assert [block.first_index for block in done.timeline] == list(range(50, 80))
+    starts = [block.start_seconds for block in done.timeline]
+    assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize("gather_seconds", [0.0, 7.0, 1e6])
+async def test_the_stream_is_the_same(gather_seconds: float) -> None:
+    expected = hashing.expected_stream(PROMPT, SPEC, 60, SEEDED)
+    stop = next(token for token in expected[20:] if token not in expected[:20])
+    for stop_ids, end, reason in (
+        (frozenset[int](), 60, StopReason.MAX_TOKENS),
+        (frozenset({stop}), expected.index(stop) + 1, StopReason.STOP_TOKEN),
+    ):
+        tokens, done = await streams.collect(
+            opened(hashing.HashVerifier()),
+            None,
+            streams.parameters(60, sampling=SEEDED, stop_ids=stop_ids),
+            run=sources.yielding,
+            clock=Clock(),
+            gather_seconds=gather_seconds,
+        )
+        assert (tokens, done.stop_reason) == (expected[:end], reason)
+
+
+async def test_what_came_before_a_forward_failed_is_told_before_its_error() -> None:
+    verifier = hashing.HashVerifier()
+    verifier.pool.budget_bytes = 9 * hashing.SLAB_BYTES
+    session = opened(verifier, GROWING)
+    driver = SessionDriver(sources.yielding, Clock(), gather_seconds=lambda: 1e6)
+    tokens: list[int] = []
+    with pytest.raises(OutOfKvMemory):
+        async for item in generate(session, None, streams.parameters(60, sampling=SEEDED), driver):
+            assert isinstance(item, Committed)
+            tokens += item.token_ids
+    assert session.history[len(PROMPT) :] == tokens
+    assert tokens == hashing.expected_stream(PROMPT, GROWING, len(tokens), SEEDED)
+    assert len(tokens) > 10
+
+
+async def test_a_deadline_ends_between_tellings() -> None:
+    tokens, done = await streams.collect(
+        opened(hashing.HashVerifier()),
+        None,
+        streams.parameters(1000, sampling=SEEDED, deadline_seconds=200.0),
+        run=sources.yielding,
+        clock=Clock(),
+        gather_seconds=20.0,
+    )
+    assert done.stop_reason is StopReason.DEADLINE
+    assert 0 < len(tokens) < 1000
+    assert tokens == hashing.expected_stream(PROMPT, SPEC, len(tokens), SEEDED)
