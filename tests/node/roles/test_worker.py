@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -355,10 +355,9 @@ async def test_closing_ends_a_turn_that_goes_on() -> None:
 
 
 def test_many_sessions_wait_longer_to_be_told_together(worker: ModelWorker) -> None:
-    turns = dict.fromkeys(range(24))
-    worker._turn_steps = turns  # type: ignore[assignment]  # as many as wait
+    worker._turn_steps = cast(Any, dict.fromkeys(range(24)))
     assert worker.gather_seconds() == 25 / TELLINGS_A_SECOND
-    worker._turn_steps = dict.fromkeys(range(900))  # type: ignore[assignment]
+    worker._turn_steps = cast(Any, dict.fromkeys(range(900)))
     assert worker.gather_seconds() == MOST_GATHER_SECONDS
     worker._turn_steps = {}
 
