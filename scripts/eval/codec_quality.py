@@ -58,15 +58,15 @@ class PackedSide(OwnSide):
             for group in cache.groups:
                 store = cache.store(group)
                 numbers = store.positions(tile * TILE, (tile + 1) * TILE)
-                store.put(tile * TILE, self._through(numbers))
+                store.put(tile * TILE, self._through(numbers, tile * TILE))
 
-    def _through(self, raw: np.ndarray) -> np.ndarray:
+    def _through(self, raw: np.ndarray, first: int) -> np.ndarray:
         """Numbers [layers, 2, kv_heads, 64, head_dim], packed and unpacked, in their format."""
         numbers = floats(raw)
         for index in range(2):
             part = numbers[:, index]
             tiles = np.ascontiguousarray(part).reshape(-1, TILE, part.shape[-1])
-            found, nbytes = self._rounding(tiles, index)
+            found, nbytes = self._rounding(tiles, index, first)
             self.bytes += nbytes
             self.values += tiles.size
             numbers[:, index] = found.reshape(part.shape)

@@ -35,7 +35,8 @@ def directions(count: int, head_dim: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
     vectors = np.linalg.qr(rng.standard_normal((head_dim, count)))[0].T
     sizes = 300 * 0.7 ** np.arange(count)
-    return (vectors * sizes[:, None]).astype(np.float32)
+    found: Floats = (vectors * sizes[:, None]).astype(np.float32)
+    return found
 
 
 def squat(bits: int, seen: Floats, strength: float = 1e-3, block: int = 1) -> SquatCodec:
