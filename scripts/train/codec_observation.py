@@ -63,9 +63,12 @@ def observed(folder: Path, windows: Sequence[Sequence[int]]) -> Observed:
 
 def _window(model: Any, window: Sequence[int]) -> list[list[np.ndarray]]:
     """Each layer's queries, keys, values and weights of one window."""
-    outputs: dict[str, list[torch.Tensor]] = {name: [] for name in ("q_proj", "k_proj", "v_proj")}
+    # Families that norm each head's queries and keys do so before positions turn them.
+    is_normed = hasattr(model.model.layers[0].self_attn, "k_norm")
+    queries, keys = ("q_norm", "k_norm") if is_normed else ("q_proj", "k_proj")
+    outputs: dict[str, list[torch.Tensor]] = {name: [] for name in (queries, keys, "v_proj")}
     hooks = [
-        getattr(layer.self_attn, name).register_forward_hook(_keeping(kept, name != "q_proj"))
+        getattr(layer.self_attn, name).register_forward_hook(_keeping(kept, name != queries))
         for layer in model.model.layers
         for name, kept in outputs.items()
     ]
@@ -77,7 +80,7 @@ def _window(model: Any, window: Sequence[int]) -> list[list[np.ndarray]]:
     for hook in hooks:
         hook.remove()
     width = model.config.head_dim
-    gradients = [[each.grad for each in outputs[name]] for name in ("k_proj", "v_proj")]
+    gradients = [[each.grad for each in outputs[name]] for name in (keys, "v_proj")]
     return [
         *([_heads(each.detach(), width) for each in kept] for kept in outputs.values()),
         *(
@@ -100,6 +103,7 @@ def _keeping(kept: list[torch.Tensor], with_gradient: bool) -> Any:  # noqa: FBT
 
 
 def _heads(numbers: Any, width: int) -> np.ndarray:
-    """[1, positions, heads * width] as [heads, positions, width], without the skipped."""
-    found: np.ndarray = numbers[0, SKIPPED:].unflatten(1, (-1, width)).transpose(0, 1).numpy()
+    """[1, positions, ...] of all heads as [heads, positions, width], without the skipped."""
+    seen = numbers[0, SKIPPED:]
+    found: np.ndarray = seen.reshape(len(seen), -1, width).transpose(0, 1).numpy()
     return found

@@ -22,6 +22,8 @@ from tests.engine.codecs.test_codecs import tiles
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kakeya_fleet.engine.codecs.tile import Codec
+
 DIGEST = "5f" * 32
 
 
@@ -31,7 +33,10 @@ def calibration(layers: int = 2, heads: int = 1, head_dim: int = 64, seed: int =
     levels = {
         bits: np.sort(rng.uniform(-1, 1, (layers, 2, 2**bits)).astype(np.float32)) for bits in BITS
     }
-    edges = {bits: (each[..., 1:] + each[..., :-1]) / 2 for bits, each in levels.items()}
+    edges = {
+        bits: ((each[..., 1:] + each[..., :-1]) / 2).astype(np.float32)
+        for bits, each in levels.items()
+    }
     directions = rng.integers(-64, 64, (layers, heads, 8, head_dim)).astype(np.float32)
     return Calibration(
         DIGEST,
@@ -53,7 +58,9 @@ def test_what_is_read_packs_to_the_same_bytes(tmp_path: Path, heads: int, head_d
     asked = tiles(2, head_dim)
     for bits in BITS:
         for layer in range(2):
-            pairs = [(made.kvquant_values(bits, layer), found.kvquant_values(bits, layer))]
+            pairs: list[tuple[Codec, Codec]] = [
+                (made.kvquant_values(bits, layer), found.kvquant_values(bits, layer))
+            ]
             for head in range(heads):
                 pairs += [
                     (made.squat(bits, layer, head), found.squat(bits, layer, head)),
