@@ -30,7 +30,7 @@ from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from scripts.bench.machine import command, machine, write_report
 from scripts.eval.calibrated_rounding import calibrated_roundings
-from scripts.eval.codec_rivals import Rounding, roundings
+from scripts.eval.codec_rivals import Rounding, own_roundings, rival_roundings
 from scripts.eval.quality_sides import OwnSide
 from scripts.eval.weights_quality import PAGES, compared, perplexity, places_of, recalled, texts
 from scripts.train.calibrate_codecs import CALIBRATED_ON, CALIBRATION
@@ -123,7 +123,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print("none", of_codecs["none"], flush=True)
     asked = arguments.codecs.split(",") if arguments.codecs else None
     calibrated = calibrated_roundings(arguments.model, model.path, arguments.calibration)
-    for name, rounding in chain(roundings(), calibrated):
+    for name, rounding in chain(own_roundings(), calibrated, rival_roundings()):
         if asked is not None and name not in asked:
             continue
         packed = PackedSide(verifier, rounding)

@@ -135,10 +135,14 @@ class KakeyaLatticeRounding:
         return back, tiles.shape[0] * TILE * codec.bits_per_token_per_head // 8
 
 
-def roundings() -> Iterator[tuple[str, Rounding]]:
-    """All that need no calibration, by name."""
+def own_roundings() -> Iterator[tuple[str, Rounding]]:
+    """The codecs that sessions may name."""
     for name, codec in CODECS.items():
         yield name, OwnRounding(codec.keys, codec.values)
+
+
+def rival_roundings() -> Iterator[tuple[str, Rounding]]:
+    """Others', by name."""
     for kind in (GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0):
         assert TILE % GGML_QUANT_SIZES[kind][0] == 0
         yield f"llama.cpp {kind.name.lower()}", LlamaRounding(kind)

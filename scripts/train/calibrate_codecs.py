@@ -46,7 +46,8 @@ CALIBRATION = ROOT / "build" / "codec_calibration.npz"
 WINDOW = 1024
 PROMPT = 1024
 """Tokens of a prompt, whose queries the singular values are as of: the authors' are of prompts."""
-DIRECTIONS = 16
+DIRECTIONS = 60
+"""The most of the authors' own."""
 OUTLIERS = 0.005
 """Of a channel's keys, at either end."""
 NORMED_BITS = 2
