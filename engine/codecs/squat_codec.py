@@ -1,7 +1,8 @@
 """Keys on KIVI's grid, the errors steered to where queries do not look: SQuat, arXiv 2503.24358.
 
 Channel by channel: each error moves the channels behind it before these are rounded. What is packed
-are levels, scales and leasts as KIVI has them: KIVI's codec unpacks it, and needs no calibration.
+are levels, scales and leasts as KIVI has them: KIVI's codec unpacks it, and needs no calibration;
+who keeps the bytes names them by that codec.
 The authors take Q from the prompt; here it is fixed offline, so that neither the end of a prompt
 nor how it was cut changes a bit.
 """
