@@ -23,6 +23,8 @@ from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import HALF, HALF_BYTES, TILE, check_packed, check_tiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from kakeya_fleet.engine.codecs.tile import Floats, Packed
@@ -77,8 +79,18 @@ class GridCodec:
         grid = to_grid(self._cut(numbers), self.bits)
         if across is not None:
             grid = self._scaled(grid, across)
-        levels = packed_levels(grid.levels.reshape(count, *self._sides(head_dim)), self.bits)
-        halves = np.concatenate((grid.scale, grid.least, *parts), axis=1).astype(HALF)
+        return self.packed(grid, head_dim, parts)
+
+    def packed(
+        self, grid: Grid, head_dim: int, factors: Sequence[NDArray[np.float16]] = ()
+    ) -> Packed:
+        """Bytes [n, `tile_bytes`] of grids [n, grids, group] that lie as `encode` cuts them.
+
+        `factors` [n, count] are those that were not taken into the scales.
+        """
+        sides = (len(grid.levels), *self._sides(head_dim))
+        levels = packed_levels(grid.levels.reshape(sides), self.bits)
+        halves = np.concatenate((grid.scale, grid.least, *factors), axis=1).astype(HALF)
         return np.concatenate((levels, halves.view(np.uint8)), axis=1)
 
     def check(self, packed: Packed, head_dim: int) -> None:

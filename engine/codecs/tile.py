@@ -29,8 +29,8 @@ Packed: TypeAlias = "NDArray[np.uint8]"
 class Codec(Protocol):
     """Packs tiles [n, 64, head_dim] as bytes [n, tile_bytes(head_dim)], and back.
 
-    The bytes of a tile depend on `name`, `version` and the tile alone. What was packed under
-    another version is not unpacked.
+    The bytes of a tile depend on `name`, `version` and the tile alone, and on its calibration
+    where a codec is made with one. What was packed under another version is not unpacked.
     """
 
     @property

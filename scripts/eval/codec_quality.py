@@ -5,7 +5,8 @@
 On text that nobody trained on, pages of this repository's docs in windows. A history is read in
 forwards of 64 tokens. Once a tile of 64 positions is out of the latest 64 it is packed, unpacked
 and put back: all that is computed afterwards sees it so. The first 64 positions stay as they are.
-Others' arithmetic is tried on the same tiles, with the same sinks and tails.
+Others' arithmetic is tried on the same tiles, with the same sinks and tails. What has to be
+calibrated is so on other pages (`scripts.train.calibrate_codecs`), where it was not before.
 Behind every eighth token, against the cache's own numbers: the Kullback-Leibler divergence of the
 next token's distribution (its mean, and what one of a thousand exceeds), whether both choose the
 same token, and the perplexity. And facts in such text, one a prompt: how many are recalled.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from scripts.bench.machine import command, machine, write_report
-from scripts.eval.codec_rivals import Rounding, roundings
+from scripts.eval.calibrated_rounding import calibrated_roundings
+from scripts.eval.codec_rivals import Rounding, own_roundings, rival_roundings
 from scripts.eval.quality_sides import OwnSide
 from scripts.eval.weights_quality import PAGES, compared, perplexity, places_of, recalled, texts
+from scripts.train.calibrate_codecs import CALIBRATED_ON, CALIBRATION
 
 SINK_TILES = 1
 TAIL = TILE
@@ -58,15 +62,15 @@ class PackedSide(OwnSide):
             for group in cache.groups:
                 store = cache.store(group)
                 numbers = store.positions(tile * TILE, (tile + 1) * TILE)
-                store.put(tile * TILE, self._through(numbers))
+                store.put(tile * TILE, self._through(numbers, tile * TILE))
 
-    def _through(self, raw: np.ndarray) -> np.ndarray:
+    def _through(self, raw: np.ndarray, first: int) -> np.ndarray:
         """Numbers [layers, 2, kv_heads, 64, head_dim], packed and unpacked, in their format."""
         numbers = floats(raw)
         for index in range(2):
             part = numbers[:, index]
             tiles = np.ascontiguousarray(part).reshape(-1, TILE, part.shape[-1])
-            found, nbytes = self._rounding(tiles, index)
+            found, nbytes = self._rounding(tiles, index, first)
             self.bytes += nbytes
             self.values += tiles.size
             numbers[:, index] = found.reshape(part.shape)
@@ -104,6 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=1024, help="of a window, one a page")
     parser.add_argument("--needles", type=int, default=40, help="prompts with a fact")
     parser.add_argument("--needle-tokens", type=int, default=700, help="of each")
+    parser.add_argument("--calibration", type=Path, default=CALIBRATION)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/codec_quality.json"))
     arguments = parser.parse_args(words)
     model = resolve_model(arguments.model)
@@ -116,8 +121,10 @@ def main(words: Sequence[str] | None = None) -> int:
         "none": {"perplexity": perplexity(own, windows), "needles": recalled(side, needles, text)}
     }
     print("none", of_codecs["none"], flush=True)
-    for name, rounding in roundings():
-        if arguments.codecs and name not in arguments.codecs.split(","):
+    asked = arguments.codecs.split(",") if arguments.codecs else None
+    calibrated = calibrated_roundings(arguments.model, model.path, arguments.calibration)
+    for name, rounding in chain(own_roundings(), calibrated, rival_roundings()):
+        if asked is not None and name not in asked:
             continue
         packed = PackedSide(verifier, rounding)
         found = [packed.log_probabilities(window, places_of(window)) for window in windows]
@@ -134,6 +141,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "machine": machine(),
         "model": arguments.model,
         "pages": PAGES,
+        "calibrated_on": CALIBRATED_ON,
         "tokens": sum(len(window) for window in windows),
         "places": sum(len(places_of(window)) for window in windows),
         "needle_tokens": arguments.needle_tokens,
