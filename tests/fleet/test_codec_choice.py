@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from collections.abc import Callable, Mapping
@@ -104,7 +105,7 @@ def test_it_stays_on_the_ladder_and_never_flaps(
     model = Model(dict(zip(LADDER, means, strict=True)), DRAWS[name], random.Random(seed))
     standings = model.settle(quality)
     places = [LADDER.index(each.codec) for each in standings]
-    steps = [after - before for before, after in zip(places, places[1:], strict=False)]
+    steps = [after - before for before, after in itertools.pairwise(places)]
     assert all(abs(step) == 1 for step in steps)
     # Down as long as it is measured to be well; once up it never goes down again.
     assert steps == sorted(steps, reverse=True)
