@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -238,6 +239,36 @@ async def test_it_gives_way_to_a_session_that_works_after_one_chunk(home: Home) 
     # The history is still there, and is computed when it is quiet again.
     await home.settle()
     assert home.count("kvarn4") == 16
+
+
+async def test_samplings_have_their_share_of_the_time(start: Callable[..., Any]) -> None:
+    home = await start(share=0.02)
+    assert home.sampling.wait_seconds() == 0.0
+    await home.opened(HISTORY)
+    began = time.monotonic()
+    await home.sampling.sample()
+    # What it took, 49 times over; it cannot have taken longer than the whole call.
+    took = time.monotonic() - began
+    assert 0.0 < home.sampling.wait_seconds() <= 49 * took
+
+
+async def test_it_waits_until_all_sessions_are_quiet(start: Callable[..., Any]) -> None:
+    home = await start(quiet_seconds=3600.0)
+    session_id = (await home.opened(HISTORY)).session_id
+    assert 3500.0 < home.sampling.wait_seconds() <= 3600.0
+    with home.node.roles.sessions.hold(session_id, Activity.APPENDING):
+        assert home.sampling.wait_seconds() == 3600.0
+
+
+async def test_few_histories_wait_and_not_for_ever(start: Callable[..., Any]) -> None:
+    home = await start(histories=2)
+    for first in range(3):
+        await home.opened([first, *HISTORY])
+    await home.settle()
+    assert home.count("kvarn4") == 2 * 16
+    old = await start("old", kept_seconds=0.0)
+    await old.opened([5, *HISTORY])
+    assert not await old.sampling.sample()
 
 
 async def test_without_room_nobody_rests_and_nothing_is_measured(home: Home) -> None:
