@@ -139,6 +139,8 @@ def test_few_samples_decide_nothing(
         ({"kvarn4": Divergence(16, 0.0051, 0.01)}, Standing("kvarn4")),
         ({"kvarn4": of(0.001), "kvarn3": of(0.0024)}, Standing("kvarn3")),
         ({"kvarn4": of(0.001), "kvarn3": of(0.0026)}, Standing("kvarn4")),
+        # Its error reaches above half: it may not do.
+        ({"kvarn4": of(0.001), "kvarn3": Divergence(16, 0.0024, 0.001)}, Standing("kvarn4")),
         # Nothing is taken that was not measured, however good what is above it.
         ({"kvarn4": of(0.0)}, Standing("kvarn4")),
     ],

@@ -6,7 +6,14 @@ import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
 import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
-import type { KvStrategy, LimitUse, MeasuredCodec, Node, NodeSpans, Plan } from "./generated/values.js";
+import type {
+  KvStrategy,
+  LimitUse,
+  MeasuredCodec,
+  Node,
+  NodeSpans,
+  Plan,
+} from "./generated/values.js";
 import { limitUse, measuredCodec, node, nodeSpans, plan } from "./generated/wire.js";
 import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
@@ -153,10 +160,10 @@ export class Fleet {
    * Returns of how many something was known. Open sessions keep their codec. Throws
    * ModelNotFound, NotLoopback, TransportError.
    */
-  async resetCodecs(options: CallOptions & { model?: string | undefined } = {}): Promise<number> {
+  async resetCodecs(model = "", options: CallOptions = {}): Promise<number> {
     const { capability, timeouts } = this.#connection;
     const response = await this.#connection.unary(
-      (terms) => capability.resetCodecs({ modelId: options.model ?? "" }, terms),
+      (terms) => capability.resetCodecs({ modelId: model }, terms),
       timeouts.unary,
       { idempotent: true, signal: options.signal },
     );
