@@ -136,17 +136,14 @@ class CodecLedger:
         return {codec: self.divergence(model, codec) for codec in LADDER}
 
     def _settle(self, model: ModelKey) -> tuple[tuple[CodecChange, ...], list[Stood]]:
-        """Takes what is decided now, a step of each quality."""
+        """Takes what is decided now: another quality may have measured the next codec already."""
         changes, stood = [], []
         for quality in PackedQuality:
-            before = self.standing(model, quality)
-            decision = self.decision(model, quality)
-            if not decision.moved:
-                continue
-            after = decision.standing
-            self._standings[model, quality] = after
-            stood.append(Stood(model, quality, after))
-            changes.append(CodecChange(quality, before.codec, after.codec, decision.reasons))
+            while (decision := self.decision(model, quality)).moved:
+                before, after = self.standing(model, quality), decision.standing
+                self._standings[model, quality] = after
+                stood.append(Stood(model, quality, after))
+                changes.append(CodecChange(quality, before.codec, after.codec, decision.reasons))
         return tuple(changes), stood
 
     def _bound(self) -> None:

@@ -110,11 +110,14 @@ class CodecSampling(SessionObserver):
         """Computes what is noted, as `settings` let it, until cancelled."""
         while True:
             await self._came.wait()
+            self._let_go()
             wait = self.wait_seconds()
-            if wait > 0.0:
-                await asyncio.sleep(wait)
-            elif not await self.sample():
+            if not self._histories:
                 self._came.clear()
+            elif wait > 0.0:
+                await asyncio.sleep(wait)
+            else:
+                await self.sample()
 
     def wait_seconds(self) -> float:
         """Until something may be computed, as far as can be told now."""
@@ -125,6 +128,7 @@ class CodecSampling(SessionObserver):
 
     async def sample(self) -> bool:
         """Computes one history by one codec, or gives it up; False where none is left."""
+        self._let_go()
         while self._histories:
             session_id = next(reversed(self._histories))
             history = self._histories[session_id]
@@ -136,11 +140,16 @@ class CodecSampling(SessionObserver):
             del self._histories[session_id]
         return False
 
+    def _let_go(self) -> None:
+        """Of those that are too old, so that a node that is never idle keeps no tokens."""
+        oldest = self._clock() - self._settings.kept_seconds
+        for session_id, history in tuple(self._histories.items()):
+            if history.at < oldest:
+                del self._histories[session_id]
+
     def _codec_for(self, history: _History, served: ServedVerifier | None) -> str:
-        """What to compute a history by; empty where it is too old, or nothing is wanted of it."""
+        """What to compute a history by; empty where nothing is wanted of it."""
         if served is None or served.withdrawn.is_set() or self._stopped:
-            return ""
-        if self._clock() - history.at > self._settings.kept_seconds:
             return ""
         wanted = self._ledger.wanted(model_key(served.verifier.info), history.quality)
         return next((each for each in wanted if _told(served, history, each) not in self._done), "")
