@@ -1,9 +1,10 @@
 """Which codec of the ladder a quality has for one model, by what was measured there.
 
 A codec whose divergence is above the quality's tolerance for certain gives way to one of more
-bits; one of fewer bits is taken once it was measured to be well below. The two bounds lie a factor
-of two apart, and who went to more bits goes back only when it is reset. So a choice changes at
-most twice the ladder's length, whatever is measured, and never once all is settled.
+bits, as soon as there are samples enough. One of fewer bits is taken once it is settled, well below
+the tolerance: few texts flatter one that is bad on others, and to wait costs memory alone. The two
+bounds lie a factor of two apart, and who went to more bits goes back only when it is reset. So a
+choice goes up, or down, and never to and fro.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kakeya_fleet.fleet.placement.codec_ladder import (
     LADDER,
     LEAST_SAMPLES,
     NOTHING,
+    SETTLED_SAMPLES,
     TOLERANCE_NATS,
     Divergence,
     PackedQuality,
@@ -59,7 +61,7 @@ def decided(
     below = _below(standing)
     if below:
         found = measured.get(below, NOTHING)
-        if found.tells and found.most < tolerance / 2:
+        if found.is_settled and found.most < tolerance / 2:
             reasons = (
                 found.sentence(below),
                 f"That is below {tolerance / 2:g}, half of what {quality} bears, for certain: "
@@ -119,4 +121,5 @@ def _kept(
     found = measured.get(below, NOTHING)
     if not below or not found.tells:
         return (first,)
-    return (first, f"{found.sentence(below)} To take it, {tolerance / 2:g} at most is needed.")
+    needed = f"To take it, {tolerance / 2:g} at most is needed on {SETTLED_SAMPLES} positions."
+    return (first, f"{found.sentence(below)} {needed}")

@@ -7,8 +7,8 @@ MUTANTS = (
     Mutant(
         "a codec of fewer bits taken by its mean alone",
         "fleet/placement/codec_choice.py",
-        "if found.tells and found.most < tolerance / 2:",
-        "if found.tells and found.mean < tolerance / 2:",
+        "if found.is_settled and found.most < tolerance / 2:",
+        "if found.is_settled and found.mean < tolerance / 2:",
         ("tests/fleet/test_codec_choice.py",),
     ),
     Mutant(

@@ -107,9 +107,9 @@ def test_it_stays_on_the_ladder_and_never_flaps(
     places = [LADDER.index(each.codec) for each in standings]
     steps = [after - before for before, after in itertools.pairwise(places)]
     assert all(abs(step) == 1 for step in steps)
-    # Down as long as it is measured to be well; once up it never goes down again.
-    assert steps == sorted(steps, reverse=True)
-    assert len(steps) <= 2 * (len(LADDER) - 1)
+    # All up, or all down.
+    assert len(set(steps)) <= 1
+    assert len(steps) < len(LADDER)
     # What is settled changes nothing, however often it is asked.
     assert not decided(quality, standings[-1], model.measured).moved
 
@@ -137,10 +137,12 @@ def test_few_samples_decide_nothing(
         ({"kvarn4": of(0.0051)}, Standing("int8", is_raised=True)),
         # Its error reaches below the tolerance: it may be within.
         ({"kvarn4": Divergence(16, 0.0051, 0.01)}, Standing("kvarn4")),
-        ({"kvarn4": of(0.001), "kvarn3": of(0.0024)}, Standing("kvarn3")),
-        ({"kvarn4": of(0.001), "kvarn3": of(0.0026)}, Standing("kvarn4")),
+        ({"kvarn4": of(0.001), "kvarn3": of(0.0024, 96)}, Standing("kvarn3")),
+        ({"kvarn4": of(0.001), "kvarn3": of(0.0026, 96)}, Standing("kvarn4")),
+        # Other texts may say something else.
+        ({"kvarn4": of(0.001), "kvarn3": of(0.0, 95)}, Standing("kvarn4")),
         # Its error reaches above half: it may not do.
-        ({"kvarn4": of(0.001), "kvarn3": Divergence(16, 0.0024, 0.001)}, Standing("kvarn4")),
+        ({"kvarn4": of(0.001), "kvarn3": Divergence(96, 0.0024, 0.01)}, Standing("kvarn4")),
         # Nothing is taken that was not measured, however good what is above it.
         ({"kvarn4": of(0.0)}, Standing("kvarn4")),
     ],
@@ -160,7 +162,7 @@ def test_the_ends_of_the_ladder_hold() -> None:
 
 def test_one_that_got_more_bits_gets_fewer_no_more() -> None:
     raised = Standing("int8", is_raised=True)
-    measured = {"int8": of(0.0), "kvarn4": of(0.0)}
+    measured = {"int8": of(0.0, 96), "kvarn4": of(0.0, 96)}
     assert decided(HIGH, raised, measured).standing == raised
     assert wanted(raised, {}) == ("int8",)
 
@@ -196,7 +198,7 @@ def test_the_reasons_are_sentences_with_the_numbers() -> None:
         "kvarn4 was measured on 96 positions: 0.0021 nats, 0.0021 at most. That is within the"
         " 0.005 that high bears.",
         "kvarn3 was measured on 96 positions: 0.0060 nats, 0.0060 at most. To take it, 0.0025 at"
-        " most is needed.",
+        " most is needed on 96 positions.",
     )
     new = decided(ECONOMY, first_standing(ECONOMY), {})
     assert new.reasons == (
