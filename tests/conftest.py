@@ -62,6 +62,14 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _same_codecs() -> Iterator[None]:
+    """No agent measures codecs of its own accord: which one a quality has could change."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KAKEYA_CODEC_SAMPLING", "false")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def warm_starts(settled: Path) -> Iterator[WarmStarts]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries.
 

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.guest import Guest
 from kakeya_fleet.engine.sessions.prefill_pace import PrefillPace
 from kakeya_fleet.engine.sessions.session import Session
 
@@ -53,11 +54,22 @@ class KvBudget:
     """Why no session is made any more, once its verifier is gone."""
     pace: PrefillPace = field(default_factory=PrefillPace)
     """How soon its verifier computes again what a session gave back."""
+    guest: Guest | None = None
+    """Who has bytes of it besides, as long as no session needs them."""
 
     @property
     def used_bytes(self) -> int:
         """K/V bytes of its sessions: held, and reserved for what they share and will write."""
-        return self.verifier.pool.used_bytes
+        guest = self.guest
+        return max(0, self.verifier.pool.used_bytes - (0 if guest is None else guest.nbytes))
+
+    def send_guest_away(self, needed: int) -> None:
+        """Has the guest leave where fewer than `needed` bytes are free with it.
+
+        In the verifier's thread.
+        """
+        if self.guest is not None and needed > self.nbytes - self.verifier.pool.used_bytes:
+            self.guest.leave()
 
     @property
     def free_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -126,6 +127,13 @@ class SessionRegistry(Generic[Opened]):
             )
             evicted = freed_together(record.session.slabs for record in idle)
             return max(0, budget.nbytes - budget.used_bytes + evicted)
+
+    def idle_seconds(self) -> float:
+        """Seconds since a session was last used: 0 while one is, infinite without any."""
+        with self._lock:
+            now = self._clock()
+            idle = (record.idle_seconds(now) for record in self._records.values())
+            return min(idle, default=math.inf)
 
     def create(
         self,
@@ -430,6 +438,7 @@ class SessionRegistry(Generic[Opened]):
 
     def _evicted_for(self, budget: KvBudget, needed: int, asking: Asking | None = None) -> bool:
         """Whether `needed` bytes are free, idle sessions at rest or ended; none in vain."""
+        budget.send_guest_away(needed)
         victims = self._victims(budget, needed, asking)
         for victim in victims or ():
             nbytes = victim.session.memory_bytes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kakeya_fleet.fleet.cards.card import ModelOffer
+    from kakeya_fleet.fleet.placement.codec_ladder import Divergence
 
 TILE = 64
 """Positions that leave a window, and are packed, together."""
@@ -22,7 +23,8 @@ class Packing:
     """A codec, by the quality that it was asked for.
 
     `bits` a packed number at most, scales included, for heads of 64 channels and more; the
-    mean divergence from what is not packed is `divergence_nats`, measured on `measured_on`.
+    mean divergence from what is not packed is `divergence_nats`, measured on `measured_on`, a
+    published model; `measured` on the model itself by this node, None before it was.
     """
 
     codec: str
@@ -30,6 +32,7 @@ class Packing:
     bits: float
     divergence_nats: float
     measured_on: str
+    measured: Divergence | None = None
 
     def bytes_per_position(self, offer: ModelOffer) -> int:
         """Bytes of one position of the model at most, wherever it is kept."""
@@ -49,8 +52,21 @@ class Packing:
         return (
             f"{what} is packed by {self.codec} (--kv-quality {self.quality}): "
             f"{self.bits:g} bits a number at most instead of {_bits(dtype)}, {times:.1f} times the "
-            f"context a byte. On {self.measured_on} that moved the choices' distributions by "
-            f"{self.divergence_nats:.4f} nats."
+            f"context a byte. {self._divergence}"
+        )
+
+    @property
+    def _divergence(self) -> str:
+        """How far it moves what is chosen, and where that was measured."""
+        found = self.measured
+        if found is None:
+            return (
+                f"On {self.measured_on} that moved the choices' distributions by "
+                f"{self.divergence_nats:.4f} nats; of this model it was not measured here yet."
+            )
+        return (
+            f"Measured here on {found.count} positions of this model, that moves the choices' "
+            f"distributions by {found.mean:.4f} nats, {found.most:.4f} at most."
         )
 
 

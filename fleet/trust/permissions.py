@@ -45,6 +45,7 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.PlacementService": _GENERATING,
         "kakeya.v1.CapabilityService/GetNode": _ANYBODY_WITH_A_KEY,
         "kakeya.v1.CapabilityService/ListLimits": _OBSERVING,
+        "kakeya.v1.CapabilityService/ListCodecs": _OBSERVING,
         # Names, times and counts of a request whose id the caller knows.
         "kakeya.v1.CapabilityService/GetSpans": _OBSERVING,
         "kakeya.v1.CapabilityService/WatchFleet": _ANYBODY_WITH_A_KEY,
@@ -63,6 +64,7 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.TrustService/GetTrust": _EVERYONE,
         # Whose machine it is.
         "kakeya.v1.CapabilityService/Leave": _OWNER,
+        "kakeya.v1.CapabilityService/ResetCodecs": _OWNER,
         "kakeya.v1.TrustService/Invite": _OWNER,
         "kakeya.v1.TrustService/Revoke": _OWNER,
         "kakeya.v1.TrustService/AddKeeper": _OWNER,

@@ -155,6 +155,27 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             limits=[use_to_wire(use) for use in self._allowances.uses()]
         )
 
+    async def ListCodecs(  # noqa: N802
+        self,
+        request: capability_pb2.ListCodecsRequest,  # noqa: ARG002
+        context: Context[  # noqa: ARG002
+            capability_pb2.ListCodecsRequest, capability_pb2.ListCodecsResponse
+        ],
+    ) -> capability_pb2.ListCodecsResponse:
+        """Every codec of every verifier that is served now."""
+        return capability_pb2.ListCodecsResponse(codecs=self._report.codecs.lines())
+
+    async def ResetCodecs(  # noqa: N802
+        self,
+        request: capability_pb2.ResetCodecsRequest,
+        context: Context[capability_pb2.ResetCodecsRequest, capability_pb2.ResetCodecsResponse],
+    ) -> capability_pb2.ResetCodecsResponse:
+        """Forgets what was measured. Raises `NotLoopback`, `ModelNotFound`."""
+        if not _is_of_this_machine(context.peer()):
+            raise NotLoopback("what a node measured of codecs is reset from its own machine only")
+        count = await self._report.codecs.reset(request.model_id)
+        return capability_pb2.ResetCodecsResponse(codec_count=count)
+
     async def GetSpans(  # noqa: N802
         self,
         request: capability_pb2.GetSpansRequest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import grpc.aio
 from grpc_health.v1 import health_pb2_grpc
@@ -86,9 +87,10 @@ def _composed(
     config, metrics = ground.config, ground.metrics
     departure = Departure(config.drain_seconds)
     probe = RingProbe()
+    codecs = replace(ground.settings.codecs, quiet_seconds=settings.codec_quiet_seconds)
     roles = Roles(
         ground.expected,
-        ground.settings,
+        replace(ground.settings, codecs=codecs),
         control.known,
         metrics,
         roads=road_builders(

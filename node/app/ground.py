@@ -22,9 +22,10 @@ from kakeya_fleet.node.http.server import HttpServer, HttpSettings
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.planning.codec_store import FILE as CODECS_FILE
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
-from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
+from kakeya_fleet.node.roles.settings import CodecSettings, RestorerSettings, RoleSettings
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
 from kakeya_fleet.node.rpc.authorisation import Authorisation
 from kakeya_fleet.node.rpc.call_admission import CallAdmission
@@ -214,6 +215,9 @@ def role_settings(config: Config) -> RoleSettings:
         host=config.bind_address[0],
         group=_group(config),
         trusted_network=config.trusted_network,
+        codecs=CodecSettings(
+            samples=config.codec_sampling, file=config.state_path.absolute() / CODECS_FILE
+        ),
         restorers=RestorerSettings(
             deadline=config.archive_deadline_seconds,
             rebuild=config.restorer_wait_seconds,

@@ -131,6 +131,7 @@ class Node:
         yield from self.control.begin()
         tasks = self.control.tasks
         yield tasks.keep("sweep of roles", self.roles.run)
+        yield tasks.keep("sampling of codecs", self.roles.sample_codecs)
         yield tasks.keep("announcements", self.announcements.follow)
         yield tasks.keep("samples", self.watch.run)
         yield tasks.keep("connection guard", ConnectionGuard(self.ground.metrics).run)

@@ -7,6 +7,7 @@ import time
 
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.engine.memory import system_memory
+from kakeya_fleet.node.app.codec_report import CodecReport
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
@@ -21,6 +22,7 @@ class NodeReport:
     """Makes GetNodeResponse, and what samples are made of.
 
     `http_address` is host:port, empty without HTTP; `started_at_unix` in seconds since 1970.
+    `codecs` says what was measured of them.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class NodeReport:
     ) -> None:
         self._known = known
         self._roles = roles
+        self.codecs = CodecReport(roles)
         self._seeds = seeds
         self._http_address = http_address
         self._started_at_unix = started_at_unix

@@ -191,6 +191,10 @@ class Roles:
             for role in self._roles.values():
                 role.sweep()
 
+    async def sample_codecs(self) -> None:
+        """Measures codecs when all sessions are idle, until cancelled. Owned as `run`."""
+        await self.verifier.sampling.run()
+
     async def drain(self, seconds: float) -> None:
         """Refuses new work; ends draft streams and links; generations end with DRAINING.
 

@@ -67,6 +67,10 @@ class Config:
     """The same of HTTP by TLS, for clients with a key."""
     kv_budget_bytes: int = 0
     """K/V bytes of all sessions together; 0 is a quarter of the free memory at start."""
+    codec_sampling: bool = True
+    """Whether idle verifiers measure what `--kv-quality` does to their models, 2 % of the time.
+
+    See `fleet codecs` for what they found, and docs/long-sessions.md."""
     session_ttl_seconds: float = 1800.0
     """Idle seconds after which a session is evicted."""
     draft_deadline_seconds: float = 0.25

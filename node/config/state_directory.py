@@ -9,6 +9,7 @@ local_port     the same of what programs of this machine call, in a fleet with a
 applications_port, https_port    the same of what applications with a key call there
 trust/         what a member keeps of such a fleet, see `node.trust.membership_files`
 agent.json     state, address and process id while an agent runs, for local tools
+codecs.sqlite  what verifiers measured of codecs, see `node.planning.codec_store`; made anew if lost
 lock           held with flock while an agent runs
 
 Checked files hold the SHA-256 of the rest in their first line.

@@ -32,6 +32,22 @@ class SessionFamilies:
             "Sessions that were opened or forked.",
             registry=registry,
         )
+        self.codec_divergence = Gauge(
+            "kakeya_codec_divergence_nats",
+            "Mean divergence of packed sessions' choices from unpacked ones, measured here.",
+            ["model", "codec"],
+            registry=registry,
+        )
+        self.codec_samples = Counter(
+            "kakeya_codec_samples_total",
+            "Positions that codecs were measured on.",
+            registry=registry,
+        )
+        self.codec_samplings_given_up = Counter(
+            "kakeya_codec_samplings_given_up_total",
+            "Measurements of codecs that gave way to other work, or failed.",
+            registry=registry,
+        )
         self.sessions_generating = Gauge(
             "kakeya_sessions_generating", "Sessions that generate now.", registry=registry
         )

@@ -6,48 +6,95 @@ from kakeya.v1 import placement_pb2 as wire
 from kakeya_fleet.engine.codecs.known import codec_named
 from kakeya_fleet.engine.codecs.tile import bits_a_value
 from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.fleet.placement.codec_ladder import (
+    FIRST,
+    LADDER,
+    NOTHING,
+    Divergence,
+    PackedQuality,
+)
 from kakeya_fleet.fleet.placement.packing import Packing
 
-CODECS: dict[wire.KvQuality.ValueType, str] = {
-    wire.KV_QUALITY_UNSPECIFIED: "",
-    wire.KV_QUALITY_LOSSLESS: "",
-    wire.KV_QUALITY_HIGH: "kvarn4",
-    wire.KV_QUALITY_ECONOMY: "kvarn3",
+QUALITIES: dict[wire.KvQuality.ValueType, PackedQuality | None] = {
+    wire.KV_QUALITY_UNSPECIFIED: None,
+    wire.KV_QUALITY_LOSSLESS: None,
+    wire.KV_QUALITY_HIGH: PackedQuality.HIGH,
+    wire.KV_QUALITY_ECONOMY: PackedQuality.ECONOMY,
 }
-"""Those of the fewest nats at their bits; empty where numbers stay as they lie."""
-QUALITIES = {"": wire.KV_QUALITY_LOSSLESS} | {
-    codec: quality for quality, codec in CODECS.items() if codec
+"""What a request may ask for; None where numbers stay as they lie."""
+CODECS = {
+    number: "" if quality is None else FIRST[quality] for number, quality in QUALITIES.items()
 }
-DIVERGENCE_NATS = {"kvarn4": 0.0016, "kvarn3": 0.0073}
-"""Means of `scripts/eval/packed_quality.py`, in benchmarks/packed_quality.json."""
+"""Those that qualities begin with, of the fewest nats at their bits; empty for none."""
+DIVERGENCE_NATS = {"int8": 0.0002, "kvarn4": 0.0016, "kvarn3": 0.0073, "kvarn2": 0.0646}
+"""Means of `scripts/eval/packed_quality.py`, in benchmarks/packed_quality.json.
+
+Of int8 and kvarn2 those of `scripts/eval/codec_quality.py`, in a cache that is not packed."""
 MEASURED_ON = "SmolLM2-135M-Instruct"
 _HEAD_SIZE = 64
 """The smallest of models that people have: larger heads have fewer scales a number."""
 
 
-def codec_of(restorer: wire.Restorer) -> str:
-    """Names what packs; empty for nothing. Raises `BadParameters`."""
-    if restorer.quality not in CODECS:
+def quality_of(restorer: wire.Restorer) -> PackedQuality | None:
+    """How exactly is asked for; None for lossless. Raises `BadParameters`."""
+    if restorer.quality not in QUALITIES:
         raise BadParameters(
             f"restorer.quality is {restorer.quality}; it must be 1 (lossless), 2 (high) or"
             " 3 (economy)",
             field="restorer.quality",
         )
-    codec = CODECS[restorer.quality]
-    if codec and restorer.kind == wire.RESTORER_KIND_PROJECTION:
+    quality = QUALITIES[restorer.quality]
+    if quality is not None and restorer.kind == wire.RESTORER_KIND_PROJECTION:
         raise BadParameters(
             "the restorer projection keeps what its map makes, not packed keys and values; leave"
             " restorer.quality empty, or take the restorer archive",
             field="restorer.quality",
         )
+    return quality
+
+
+def pinned_of(restorer: wire.Restorer) -> str:
+    """The codec that a request names, as a session has that goes on elsewhere; empty for none.
+
+    Raises `BadParameters` for one that no quality has.
+    """
+    codec = restorer.codec
+    if not codec:
+        return ""
+    if codec not in LADDER:
+        raise BadParameters(
+            f"restorer.codec is {codec[:32]!r}; it must be {', '.join(LADDER)}, or empty",
+            field="restorer.codec",
+        )
+    if quality_of(restorer) is None:
+        raise BadParameters(
+            "restorer.codec names what packs, and restorer.quality says lossless: nothing is"
+            " packed; leave restorer.codec empty, or ask for 2 (high) or 3 (economy)",
+            field="restorer.codec",
+        )
     return codec
 
 
-def packing_of(codec: str) -> Packing | None:
-    """What the planner is told of a codec of `CODECS`."""
-    if not codec:
-        return None
+def quality_to_wire(quality: PackedQuality | None) -> wire.KvQuality.ValueType:
+    """A quality's number."""
+    if quality is None:
+        return wire.KV_QUALITY_LOSSLESS
+    return wire.KvQuality.Value(f"KV_QUALITY_{quality.name}")
+
+
+def packing_of(codec: str, quality: PackedQuality, measured: Divergence = NOTHING) -> Packing:
+    """What the planner is told of a codec of the ladder, and what was `measured` here of it."""
+    return Packing(
+        codec,
+        quality.value,
+        bits_of(codec),
+        DIVERGENCE_NATS[codec],
+        MEASURED_ON,
+        measured if measured.tells else None,
+    )
+
+
+def bits_of(codec: str) -> float:
+    """Bits a number at most, scales included, for heads of 64 channels and more."""
     found = codec_named(codec)
-    bits = max(bits_a_value(each, _HEAD_SIZE) for each in (found.keys, found.values))
-    quality = wire.KvQuality.Name(QUALITIES[codec]).removeprefix("KV_QUALITY_").lower()
-    return Packing(codec, quality, bits, DIVERGENCE_NATS[codec], MEASURED_ON)
+    return max(bits_a_value(each, _HEAD_SIZE) for each in (found.keys, found.values))

@@ -21,12 +21,12 @@ from kakeya_fleet.fleet.placement.fit import Way
 from kakeya_fleet.fleet.placement.longest import longest_history
 from kakeya_fleet.fleet.placement.plan import KvStrategy
 from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
-from kakeya_fleet.node.planning.kv_quality import CODECS, packing_of
+from kakeya_fleet.node.planning.kv_quality import CODECS, QUALITIES, packing_of
 
 PACKED = (KvStrategy.FULL, KvStrategy.RESTORED)
 ORDER = (KvStrategy.FULL, KvStrategy.RESTORED, KvStrategy.SINK_WINDOW)
 """By what is asked of others, then by what is forgotten."""
-QUALITIES = (wire.KV_QUALITY_LOSSLESS, wire.KV_QUALITY_HIGH, wire.KV_QUALITY_ECONOMY)
+SHOWN = (wire.KV_QUALITY_LOSSLESS, wire.KV_QUALITY_HIGH, wire.KV_QUALITY_ECONOMY)
 BYTE_BITS = 8
 
 
@@ -45,7 +45,7 @@ def ways(model: ModelOnPaper, question: Question) -> tuple[Way, ...]:
     return tuple(
         _way(model, question, strategy, quality)
         for strategy in ORDER
-        for quality in (QUALITIES if strategy in PACKED else QUALITIES[:1])
+        for quality in (SHOWN if strategy in PACKED else SHOWN[:1])
     )
 
 
@@ -84,7 +84,8 @@ def _way(
         resident = model.layout.bytes_needed(spec)
     except (BadParameters, KvStrategyUnsupported) as error:
         return Way(strategy, name, problem=str(error))
-    packing = packing_of(codec)
+    asked = QUALITIES[quality]
+    packing = packing_of(codec, asked) if asked is not None else None
     return Way(
         strategy,
         name,

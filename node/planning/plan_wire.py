@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from kakeya.enum_names import number_of
 from kakeya.v1 import placement_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.fleet.placement.codec_ladder import FIRST, PackedQuality
+from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.plan import (
     KvStrategy,
     Placement,
@@ -13,11 +18,19 @@ from kakeya_fleet.fleet.placement.plan import (
     Rejection,
     Trial,
 )
-from kakeya_fleet.node.planning.kv_quality import codec_of, packing_of
+from kakeya_fleet.node.planning.kv_quality import packing_of, pinned_of, quality_of
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
 MAX_DRAFTED_TOKENS = 15
+
+Packings: TypeAlias = Callable[[str, PackedQuality, str], Packing]
+"""How sessions of a model pack, by its id, their quality, and the codec they name or ""."""
+
+
+def published(_model_id: str, quality: PackedQuality, pinned: str) -> Packing:
+    """`Packings` of models that this node measured nothing of."""
+    return packing_of(pinned or FIRST[quality], quality)
 
 
 def kv_strategy_from_wire(value: int) -> KvStrategy | None:
@@ -38,7 +51,9 @@ def kv_strategy_to_wire(strategy: KvStrategy) -> wire.KvStrategy.ValueType:
     return number_of(wire.KvStrategy, strategy)
 
 
-def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
+def plan_request_from_wire(
+    request: wire.PlanRequest, packings: Packings = published
+) -> PlanRequest:
     """What is asked for, defaults filled in. Raises `BadParameters`."""
     if not request.verifier_model:
         raise BadParameters(
@@ -50,6 +65,7 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
             f"block_size is {request.block_size}; it must be 0 to {MAX_DRAFTED_TOKENS}",
             field="block_size",
         )
+    quality, pinned = quality_of(request.restorer), pinned_of(request.restorer)
     return PlanRequest(
         verifier_model=request.verifier_model,
         proposer_model=request.proposer_model,
@@ -63,7 +79,7 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         without_proposer=request.without_proposer,
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
-        packing=packing_of(codec_of(request.restorer)),
+        packing=packings(request.verifier_model, quality, pinned) if quality is not None else None,
         grows=not request.context_tokens,
     )
 

@@ -46,6 +46,8 @@ class EventKind(StrEnum):
     ARCHIVE_LOST = "ARCHIVE_LOST"
     ARCHIVE_WRONG = "ARCHIVE_WRONG"
     ARCHIVE_REBUILT = "ARCHIVE_REBUILT"
+    CODEC_CHANGED = "CODEC_CHANGED"
+    CODECS_LOST = "CODECS_LOST"
     GROUP_LOST = "GROUP_LOST"
     GROUP_NOT_STARTED = "GROUP_NOT_STARTED"
     GROUP_READY = "GROUP_READY"
@@ -130,6 +132,16 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         " a while; test its machine's memory, or ask whose it is, then start it anew.",
     ),
     EventKind.ARCHIVE_REBUILT: (_INFO, ""),
+    EventKind.CODEC_CHANGED: (
+        _INFO,
+        "Nothing: sessions that are open keep theirs. fleet codecs shows what was measured; fleet"
+        " codecs --reset forgets it.",
+    ),
+    EventKind.CODECS_LOST: (
+        _WARNING,
+        "Nothing but time: it is measured anew. See whether the disk of the state directory is"
+        " full or fails.",
+    ),
     EventKind.GROUP_LOST: (
         _ERROR,
         "The group is started again by itself; see whether all hosts of its hostfile are up.",

@@ -202,6 +202,8 @@ class Seeds:
             ],
             "GetNode": lambda: [wire.GetNodeRequest()],
             "ListLimits": lambda: [wire.ListLimitsRequest()],
+            "ListCodecs": lambda: [wire.ListCodecsRequest()],
+            "ResetCodecs": lambda: [wire.ResetCodecsRequest()],
             "GetSpans": lambda: [wire.GetSpansRequest(request="fuzz")],
             "WatchFleet": lambda: [wire.WatchFleetRequest()],
             "WatchNode": lambda: [wire.WatchNodeRequest()],

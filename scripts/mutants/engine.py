@@ -3,6 +3,14 @@
 from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
+    # ---- A quality is what was measured
+    Mutant(
+        "a sampling that keeps the memory that a session needs",
+        "engine/sessions/session_registry.py",
+        "        budget.send_guest_away(needed)\n",
+        "",
+        ("tests/engine/verifiers/test_codec_sample.py",),
+    ),
     # ---- The proposer never changes the output
     Mutant(
         "a draft accepted that differs",

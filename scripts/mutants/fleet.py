@@ -3,6 +3,21 @@
 from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
+    # ---- A quality is what was measured
+    Mutant(
+        "a codec of fewer bits taken by its mean alone",
+        "fleet/placement/codec_choice.py",
+        "if found.is_settled and found.most < tolerance / 2:",
+        "if found.is_settled and found.mean < tolerance / 2:",
+        ("tests/fleet/test_codec_choice.py",),
+    ),
+    Mutant(
+        "a quality that gets fewer bits again",
+        "fleet/placement/codec_choice.py",
+        'return "" if standing.is_raised or place == len(LADDER) else LADDER[place]',
+        'return "" if place == len(LADDER) else LADDER[place]',
+        ("tests/fleet/test_codec_choice.py",),
+    ),
     # ---- No silent substitution
     Mutant(
         "a proposer of another tokenizer paired",

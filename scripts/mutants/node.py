@@ -3,6 +3,14 @@
 from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
+    # ---- A quality is what was measured
+    Mutant(
+        "a request that names a codec and gets the node's",
+        "node/planning/codec_ledger.py",
+        "codec = pinned or self.standing(model, quality).codec",
+        "codec = self.standing(model, quality).codec",
+        ("tests/node/roles/verifier/test_codec_sampling.py", "tests/node/app/test_codecs.py"),
+    ),
     # ---- Nobody stops a node
     Mutant(
         "an archive of any width opened",

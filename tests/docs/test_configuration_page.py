@@ -20,6 +20,7 @@ KEYS = [field.name for field in dataclasses.fields(Config)]
 WRITTEN = {"int": "7", "float": "3", "tuple[str, ...]": "127.0.0.1:7", "str": "x"}
 OWN = {
     "mdns": "false",
+    "codec_sampling": "false",
     "insecure": "true",
     "trusted_network": "true",
     "name": "mini",

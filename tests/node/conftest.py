@@ -267,6 +267,8 @@ async def start_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[StartAge
             "drain_seconds": 0.1,
             # A ring that is tried takes two processes.
             "links": "grpc",
+            # Which codec a quality has changes by what is measured of it.
+            "codec_sampling": False,
         } | flags
         events = Events()
         tellers: set[asyncio.Task[None]] = set()

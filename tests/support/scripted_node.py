@@ -362,6 +362,35 @@ class ScriptedNode(
             ]
         )
 
+    async def ListCodecs(  # noqa: N802
+        self, request: capability_pb2.ListCodecsRequest, context: Context
+    ) -> capability_pb2.ListCodecsResponse:
+        await self._enter("ListCodecs", request, context)
+        return capability_pb2.ListCodecsResponse(
+            codecs=[
+                capability_pb2.MeasuredCodec(
+                    model_id="tiny",
+                    weights_digest="cd",
+                    arithmetic="torch bfloat16",
+                    codec="int8",
+                    bits=8.5,
+                    position_count=96,
+                    divergence_nats=0.0021,
+                    error_nats=0.001,
+                    qualities=[placement_pb2.KV_QUALITY_HIGH],
+                    reasons=["Because."],
+                    measured_at_unix=1.5,
+                    is_settled=True,
+                )
+            ]
+        )
+
+    async def ResetCodecs(  # noqa: N802
+        self, request: capability_pb2.ResetCodecsRequest, context: Context
+    ) -> capability_pb2.ResetCodecsResponse:
+        await self._enter("ResetCodecs", request, context)
+        return capability_pb2.ResetCodecsResponse(codec_count=4)
+
     async def GetSpans(  # noqa: N802
         self, request: capability_pb2.GetSpansRequest, context: Context
     ) -> capability_pb2.GetSpansResponse:

@@ -103,7 +103,8 @@ _OPTIONS = (
         "--kv-quality",
         type=click.Choice(["lossless", "high", "economy"]),
         help="With --kv restored or full: how exactly keys and values behind the window are kept. "
-        "high packs them to less than 5 bits a number, economy to less than 4. Default: lossless.",
+        "high packs them to less than 5 bits a number, economy to less than 4, or to what the node "
+        "has measured to be as exact (fleet codecs). Default: lossless.",
     ),
 )
 

@@ -68,6 +68,10 @@ COMMANDS = {
     "hostfile": LazyCommand(
         "kakeya_fleet.node.cli.fleet.hostfile", "Write a group's hostfile from the cards."
     ),
+    "codecs": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.codecs",
+        "Show what a node measured of the codecs that pack sessions.",
+    ),
     "limits": LazyCommand(
         "kakeya_fleet.node.cli.fleet.limits", "Show what others may have of a node at once."
     ),

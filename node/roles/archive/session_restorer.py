@@ -9,19 +9,19 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
+from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.planning.kv_quality import packing_of
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore
 
 
 @dataclass(frozen=True, slots=True)
 class RestorerChoice:
-    """What a session asked for; empty strings for any. `codec` packs; empty for none."""
+    """What a session asked for; empty strings for any. `packing` is how it packs, None for not."""
 
     kind: RestorerKind = RestorerKind.ARCHIVE
     model_id: str = ""
     node_id: str = ""
-    codec: str = ""
+    packing: Packing | None = None
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class SessionRestorer:
     @property
     def told(self) -> tuple[str, ...]:
         """The reasons, how it is packed, and of each archive that was taken for want of room."""
-        packing = packing_of(self.spec.codec)
+        packing = self.choice.packing
         return (
             *self.reasons,
             *(() if packing is None else (packing.reason(self.shape.dtype),)),

@@ -93,7 +93,8 @@ class Restorers:
         the drafter cannot be read.
         """
         if choice.kind is not RestorerKind.PROJECTION:
-            return RestorerSpec(choice.kind, codec=choice.codec), None
+            codec = choice.packing.codec if choice.packing is not None else ""
+            return RestorerSpec(choice.kind, codec=codec), None
         # It hashes the weights: no matter for the event loop.
         found = await asyncio.to_thread(
             find_map, choice.model_id, info.weights_digest, dict(self.drafters)

@@ -18,10 +18,11 @@ from kakeya_fleet.engine.speculation.generation_report import (
     DropReason,
     SpeculationStatistics,
 )
+from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Placement, Plan
 from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.links.transport.wire import PURPOSES, TRANSPORTS
-from kakeya_fleet.node.planning.kv_quality import QUALITIES
+from kakeya_fleet.node.planning.kv_quality import quality_to_wire
 from kakeya_fleet.node.planning.plan_wire import (
     kv_strategy_to_wire,
     placement_to_wire,
@@ -157,10 +158,14 @@ def session_to_wire(
     *,
     plan: Plan,
     restorer: SessionRestorer | None,
+    quality: PackedQuality | None,
     drop_reason: DropReason | None,
     now: float,
 ) -> wire.SessionInfo:
-    """The state of a session; `now` is in the seconds of the registry's clock."""
+    """The state of a session; `now` is in the seconds of the registry's clock.
+
+    `quality` is how exactly it asked to have packed what is behind its window, None for lossless.
+    """
     session = record.session
     return wire.SessionInfo(
         session_id=record.session_id,
@@ -179,7 +184,7 @@ def session_to_wire(
         plan=plan_to_wire(plan),
         drop_reason=number_of(wire.DropReason, drop_reason),
         forward_count=session.forward_count,
-        restorer=_restorer_to_wire(restorer, session),
+        restorer=_restorer_to_wire(restorer, quality, session),
         invariants=[
             wire.InvariantCount(
                 invariant=each.invariant,
@@ -194,17 +199,17 @@ def session_to_wire(
 
 
 def _restorer_to_wire(
-    restorer: SessionRestorer | None, session: Session
+    restorer: SessionRestorer | None, quality: PackedQuality | None, session: Session
 ) -> wire.RestorerInfo | None:
     evicted = session.evicted
     if restorer is None:
-        return _packed_to_wire(session.spec, evicted) if session.spec.codec else None
+        return _packed_to_wire(session.spec, quality, evicted) if session.spec.codec else None
     where = restorer.where
     return wire.RestorerInfo(
         restorer=placement_wire.Restorer(
             kind=RESTORER_KINDS[restorer.spec.kind],
             model_id=restorer.spec.model_id,
-            quality=QUALITIES[restorer.spec.codec],
+            quality=quality_to_wire(quality),
             codec=restorer.spec.codec,
             node_id=where.node_id if where is not None else "",
         ),
@@ -222,12 +227,14 @@ def _restorer_to_wire(
     )
 
 
-def _packed_to_wire(spec: CacheSpec, packed: EvictedStore | None) -> wire.RestorerInfo:
+def _packed_to_wire(
+    spec: CacheSpec, quality: PackedQuality | None, packed: EvictedStore | None
+) -> wire.RestorerInfo:
     """What a `full` session has packed, in memory of its own."""
     return wire.RestorerInfo(
         restorer=placement_wire.Restorer(
             kind=placement_wire.RESTORER_KIND_IDENTITY,
-            quality=QUALITIES[spec.codec],
+            quality=quality_to_wire(quality),
             codec=spec.codec,
         ),
         evicted_token_count=max(0, packed.length - spec.sink) if packed else 0,

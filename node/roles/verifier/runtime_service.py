@@ -93,6 +93,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             kv_strategy=kv_strategy_to_wire(session.spec.kv_strategy),
             history_length=len(record.session.history),
             prefill_seconds=session.opening_seconds or 0.0,
+            codec=session.spec.codec,
         )
         try:
             check_answer(response)

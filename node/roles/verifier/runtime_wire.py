@@ -18,9 +18,11 @@ from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import draw_seed
+from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
+from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
-from kakeya_fleet.node.planning.kv_quality import codec_of, packing_of
+from kakeya_fleet.node.planning.kv_quality import pinned_of, quality_of
 from kakeya_fleet.node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
     DEFAULT_WINDOW_TOKENS,
@@ -78,8 +80,9 @@ class SessionSpec:
 
     One that `leaves_strategy` to the node is a `sink_window` one until it is `decided`.
     `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
-    `max_history_tokens` that of `full`, 0 for the model's context length; `codec` names what packs
-    there, empty for nothing; `restorer` is that of `restored`, None for the others.
+    `max_history_tokens` that of `full`, 0 for the model's context length; `restorer` is that of
+    `restored`, None for the others. With a `quality` it packs what is behind its window, by
+    the `pinned` codec if it names one; `packing` is how, None until that is decided.
     """
 
     model_id: str
@@ -92,7 +95,9 @@ class SessionSpec:
     request_id: str
     max_history_tokens: int
     restorer: RestorerChoice | None = None
-    codec: str = ""
+    quality: PackedQuality | None = None
+    pinned: str = ""
+    packing: Packing | None = None
     leaves_strategy: bool = False
     first_tokens: FirstTokens = FirstTokens()
 
@@ -100,6 +105,18 @@ class SessionSpec:
         """The same with the strategy that was chosen for it, whose restorer is an archive."""
         restorer = RestorerChoice() if strategy is KvStrategy.RESTORED else None
         return replace(self, kv_strategy=strategy, restorer=restorer, leaves_strategy=False)
+
+    def packed_by(self, packing: Packing) -> SessionSpec:
+        """The same with how it packs."""
+        restorer = self.restorer
+        if restorer is not None:
+            restorer = replace(restorer, packing=packing)
+        return replace(self, packing=packing, restorer=restorer)
+
+    @property
+    def codec(self) -> str:
+        """Names what packs; empty for nothing, and until it is decided."""
+        return self.packing.codec if self.packing is not None else ""
 
     def cache_spec(self, info: VerifierInfo, restorer: RestorerSpec | None = None) -> CacheSpec:
         """The cache to allocate on a verifier; `restorer` is that of `restored`."""
@@ -132,7 +149,7 @@ class SessionSpec:
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
             # The session opens the archive itself, and says where.
             without_archive=not self.leaves_strategy,
-            packing=packing_of(self.restorer.codec if self.restorer is not None else self.codec),
+            packing=self.packing,
         )
 
 
@@ -169,11 +186,11 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         raise _out_of_range("window_tokens", window, "at least 1")
     asked = kv_strategy_from_wire(request.kv_strategy)
     strategy = asked or KvStrategy.SINK_WINDOW
-    restorer, codec = None, ""
+    restorer = None
     if strategy is KvStrategy.RESTORED:
         restorer = restorer_from_wire(request.restorer)
     elif strategy is KvStrategy.FULL:
-        codec = _own_codec(request.restorer)
+        _check_own(request.restorer)
     elif request.HasField("restorer"):
         raise BadParameters(
             f"a session of kv_strategy {asked.value if asked else 'unspecified'} keeps nothing"
@@ -193,14 +210,15 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         request_id=request.request_id,
         max_history_tokens=request.max_history_tokens,
         restorer=restorer,
-        codec=codec,
+        quality=quality_of(request.restorer),
+        pinned=pinned_of(request.restorer),
         leaves_strategy=asked is None,
         first_tokens=FirstTokens.of(request.initial_token_ids),
     )
 
 
-def _own_codec(message: placement_wire.Restorer) -> str:
-    """What packs a `full` session's positions in its verifier's own memory. `BadParameters`."""
+def _check_own(message: placement_wire.Restorer) -> None:
+    """Of a `full` session, which packs in its verifier's own memory. Raises `BadParameters`."""
     own = (placement_wire.RESTORER_KIND_UNSPECIFIED, placement_wire.RESTORER_KIND_IDENTITY)
     if message.kind not in own or message.model_id or message.node_id:
         raise BadParameters(
@@ -208,7 +226,6 @@ def _own_codec(message: placement_wire.Restorer) -> str:
             " takes the quality alone",
             field="restorer",
         )
-    return codec_of(message)
 
 
 def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:
@@ -234,7 +251,7 @@ def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:
             "the restorer identity is in the verifier's own process; leave restorer.node_id empty",
             field="restorer.node_id",
         )
-    return RestorerChoice(kind, message.model_id, message.node_id, codec_of(message))
+    return RestorerChoice(kind, message.model_id, message.node_id)
 
 
 def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:

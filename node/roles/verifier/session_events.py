@@ -11,6 +11,7 @@ from kakeya_fleet.fleet.placement.plan import Placement
 from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
 from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
+from kakeya_fleet.node.planning.codec_ledger import CodecChange
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog, Severity
 
@@ -163,6 +164,18 @@ class SessionEvents:
             mend="" if idle else None,
             subject_node_id=change.peer_node_id,
         )
+
+    def codec_changed(self, model_id: str, change: CodecChange) -> None:
+        """New sessions of a quality pack by another codec."""
+        self._events.add(
+            EventKind.CODEC_CHANGED,
+            f"New sessions of {model_id} that ask for --kv-quality {change.quality.value} pack by"
+            f" {change.after} instead of {change.before}. {' '.join(change.reasons)}",
+        )
+
+    def codecs_lost(self, message: str) -> None:
+        """What was measured of codecs is lost, or is not kept."""
+        self._events.add(EventKind.CODECS_LOST, message)
 
     def group_ready(self, model_id: str, rank_count: int) -> None:
         """The verifier of a group is served."""

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.errors import GroupLost, KvStrategyUnsupported, Session
 from kakeya_fleet.engine.sessions.session_record import SessionOptions, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.admission.caller import Caller
+from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
 from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers, SessionRestorer
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -44,22 +45,27 @@ class MadeSession:
 class SessionFactory:
     """Makes sessions in `registry`. Belongs to the event loop's thread.
 
-    `self_id` is this node's.
+    `self_id` is this node's; `codecs` say by what sessions pack.
     """
 
     registry: SessionRegistry[OpenSession]
     planner: Planner
     restorers: Restorers
     self_id: str
+    codecs: CodecLedger
 
     def decide(self, asked: SessionSpec, served: ServedVerifier, caller: Caller) -> KvDecision:
         """How the session's keys and values are kept; as before for a request id that is known."""
-        if not asked.leaves_strategy:
+        if not asked.leaves_strategy and asked.quality is None:
             return KvDecision(asked)
         earlier = self.registry.created(served.budget, asked.request_id, owner=caller)
         session = earlier.opened if earlier is not None else None
         if session is not None:
             return KvDecision(session.spec, session.kv_reason)
+        if asked.quality is not None:
+            model = model_key(served.verifier.info)
+            packing = self.codecs.packing(model, asked.quality, asked.pinned)
+            return KvDecision(asked.packed_by(packing))
         request = asked.plan_request(self.self_id, served.verifier.info)
         choice = self.planner.kv_choice_here(request, served.offer)
         return KvDecision(asked.decided(choice.strategy), choice.reason)

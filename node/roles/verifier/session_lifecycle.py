@@ -18,6 +18,7 @@ from kakeya_fleet.engine.sessions.history_checks import check_length
 from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.admission.caller import NOBODY, Caller
+from kakeya_fleet.node.planning.codec_ledger import CodecLedger
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.local_evicted_stores import LocalEvictedStores
@@ -52,11 +53,14 @@ class SessionLifecycle:
         context: PairingContext,
         restorers: Restorers,
         announcer: SessionAnnouncer,
+        codecs: CodecLedger,
         clock: Callable[[], float],
         *,
         rest_seconds: float,
     ) -> None:
-        """`announcer` hears of the registry's ends; `clock` gives monotonic seconds.
+        """`announcer` hears of the registry's ends; `codecs` say by what sessions pack.
+
+        `clock` gives monotonic seconds.
 
         A session that is idle for `rest_seconds` gives up its draft stream.
         """
@@ -67,7 +71,9 @@ class SessionLifecycle:
         self._context = context
         self._restorers = restorers
         self._clock = clock
-        self._factory = SessionFactory(registry, context.planner, restorers, context.fleet.self_id)
+        self._factory = SessionFactory(
+            registry, context.planner, restorers, context.fleet.self_id, codecs
+        )
         self._draining = False
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,13 +16,18 @@ from kakeya_fleet.engine.models.weight_choice import require_auto
 from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
+from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
+from kakeya_fleet.node.planning.codec_store import CodecStore
 from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.placement_service import PlacementServicer
+from kakeya_fleet.node.planning.plan_wire import published
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
@@ -31,8 +37,10 @@ from kakeya_fleet.node.roles.contract import RoleService
 from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
+from kakeya_fleet.node.roles.settings import CodecSettings
 from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
 from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
+from kakeya_fleet.node.roles.verifier.codec_sampling import CodecSampling
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.generations import Generations
 from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup
@@ -89,7 +97,13 @@ class VerifierRole:
             events, metrics, clock, settings.watch, context.activity.changed
         )
         told = (self.totals, self.session_watch, SessionMetrics(metrics, clock))
-        observer = AllObservers((*told, TruncationWatch(events, metrics), *observers))
+        self.codecs = _codec_ledger(settings.codecs, events)
+        self.sampling = CodecSampling(
+            self.codecs, settings.codecs, metrics, events, self._idle_seconds, clock
+        )
+        observer = AllObservers(
+            (*told, TruncationWatch(events, metrics), self.sampling, *observers)
+        )
         announcer = SessionAnnouncer(observer, events, metrics)
         self.sessions: SessionRegistry[OpenSession] = SessionRegistry(
             clock=clock,
@@ -132,6 +146,7 @@ class VerifierRole:
             self._pairing_context(proposers),
             self._restorers,
             announcer,
+            self.codecs,
             clock,
             rest_seconds=settings.rest_seconds,
         )
@@ -168,7 +183,7 @@ class VerifierRole:
             self._spending,
             self._context.clock,
         )
-        placement = PlacementServicer(self._planner)
+        placement = PlacementServicer(self._planner, self._packing)
         return (
             RoleService(
                 "kakeya.v1.RuntimeService",
@@ -238,6 +253,14 @@ class VerifierRole:
         # A model's modules refer to each other, and so do a pool and its sessions.
         await asyncio.to_thread(free_removed)
 
+    async def reset_codecs(self, weights_digest: str) -> int:
+        """Forgets what was measured of a model's codecs, of all without a digest; how many."""
+        count = await self.codecs.reset(weights_digest)
+        self.sampling.forget()
+        for served in self.by_model.values():
+            self.sampling.show(served)
+        return count
+
     def sweep(self) -> None:
         """Evicts idle sessions, and gives back what ended ones had."""
         self._lifecycle.sweep()
@@ -248,6 +271,7 @@ class VerifierRole:
     async def drain(self, seconds: float) -> None:
         """Refuses new work; generations end with DRAINING."""
         self._lifecycle.drain()
+        self.sampling.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._generations.all_ended()
@@ -277,6 +301,7 @@ class VerifierRole:
             raise named_twice(spec, model_id)
         self._verifiers.by_model[model_id] = served
         self._computing[model_id] = served.worker
+        self.sampling.show(served)
         return model_id
 
     async def _open_group(
@@ -319,6 +344,17 @@ class VerifierRole:
             self.sessions, self._verifiers.share_bytes, context.clock, context.faults.of_worker
         )
 
+    def _idle_seconds(self) -> float:
+        """Since a session of this node was used."""
+        return self.sessions.idle_seconds()
+
+    def _packing(self, model_id: str, quality: PackedQuality, pinned: str) -> Packing:
+        """How sessions of a model pack, by what was measured of it where it is served here."""
+        served = self.by_model.get(model_id)
+        if served is None:
+            return published(model_id, quality, pinned)
+        return self.codecs.packing(model_key(served.verifier.info), quality, pinned)
+
     def _own_measurements(self) -> OwnMeasurements:
         offer = self._archive.offer
         return OwnMeasurements(
@@ -329,6 +365,20 @@ class VerifierRole:
             distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),
             draft_times=self._draft_times.costs(self._context.clock()),
         )
+
+
+def _codec_ledger(settings: CodecSettings, events: SessionEvents) -> CodecLedger:
+    """What is known of codecs, from the file that keeps it if there is one."""
+    if settings.file is None:
+        return CodecLedger(None, time.time)
+    loop = asyncio.get_running_loop()
+
+    def told(message: str) -> None:
+        # From the thread that writes, too; a loop that is closed has nobody left to be told.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(events.codecs_lost, message)
+
+    return CodecLedger(CodecStore(settings.file, told), time.time)
 
 
 def _incarnation(fleet: FleetView, own: ProposerRole, key: ProposerKey) -> Hashable | None:

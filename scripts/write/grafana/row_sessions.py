@@ -113,6 +113,27 @@ ROW = Row(
             ),
         ),
         Panel(
+            "Divergence of packed sessions",
+            "How far each codec moves the choices of this fleet's models, as idle nodes measured "
+            "it: high bears 0.005 nats, economy 0.02.",
+            "short",
+            (
+                Query(
+                    "max by (model, codec) (kakeya_codec_divergence_nats@)", "{{model}} {{codec}}"
+                ),
+            ),
+        ),
+        Panel(
+            "Measured positions of packed sessions",
+            "Positions that codecs were measured on, and measurements that gave way to sessions "
+            "or failed.",
+            "ops",
+            (
+                Query("sum(rate(kakeya_codec_samples_total@[$t]))", "positions"),
+                Query("sum(rate(kakeya_codec_samplings_given_up_total@[$t]))", "given up"),
+            ),
+        ),
+        Panel(
             "Generations by their end",
             "left: cancelled by the client, or failed.",
             "ops",

@@ -93,6 +93,7 @@ SHAPES = {
     "SeedFault": Shape(),
     "GetNodeResponse": Shape(name="Node", defaults_from="tensor_links"),
     "LimitUse": Shape(),
+    "MeasuredCodec": Shape(),
     "SpanAttribute": Shape(),
     "Span": Shape(),
     "GetSpansResponse": Shape(name="NodeSpans"),

@@ -8,7 +8,7 @@ from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.generated import wire
-from kakeya.generated.values import LimitUse, Node, NodeSpans, Plan
+from kakeya.generated.values import LimitUse, MeasuredCodec, Node, NodeSpans, Plan
 from kakeya.options import PlanOptions
 from kakeya.requests import plan_request
 from kakeya.v1 import capability_pb2
@@ -82,6 +82,33 @@ class AsyncFleet:
             idempotent=True,
         )
         return tuple(wire.limit_use(each) for each in response.limits)
+
+    async def codecs(self) -> tuple[MeasuredCodec, ...]:
+        """What the client's node measured of the codecs that pack sessions of its models.
+
+        By model, then from most bits to fewest. Raises TransportError.
+        """
+        response = await self._connection.unary(
+            self._connection.capability.ListCodecs,
+            capability_pb2.ListCodecsRequest(),
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return tuple(wire.measured_codec(each) for each in response.codecs)
+
+    async def reset_codecs(self, model: str = "") -> int:
+        """Makes the client's node forget what it measured of a model's codecs, of all without one.
+
+        Returns of how many something was known. Open sessions keep their codec. Raises
+        ModelNotFound, NotLoopback, TransportError.
+        """
+        response = await self._connection.unary(
+            self._connection.capability.ResetCodecs,
+            capability_pb2.ResetCodecsRequest(model_id=model),
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return response.codec_count
 
     async def spans(self, request: str) -> NodeSpans:
         """What the client's node did for one request, as far as it still knows.

@@ -89,11 +89,13 @@ async def succeed(
 
 
 def _kept_alike(lost: Place, opening: Opening) -> Opening:
-    """The opening with the strategy that the lost session had: another's stream would differ."""
+    """The opening with the lost session's strategy and codec: another's stream would differ."""
     request = runtime_pb2.CreateSessionRequest()
     request.CopyFrom(opening.request)
     # Nodes of an earlier version do not tell.
     request.kv_strategy = lost.opened.kv_strategy or request.kv_strategy
+    if lost.opened.codec:
+        request.restorer.codec = lost.opened.codec
     return replace(opening, request=request)
 
 

@@ -20,6 +20,7 @@ from kakeya.generated.values import (
     GenerationDone,
     KvStrategy,
     LimitUse,
+    MeasuredCodec,
     ModelOffer,
     Node,
     NodeSpans,
@@ -295,6 +296,14 @@ class Fleet:
     def limits(self) -> tuple[LimitUse, ...]:
         """See `AsyncFleet.limits`."""
         return self._portal.run(self._inner.limits())
+
+    def codecs(self) -> tuple[MeasuredCodec, ...]:
+        """See `AsyncFleet.codecs`."""
+        return self._portal.run(self._inner.codecs())
+
+    def reset_codecs(self, model: str = "") -> int:
+        """See `AsyncFleet.reset_codecs`."""
+        return self._portal.run(self._inner.reset_codecs(model))
 
     def spans(self, request: str) -> NodeSpans:
         """See `AsyncFleet.spans`."""

@@ -6,8 +6,15 @@ import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
 import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
-import type { KvStrategy, LimitUse, Node, NodeSpans, Plan } from "./generated/values.js";
-import { limitUse, node, nodeSpans, plan } from "./generated/wire.js";
+import type {
+  KvStrategy,
+  LimitUse,
+  MeasuredCodec,
+  Node,
+  NodeSpans,
+  Plan,
+} from "./generated/values.js";
+import { limitUse, measuredCodec, node, nodeSpans, plan } from "./generated/wire.js";
 import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
 import * as ranges from "./ranges.js";
@@ -131,6 +138,36 @@ export class Fleet {
       { idempotent: true, signal: options.signal },
     );
     return response.limits.map(limitUse);
+  }
+
+  /**
+   * What the client's node measured of the codecs that pack sessions of its models, by model,
+   * then from most bits to fewest. Throws TransportError.
+   */
+  async codecs(options: CallOptions = {}): Promise<readonly MeasuredCodec[]> {
+    const { capability, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => capability.listCodecs({}, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return response.codecs.map(measuredCodec);
+  }
+
+  /**
+   * Makes the client's node forget what it measured of a model's codecs, of all without one.
+   *
+   * Returns of how many something was known. Open sessions keep their codec. Throws
+   * ModelNotFound, NotLoopback, TransportError.
+   */
+  async resetCodecs(model = "", options: CallOptions = {}): Promise<number> {
+    const { capability, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => capability.resetCodecs({ modelId: model }, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return response.codecCount;
   }
 
   /**

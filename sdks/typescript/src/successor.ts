@@ -141,11 +141,14 @@ export async function succeed(
   throw failure;
 }
 
-/** The opening with the strategy that the lost session had: another's stream would differ. */
+/** The opening with the lost session's strategy and codec: another's stream would differ. */
 function keptAlike(lost: Place, opening: Opening): Opening {
   const request = clone(CreateSessionRequestSchema, opening.request);
   // Nodes of an earlier version do not tell.
   request.kvStrategy = lost.opened.kvStrategy || request.kvStrategy;
+  if (lost.opened.codec && request.restorer) {
+    request.restorer.codec = lost.opened.codec;
+  }
   return { ...opening, request };
 }
 

@@ -44,9 +44,13 @@ class KvQuality(StrEnum):
     LOSSLESS = "lossless"
     """As they lie in the verifier's cache."""
     HIGH = "high"
-    """Packed to less than 5 bits a number: about 3.4 times the context a byte."""
+    """Packed to 4.75 bits a number, 3.4 times the context a byte, or to what the node has measured
+    to be as exact for its model: 2.75 to 8.5 bits.
+    """
     ECONOMY = "economy"
-    """Packed to less than 4 bits a number: about 4.3 times the context a byte."""
+    """Packed to 3.75 bits a number, 4.3 times the context a byte, or to what the node has measured
+    to be as exact for its model: 2.75 to 8.5 bits.
+    """
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 
@@ -740,7 +744,11 @@ class RestorerInfo:
     tiles of 64 positions, and `sink_tokens` is rounded up to whole tiles.
     """
     codec: str = ""
-    """In answers: names what packs keys and values; empty where they stay as they lie."""
+    """Names what packs keys and values. In answers empty where they stay as they lie. In requests
+    for a packed quality the codec to take, as a session has that goes on from its tokens: one of
+    int8, kvarn4, kvarn3 and kvarn2; empty for the one that the node has found to be exact enough
+    for its model. Nodes of earlier versions take their quality's own.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -1100,6 +1108,38 @@ class LimitUse:
     """Why it is what it is, in sentences: its formula or its reason."""
     is_counted: bool
     """Whether callers hold it and are counted; nobody holds a deadline or a size."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCodec:
+    """What a node knows of one codec of one of its verifiers."""
+
+    model_id: str
+    """The verifier model."""
+    weights_digest: str
+    """Digest of its weights; what is measured is kept by it."""
+    arithmetic: str
+    """How it is computed: back end, number format and quantization."""
+    codec: str
+    """The codec, such as "kvarn4"."""
+    bits: float
+    """Bits of a packed number at most, scales included."""
+    position_count: int
+    """Positions of sessions' histories that it was measured on; at least 16 tell something."""
+    divergence_nats: float
+    """Mean divergence of the choices' distributions from those of unpacked keys and values,
+    KL(unpacked || packed) in nats; 0 before it is measured.
+    """
+    error_nats: float
+    """The true mean lies within so many nats of it; 0 before two positions."""
+    qualities: tuple[KvQuality, ...]
+    """The qualities whose new sessions get it."""
+    reasons: tuple[str, ...]
+    """Why they do, in sentences; empty where none does."""
+    measured_at_unix: float
+    """When it was last measured, in seconds since 1970; 0 for never."""
+    is_settled: bool
+    """Whether it is measured no more, until it is reset."""
 
 
 @dataclass(frozen=True, slots=True)

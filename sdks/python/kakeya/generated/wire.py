@@ -535,6 +535,24 @@ def limit_use(message: capability_pb2.LimitUse) -> values.LimitUse:
     )
 
 
+def measured_codec(message: capability_pb2.MeasuredCodec) -> values.MeasuredCodec:
+    """The `MeasuredCodec` that a message tells of."""
+    return values.MeasuredCodec(
+        model_id=message.model_id,
+        weights_digest=message.weights_digest,
+        arithmetic=message.arithmetic,
+        codec=message.codec,
+        bits=message.bits,
+        position_count=message.position_count,
+        divergence_nats=message.divergence_nats,
+        error_nats=message.error_nats,
+        qualities=tuple(kv_quality(each) for each in message.qualities),
+        reasons=tuple(message.reasons),
+        measured_at_unix=message.measured_at_unix,
+        is_settled=message.is_settled,
+    )
+
+
 def span_attribute(message: capability_pb2.SpanAttribute) -> values.SpanAttribute:
     """The `SpanAttribute` that a message tells of."""
     return values.SpanAttribute(

@@ -1315,6 +1315,163 @@ class ListLimitsResponse(_message.Message):
 Global___ListLimitsResponse: _TypeAlias = ListLimitsResponse  # noqa: Y015
 
 @_typing.final
+class ListCodecsRequest(_message.Message):
+    """Asks for what was measured of codecs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCodecsRequest: _TypeAlias = ListCodecsRequest  # noqa: Y015
+
+@_typing.final
+class MeasuredCodec(_message.Message):
+    """What a node knows of one codec of one of its verifiers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    WEIGHTS_DIGEST_FIELD_NUMBER: _builtins.int
+    ARITHMETIC_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
+    BITS_FIELD_NUMBER: _builtins.int
+    POSITION_COUNT_FIELD_NUMBER: _builtins.int
+    DIVERGENCE_NATS_FIELD_NUMBER: _builtins.int
+    ERROR_NATS_FIELD_NUMBER: _builtins.int
+    QUALITIES_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    MEASURED_AT_UNIX_FIELD_NUMBER: _builtins.int
+    IS_SETTLED_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """The verifier model."""
+    weights_digest: _builtins.str
+    """Digest of its weights; what is measured is kept by it."""
+    arithmetic: _builtins.str
+    """How it is computed: back end, number format and quantization."""
+    codec: _builtins.str
+    """The codec, such as "kvarn4"."""
+    bits: _builtins.float
+    """Bits of a packed number at most, scales included."""
+    position_count: _builtins.int
+    """Positions of sessions' histories that it was measured on; at least 16 tell something."""
+    divergence_nats: _builtins.float
+    """Mean divergence of the choices' distributions from those of unpacked keys and values,
+    KL(unpacked || packed) in nats; 0 before it is measured.
+    """
+    error_nats: _builtins.float
+    """The true mean lies within so many nats of it; 0 before two positions."""
+    measured_at_unix: _builtins.float
+    """When it was last measured, in seconds since 1970; 0 for never."""
+    is_settled: _builtins.bool
+    """Whether it is measured no more, until it is reset."""
+    @_builtins.property
+    def qualities(self) -> _containers.RepeatedScalarFieldContainer[_placement_pb2.KvQuality.ValueType]:
+        """The qualities whose new sessions get it."""
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why they do, in sentences; empty where none does."""
+
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        weights_digest: _builtins.str = ...,
+        arithmetic: _builtins.str = ...,
+        codec: _builtins.str = ...,
+        bits: _builtins.float = ...,
+        position_count: _builtins.int = ...,
+        divergence_nats: _builtins.float = ...,
+        error_nats: _builtins.float = ...,
+        qualities: _abc.Iterable[_placement_pb2.KvQuality.ValueType] | None = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+        measured_at_unix: _builtins.float = ...,
+        is_settled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arithmetic", b"arithmetic", "bits", b"bits", "codec", b"codec", "divergence_nats", b"divergence_nats", "error_nats", b"error_nats", "is_settled", b"is_settled", "measured_at_unix", b"measured_at_unix", "model_id", b"model_id", "position_count", b"position_count", "qualities", b"qualities", "reasons", b"reasons", "weights_digest", b"weights_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredCodec: _TypeAlias = MeasuredCodec  # noqa: Y015
+
+@_typing.final
+class ListCodecsResponse(_message.Message):
+    """What is known of all of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODECS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def codecs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredCodec]:
+        """By model, then from most bits to fewest."""
+
+    def __init__(
+        self,
+        *,
+        codecs: _abc.Iterable[Global___MeasuredCodec] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codecs", b"codecs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCodecsResponse: _TypeAlias = ListCodecsResponse  # noqa: Y015
+
+@_typing.final
+class ResetCodecsRequest(_message.Message):
+    """What to forget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """A verifier model of this node; empty for all that were ever measured."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetCodecsRequest: _TypeAlias = ResetCodecsRequest  # noqa: Y015
+
+@_typing.final
+class ResetCodecsResponse(_message.Message):
+    """What was forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODEC_COUNT_FIELD_NUMBER: _builtins.int
+    codec_count: _builtins.int
+    """Codecs of which something was known."""
+    def __init__(
+        self,
+        *,
+        codec_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec_count", b"codec_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetCodecsResponse: _TypeAlias = ResetCodecsResponse  # noqa: Y015
+
+@_typing.final
 class WatchNodeRequest(_message.Message):
     """Asks for a node's activity."""
 

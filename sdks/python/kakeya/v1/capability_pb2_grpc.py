@@ -55,6 +55,16 @@ class CapabilityServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsResponse.FromString,
                 _registered_method=True)
+        self.ListCodecs = channel.unary_unary(
+                '/kakeya.v1.CapabilityService/ListCodecs',
+                request_serializer=kakeya_dot_v1_dot_capability__pb2.ListCodecsRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_capability__pb2.ListCodecsResponse.FromString,
+                _registered_method=True)
+        self.ResetCodecs = channel.unary_unary(
+                '/kakeya.v1.CapabilityService/ResetCodecs',
+                request_serializer=kakeya_dot_v1_dot_capability__pb2.ResetCodecsRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_capability__pb2.ResetCodecsResponse.FromString,
+                _registered_method=True)
         self.WatchFleet = channel.unary_stream(
                 '/kakeya.v1.CapabilityService/WatchFleet',
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.WatchFleetRequest.SerializeToString,
@@ -110,6 +120,23 @@ class CapabilityServiceServicer(object):
 
     def ListLimits(self, request, context):
         """What others may have of this node at once, and what is taken of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCodecs(self, request, context):
+        """What this node measured of the codecs that pack sessions of its models, and which
+        of them new sessions get.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetCodecs(self, request, context):
+        """Forgets what was measured: qualities have again what they began with, and codecs are
+        measured anew. Sessions that are open keep their codec. Only from its own machine, as
+        Leave. Errors: PERMISSION_DENIED (NOT_LOOPBACK), NOT_FOUND (MODEL_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,6 +201,16 @@ def add_CapabilityServiceServicer_to_server(servicer, server):
                     servicer.ListLimits,
                     request_deserializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_capability__pb2.ListLimitsResponse.SerializeToString,
+            ),
+            'ListCodecs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCodecs,
+                    request_deserializer=kakeya_dot_v1_dot_capability__pb2.ListCodecsRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_capability__pb2.ListCodecsResponse.SerializeToString,
+            ),
+            'ResetCodecs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetCodecs,
+                    request_deserializer=kakeya_dot_v1_dot_capability__pb2.ResetCodecsRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_capability__pb2.ResetCodecsResponse.SerializeToString,
             ),
             'WatchFleet': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchFleet,
@@ -305,6 +342,60 @@ class CapabilityService(object):
             '/kakeya.v1.CapabilityService/ListLimits',
             kakeya_dot_v1_dot_capability__pb2.ListLimitsRequest.SerializeToString,
             kakeya_dot_v1_dot_capability__pb2.ListLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCodecs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.CapabilityService/ListCodecs',
+            kakeya_dot_v1_dot_capability__pb2.ListCodecsRequest.SerializeToString,
+            kakeya_dot_v1_dot_capability__pb2.ListCodecsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetCodecs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.CapabilityService/ResetCodecs',
+            kakeya_dot_v1_dot_capability__pb2.ResetCodecsRequest.SerializeToString,
+            kakeya_dot_v1_dot_capability__pb2.ResetCodecsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,15 @@ class CapabilityServiceStub:
     """This node as it is now."""
     ListLimits: _grpc.UnaryUnaryMultiCallable[_capability_pb2.ListLimitsRequest, _capability_pb2.ListLimitsResponse]
     """What others may have of this node at once, and what is taken of it."""
+    ListCodecs: _grpc.UnaryUnaryMultiCallable[_capability_pb2.ListCodecsRequest, _capability_pb2.ListCodecsResponse]
+    """What this node measured of the codecs that pack sessions of its models, and which
+    of them new sessions get.
+    """
+    ResetCodecs: _grpc.UnaryUnaryMultiCallable[_capability_pb2.ResetCodecsRequest, _capability_pb2.ResetCodecsResponse]
+    """Forgets what was measured: qualities have again what they began with, and codecs are
+    measured anew. Sessions that are open keep their codec. Only from its own machine, as
+    Leave. Errors: PERMISSION_DENIED (NOT_LOOPBACK), NOT_FOUND (MODEL_NOT_FOUND).
+    """
     WatchFleet: _grpc.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]
     """A snapshot of the fleet, then every change, until the caller leaves.
     Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
@@ -92,6 +101,15 @@ class CapabilityServiceAsyncStub(CapabilityServiceStub):
     """This node as it is now."""
     ListLimits: _aio.UnaryUnaryMultiCallable[_capability_pb2.ListLimitsRequest, _capability_pb2.ListLimitsResponse]  # type: ignore[assignment]
     """What others may have of this node at once, and what is taken of it."""
+    ListCodecs: _aio.UnaryUnaryMultiCallable[_capability_pb2.ListCodecsRequest, _capability_pb2.ListCodecsResponse]  # type: ignore[assignment]
+    """What this node measured of the codecs that pack sessions of its models, and which
+    of them new sessions get.
+    """
+    ResetCodecs: _aio.UnaryUnaryMultiCallable[_capability_pb2.ResetCodecsRequest, _capability_pb2.ResetCodecsResponse]  # type: ignore[assignment]
+    """Forgets what was measured: qualities have again what they began with, and codecs are
+    measured anew. Sessions that are open keep their codec. Only from its own machine, as
+    Leave. Errors: PERMISSION_DENIED (NOT_LOOPBACK), NOT_FOUND (MODEL_NOT_FOUND).
+    """
     WatchFleet: _aio.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]  # type: ignore[assignment]
     """A snapshot of the fleet, then every change, until the caller leaves.
     Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind;
@@ -156,6 +174,27 @@ class CapabilityServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_capability_pb2.ListLimitsResponse, _abc.Awaitable[_capability_pb2.ListLimitsResponse]]:
         """What others may have of this node at once, and what is taken of it."""
+
+    @_abc_1.abstractmethod
+    def ListCodecs(
+        self,
+        request: _capability_pb2.ListCodecsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_capability_pb2.ListCodecsResponse, _abc.Awaitable[_capability_pb2.ListCodecsResponse]]:
+        """What this node measured of the codecs that pack sessions of its models, and which
+        of them new sessions get.
+        """
+
+    @_abc_1.abstractmethod
+    def ResetCodecs(
+        self,
+        request: _capability_pb2.ResetCodecsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_capability_pb2.ResetCodecsResponse, _abc.Awaitable[_capability_pb2.ResetCodecsResponse]]:
+        """Forgets what was measured: qualities have again what they began with, and codecs are
+        measured anew. Sessions that are open keep their codec. Only from its own machine, as
+        Leave. Errors: PERMISSION_DENIED (NOT_LOOPBACK), NOT_FOUND (MODEL_NOT_FOUND).
+        """
 
     @_abc_1.abstractmethod
     def WatchFleet(

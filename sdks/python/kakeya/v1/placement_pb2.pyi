@@ -102,9 +102,13 @@ class _KvQualityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvQuality.V
     KV_QUALITY_LOSSLESS: _KvQuality.ValueType  # 1
     """As they lie in the verifier's cache."""
     KV_QUALITY_HIGH: _KvQuality.ValueType  # 2
-    """Packed to less than 5 bits a number: about 3.4 times the context a byte."""
+    """Packed to 4.75 bits a number, 3.4 times the context a byte, or to what the node has
+    measured to be as exact for its model: 2.75 to 8.5 bits.
+    """
     KV_QUALITY_ECONOMY: _KvQuality.ValueType  # 3
-    """Packed to less than 4 bits a number: about 4.3 times the context a byte."""
+    """Packed to 3.75 bits a number, 4.3 times the context a byte, or to what the node has
+    measured to be as exact for its model: 2.75 to 8.5 bits.
+    """
 
 class KvQuality(_KvQuality, metaclass=_KvQualityEnumTypeWrapper):
     """How exactly keys and values are kept that left a session's window."""
@@ -114,9 +118,13 @@ KV_QUALITY_UNSPECIFIED: KvQuality.ValueType  # 0
 KV_QUALITY_LOSSLESS: KvQuality.ValueType  # 1
 """As they lie in the verifier's cache."""
 KV_QUALITY_HIGH: KvQuality.ValueType  # 2
-"""Packed to less than 5 bits a number: about 3.4 times the context a byte."""
+"""Packed to 4.75 bits a number, 3.4 times the context a byte, or to what the node has
+measured to be as exact for its model: 2.75 to 8.5 bits.
+"""
 KV_QUALITY_ECONOMY: KvQuality.ValueType  # 3
-"""Packed to less than 4 bits a number: about 4.3 times the context a byte."""
+"""Packed to 3.75 bits a number, 4.3 times the context a byte, or to what the node has
+measured to be as exact for its model: 2.75 to 8.5 bits.
+"""
 Global___KvQuality: _TypeAlias = KvQuality  # noqa: Y015
 
 class _Transport:
@@ -249,7 +257,11 @@ class Restorer(_message.Message):
     the window in tiles of 64 positions, and sink_tokens is rounded up to whole tiles.
     """
     codec: _builtins.str
-    """In answers: names what packs keys and values; empty where they stay as they lie."""
+    """Names what packs keys and values. In answers empty where they stay as they lie. In requests
+    for a packed quality the codec to take, as a session has that goes on from its tokens: one
+    of int8, kvarn4, kvarn3 and kvarn2; empty for the one that the node has found to be
+    exact enough for its model. Nodes of earlier versions take their quality's own.
+    """
     def __init__(
         self,
         *,

@@ -342,6 +342,7 @@ class CreateSessionResponse(_message.Message):
     KV_STRATEGY_FIELD_NUMBER: _builtins.int
     HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
     PREFILL_SECONDS_FIELD_NUMBER: _builtins.int
+    CODEC_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Names the session in every later call."""
     vocabulary_size: _builtins.int
@@ -354,6 +355,11 @@ class CreateSessionResponse(_message.Message):
     """Tokens in the history: those of initial_token_ids."""
     prefill_seconds: _builtins.float
     """What computing their keys and values took, in seconds."""
+    codec: _builtins.str
+    """Names what packs keys and values that left the window; the session and its forks keep it,
+    and one that goes on elsewhere asks for it. Empty where they stay as they lie, and from
+    nodes that do not tell.
+    """
     @_builtins.property
     def model(self) -> _model_pb2.ModelOffer:
         """The verifier model, as the node's card offers it."""
@@ -372,10 +378,11 @@ class CreateSessionResponse(_message.Message):
         kv_strategy: _placement_pb2.KvStrategy.ValueType = ...,
         history_length: _builtins.int = ...,
         prefill_seconds: _builtins.float = ...,
+        codec: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "kv_strategy", b"kv_strategy", "model", b"model", "plan", b"plan", "prefill_seconds", b"prefill_seconds", "session_id", b"session_id", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "history_length", b"history_length", "kv_strategy", b"kv_strategy", "model", b"model", "plan", b"plan", "prefill_seconds", b"prefill_seconds", "session_id", b"session_id", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

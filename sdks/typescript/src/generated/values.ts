@@ -31,8 +31,10 @@ export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
  * How exactly keys and values are kept that left a session's window.
  *
  * - "lossless": As they lie in the verifier's cache.
- * - "high": Packed to less than 5 bits a number: about 3.4 times the context a byte.
- * - "economy": Packed to less than 4 bits a number: about 4.3 times the context a byte.
+ * - "high": Packed to 4.75 bits a number, 3.4 times the context a byte, or to what the node has
+ *   measured to be as exact for its model: 2.75 to 8.5 bits.
+ * - "economy": Packed to 3.75 bits a number, 4.3 times the context a byte, or to what the node has
+ *   measured to be as exact for its model: 2.75 to 8.5 bits.
  */
 export const KV_QUALITIES = ["lossless", "high", "economy"] as const;
 export type KvQuality = (typeof KV_QUALITIES)[number] | "unknown";
@@ -700,7 +702,12 @@ export interface RestorerInfo {
    * tiles of 64 positions, and `sinkTokens` is rounded up to whole tiles.
    */
   readonly quality: KvQuality;
-  /** In answers: names what packs keys and values; empty where they stay as they lie. */
+  /**
+   * Names what packs keys and values. In answers empty where they stay as they lie. In requests for
+   * a packed quality the codec to take, as a session has that goes on from its tokens: one of int8,
+   * kvarn4, kvarn3 and kvarn2; empty for the one that the node has found to be exact enough for its
+   * model. Nodes of earlier versions take their quality's own.
+   */
   readonly codec: string;
 }
 
@@ -1042,6 +1049,37 @@ export interface LimitUse {
   readonly why: string;
   /** Whether callers hold it and are counted; nobody holds a deadline or a size. */
   readonly isCounted: boolean;
+}
+
+/** What a node knows of one codec of one of its verifiers. */
+export interface MeasuredCodec {
+  /** The verifier model. */
+  readonly modelId: string;
+  /** Digest of its weights; what is measured is kept by it. */
+  readonly weightsDigest: string;
+  /** How it is computed: back end, number format and quantization. */
+  readonly arithmetic: string;
+  /** The codec, such as "kvarn4". */
+  readonly codec: string;
+  /** Bits of a packed number at most, scales included. */
+  readonly bits: number;
+  /** Positions of sessions' histories that it was measured on; at least 16 tell something. */
+  readonly positionCount: number;
+  /**
+   * Mean divergence of the choices' distributions from those of unpacked keys and values,
+   * KL(unpacked || packed) in nats; 0 before it is measured.
+   */
+  readonly divergenceNats: number;
+  /** The true mean lies within so many nats of it; 0 before two positions. */
+  readonly errorNats: number;
+  /** The qualities whose new sessions get it. */
+  readonly qualities: readonly KvQuality[];
+  /** Why they do, in sentences; empty where none does. */
+  readonly reasons: readonly string[];
+  /** When it was last measured, in seconds since 1970; 0 for never. */
+  readonly measuredAtUnix: number;
+  /** Whether it is measured no more, until it is reset. */
+  readonly isSettled: boolean;
 }
 
 /** A count or a name that says more of a span. */

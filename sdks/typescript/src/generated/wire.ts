@@ -546,6 +546,24 @@ export function limitUse(message: capabilityPb.LimitUse): values.LimitUse {
   };
 }
 
+/** The `MeasuredCodec` that a message tells of. */
+export function measuredCodec(message: capabilityPb.MeasuredCodec): values.MeasuredCodec {
+  return {
+    modelId: message.modelId,
+    weightsDigest: message.weightsDigest,
+    arithmetic: message.arithmetic,
+    codec: message.codec,
+    bits: message.bits,
+    positionCount: message.positionCount,
+    divergenceNats: message.divergenceNats,
+    errorNats: message.errorNats,
+    qualities: message.qualities.map(kvQuality),
+    reasons: message.reasons,
+    measuredAtUnix: message.measuredAtUnix,
+    isSettled: message.isSettled,
+  };
+}
+
 /** The `SpanAttribute` that a message tells of. */
 export function spanAttribute(message: capabilityPb.SpanAttribute): values.SpanAttribute {
   return {

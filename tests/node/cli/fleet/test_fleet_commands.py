@@ -71,6 +71,32 @@ def test_limits_show_what_is_taken_of_each_bound_and_why(ask: Ask) -> None:
     assert limits["calls.control"]["used"] == 1
 
 
+def test_codecs_show_what_was_measured_and_forget_it(ask: Ask) -> None:
+    done = ask("codecs")
+    title, head, *rows = done.out.splitlines()
+    assert title == "codecs of packed sessions on mini-1"
+    assert head.split() == ["model", "codec", "bits", "positions", "nats", "has", "it", "why"]
+    assert [row.split()[1:3] for row in rows] == [
+        ["int8", "8.5"],
+        ["kvarn4", "4.75"],
+        ["kvarn3", "3.75"],
+        ["kvarn2", "2.75"],
+    ]
+    assert re.match(r"toy +kvarn4 +4\.75 +0 +- +high +high: kvarn4 was measured on 0", rows[1])
+    told = ask("codecs", "--json").json
+    assert told["node"] == "mini-1"
+    assert [each["qualities"] for each in told["codecs"]] == [[], ["high"], ["economy"], []]
+    assert ask("codecs", "--reset").out == "mini-1 has forgotten what it measured of 0 codecs\n"
+    assert ask("codecs", "--reset", "toy", "--json").json == {
+        "node": "mini-1",
+        "model": "toy",
+        "codec_count": 0,
+    }
+    refused = ask("codecs", "--reset", "other")
+    assert refused.code != 0
+    assert "no verifier 'other' is served here; served: toy" in refused.err
+
+
 def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask: Ask, agents: Agents) -> None:
     done = ask("plan", "--verifier", "toy")
     assert done.code == 0

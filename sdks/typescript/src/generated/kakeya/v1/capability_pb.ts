@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { ModelOffer, Role } from "./model_pb.js";
 import { file_kakeya_v1_model } from "./model_pb.js";
-import type { Transport } from "./placement_pb.js";
+import type { KvQuality, Transport } from "./placement_pb.js";
 import { file_kakeya_v1_placement } from "./placement_pb.js";
 import type { LinkPurpose } from "./tensor_pb.js";
 import { file_kakeya_v1_tensor } from "./tensor_pb.js";
@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/capability.proto.
  */
 export const file_kakeya_v1_capability: GenFile = /*@__PURE__*/
-  fileDesc("ChprYWtleWEvdjEvY2FwYWJpbGl0eS5wcm90bxIJa2FrZXlhLnYxIikKC0FjY2VsZXJhdG9yEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCSJcCgxBcmNoaXZlT2ZmZXISFgoOY2FwYWNpdHlfYnl0ZXMYASABKAQSEgoKZnJlZV9ieXRlcxgCIAEoBBIMCgRwb3J0GAMgASgNEhIKCmFyaXRobWV0aWMYBCABKAkiigUKDkNhcGFiaWxpdHlDYXJkEg8KB25vZGVfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgpmbGVldF9uYW1lGAMgASgJEg8KB2Jvb3RfaWQYBCABKAkSEwoLaW5jYXJuYXRpb24YBSABKAQSEAoIc2VxdWVuY2UYBiABKA0SEgoKcHVibGljX2tleRgHIAEoDBIRCglhZGRyZXNzZXMYCCADKAkSEAoIcGxhdGZvcm0YCSABKAkSKwoLYWNjZWxlcmF0b3IYCiABKAsyFi5rYWtleWEudjEuQWNjZWxlcmF0b3ISGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAsgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAwgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YDSABKAkSFAoMcHJvdG9jb2xfbWluGA4gASgNEhQKDHByb3RvY29sX21heBgPIAEoDRIlCgZtb2RlbHMYECADKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIUCgxyaW5nX2FkZHJlc3MYESABKAkSGQoRYW5ub3VuY2VkX2F0X3VuaXgYEiABKAESEwoLdHRsX3NlY29uZHMYEyABKAESKAoHYXJjaGl2ZRgUIAEoCzIXLmtha2V5YS52MS5BcmNoaXZlT2ZmZXISFAoMaHR0cF9hZGRyZXNzGBUgASgJEg8KB2xvYWRpbmcYFiABKAgSDwoHaG9zdF9pZBgXIAEoCRITCgtjZXJ0aWZpY2F0ZRgYIAEoDBIXCg9ydW5uaW5nX3NlY29uZHMYGSABKAESEgoKaHR0cHNfcG9ydBgaIAEoDRIZChFhcHBsaWNhdGlvbnNfcG9ydBgbIAEoDSItCgpTaWduZWRDYXJkEgwKBGNhcmQYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMImgKBlJ1bW91chIPCgdub2RlX2lkGAEgASgJEhMKC2luY2FybmF0aW9uGAIgASgEEiUKCGxpdmVuZXNzGAMgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhEKCXNpZ25hdHVyZRgEIAEoDCKeAQoLRGlnZXN0RW50cnkSEAoIbm9kZV9rZXkYASABKAYSEwoLaW5jYXJuYXRpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKA0SEQoJY2FyZF9oYXNoGAQgASgHEhwKFGxpdmVuZXNzX2luY2FybmF0aW9uGAUgASgEEiUKCGxpdmVuZXNzGAYgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzIoACChtFeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QSFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEgoKZmxlZXRfbmFtZRgCIAEoCRIUCgxwcm90b2NvbF9taW4YAyABKA0SFAoMcHJvdG9jb2xfbWF4GAQgASgNEhEKCXJvb3RfaGFzaBgFIAEoDBIkCgVjYXJkcxgGIAMoCzIVLmtha2V5YS52MS5TaWduZWRDYXJkEiIKB3J1bW91cnMYByADKAsyES5rYWtleWEudjEuUnVtb3VyEhgKEHdhbnRlZF9ub2RlX2tleXMYCCADKAYSEgoKdHJ1c3RfaGFzaBgJIAEoDCKrAgocRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXNwb25zZRIWCg5zZW5kZXJfbm9kZV9pZBgBIAEoCRIRCglyb290X2hhc2gYAiABKAwSJAoFY2FyZHMYAyADKAsyFS5rYWtleWEudjEuU2lnbmVkQ2FyZBIiCgdydW1vdXJzGAQgAygLMhEua2FrZXlhLnYxLlJ1bW91chImCgZkaWdlc3QYBSADKAsyFi5rYWtleWEudjEuRGlnZXN0RW50cnkSJwoHc2tpcHBlZBgGIAMoCzIWLmtha2V5YS52MS5Ta2lwcGVkQ2FyZBIYChBkaWdlc3RfZmlyc3Rfa2V5GAcgASgGEhcKD2RpZ2VzdF9sYXN0X2tleRgIIAEoBhISCgp0cnVzdF9oYXNoGAkgASgMIiwKC1NraXBwZWRDYXJkEg0KBWluZGV4GAEgASgNEg4KBnJlYXNvbhgCIAEoCSI8ChBQcm9iZVBlZXJSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSFwoPdGltZW91dF9zZWNvbmRzGAIgASgBIkIKEVByb2JlUGVlclJlc3BvbnNlEhEKCXJlYWNoYWJsZRgBIAEoCBIaChJyb3VuZF90cmlwX3NlY29uZHMYAiABKAEiEAoOR2V0Tm9kZVJlcXVlc3QifAoIUGVlckxpbmsSDwoHbm9kZV9pZBgBIAEoCRIaChJyb3VuZF90cmlwX3NlY29uZHMYAiABKAESFAoMYnJlYWtlcl9vcGVuGAMgASgIEhwKFGFyY2hpdmVfd2FpdF9zZWNvbmRzGAQgASgBEg8KB2FkZHJlc3MYBSABKAki6QEKCE5vZGVMb2FkEhUKDXNlc3Npb25fY291bnQYASABKA0SGAoQZ2VuZXJhdGluZ19jb3VudBgCIAEoDRIaChJkcmFmdF9zdHJlYW1fY291bnQYAyABKA0SEAoIa3ZfYnl0ZXMYBCABKAQSFwoPa3ZfYnVkZ2V0X2J5dGVzGAUgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAYgASgEEhUKDWFyY2hpdmVfY291bnQYByABKA0SFQoNYXJjaGl2ZV9ieXRlcxgIIAEoBBIcChRhcmNoaXZlX2J1ZGdldF9ieXRlcxgJIAEoBCLMAQoSTWVhc3VyZWRBY2NlcHRhbmNlEhkKEXZlcmlmaWVyX21vZGVsX2lkGAEgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAIgASgJEhcKD2FjY2VwdGFuY2VfcmF0ZRgDIAEoARIVCg1kcmFmdGVkX2NvdW50GAQgASgEEhsKE2FjY2VwdGFuY2VfcmF0ZV9sb3cYBSABKAESHAoUYWNjZXB0YW5jZV9yYXRlX2hpZ2gYBiABKAESFQoNc2Vzc2lvbl9jb3VudBgHIAEoASKqAgoQVGVuc29yTGlua1N0YXR1cxIUCgxwZWVyX25vZGVfaWQYASABKAkSJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SGAoQYnl0ZXNfcGVyX3NlY29uZBgFIAEoARIOCgZyZWFzb24YBiABKAkSGwoTY2hhbmdlZF9zZWNvbmRzX2FnbxgHIAEoARIRCglpc19jYWxsZXIYCCABKAgSFAoMdGVuc29yX2NvdW50GAkgASgEEhIKCmJ5dGVfY291bnQYCiABKAQSFgoOZGVtb3Rpb25fY291bnQYCyABKA0ieQoJU2VlZEZhdWx0Eg8KB2FkZHJlc3MYASABKAkSDgoGcmVhc29uGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSDAoEbWVuZBgEIAEoCRIVCg1zaW5jZV9zZWNvbmRzGAUgASgBEhUKDWF0dGVtcHRfY291bnQYBiABKA0i7QIKD0dldE5vZGVSZXNwb25zZRInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiIKBWxpbmtzGAIgAygLMhMua2FrZXlhLnYxLlBlZXJMaW5rEiEKBGxvYWQYAyABKAsyEy5rYWtleWEudjEuTm9kZUxvYWQSMgoLYWNjZXB0YW5jZXMYBCADKAsyHS5rYWtleWEudjEuTWVhc3VyZWRBY2NlcHRhbmNlEhcKD21ldHJpY3NfYWRkcmVzcxgFIAEoCRIQCghkcmFpbmluZxgGIAEoCBIxCgx0ZW5zb3JfbGlua3MYByADKAsyGy5rYWtleWEudjEuVGVuc29yTGlua1N0YXR1cxIUCgxodHRwX2FkZHJlc3MYCCABKAkSFwoPc3RhcnRlZF9hdF91bml4GAkgASgBEikKC3NlZWRfZmF1bHRzGAogAygLMhQua2FrZXlhLnYxLlNlZWRGYXVsdCIlChFXYXRjaEZsZWV0UmVxdWVzdBIQCghpbl9wYXJ0cxgBIAEoCCLHAQoKTm9kZVN0YXR1cxInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiUKCGxpdmVuZXNzGAIgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhMKC2FnZV9zZWNvbmRzGAMgASgBEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgEIAEoARIPCgdpc19zZWxmGAUgASgIEicKDndpdGhoZWxkX3JvbGVzGAYgAygOMg8ua2FrZXlhLnYxLlJvbGUiVwoNRmxlZXRTbmFwc2hvdBIkCgVub2RlcxgBIAMoCzIVLmtha2V5YS52MS5Ob2RlU3RhdHVzEhIKCmZsZWV0X25hbWUYAiABKAkSDAoEbW9yZRgDIAEoCCKPAQoSV2F0Y2hGbGVldFJlc3BvbnNlEiwKCHNuYXBzaG90GAEgASgLMhgua2FrZXlhLnYxLkZsZWV0U25hcHNob3RIABIoCgdjaGFuZ2VkGAIgASgLMhUua2FrZXlhLnYxLk5vZGVTdGF0dXNIABIZCg9yZW1vdmVkX25vZGVfaWQYAyABKAlIAEIGCgRraW5kIiUKDExlYXZlUmVxdWVzdBIVCg1kcmFpbl9zZWNvbmRzGAEgASgBIiAKDUxlYXZlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCSITChFMaXN0TGltaXRzUmVxdWVzdCLCAQoITGltaXRVc2USDAoEbmFtZRgBIAEoCRIiCgR1bml0GAIgASgOMhQua2FrZXlhLnYxLkxpbWl0VW5pdBINCgVsaW1pdBgDIAEoARIMCgR1c2VkGAQgASgBEhoKEnJlZnVzZWRfZnVsbF9jb3VudBgFIAEoBBIbChNyZWZ1c2VkX3NoYXJlX2NvdW50GAYgASgEEgsKA3doeRgHIAEoCRISCgppc19jb3VudGVkGAkgASgISgQICBAJUgdzZXR0aW5nIjkKEkxpc3RMaW1pdHNSZXNwb25zZRIjCgZsaW1pdHMYASADKAsyEy5rYWtleWEudjEuTGltaXRVc2UiKwoQV2F0Y2hOb2RlUmVxdWVzdBIXCg9oaXN0b3J5X3NlY29uZHMYASABKAEi8wIKCk5vZGVTYW1wbGUSDwoHYXRfdW5peBgBIAEoARIZChF0b2tlbnNfcGVyX3NlY29uZBgCIAEoARIhChlwcmVmaWxsX3Rva2Vuc19wZXJfc2Vjb25kGAMgASgBEhUKDXNlc3Npb25fY291bnQYBCABKA0SGAoQZ2VuZXJhdGluZ19jb3VudBgFIAEoDRIaChJkcmFmdF9zdHJlYW1fY291bnQYBiABKA0SEAoIa3ZfYnl0ZXMYByABKAQSGQoRbWVtb3J5X2ZyZWVfYnl0ZXMYCCABKAQSFQoNYXJjaGl2ZV9ieXRlcxgJIAEoBBIVCg1kcmFmdGVkX2NvdW50GAogASgNEhYKDmFjY2VwdGVkX2NvdW50GAsgASgNEhwKFHZlcmlmeV9mb3J3YXJkX2NvdW50GAwgASgNEhkKEWRyYWZ0c19wZXJfc2Vjb25kGA0gASgBEh0KFWxpbmtfYnl0ZXNfcGVyX3NlY29uZBgOIAEoASKyAQoJTm9kZUV2ZW50Eg4KBm51bWJlchgBIAEoBBIPCgdhdF91bml4GAIgASgBEioKCHNldmVyaXR5GAMgASgOMhgua2FrZXlhLnYxLkV2ZW50U2V2ZXJpdHkSDAoEa2luZBgEIAEoCRIPCgdtZXNzYWdlGAUgASgJEgwKBG1lbmQYBiABKAkSFwoPc3ViamVjdF9ub2RlX2lkGAcgASgJEhIKCnNlc3Npb25faWQYCCABKAkihwIKCFRyYW5zZmVyEhMKC3RyYW5zZmVyX2lkGAEgASgJEiUKBGtpbmQYAiABKA4yFy5rYWtleWEudjEuVHJhbnNmZXJLaW5kEhAKCG1vZGVsX2lkGAMgASgJEicKBXN0YXRlGAQgASgOMhgua2FrZXlhLnYxLlRyYW5zZmVyU3RhdGUSEgoKZG9uZV9ieXRlcxgFIAEoBBITCgt0b3RhbF9ieXRlcxgGIAEoBBIYChBieXRlc19wZXJfc2Vjb25kGAcgASgBEhkKEXJlbWFpbmluZ19zZWNvbmRzGAggASgBEhcKD3N0YXJ0ZWRfYXRfdW5peBgJIAEoARINCgVlcnJvchgKIAEoCSLFAQoLTm9kZUhpc3RvcnkSKAoEbm9kZRgBIAEoCzIaLmtha2V5YS52MS5HZXROb2RlUmVzcG9uc2USFgoOc2FtcGxlX3NlY29uZHMYAiABKAESJgoHc2FtcGxlcxgDIAMoCzIVLmtha2V5YS52MS5Ob2RlU2FtcGxlEiQKBmV2ZW50cxgEIAMoCzIULmtha2V5YS52MS5Ob2RlRXZlbnQSJgoJdHJhbnNmZXJzGAUgAygLMhMua2FrZXlhLnYxLlRyYW5zZmVyIusBChFXYXRjaE5vZGVSZXNwb25zZRIpCgdoaXN0b3J5GAEgASgLMhYua2FrZXlhLnYxLk5vZGVIaXN0b3J5SAASJwoGc2FtcGxlGAIgASgLMhUua2FrZXlhLnYxLk5vZGVTYW1wbGVIABIlCgVldmVudBgDIAEoCzIULmtha2V5YS52MS5Ob2RlRXZlbnRIABInCgh0cmFuc2ZlchgEIAEoCzITLmtha2V5YS52MS5UcmFuc2ZlckgAEioKBG5vZGUYBSABKAsyGi5rYWtleWEudjEuR2V0Tm9kZVJlc3BvbnNlSABCBgoEa2luZCIiCg9HZXRTcGFuc1JlcXVlc3QSDwoHcmVxdWVzdBgBIAEoCSLTAQoEU3BhbhIQCgh0cmFjZV9pZBgBIAEoCRIPCgdzcGFuX2lkGAIgASgJEhYKDnBhcmVudF9zcGFuX2lkGAMgASgJEgwKBG5hbWUYBCABKAkSFwoPc3RhcnRlZF9hdF91bml4GAUgASgBEhgKEGR1cmF0aW9uX3NlY29uZHMYBiABKAESEgoKcmVxdWVzdF9pZBgHIAEoCRINCgVmYXVsdBgIIAEoCRIsCgphdHRyaWJ1dGVzGAkgAygLMhgua2FrZXlhLnYxLlNwYW5BdHRyaWJ1dGUiLAoNU3BhbkF0dHJpYnV0ZRIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgJIlYKEEdldFNwYW5zUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCRIRCglub2RlX25hbWUYAiABKAkSHgoFc3BhbnMYAyADKAsyDy5rYWtleWEudjEuU3Bhbip0CghMaXZlbmVzcxIYChRMSVZFTkVTU19VTlNQRUNJRklFRBAAEhIKDkxJVkVORVNTX0FMSVZFEAESFAoQTElWRU5FU1NfU1VTUEVDVBACEhEKDUxJVkVORVNTX0RFQUQQAxIRCg1MSVZFTkVTU19MRUZUEAQqswEKCUxpbWl0VW5pdBIaChZMSU1JVF9VTklUX1VOU1BFQ0lGSUVEEAASFQoRTElNSVRfVU5JVF9QTEFDRVMQARIUChBMSU1JVF9VTklUX0JZVEVTEAISFgoSTElNSVRfVU5JVF9TRUNPTkRTEAMSFQoRTElNSVRfVU5JVF9UT0tFTlMQBBIVChFMSU1JVF9VTklUX1ZBTFVFUxAFEhcKE0xJTUlUX1VOSVRfQV9TRUNPTkQQBip+Cg1FdmVudFNldmVyaXR5Eh4KGkVWRU5UX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASFwoTRVZFTlRfU0VWRVJJVFlfSU5GTxABEhoKFkVWRU5UX1NFVkVSSVRZX1dBUk5JTkcQAhIYChRFVkVOVF9TRVZFUklUWV9FUlJPUhADKmEKDFRyYW5zZmVyS2luZBIdChlUUkFOU0ZFUl9LSU5EX1VOU1BFQ0lGSUVEEAASGgoWVFJBTlNGRVJfS0lORF9ET1dOTE9BRBABEhYKElRSQU5TRkVSX0tJTkRfTE9BRBACKn8KDVRyYW5zZmVyU3RhdGUSHgoaVFJBTlNGRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIaChZUUkFOU0ZFUl9TVEFURV9SVU5OSU5HEAESFwoTVFJBTlNGRVJfU1RBVEVfRE9ORRACEhkKFVRSQU5TRkVSX1NUQVRFX0ZBSUxFRBADMukEChFDYXBhYmlsaXR5U2VydmljZRJnChRFeGNoYW5nZUNhcGFiaWxpdGllcxImLmtha2V5YS52MS5FeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QaJy5rYWtleWEudjEuRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXNwb25zZRJGCglQcm9iZVBlZXISGy5rYWtleWEudjEuUHJvYmVQZWVyUmVxdWVzdBocLmtha2V5YS52MS5Qcm9iZVBlZXJSZXNwb25zZRJACgdHZXROb2RlEhkua2FrZXlhLnYxLkdldE5vZGVSZXF1ZXN0Ghoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZRJJCgpMaXN0TGltaXRzEhwua2FrZXlhLnYxLkxpc3RMaW1pdHNSZXF1ZXN0Gh0ua2FrZXlhLnYxLkxpc3RMaW1pdHNSZXNwb25zZRJLCgpXYXRjaEZsZWV0Ehwua2FrZXlhLnYxLldhdGNoRmxlZXRSZXF1ZXN0Gh0ua2FrZXlhLnYxLldhdGNoRmxlZXRSZXNwb25zZTABEkgKCVdhdGNoTm9kZRIbLmtha2V5YS52MS5XYXRjaE5vZGVSZXF1ZXN0Ghwua2FrZXlhLnYxLldhdGNoTm9kZVJlc3BvbnNlMAESQwoIR2V0U3BhbnMSGi5rYWtleWEudjEuR2V0U3BhbnNSZXF1ZXN0Ghsua2FrZXlhLnYxLkdldFNwYW5zUmVzcG9uc2USOgoFTGVhdmUSFy5rYWtleWEudjEuTGVhdmVSZXF1ZXN0Ghgua2FrZXlhLnYxLkxlYXZlUmVzcG9uc2ViBnByb3RvMw", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChprYWtleWEvdjEvY2FwYWJpbGl0eS5wcm90bxIJa2FrZXlhLnYxIikKC0FjY2VsZXJhdG9yEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCSJcCgxBcmNoaXZlT2ZmZXISFgoOY2FwYWNpdHlfYnl0ZXMYASABKAQSEgoKZnJlZV9ieXRlcxgCIAEoBBIMCgRwb3J0GAMgASgNEhIKCmFyaXRobWV0aWMYBCABKAkiigUKDkNhcGFiaWxpdHlDYXJkEg8KB25vZGVfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgpmbGVldF9uYW1lGAMgASgJEg8KB2Jvb3RfaWQYBCABKAkSEwoLaW5jYXJuYXRpb24YBSABKAQSEAoIc2VxdWVuY2UYBiABKA0SEgoKcHVibGljX2tleRgHIAEoDBIRCglhZGRyZXNzZXMYCCADKAkSEAoIcGxhdGZvcm0YCSABKAkSKwoLYWNjZWxlcmF0b3IYCiABKAsyFi5rYWtleWEudjEuQWNjZWxlcmF0b3ISGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAsgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAwgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YDSABKAkSFAoMcHJvdG9jb2xfbWluGA4gASgNEhQKDHByb3RvY29sX21heBgPIAEoDRIlCgZtb2RlbHMYECADKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIUCgxyaW5nX2FkZHJlc3MYESABKAkSGQoRYW5ub3VuY2VkX2F0X3VuaXgYEiABKAESEwoLdHRsX3NlY29uZHMYEyABKAESKAoHYXJjaGl2ZRgUIAEoCzIXLmtha2V5YS52MS5BcmNoaXZlT2ZmZXISFAoMaHR0cF9hZGRyZXNzGBUgASgJEg8KB2xvYWRpbmcYFiABKAgSDwoHaG9zdF9pZBgXIAEoCRITCgtjZXJ0aWZpY2F0ZRgYIAEoDBIXCg9ydW5uaW5nX3NlY29uZHMYGSABKAESEgoKaHR0cHNfcG9ydBgaIAEoDRIZChFhcHBsaWNhdGlvbnNfcG9ydBgbIAEoDSItCgpTaWduZWRDYXJkEgwKBGNhcmQYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMImgKBlJ1bW91chIPCgdub2RlX2lkGAEgASgJEhMKC2luY2FybmF0aW9uGAIgASgEEiUKCGxpdmVuZXNzGAMgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhEKCXNpZ25hdHVyZRgEIAEoDCKeAQoLRGlnZXN0RW50cnkSEAoIbm9kZV9rZXkYASABKAYSEwoLaW5jYXJuYXRpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKA0SEQoJY2FyZF9oYXNoGAQgASgHEhwKFGxpdmVuZXNzX2luY2FybmF0aW9uGAUgASgEEiUKCGxpdmVuZXNzGAYgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzIoACChtFeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QSFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEgoKZmxlZXRfbmFtZRgCIAEoCRIUCgxwcm90b2NvbF9taW4YAyABKA0SFAoMcHJvdG9jb2xfbWF4GAQgASgNEhEKCXJvb3RfaGFzaBgFIAEoDBIkCgVjYXJkcxgGIAMoCzIVLmtha2V5YS52MS5TaWduZWRDYXJkEiIKB3J1bW91cnMYByADKAsyES5rYWtleWEudjEuUnVtb3VyEhgKEHdhbnRlZF9ub2RlX2tleXMYCCADKAYSEgoKdHJ1c3RfaGFzaBgJIAEoDCKrAgocRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXNwb25zZRIWCg5zZW5kZXJfbm9kZV9pZBgBIAEoCRIRCglyb290X2hhc2gYAiABKAwSJAoFY2FyZHMYAyADKAsyFS5rYWtleWEudjEuU2lnbmVkQ2FyZBIiCgdydW1vdXJzGAQgAygLMhEua2FrZXlhLnYxLlJ1bW91chImCgZkaWdlc3QYBSADKAsyFi5rYWtleWEudjEuRGlnZXN0RW50cnkSJwoHc2tpcHBlZBgGIAMoCzIWLmtha2V5YS52MS5Ta2lwcGVkQ2FyZBIYChBkaWdlc3RfZmlyc3Rfa2V5GAcgASgGEhcKD2RpZ2VzdF9sYXN0X2tleRgIIAEoBhISCgp0cnVzdF9oYXNoGAkgASgMIiwKC1NraXBwZWRDYXJkEg0KBWluZGV4GAEgASgNEg4KBnJlYXNvbhgCIAEoCSI8ChBQcm9iZVBlZXJSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSFwoPdGltZW91dF9zZWNvbmRzGAIgASgBIkIKEVByb2JlUGVlclJlc3BvbnNlEhEKCXJlYWNoYWJsZRgBIAEoCBIaChJyb3VuZF90cmlwX3NlY29uZHMYAiABKAEiEAoOR2V0Tm9kZVJlcXVlc3QifAoIUGVlckxpbmsSDwoHbm9kZV9pZBgBIAEoCRIaChJyb3VuZF90cmlwX3NlY29uZHMYAiABKAESFAoMYnJlYWtlcl9vcGVuGAMgASgIEhwKFGFyY2hpdmVfd2FpdF9zZWNvbmRzGAQgASgBEg8KB2FkZHJlc3MYBSABKAki6QEKCE5vZGVMb2FkEhUKDXNlc3Npb25fY291bnQYASABKA0SGAoQZ2VuZXJhdGluZ19jb3VudBgCIAEoDRIaChJkcmFmdF9zdHJlYW1fY291bnQYAyABKA0SEAoIa3ZfYnl0ZXMYBCABKAQSFwoPa3ZfYnVkZ2V0X2J5dGVzGAUgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAYgASgEEhUKDWFyY2hpdmVfY291bnQYByABKA0SFQoNYXJjaGl2ZV9ieXRlcxgIIAEoBBIcChRhcmNoaXZlX2J1ZGdldF9ieXRlcxgJIAEoBCLMAQoSTWVhc3VyZWRBY2NlcHRhbmNlEhkKEXZlcmlmaWVyX21vZGVsX2lkGAEgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAIgASgJEhcKD2FjY2VwdGFuY2VfcmF0ZRgDIAEoARIVCg1kcmFmdGVkX2NvdW50GAQgASgEEhsKE2FjY2VwdGFuY2VfcmF0ZV9sb3cYBSABKAESHAoUYWNjZXB0YW5jZV9yYXRlX2hpZ2gYBiABKAESFQoNc2Vzc2lvbl9jb3VudBgHIAEoASKqAgoQVGVuc29yTGlua1N0YXR1cxIUCgxwZWVyX25vZGVfaWQYASABKAkSJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SGAoQYnl0ZXNfcGVyX3NlY29uZBgFIAEoARIOCgZyZWFzb24YBiABKAkSGwoTY2hhbmdlZF9zZWNvbmRzX2FnbxgHIAEoARIRCglpc19jYWxsZXIYCCABKAgSFAoMdGVuc29yX2NvdW50GAkgASgEEhIKCmJ5dGVfY291bnQYCiABKAQSFgoOZGVtb3Rpb25fY291bnQYCyABKA0ieQoJU2VlZEZhdWx0Eg8KB2FkZHJlc3MYASABKAkSDgoGcmVhc29uGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSDAoEbWVuZBgEIAEoCRIVCg1zaW5jZV9zZWNvbmRzGAUgASgBEhUKDWF0dGVtcHRfY291bnQYBiABKA0i7QIKD0dldE5vZGVSZXNwb25zZRInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiIKBWxpbmtzGAIgAygLMhMua2FrZXlhLnYxLlBlZXJMaW5rEiEKBGxvYWQYAyABKAsyEy5rYWtleWEudjEuTm9kZUxvYWQSMgoLYWNjZXB0YW5jZXMYBCADKAsyHS5rYWtleWEudjEuTWVhc3VyZWRBY2NlcHRhbmNlEhcKD21ldHJpY3NfYWRkcmVzcxgFIAEoCRIQCghkcmFpbmluZxgGIAEoCBIxCgx0ZW5zb3JfbGlua3MYByADKAsyGy5rYWtleWEudjEuVGVuc29yTGlua1N0YXR1cxIUCgxodHRwX2FkZHJlc3MYCCABKAkSFwoPc3RhcnRlZF9hdF91bml4GAkgASgBEikKC3NlZWRfZmF1bHRzGAogAygLMhQua2FrZXlhLnYxLlNlZWRGYXVsdCIlChFXYXRjaEZsZWV0UmVxdWVzdBIQCghpbl9wYXJ0cxgBIAEoCCLHAQoKTm9kZVN0YXR1cxInCgRjYXJkGAEgASgLMhkua2FrZXlhLnYxLkNhcGFiaWxpdHlDYXJkEiUKCGxpdmVuZXNzGAIgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhMKC2FnZV9zZWNvbmRzGAMgASgBEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgEIAEoARIPCgdpc19zZWxmGAUgASgIEicKDndpdGhoZWxkX3JvbGVzGAYgAygOMg8ua2FrZXlhLnYxLlJvbGUiVwoNRmxlZXRTbmFwc2hvdBIkCgVub2RlcxgBIAMoCzIVLmtha2V5YS52MS5Ob2RlU3RhdHVzEhIKCmZsZWV0X25hbWUYAiABKAkSDAoEbW9yZRgDIAEoCCKPAQoSV2F0Y2hGbGVldFJlc3BvbnNlEiwKCHNuYXBzaG90GAEgASgLMhgua2FrZXlhLnYxLkZsZWV0U25hcHNob3RIABIoCgdjaGFuZ2VkGAIgASgLMhUua2FrZXlhLnYxLk5vZGVTdGF0dXNIABIZCg9yZW1vdmVkX25vZGVfaWQYAyABKAlIAEIGCgRraW5kIiUKDExlYXZlUmVxdWVzdBIVCg1kcmFpbl9zZWNvbmRzGAEgASgBIiAKDUxlYXZlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCSITChFMaXN0TGltaXRzUmVxdWVzdCLCAQoITGltaXRVc2USDAoEbmFtZRgBIAEoCRIiCgR1bml0GAIgASgOMhQua2FrZXlhLnYxLkxpbWl0VW5pdBINCgVsaW1pdBgDIAEoARIMCgR1c2VkGAQgASgBEhoKEnJlZnVzZWRfZnVsbF9jb3VudBgFIAEoBBIbChNyZWZ1c2VkX3NoYXJlX2NvdW50GAYgASgEEgsKA3doeRgHIAEoCRISCgppc19jb3VudGVkGAkgASgISgQICBAJUgdzZXR0aW5nIjkKEkxpc3RMaW1pdHNSZXNwb25zZRIjCgZsaW1pdHMYASADKAsyEy5rYWtleWEudjEuTGltaXRVc2UiEwoRTGlzdENvZGVjc1JlcXVlc3QilwIKDU1lYXN1cmVkQ29kZWMSEAoIbW9kZWxfaWQYASABKAkSFgoOd2VpZ2h0c19kaWdlc3QYAiABKAkSEgoKYXJpdGhtZXRpYxgDIAEoCRINCgVjb2RlYxgEIAEoCRIMCgRiaXRzGAUgASgBEhYKDnBvc2l0aW9uX2NvdW50GAYgASgNEhcKD2RpdmVyZ2VuY2VfbmF0cxgHIAEoARISCgplcnJvcl9uYXRzGAggASgBEicKCXF1YWxpdGllcxgJIAMoDjIULmtha2V5YS52MS5LdlF1YWxpdHkSDwoHcmVhc29ucxgKIAMoCRIYChBtZWFzdXJlZF9hdF91bml4GAsgASgBEhIKCmlzX3NldHRsZWQYDCABKAgiPgoSTGlzdENvZGVjc1Jlc3BvbnNlEigKBmNvZGVjcxgBIAMoCzIYLmtha2V5YS52MS5NZWFzdXJlZENvZGVjIiYKElJlc2V0Q29kZWNzUmVxdWVzdBIQCghtb2RlbF9pZBgBIAEoCSIqChNSZXNldENvZGVjc1Jlc3BvbnNlEhMKC2NvZGVjX2NvdW50GAEgASgNIisKEFdhdGNoTm9kZVJlcXVlc3QSFwoPaGlzdG9yeV9zZWNvbmRzGAEgASgBIvMCCgpOb2RlU2FtcGxlEg8KB2F0X3VuaXgYASABKAESGQoRdG9rZW5zX3Blcl9zZWNvbmQYAiABKAESIQoZcHJlZmlsbF90b2tlbnNfcGVyX3NlY29uZBgDIAEoARIVCg1zZXNzaW9uX2NvdW50GAQgASgNEhgKEGdlbmVyYXRpbmdfY291bnQYBSABKA0SGgoSZHJhZnRfc3RyZWFtX2NvdW50GAYgASgNEhAKCGt2X2J5dGVzGAcgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAggASgEEhUKDWFyY2hpdmVfYnl0ZXMYCSABKAQSFQoNZHJhZnRlZF9jb3VudBgKIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgLIAEoDRIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgMIAEoDRIZChFkcmFmdHNfcGVyX3NlY29uZBgNIAEoARIdChVsaW5rX2J5dGVzX3Blcl9zZWNvbmQYDiABKAEisgEKCU5vZGVFdmVudBIOCgZudW1iZXIYASABKAQSDwoHYXRfdW5peBgCIAEoARIqCghzZXZlcml0eRgDIAEoDjIYLmtha2V5YS52MS5FdmVudFNldmVyaXR5EgwKBGtpbmQYBCABKAkSDwoHbWVzc2FnZRgFIAEoCRIMCgRtZW5kGAYgASgJEhcKD3N1YmplY3Rfbm9kZV9pZBgHIAEoCRISCgpzZXNzaW9uX2lkGAggASgJIocCCghUcmFuc2ZlchITCgt0cmFuc2Zlcl9pZBgBIAEoCRIlCgRraW5kGAIgASgOMhcua2FrZXlhLnYxLlRyYW5zZmVyS2luZBIQCghtb2RlbF9pZBgDIAEoCRInCgVzdGF0ZRgEIAEoDjIYLmtha2V5YS52MS5UcmFuc2ZlclN0YXRlEhIKCmRvbmVfYnl0ZXMYBSABKAQSEwoLdG90YWxfYnl0ZXMYBiABKAQSGAoQYnl0ZXNfcGVyX3NlY29uZBgHIAEoARIZChFyZW1haW5pbmdfc2Vjb25kcxgIIAEoARIXCg9zdGFydGVkX2F0X3VuaXgYCSABKAESDQoFZXJyb3IYCiABKAkixQEKC05vZGVIaXN0b3J5EigKBG5vZGUYASABKAsyGi5rYWtleWEudjEuR2V0Tm9kZVJlc3BvbnNlEhYKDnNhbXBsZV9zZWNvbmRzGAIgASgBEiYKB3NhbXBsZXMYAyADKAsyFS5rYWtleWEudjEuTm9kZVNhbXBsZRIkCgZldmVudHMYBCADKAsyFC5rYWtleWEudjEuTm9kZUV2ZW50EiYKCXRyYW5zZmVycxgFIAMoCzITLmtha2V5YS52MS5UcmFuc2ZlciLrAQoRV2F0Y2hOb2RlUmVzcG9uc2USKQoHaGlzdG9yeRgBIAEoCzIWLmtha2V5YS52MS5Ob2RlSGlzdG9yeUgAEicKBnNhbXBsZRgCIAEoCzIVLmtha2V5YS52MS5Ob2RlU2FtcGxlSAASJQoFZXZlbnQYAyABKAsyFC5rYWtleWEudjEuTm9kZUV2ZW50SAASJwoIdHJhbnNmZXIYBCABKAsyEy5rYWtleWEudjEuVHJhbnNmZXJIABIqCgRub2RlGAUgASgLMhoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZUgAQgYKBGtpbmQiIgoPR2V0U3BhbnNSZXF1ZXN0Eg8KB3JlcXVlc3QYASABKAki0wEKBFNwYW4SEAoIdHJhY2VfaWQYASABKAkSDwoHc3Bhbl9pZBgCIAEoCRIWCg5wYXJlbnRfc3Bhbl9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEhcKD3N0YXJ0ZWRfYXRfdW5peBgFIAEoARIYChBkdXJhdGlvbl9zZWNvbmRzGAYgASgBEhIKCnJlcXVlc3RfaWQYByABKAkSDQoFZmF1bHQYCCABKAkSLAoKYXR0cmlidXRlcxgJIAMoCzIYLmtha2V5YS52MS5TcGFuQXR0cmlidXRlIiwKDVNwYW5BdHRyaWJ1dGUSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCSJWChBHZXRTcGFuc1Jlc3BvbnNlEg8KB25vZGVfaWQYASABKAkSEQoJbm9kZV9uYW1lGAIgASgJEh4KBXNwYW5zGAMgAygLMg8ua2FrZXlhLnYxLlNwYW4qdAoITGl2ZW5lc3MSGAoUTElWRU5FU1NfVU5TUEVDSUZJRUQQABISCg5MSVZFTkVTU19BTElWRRABEhQKEExJVkVORVNTX1NVU1BFQ1QQAhIRCg1MSVZFTkVTU19ERUFEEAMSEQoNTElWRU5FU1NfTEVGVBAEKrMBCglMaW1pdFVuaXQSGgoWTElNSVRfVU5JVF9VTlNQRUNJRklFRBAAEhUKEUxJTUlUX1VOSVRfUExBQ0VTEAESFAoQTElNSVRfVU5JVF9CWVRFUxACEhYKEkxJTUlUX1VOSVRfU0VDT05EUxADEhUKEUxJTUlUX1VOSVRfVE9LRU5TEAQSFQoRTElNSVRfVU5JVF9WQUxVRVMQBRIXChNMSU1JVF9VTklUX0FfU0VDT05EEAYqfgoNRXZlbnRTZXZlcml0eRIeChpFVkVOVF9TRVZFUklUWV9VTlNQRUNJRklFRBAAEhcKE0VWRU5UX1NFVkVSSVRZX0lORk8QARIaChZFVkVOVF9TRVZFUklUWV9XQVJOSU5HEAISGAoURVZFTlRfU0VWRVJJVFlfRVJST1IQAyphCgxUcmFuc2ZlcktpbmQSHQoZVFJBTlNGRVJfS0lORF9VTlNQRUNJRklFRBAAEhoKFlRSQU5TRkVSX0tJTkRfRE9XTkxPQUQQARIWChJUUkFOU0ZFUl9LSU5EX0xPQUQQAip/Cg1UcmFuc2ZlclN0YXRlEh4KGlRSQU5TRkVSX1NUQVRFX1VOU1BFQ0lGSUVEEAASGgoWVFJBTlNGRVJfU1RBVEVfUlVOTklORxABEhcKE1RSQU5TRkVSX1NUQVRFX0RPTkUQAhIZChVUUkFOU0ZFUl9TVEFURV9GQUlMRUQQAzKCBgoRQ2FwYWJpbGl0eVNlcnZpY2USZwoURXhjaGFuZ2VDYXBhYmlsaXRpZXMSJi5rYWtleWEudjEuRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXF1ZXN0Gicua2FrZXlhLnYxLkV4Y2hhbmdlQ2FwYWJpbGl0aWVzUmVzcG9uc2USRgoJUHJvYmVQZWVyEhsua2FrZXlhLnYxLlByb2JlUGVlclJlcXVlc3QaHC5rYWtleWEudjEuUHJvYmVQZWVyUmVzcG9uc2USQAoHR2V0Tm9kZRIZLmtha2V5YS52MS5HZXROb2RlUmVxdWVzdBoaLmtha2V5YS52MS5HZXROb2RlUmVzcG9uc2USSQoKTGlzdExpbWl0cxIcLmtha2V5YS52MS5MaXN0TGltaXRzUmVxdWVzdBodLmtha2V5YS52MS5MaXN0TGltaXRzUmVzcG9uc2USSQoKTGlzdENvZGVjcxIcLmtha2V5YS52MS5MaXN0Q29kZWNzUmVxdWVzdBodLmtha2V5YS52MS5MaXN0Q29kZWNzUmVzcG9uc2USTAoLUmVzZXRDb2RlY3MSHS5rYWtleWEudjEuUmVzZXRDb2RlY3NSZXF1ZXN0Gh4ua2FrZXlhLnYxLlJlc2V0Q29kZWNzUmVzcG9uc2USSwoKV2F0Y2hGbGVldBIcLmtha2V5YS52MS5XYXRjaEZsZWV0UmVxdWVzdBodLmtha2V5YS52MS5XYXRjaEZsZWV0UmVzcG9uc2UwARJICglXYXRjaE5vZGUSGy5rYWtleWEudjEuV2F0Y2hOb2RlUmVxdWVzdBocLmtha2V5YS52MS5XYXRjaE5vZGVSZXNwb25zZTABEkMKCEdldFNwYW5zEhoua2FrZXlhLnYxLkdldFNwYW5zUmVxdWVzdBobLmtha2V5YS52MS5HZXRTcGFuc1Jlc3BvbnNlEjoKBUxlYXZlEhcua2FrZXlhLnYxLkxlYXZlUmVxdWVzdBoYLmtha2V5YS52MS5MZWF2ZVJlc3BvbnNlYgZwcm90bzM", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * What the back ends of the node compute with.
@@ -1421,6 +1421,183 @@ export const ListLimitsResponseSchema: GenMessage<ListLimitsResponse> = /*@__PUR
   messageDesc(file_kakeya_v1_capability, 26);
 
 /**
+ * Asks for what was measured of codecs.
+ *
+ * @generated from message kakeya.v1.ListCodecsRequest
+ */
+export type ListCodecsRequest = Message<"kakeya.v1.ListCodecsRequest"> & {
+};
+
+/**
+ * Describes the message kakeya.v1.ListCodecsRequest.
+ * Use `create(ListCodecsRequestSchema)` to create a new message.
+ */
+export const ListCodecsRequestSchema: GenMessage<ListCodecsRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 27);
+
+/**
+ * What a node knows of one codec of one of its verifiers.
+ *
+ * @generated from message kakeya.v1.MeasuredCodec
+ */
+export type MeasuredCodec = Message<"kakeya.v1.MeasuredCodec"> & {
+  /**
+   * The verifier model.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+
+  /**
+   * Digest of its weights; what is measured is kept by it.
+   *
+   * @generated from field: string weights_digest = 2;
+   */
+  weightsDigest: string;
+
+  /**
+   * How it is computed: back end, number format and quantization.
+   *
+   * @generated from field: string arithmetic = 3;
+   */
+  arithmetic: string;
+
+  /**
+   * The codec, such as "kvarn4".
+   *
+   * @generated from field: string codec = 4;
+   */
+  codec: string;
+
+  /**
+   * Bits of a packed number at most, scales included.
+   *
+   * @generated from field: double bits = 5;
+   */
+  bits: number;
+
+  /**
+   * Positions of sessions' histories that it was measured on; at least 16 tell something.
+   *
+   * @generated from field: uint32 position_count = 6;
+   */
+  positionCount: number;
+
+  /**
+   * Mean divergence of the choices' distributions from those of unpacked keys and values,
+   * KL(unpacked || packed) in nats; 0 before it is measured.
+   *
+   * @generated from field: double divergence_nats = 7;
+   */
+  divergenceNats: number;
+
+  /**
+   * The true mean lies within so many nats of it; 0 before two positions.
+   *
+   * @generated from field: double error_nats = 8;
+   */
+  errorNats: number;
+
+  /**
+   * The qualities whose new sessions get it.
+   *
+   * @generated from field: repeated kakeya.v1.KvQuality qualities = 9;
+   */
+  qualities: KvQuality[];
+
+  /**
+   * Why they do, in sentences; empty where none does.
+   *
+   * @generated from field: repeated string reasons = 10;
+   */
+  reasons: string[];
+
+  /**
+   * When it was last measured, in seconds since 1970; 0 for never.
+   *
+   * @generated from field: double measured_at_unix = 11;
+   */
+  measuredAtUnix: number;
+
+  /**
+   * Whether it is measured no more, until it is reset.
+   *
+   * @generated from field: bool is_settled = 12;
+   */
+  isSettled: boolean;
+};
+
+/**
+ * Describes the message kakeya.v1.MeasuredCodec.
+ * Use `create(MeasuredCodecSchema)` to create a new message.
+ */
+export const MeasuredCodecSchema: GenMessage<MeasuredCodec> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 28);
+
+/**
+ * What is known of all of them.
+ *
+ * @generated from message kakeya.v1.ListCodecsResponse
+ */
+export type ListCodecsResponse = Message<"kakeya.v1.ListCodecsResponse"> & {
+  /**
+   * By model, then from most bits to fewest.
+   *
+   * @generated from field: repeated kakeya.v1.MeasuredCodec codecs = 1;
+   */
+  codecs: MeasuredCodec[];
+};
+
+/**
+ * Describes the message kakeya.v1.ListCodecsResponse.
+ * Use `create(ListCodecsResponseSchema)` to create a new message.
+ */
+export const ListCodecsResponseSchema: GenMessage<ListCodecsResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 29);
+
+/**
+ * What to forget.
+ *
+ * @generated from message kakeya.v1.ResetCodecsRequest
+ */
+export type ResetCodecsRequest = Message<"kakeya.v1.ResetCodecsRequest"> & {
+  /**
+   * A verifier model of this node; empty for all that were ever measured.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+};
+
+/**
+ * Describes the message kakeya.v1.ResetCodecsRequest.
+ * Use `create(ResetCodecsRequestSchema)` to create a new message.
+ */
+export const ResetCodecsRequestSchema: GenMessage<ResetCodecsRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 30);
+
+/**
+ * What was forgotten.
+ *
+ * @generated from message kakeya.v1.ResetCodecsResponse
+ */
+export type ResetCodecsResponse = Message<"kakeya.v1.ResetCodecsResponse"> & {
+  /**
+   * Codecs of which something was known.
+   *
+   * @generated from field: uint32 codec_count = 1;
+   */
+  codecCount: number;
+};
+
+/**
+ * Describes the message kakeya.v1.ResetCodecsResponse.
+ * Use `create(ResetCodecsResponseSchema)` to create a new message.
+ */
+export const ResetCodecsResponseSchema: GenMessage<ResetCodecsResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 31);
+
+/**
  * Asks for a node's activity.
  *
  * @generated from message kakeya.v1.WatchNodeRequest
@@ -1439,7 +1616,7 @@ export type WatchNodeRequest = Message<"kakeya.v1.WatchNodeRequest"> & {
  * Use `create(WatchNodeRequestSchema)` to create a new message.
  */
 export const WatchNodeRequestSchema: GenMessage<WatchNodeRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 27);
+  messageDesc(file_kakeya_v1_capability, 32);
 
 /**
  * What a node did in one second, and what it held at its end. Rates are means
@@ -1552,7 +1729,7 @@ export type NodeSample = Message<"kakeya.v1.NodeSample"> & {
  * Use `create(NodeSampleSchema)` to create a new message.
  */
 export const NodeSampleSchema: GenMessage<NodeSample> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 28);
+  messageDesc(file_kakeya_v1_capability, 33);
 
 /**
  * Something that happened on a node, or that it saw.
@@ -1622,7 +1799,7 @@ export type NodeEvent = Message<"kakeya.v1.NodeEvent"> & {
  * Use `create(NodeEventSchema)` to create a new message.
  */
 export const NodeEventSchema: GenMessage<NodeEvent> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 29);
+  messageDesc(file_kakeya_v1_capability, 34);
 
 /**
  * A download or a load, with its progress.
@@ -1706,7 +1883,7 @@ export type Transfer = Message<"kakeya.v1.Transfer"> & {
  * Use `create(TransferSchema)` to create a new message.
  */
 export const TransferSchema: GenMessage<Transfer> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 30);
+  messageDesc(file_kakeya_v1_capability, 35);
 
 /**
  * What a watcher gets first.
@@ -1755,7 +1932,7 @@ export type NodeHistory = Message<"kakeya.v1.NodeHistory"> & {
  * Use `create(NodeHistorySchema)` to create a new message.
  */
 export const NodeHistorySchema: GenMessage<NodeHistory> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 31);
+  messageDesc(file_kakeya_v1_capability, 36);
 
 /**
  * One message of a watch.
@@ -1816,7 +1993,7 @@ export type WatchNodeResponse = Message<"kakeya.v1.WatchNodeResponse"> & {
  * Use `create(WatchNodeResponseSchema)` to create a new message.
  */
 export const WatchNodeResponseSchema: GenMessage<WatchNodeResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 32);
+  messageDesc(file_kakeya_v1_capability, 37);
 
 /**
  * Asks what a node did for one request.
@@ -1838,7 +2015,7 @@ export type GetSpansRequest = Message<"kakeya.v1.GetSpansRequest"> & {
  * Use `create(GetSpansRequestSchema)` to create a new message.
  */
 export const GetSpansRequestSchema: GenMessage<GetSpansRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 33);
+  messageDesc(file_kakeya_v1_capability, 38);
 
 /**
  * Work that a node did for a request, from its begin to its end.
@@ -1918,7 +2095,7 @@ export type Span = Message<"kakeya.v1.Span"> & {
  * Use `create(SpanSchema)` to create a new message.
  */
 export const SpanSchema: GenMessage<Span> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 34);
+  messageDesc(file_kakeya_v1_capability, 39);
 
 /**
  * A count or a name that says more of a span.
@@ -1946,7 +2123,7 @@ export type SpanAttribute = Message<"kakeya.v1.SpanAttribute"> & {
  * Use `create(SpanAttributeSchema)` to create a new message.
  */
 export const SpanAttributeSchema: GenMessage<SpanAttribute> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 35);
+  messageDesc(file_kakeya_v1_capability, 40);
 
 /**
  * What a node did for a request.
@@ -1981,7 +2158,7 @@ export type GetSpansResponse = Message<"kakeya.v1.GetSpansResponse"> & {
  * Use `create(GetSpansResponseSchema)` to create a new message.
  */
 export const GetSpansResponseSchema: GenMessage<GetSpansResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 36);
+  messageDesc(file_kakeya_v1_capability, 41);
 
 /**
  * Liveness of a node, in the order of their ranks.
@@ -2260,6 +2437,29 @@ export const CapabilityService: GenService<{
     methodKind: "unary";
     input: typeof ListLimitsRequestSchema;
     output: typeof ListLimitsResponseSchema;
+  },
+  /**
+   * What this node measured of the codecs that pack sessions of its models, and which
+   * of them new sessions get.
+   *
+   * @generated from rpc kakeya.v1.CapabilityService.ListCodecs
+   */
+  listCodecs: {
+    methodKind: "unary";
+    input: typeof ListCodecsRequestSchema;
+    output: typeof ListCodecsResponseSchema;
+  },
+  /**
+   * Forgets what was measured: qualities have again what they began with, and codecs are
+   * measured anew. Sessions that are open keep their codec. Only from its own machine, as
+   * Leave. Errors: PERMISSION_DENIED (NOT_LOOPBACK), NOT_FOUND (MODEL_NOT_FOUND).
+   *
+   * @generated from rpc kakeya.v1.CapabilityService.ResetCodecs
+   */
+  resetCodecs: {
+    methodKind: "unary";
+    input: typeof ResetCodecsRequestSchema;
+    output: typeof ResetCodecsResponseSchema;
   },
   /**
    * A snapshot of the fleet, then every change, until the caller leaves.

@@ -50,7 +50,10 @@ export type Restorer = Message<"kakeya.v1.Restorer"> & {
   quality: KvQuality;
 
   /**
-   * In answers: names what packs keys and values; empty where they stay as they lie.
+   * Names what packs keys and values. In answers empty where they stay as they lie. In requests
+   * for a packed quality the codec to take, as a session has that goes on from its tokens: one
+   * of int8, kvarn4, kvarn3 and kvarn2; empty for the one that the node has found to be
+   * exact enough for its model. Nodes of earlier versions take their quality's own.
    *
    * @generated from field: string codec = 6;
    */
@@ -633,14 +636,16 @@ export enum KvQuality {
   LOSSLESS = 1,
 
   /**
-   * Packed to less than 5 bits a number: about 3.4 times the context a byte.
+   * Packed to 4.75 bits a number, 3.4 times the context a byte, or to what the node has
+   * measured to be as exact for its model: 2.75 to 8.5 bits.
    *
    * @generated from enum value: KV_QUALITY_HIGH = 2;
    */
   HIGH = 2,
 
   /**
-   * Packed to less than 4 bits a number: about 4.3 times the context a byte.
+   * Packed to 3.75 bits a number, 4.3 times the context a byte, or to what the node has
+   * measured to be as exact for its model: 2.75 to 8.5 bits.
    *
    * @generated from enum value: KV_QUALITY_ECONOMY = 3;
    */
