@@ -384,7 +384,8 @@ class SessionRegistry(Generic[Opened]):
             if record.session_id in self._records:
                 raise ValueError(f"session id {record.session_id} was given twice")
             self._records[record.session_id] = record
-            session.room_to_wake = partial(self._make_room_to_wake, record)
+            # Of the record it knows nothing: a session that has ended leaves no cycle behind.
+            session.room_to_wake = partial(self._make_room_to_wake, budget, owner)
         return record
 
     def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
@@ -429,11 +430,10 @@ class SessionRegistry(Generic[Opened]):
             beside = origin.session.memory_bytes if origin is not None else 0
             raise self._shortage(budget, needed).of_a_new_session(beside)
 
-    def _make_room_to_wake(self, record: SessionRecord[Opened], needed: int) -> None:
-        """For one at rest, in the thread of its operation, which holds it."""
+    def _make_room_to_wake(self, budget: KvBudget, owner: str, needed: int) -> None:
+        """For one of `owner` at rest, in the thread of its operation, which holds it."""
         with self._lock:
-            budget = record.budget
-            if not self._evicted_for(budget, needed, Asking(record.owner, needed, budget.nbytes)):
+            if not self._evicted_for(budget, needed, Asking(owner, needed, budget.nbytes)):
                 raise self._shortage(budget, needed).of_waking()
 
     def _evicted_for(self, budget: KvBudget, needed: int, asking: Asking | None = None) -> bool:
