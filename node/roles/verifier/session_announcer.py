@@ -77,7 +77,8 @@ class SessionAnnouncer:
         if reason in _EVICTIONS:
             self._metrics.evictions.labels(reason=_EVICTIONS[reason]).inc()
             _log.info("session_evicted", session_id=record.session_id, reason=reason.value)
-        session = record.opened
+        # Each has the other: parted they are free without the collector of cycles.
+        session, record.opened = record.opened, None
         if session is None:
             # Its client left before it heard of it.
             return
