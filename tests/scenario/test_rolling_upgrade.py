@@ -85,7 +85,17 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def warm_previous(previous: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmStarts]:
+def understood_by_both() -> Iterator[None]:
+    """The release before refuses a setting that came after it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("KAKEYA_CODEC_SAMPLING")
+        yield
+
+
+@pytest.fixture(scope="module")
+def warm_previous(
+    previous: Path, understood_by_both: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WarmStarts]:
     """Starts agents of the release before."""
     folder = tmp_path_factory.mktemp("warm")
     warm = WarmStarts(folder, previous, {"PYTHONPATH": python_path(previous)})

@@ -283,11 +283,11 @@ def test_sessions_are_admitted_by_the_bytes_of_the_ranks() -> None:
     registry, budget = sessions_of(verifier, 2 * needed)
     first = registry.create(budget, RING)
     with registry.hold(first.session_id, first.activity):
-        registry.create(budget, RING)
+        second = registry.create(budget, RING)
         # The idle one makes room: its memory counts no more before the ranks gave it back.
         third = registry.create(budget, RING)
         assert budget.used_bytes == 2 * needed
-        assert len(registry) == 2
+        assert second.session.is_resting
         with registry.hold(third.session_id, third.activity), pytest.raises(OutOfKvMemory):
             registry.create(budget, RING)
     third.session.append(TOKENS[:40])
