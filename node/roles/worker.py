@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 TELLINGS_A_SECOND = 250.0
 """Of tokens without drafts, all sessions' together: each takes the event loop about half a
 millisecond, so an eighth of its time."""
-MOST_GATHER_SECONDS = 0.25
+MOST_GATHER_SECONDS = 0.5
 """People read on."""
 AGAIN = Backoff(0.01, 1.0)
 """Pauses of a thread whose own work fails in a row: one that always fails costs no core."""
