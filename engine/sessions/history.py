@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
 
 
 class History(Sequence[int]):
-    """Token ids, oldest first. Only grows; one thread writes, any may read."""
+    """Token ids, oldest first. Only grows; one thread writes, any may read.
+
+    Four bytes a token: a list of numbers takes 36.
+    """
 
     __slots__ = ("_marked_count", "_seen", "_token_ids")
 
     def __init__(self, token_ids: Iterable[int] = ()) -> None:
-        self._token_ids = list(token_ids)
+        self._token_ids = array("I", token_ids)
         self._seen = np.zeros(0, np.bool_)
         self._marked_count = 0
 
@@ -29,7 +33,8 @@ class History(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> list[int]: ...
     def __getitem__(self, index: int | slice) -> int | list[int]:
-        return self._token_ids[index]
+        found = self._token_ids[index]
+        return found if isinstance(found, int) else found.tolist()
 
     def extend(self, token_ids: Iterable[int]) -> None:
         """Appends tokens."""
@@ -46,7 +51,8 @@ class History(Sequence[int]):
             self._seen = np.zeros(vocabulary_size, np.bool_)
             self._marked_count = 0
         if self._marked_count < len(self._token_ids):
-            self._seen[self._token_ids[self._marked_count :]] = True
+            # A copy: an array that lends its memory cannot grow.
+            self._seen[np.asarray(self._token_ids[self._marked_count :])] = True
             self._marked_count = len(self._token_ids)
         view = self._seen.view()
         view.flags.writeable = False
@@ -58,11 +64,11 @@ class History(Sequence[int]):
 
 
 class Prefix(Sequence[int]):
-    """The first tokens of an append-only list, of a fixed length, without a copy."""
+    """The first tokens of a history, of a fixed length, without a copy."""
 
     __slots__ = ("_length", "_token_ids")
 
-    def __init__(self, token_ids: list[int], length: int) -> None:
+    def __init__(self, token_ids: array[int], length: int) -> None:
         if not 0 <= length <= len(token_ids):
             raise ValueError(f"no prefix of {length} tokens in {len(token_ids)}")
         self._token_ids = token_ids
@@ -80,7 +86,7 @@ class Prefix(Sequence[int]):
             start, stop, stride = index.indices(self._length)
             if stride < 0:
                 return [self._token_ids[position] for position in range(start, stop, stride)]
-            return self._token_ids[start:stop:stride]
+            return self._token_ids[start:stop:stride].tolist()
         if not -self._length <= index < self._length:
             raise IndexError(f"index {index} in a prefix of {self._length} tokens")
         return self._token_ids[index if index >= 0 else index + self._length]

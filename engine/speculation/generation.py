@@ -191,7 +191,9 @@ class _Generation:
         if failed is not None:
             raise failed
         started, parameters = self._elapsed(), self._parameters
+        # The first token comes at once, and the end in time.
         gather_seconds = self._driver.gather_seconds() if self._tally.token_count else 0.0
+        gather_seconds = min(gather_seconds, self._seconds_left())
         block = Block((), parameters.sampling, self._remaining(), parameters.stop_ids)
         decoded = await self._driver.run(
             DecodeTurn(self._session, block, gather_seconds, self._clock)

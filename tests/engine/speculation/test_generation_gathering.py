@@ -98,8 +98,9 @@ async def test_a_deadline_ends_between_tellings() -> None:
         streams.parameters(1000, sampling=SEEDED, deadline_seconds=200.0),
         run=sources.yielding,
         clock=Clock(),
-        gather_seconds=20.0,
+        gather_seconds=1e6,
     )
     assert done.stop_reason is StopReason.DEADLINE
-    assert 0 < len(tokens) < 1000
+    # Also where it could have gathered for longer: a token takes three looks, and what is told a few.
+    assert 30 < len(tokens) < 70
     assert tokens == hashing.expected_stream(PROMPT, SPEC, len(tokens), SEEDED)
