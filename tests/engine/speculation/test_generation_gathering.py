@@ -101,6 +101,6 @@ async def test_a_deadline_ends_between_tellings() -> None:
         gather_seconds=1e6,
     )
     assert done.stop_reason is StopReason.DEADLINE
-    # Also where it could have gathered for longer: a token takes three looks, and what is told a few.
+    # Also where it could have gathered for longer: a token takes three looks at the clock.
     assert 30 < len(tokens) < 70
     assert tokens == hashing.expected_stream(PROMPT, SPEC, len(tokens), SEEDED)
