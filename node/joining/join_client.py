@@ -197,7 +197,8 @@ class _Attempts:
     async def _with_tries(self, call: _Call, wrong: JoinCodeWrong) -> JoinCodeWrong:
         """The error with the tries that are left, if the issuer tells them when told of it."""
         told: _Fault | None = None
-        with suppress(TimeoutError, asyncio.InvalidStateError):
+        # gRPC's own error is of a call that ends in this very moment.
+        with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.InternalError):
             async with asyncio.timeout(self._deadlines.more_seconds):
                 await call.done_writing()
                 try:

@@ -87,7 +87,7 @@ class JoinFuzzer:
             call = join_pb2_grpc.JoinServiceStub(channel).Join(timeout=CALL_SECONDS)
             try:
                 # What a call that is over has to say is read next.
-                with suppress(asyncio.InvalidStateError):
+                with suppress(asyncio.InvalidStateError, grpc.aio.InternalError):
                     await self._exchange(call, code)
                 while isinstance(await call.read(), Message):
                     pass

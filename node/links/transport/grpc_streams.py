@@ -74,7 +74,7 @@ class CallerStream:
         """Says that nothing follows; the servicer then ends the call."""
         try:
             await self._call.done_writing()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
             return
         except asyncio.CancelledError:
             _refuse_own()
