@@ -42,6 +42,9 @@ RAW_SHARE = 0.05
 BROWSERS = 4
 """At the dashboard's port, whose streams of events are silent for most of a connection."""
 KEEPER = "keeper"
+SESSION_TTL_SECONDS = 60
+"""Of sessions that callers leave open: each tenth of a long run has as many of them, as each half
+hour has where nothing is said."""
 
 
 class Fuzzer(Protocol):
@@ -194,7 +197,8 @@ def trusted() -> Iterator[Ways]:
         keeper, member = trusted_pair(folder, f"attack-{KEEPER}")
         stranger, _ = trusted_pair(folder / "another")
         joiner = load_or_create(folder / IDENTITY)
-        with attacked(KEEPER, directory=folder) as subject:
+        own = {"KAKEYA_SESSION_TTL_SECONDS": str(SESSION_TTL_SECONDS)}
+        with attacked(KEEPER, environment=own, directory=folder) as subject:
             yield Ways(
                 subject, member, stranger.files.member_file, joiner, keeper.files.owner_key()
             )
