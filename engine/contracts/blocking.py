@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from kakeya_fleet.engine.errors import EngineError
+
 Result = TypeVar("Result")
 
 
@@ -26,7 +28,12 @@ def handed_on(error: BaseException) -> Exception:
     A library's `SystemExit` would end the event loop of whoever awaits, a `CancelledError` look
     like the awaiting task's own, and a future takes no `StopIteration`: each would befall others
     than the step that raised it.
+
+    An error of the engine's says what happened. It leaves its traceback behind, whose frames hold
+    it and the session: such a circle stays until the collector of cycles comes.
     """
+    if isinstance(error, EngineError):
+        return error.with_traceback(None)
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     crash = RuntimeError(f"it raised {type(error).__name__}: {error}")

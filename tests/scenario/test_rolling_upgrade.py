@@ -26,7 +26,7 @@ from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
-TOKENS = 500
+TOKENS = 1300
 KV: SessionOptions = {
     "kv_strategy": "sink_window",
     "sink_tokens": 4,
@@ -154,7 +154,7 @@ async def test_a_session_outlives_the_upgrade_of_every_node(
         keeper = first_keeper(tmp_path / "a", name)
         member(tmp_path / "b", keeper)
         tls = tls_of(keeper)
-    model = random_checkpoint()
+    model = random_checkpoint(max_position_embeddings=4096)
     with LocalFleet(name, directory=tmp_path) as agents:
         fleet = Fleet(agents, previous, f"verifier={model}", tls)
         a = fleet.start("a", releases[0])

@@ -47,12 +47,12 @@ def completed(gateway: AgentProcess, **headers: str) -> tuple[dict[str, str], di
 
 
 async def known(agent: AgentProcess, others: Sequence[AgentProcess]) -> None:
-    """Waits until the agent knows the others, and how far they are."""
-    wanted = {other.node_id for other in others}
+    """Waits until the agent knows the others, what they serve, and how far they are."""
+    wanted = {(other.node_id, len(other.ready["models"])) for other in others}
     async with AsyncClient(agent.address) as client, client.fleet.watch() as events:
         async for _ in events:
             nodes = await client.fleet.nodes()
-            if wanted <= {node.node_id for node in nodes if node.round_trip_seconds}:
+            if wanted <= {(n.node_id, len(n.models)) for n in nodes if n.round_trip_seconds}:
                 return
     raise AssertionError("the watch ended")
 

@@ -302,52 +302,50 @@ async def test_a_turn_that_began_is_waited_for(
     assert [len(session.history) for session in sessions] == [2, 2]
 
 
+ENDLESS = Block((), GREEDY, 1 << 20)
+"""More tokens than a test has time for, however slow its event loop is."""
+
+
 async def test_a_turn_that_goes_on_takes_its_forwards_beside_the_others(
     worker: ModelWorker,
 ) -> None:
-    """It is told of once, and neither turns nor functions wait for its end."""
-    verifier = hashing.HashVerifier(context_length=8192)
+    """Neither turns nor functions wait for its end."""
+    verifier = hashing.HashVerifier(context_length=1 << 21)
     long, short = computed(verifier=verifier), computed(PROMPT[:9], verifier)
-    block = Block((), GREEDY, 4000)
-    asked = asyncio.create_task(worker.run_turn(DecodeTurn(long, block, 1e6)))
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(long, ENDLESS, 1e6)))
+    await until_longer(long, len(PROMPT) + 1)
     for count in range(1, 4):
         (verified,) = (await worker.run_turn(DecodeTurn(short, Block((), GREEDY, 1)))).steps
         assert verified.step.first_index == 8 + count
         assert await worker.run(lambda: 7) == 7
     assert not asked.done()
-    decoded = await asked
-    assert decoded.error is None
-    found = [token for each in decoded.steps for token in each.step.committed]
-    assert found[:200] == hashing.expected_stream(PROMPT, WINDOWED, 200, GREEDY)
-    assert len(found) == 4000
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
     assert worker.gather_seconds() == 1 / TELLINGS_A_SECOND
 
 
 async def test_a_turn_that_goes_on_ends_with_the_forward_in_which_its_caller_left(
     worker: ModelWorker,
 ) -> None:
-    session = computed()
-    turn = DecodeTurn(session, Block((), GREEDY, 5000), 1e6)
-    asked = asyncio.create_task(worker.run_turn(turn))
+    session = computed(verifier=hashing.HashVerifier(context_length=1 << 21))
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(session, ENDLESS, 1e6)))
     await until_longer(session, len(PROMPT) + 3)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     left = len(session.history)
-    assert left < len(PROMPT) + 5000
     # Nothing of it runs any more: whoever comes next has the session to himself.
     again = await worker.run_turn(DecodeTurn(session, Block((), GREEDY, 3), 1e6))
     assert [step.step.first_index for step in again.steps] == [left, left + 1, left + 2]
-    expected = hashing.expected_stream(PROMPT, WINDOWED, left + 3 - len(PROMPT), GREEDY)
-    assert session.history[len(PROMPT) :] == expected
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 100, GREEDY)
+    assert session.history[len(PROMPT) :][:100] == expected[: left + 3 - len(PROMPT)]
 
 
 async def test_closing_ends_a_turn_that_goes_on() -> None:
     worker = ModelWorker("test")
-    session = computed()
-    asked = asyncio.create_task(
-        worker.run_turn(DecodeTurn(session, Block((), GREEDY, 1 << 20), 1e6))
-    )
+    session = computed(verifier=hashing.HashVerifier(context_length=1 << 21))
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(session, ENDLESS, 1e6)))
     await until_longer(session, len(PROMPT) + 3)
     await worker.close()
     with pytest.raises(WorkerClosed):
