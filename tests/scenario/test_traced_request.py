@@ -48,7 +48,8 @@ def completed(gateway: AgentProcess, **headers: str) -> tuple[dict[str, str], di
 
 async def known(agent: AgentProcess, others: Sequence[AgentProcess]) -> None:
     """Waits until the agent knows the others, what they serve, and how far they are."""
-    wanted = {(other.node_id, len(other.ready["models"])) for other in others}
+    served: dict[str, Any] = {other.node_id: other.ready["models"] for other in others}
+    wanted = {(node_id, len(models)) for node_id, models in served.items()}
     async with AsyncClient(agent.address) as client, client.fleet.watch() as events:
         async for _ in events:
             nodes = await client.fleet.nodes()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 import pytest
@@ -160,7 +160,8 @@ def test_a_step_reads_what_was_appended_however_long_the_history_is() -> None:
     rows = np.zeros((1, 1000), np.float32)
     parameters = SamplingParameters(1.0, seed=1, repetition_penalty=1.2)
     history = History()
-    history._token_ids = tokens = CountedTokens(index % 1000 for index in range(20_000))
+    tokens = CountedTokens(index % 1000 for index in range(20_000))
+    history._token_ids = cast(Any, tokens)
     read = []
     for appended in ([], [7], [7, 8, 9]):
         history.extend(appended)
