@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import scripts.bench.packed_archives as packed_archives
@@ -14,9 +13,7 @@ def test_a_full_session_is_measured_with_each_quality(tmp_path: Path) -> None:
     out = tmp_path / "full.json"
     words = "--model tiny --contexts 256 --prompt 256 --steps 2 --rounds 1"
     packed_full.main([*words.split(), "--out", str(out)])
-    report = json.loads(out.read_text())
-    assert report["command"]
-    assert "kvarn4" in out.read_text()
+    assert all(f'"{side}": ' in out.read_text() for side in ("full", "high", "economy"))
 
 
 def test_archives_are_measured_beside_a_full_session(tmp_path: Path) -> None:
