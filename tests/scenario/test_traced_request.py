@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kakeya import AsyncClient
+from kakeya import AsyncClient, NodeStatus
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.commands import Terminal
 from tests.warm.starting import WarmStarts
@@ -46,14 +46,18 @@ def completed(gateway: AgentProcess, **headers: str) -> tuple[dict[str, str], di
         raise AssertionError(f"{error}: {error.read().decode()}") from error
 
 
+def offers(node: NodeStatus) -> int:
+    """Models, and an archive: a node is known before its card has them."""
+    return len(node.models) + (node.card is not None and node.card.archive is not None)
+
+
 async def known(agent: AgentProcess, others: Sequence[AgentProcess]) -> None:
     """Waits until the agent knows the others, what they serve, and how far they are."""
-    served: dict[str, Any] = {other.node_id: other.ready["models"] for other in others}
-    wanted = {(node_id, len(models)) for node_id, models in served.items()}
+    wanted = {(other.node_id, len(other.options.serve)) for other in others}
     async with AsyncClient(agent.address) as client, client.fleet.watch() as events:
         async for _ in events:
             nodes = await client.fleet.nodes()
-            if wanted <= {(n.node_id, len(n.models)) for n in nodes if n.round_trip_seconds}:
+            if wanted <= {(n.node_id, offers(n)) for n in nodes if n.round_trip_seconds}:
                 return
     raise AssertionError("the watch ended")
 
