@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from kakeya import SessionState
+from kakeya import SessionInfo, SessionState
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
 from kakeya_fleet.node.cli.fleet.notes import fault_line
 from kakeya_fleet.node.cli.terminal.quantities import (
@@ -141,30 +141,7 @@ def session_details(fleet: WatchedFleet, session: WatchedSession, width: int) ->
     ]
     if info.drop_reason is not None:
         facts.append(("alone", f"the proposer was dropped: {info.drop_reason.value}"))
-    if info.forgotten_token_count:
-        facts.append(("forgotten", f"{info.forgotten_token_count:,} tokens: it sees them no more"))
-    if info.state is SessionState.RESTING:
-        facts.append(("rests", "another session has its memory: its next operation begins later"))
-    if info.recomputed_token_count:
-        facts.append(("again", f"{info.recomputed_token_count:,} tokens computed once more"))
-    if info.restorer is not None and info.kv_strategy.value == "full":
-        facts.append(
-            (
-                "packed",
-                f"{info.restorer.evicted_token_count:,} tokens, "
-                f"{bytes_text(info.restorer.evicted_bytes)} by {info.restorer.codec}, "
-                "on its own node",
-            )
-        )
-    elif info.restorer is not None:
-        facts.append(
-            (
-                "evicted",
-                f"{info.restorer.evicted_token_count:,} tokens, "
-                f"{bytes_text(info.restorer.evicted_bytes)} {_kept_by(info.restorer)} on "
-                f"{info.restorer.node_name or 'its own node'}",
-            )
-        )
+    facts += _memory_facts(info)
     if info.invariants:
         checked = sum(each.check_count for each in info.invariants)
         broken = sum(each.violation_count for each in info.invariants)
@@ -219,3 +196,33 @@ def _kept_by(restorer: RestorerInfo) -> str:
 
 def _fact(title: str, text: str, width: int) -> Text:
     return fitted(Text(title.ljust(_TITLE_WIDTH), "bright_black").append(text, "default"), width)
+
+
+def _memory_facts(info: SessionInfo) -> list[tuple[str, str]]:
+    """What became of its keys and values."""
+    facts = []
+    if info.forgotten_token_count:
+        facts.append(("forgotten", f"{info.forgotten_token_count:,} tokens: it sees them no more"))
+    if info.state is SessionState.RESTING:
+        facts.append(("rests", "another session has its memory: its next operation begins later"))
+    if info.recomputed_token_count:
+        facts.append(("again", f"{info.recomputed_token_count:,} tokens computed once more"))
+    if info.restorer is not None and info.kv_strategy.value == "full":
+        facts.append(
+            (
+                "packed",
+                f"{info.restorer.evicted_token_count:,} tokens, "
+                f"{bytes_text(info.restorer.evicted_bytes)} by {info.restorer.codec}, "
+                "on its own node",
+            )
+        )
+    elif info.restorer is not None:
+        facts.append(
+            (
+                "evicted",
+                f"{info.restorer.evicted_token_count:,} tokens, "
+                f"{bytes_text(info.restorer.evicted_bytes)} {_kept_by(info.restorer)} on "
+                f"{info.restorer.node_name or 'its own node'}",
+            )
+        )
+    return facts

@@ -14,22 +14,12 @@ from kakeya_fleet.engine.speculation.generation_report import Committed, Done, S
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.ticking_clock import TickingClock
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 GROWING = CacheSpec(CacheKind.CONTIGUOUS, capacity=400, grows=True)
 PROMPT = [(7 * index + index * index) % 48 for index in range(50)]
 SEEDED = SamplingParameters(temperature=0.5, seed=9)
-
-
-class Clock:
-    """A second passes each time that somebody looks."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
 
 
 def opened(verifier: hashing.HashVerifier, spec: CacheSpec = SPEC) -> Session:
@@ -39,7 +29,7 @@ def opened(verifier: hashing.HashVerifier, spec: CacheSpec = SPEC) -> Session:
 
 
 async def told(session: Session, count: int, gather_seconds: float) -> list[Committed | Done]:
-    driver = SessionDriver(sources.yielding, Clock(), gather_seconds=lambda: gather_seconds)
+    driver = SessionDriver(sources.yielding, TickingClock(), gather_seconds=lambda: gather_seconds)
     asked = streams.parameters(count, sampling=SEEDED)
     return [item async for item in generate(session, None, asked, driver)]
 
@@ -70,7 +60,7 @@ async def test_the_stream_is_the_same(gather_seconds: float) -> None:
             None,
             streams.parameters(60, sampling=SEEDED, stop_ids=stop_ids),
             run=sources.yielding,
-            clock=Clock(),
+            clock=TickingClock(),
             gather_seconds=gather_seconds,
         )
         assert (tokens, done.stop_reason) == (expected[:end], reason)
@@ -80,7 +70,7 @@ async def test_what_came_before_a_forward_failed_is_told_before_its_error() -> N
     verifier = hashing.HashVerifier()
     verifier.pool.budget_bytes = 9 * hashing.SLAB_BYTES
     session = opened(verifier, GROWING)
-    driver = SessionDriver(sources.yielding, Clock(), gather_seconds=lambda: 1e6)
+    driver = SessionDriver(sources.yielding, TickingClock(), gather_seconds=lambda: 1e6)
     tokens: list[int] = []
     with pytest.raises(OutOfKvMemory):
         async for item in generate(session, None, streams.parameters(60, sampling=SEEDED), driver):
@@ -97,7 +87,7 @@ async def test_a_deadline_ends_between_tellings() -> None:
         None,
         streams.parameters(1000, sampling=SEEDED, deadline_seconds=200.0),
         run=sources.yielding,
-        clock=Clock(),
+        clock=TickingClock(),
         gather_seconds=1e6,
     )
     assert done.stop_reason is StopReason.DEADLINE

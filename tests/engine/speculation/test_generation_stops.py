@@ -20,22 +20,12 @@ from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.ticking_clock import TickingClock
 
 Result = TypeVar("Result")
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(50)]
-
-
-class TickingClock:
-    """Every reading is one second later."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
 
 
 def opened(prompt: Sequence[int] = PROMPT, **options: int) -> Session:
