@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.warm.starting import WarmStarts
 
-# No example has a time: on a busy machine any may take long.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No example has a time: on a busy machine any may take long. A failure is told as it was found,
+# with what reproduces it: a test's own limit would end a long search for a shorter example, and
+# hide it. `pytest --hypothesis-profile=shorter` searches.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("shorter", PATIENT)
+settings.register_profile(
+    "patient", PATIENT, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.target)
+)
 settings.load_profile("patient")
 
 # As structlog's own, but tracebacks are plain: rich ones of many faults take minutes.

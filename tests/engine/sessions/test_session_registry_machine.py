@@ -219,10 +219,14 @@ class RegistryMachine(RuleBasedStateMachine):
             waiting.hold.close()
             self.used[name] = self.now
             if isinstance(ended.error, OutOfKvMemory):
-                # It stands where it stood, and goes on at the latest in `teardown`, unless it is
-                # closed within the forward that it had no part in.
+                # It stands where it stood, and goes on at the latest in `teardown`.
+                closed_meanwhile = name in closed
                 assert name not in ended_before
-                assert self.specs[name].grows or self.registry.get(name).session.is_resting
+                assert (
+                    closed_meanwhile
+                    or self.specs[name].grows
+                    or self.registry.get(name).session.is_resting
+                )
             elif name in self.ended:
                 assert isinstance(ended.error, SessionNotFound)
             elif ended.error is not None:
