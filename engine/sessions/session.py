@@ -10,9 +10,8 @@ it, so that a scheduler can run the feeds of several sessions in one forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
@@ -30,6 +29,7 @@ from kakeya_fleet.engine.sessions.session_cache import ForwardInFlight, SessionC
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.sessions.session_memory import SessionMemory
 from kakeya_fleet.engine.sessions.step import Step, until_stop
+from kakeya_fleet.engine.sessions.waking import Waking
 
 
 class Session:
@@ -56,8 +56,8 @@ class Session:
         self._recomputed_count = 0
         self._forward_count = 0
         self._features: SessionFeatures | None = None
-        self.room_to_wake: Callable[[int], None] = verifier.pool.make_room
-        """Sees to it that so many bytes are free for one that rested; `OutOfKvMemory`."""
+        self.waking = Waking(verifier)
+        """Where one that rested finds its memory, and how little will do."""
         self._invariants = CheckedInvariants()
 
     @classmethod
@@ -74,7 +74,7 @@ class Session:
 
     @property
     def spec(self) -> CacheSpec:
-        """The cache that was allocated."""
+        """The cache that was allocated. Any thread may ask."""
         return self._spec
 
     @property
@@ -119,6 +119,16 @@ class Session:
     def can_rest(self) -> bool:
         """Whether `rest` keeps it: not where what it has evicted is kept elsewhere."""
         return self._spec.restorer is None
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether `shrink` may pack it. Any thread may ask."""
+        return self.waking.smaller not in (None, self._spec)
+
+    @property
+    def has_shrunk(self) -> bool:
+        """Whether it is packed, and was not asked to be but where memory is short. Any thread."""
+        return self.waking.smaller == self._spec
 
     @property
     def computed_count(self) -> int:
@@ -198,8 +208,7 @@ class Session:
             history_limit=self.history_limit,
         )
         if self._spec.grows or self.is_resting:
-            with self._using(len(token_ids)) as cache:
-                self._memory.make_room(cache, len(self._history) + len(token_ids) - cache.length)
+            self._make_room(len(token_ids))
         self._history.extend(token_ids)
         return len(self._history)
 
@@ -212,6 +221,7 @@ class Session:
         if self.pending == 0:
             self._cache.check_alive()
             return None
+        self._wake()
         count = min(self.pending, self.chunk if most is None else min(most, self.chunk))
         return self._feed(self._history[self._computed : self._computed + count], want_logits=False)
 
@@ -242,6 +252,7 @@ class Session:
         )
         if self.pending:
             raise ValueError(f"{self.pending} tokens still wait for prefill")
+        self._wake()
         most = min(room, self._verifier.info.width, self.chunk)
         return self._feed([self._history[-1], *draft[: most - 1]], want_logits=True)
 
@@ -324,6 +335,18 @@ class Session:
         self._all_pending()
         return True
 
+    def shrink(self) -> None:
+        """Keeps all by fewer bits from now on, as `waking.smaller` says: rests, and wakes so.
+
+        Its stream goes on as that of a session does which was opened so, with its history. Raises
+        `SessionNotFound`, and `ValueError` unless it `can_shrink` and no operation runs.
+        """
+        smaller = self.waking.smaller
+        self._cache.check_alive()
+        if smaller is None or not self.can_shrink or not (self.is_resting or self.rest()):
+            raise ValueError("this session cannot shrink now")
+        self._spec = smaller
+
     def renew(self, evicted: EvictedStore | None = None) -> None:
         """Begins anew with an empty cache over `evicted`: all of the history is pending.
 
@@ -335,7 +358,9 @@ class Session:
 
         def anew() -> KvCache:
             self._all_pending()
-            return self._verifier.allocate(self._spec, evicted)
+            cache = self._verifier.allocate(self._spec, evicted)
+            self._widest, self._memory = cache.widest, SessionMemory(self._verifier, cache)
+            return cache
 
         self._cache.replace(anew)
 
@@ -350,7 +375,8 @@ class Session:
     @contextmanager
     def _using(self, coming: int = 0) -> Iterator[KvCache]:
         """The cache, its promises checked; of one at rest a new one, with room for `coming`."""
-        cache = self._borrowed(coming)
+        self._wake(coming)
+        cache = self._cache.borrow()
         try:
             self._check(cache)
             yield cache
@@ -359,7 +385,7 @@ class Session:
 
     def _feed(self, token_ids: list[int], *, want_logits: bool) -> Feed:
         """A forward from now on under way."""
-        cache = self._borrowed()
+        cache = self._cache.borrow()
         try:
             self._check(cache)
             self._memory.make_room(cache, len(token_ids))
@@ -372,21 +398,29 @@ class Session:
         self._forward_count += 1
         return Feed(cache, token_ids, want_logits, features.spec.taps if features else ())
 
-    def _borrowed(self, coming: int = 0) -> KvCache:
-        """The cache; of one at rest a new one, once there is room for history and `coming`."""
+    def _wake(self, coming: int = 0) -> None:
+        """Gives one at rest a cache again, once there is room for history and `coming`.
+
+        Perhaps a smaller one, which takes fewer tokens at once.
+        """
         if self.is_resting:
             self._cache.check_alive()
-            self.room_to_wake(self._bytes_to_wake(coming))
+            self._spec = self.waking.make_room(self._spec, len(self._history) + coming)
             self.renew()
-        return self._cache.borrow()
 
-    def _bytes_to_wake(self, coming: int) -> int:
-        """Bytes of a cache of all of the history, and of `coming` tokens more."""
-        spec = self._spec
-        if spec.grows:
-            end = min(spec.capacity, max(1, len(self._history) + coming))
-            spec = replace(spec, grows=False, capacity=end)
-        return self._verifier.bytes_needed(spec)
+    def _make_room(self, coming: int) -> None:
+        """For the history and `coming` tokens: who may shrink does where there is none."""
+        try:
+            self._find_room(coming)
+        except OutOfKvMemory:
+            if not self.can_shrink:
+                raise
+            self.shrink()
+            self._find_room(coming)
+
+    def _find_room(self, coming: int) -> None:
+        with self._using(coming) as cache:
+            self._memory.make_room(cache, len(self._history) + coming - cache.length)
 
     def _all_pending(self) -> None:
         """The cache is empty again."""
@@ -396,6 +430,7 @@ class Session:
     def _with_prefix(self, forked: Session, length: int) -> Session:
         """A new session, with the first `length` tokens of the history."""
         forked._history.extend(self._history[:length])
+        forked.waking.smaller = self.waking.smaller
         if self.is_resting:
             forked._given_back = min(self._given_back, max(0, length - 1))
         if self._features is not None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from kakeya_fleet.engine.contracts.blocking import Runner
-from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import PrefillTurn, TurnRunner
 
@@ -88,9 +88,10 @@ class SessionDriver:
 
         `should_stop` is asked before each turn: a reason ends the computation, and is
         returned. When the session's restorer is lost, `recover` is awaited and all is
-        computed again; without one, raises `RestorerLost`. Raises `OutOfKvMemory` when the
-        cache finds no room to grow, with what was computed kept; `InvariantViolated`, and
-        `SessionNotFound` when the session ends meanwhile.
+        computed again; without one, raises `RestorerLost`. When the cache finds no room to grow,
+        a session that can shrinks, and all is computed again; of another raises `OutOfKvMemory`,
+        with what was computed kept. Raises `InvariantViolated`, and `SessionNotFound` when the
+        session ends meanwhile.
         """
         while session.pending:
             reason = should_stop()
@@ -102,6 +103,10 @@ class SessionDriver:
                 if self.recover is None:
                     raise
                 await self.recover()
+            except OutOfKvMemory:
+                if not session.can_shrink:
+                    raise
+                session.shrink()
         return None
 
     async def _prefill_turn(self, session: Session) -> None:

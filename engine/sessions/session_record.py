@@ -76,6 +76,10 @@ class KvBudget:
         """What is not used; 0 when the budget was lowered below that."""
         return max(0, self.nbytes - self.used_bytes)
 
+    def has_free(self, nbytes: int) -> bool:
+        """Whether so many bytes are."""
+        return nbytes <= self.free_bytes
+
 
 @dataclass(slots=True, eq=False)
 class SessionRecord(Generic[Opened]):

@@ -28,6 +28,7 @@ from kakeya_fleet.engine.sessions.session_record import (
     SessionOptions,
     SessionRecord,
 )
+from kakeya_fleet.engine.sessions.waking import Room
 
 DEFAULT_TTL_SECONDS = 1800.0
 # A client between two calls of one conversation is not idle yet.
@@ -143,12 +144,16 @@ class SessionRegistry(Generic[Opened]):
         request_id: str = "",
         *,
         evicted: EvictedStore | None = None,
+        smaller: CacheSpec | None = None,
         owner: str = "",
     ) -> SessionRecord[Opened]:
         """A new session with an empty history, of the verifier of `budget`.
 
         One with a `restored` cache takes over `evicted`, which is released when
-        there is none to take it. The same `request_id` of the same owner within ten
+        there is none to take it. One that may be `smaller` is, from the start, where its memory
+        is not free, and else once it is short of memory: see `engine.sessions.waking`.
+
+        The same `request_id` of the same owner within ten
         minutes returns the session that it opened, if it still lives. Raises
         `OutOfKvMemory`, `BadParameters` (also for a `request_id` that asked for
         something else), `GroupLost`, and what the places raise, and the verifier
@@ -159,21 +164,23 @@ class SessionRegistry(Generic[Opened]):
             if evicted is not None:
                 undo.callback(evicted.release)
             check_request_id(request_id)
-            needed = budget.verifier.bytes_needed(spec)
+            asked_for = (spec, options)
             with self._lock:
-                self._requests.check(budget, owner, request_id, (spec, options), self._clock())
+                self._requests.check(budget, owner, request_id, asked_for, self._clock())
                 earlier = self.created(budget, request_id, owner=owner)
                 if earlier is not None:
                     return earlier
                 self._take_place(owner)
                 undo.callback(self._places.give_back, owner)
-                self._make_room(budget, needed, owner)
+                spec = self._fitting(budget, spec, smaller)
+                self._make_room(budget, budget.verifier.bytes_needed(spec), owner)
             session = Session.allocate(budget.verifier, spec, evicted)
+            session.waking.smaller = smaller
             undo.pop_all()
         with self._lock:
             record = self._insert(session, options, budget, owner)
             self._requests.remember(
-                budget, owner, request_id, record.session_id, (spec, options), record.created_at
+                budget, owner, request_id, record.session_id, asked_for, record.created_at
             )
         return record
 
@@ -303,13 +310,20 @@ class SessionRegistry(Generic[Opened]):
             self._closings.remember(session_id, record.owner, request_id, length, now)
             return length
 
-    def check_room(self, budget: KvBudget, spec: CacheSpec, owner: str = "") -> None:
+    def check_room(
+        self,
+        budget: KvBudget,
+        spec: CacheSpec,
+        owner: str = "",
+        *,
+        smaller: CacheSpec | None = None,
+    ) -> None:
         """Refuses now what `create` would: for those who do other work before it.
 
         Nothing is evicted, and nothing kept for the caller. Raises `OutOfKvMemory`, and what the
         places raise.
         """
-        needed = budget.verifier.bytes_needed(spec)
+        needed = budget.verifier.bytes_needed(self._fitting(budget, spec, smaller))
         with self._lock:
             if self._victims(budget, needed, Asking(owner, needed, budget.nbytes)) is None:
                 raise self._shortage(budget, needed).of_a_new_session(0)
@@ -385,7 +399,9 @@ class SessionRegistry(Generic[Opened]):
                 raise ValueError(f"session id {record.session_id} was given twice")
             self._records[record.session_id] = record
             # Of the record it knows nothing: a session that has ended leaves no cycle behind.
-            session.room_to_wake = partial(self._make_room_to_wake, budget, owner)
+            session.waking.room = Room(
+                budget.has_free, partial(self._make_room_to_wake, budget, owner)
+            )
         return record
 
     def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
@@ -417,6 +433,12 @@ class SessionRegistry(Generic[Opened]):
 
     def _of(self, budget: KvBudget) -> list[SessionRecord[Opened]]:
         return [record for record in self._records.values() if record.budget is budget]
+
+    def _fitting(self, budget: KvBudget, spec: CacheSpec, smaller: CacheSpec | None) -> CacheSpec:
+        """The smaller one, where there is one and the other's memory is not free."""
+        if smaller is None or budget.has_free(budget.verifier.bytes_needed(spec)):
+            return spec
+        return smaller
 
     def _make_room(
         self,

@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, RestorerLost
+from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, OutOfKvMemory, RestorerLost
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
@@ -90,7 +90,8 @@ async def generate(
     `Done` no longer has, or never comes to tell. `proposers` keeps what earlier
     generations learned; its sources stay open. When the session's restorer is lost and
     the driver recovers it, its history and the block are computed again, and the stream
-    goes on as it would have.
+    goes on as it would have. When it finds no room to grow, and can shrink, it is computed
+    again too, and goes on as one that was opened as it is then.
 
     The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
     the iterator (`aclose`, cancellation) stops the work within one forward, leaves
@@ -109,6 +110,9 @@ async def generate(
                 committed, stop = await generation.block()
             except RestorerLost as lost:
                 stop = await generation.recovered(lost)
+                continue
+            except OutOfKvMemory as short:
+                stop = await generation.shrunk(short)
                 continue
             for timing in generation.latest_blocks:
                 on_block(timing)
@@ -150,7 +154,7 @@ class _Generation:
         self._drafting: Drafting | None = None
         self._asked: asyncio.Future[BlockDraft] | None = None
         self._in_hand: BlockDraft | None = None
-        """The draft of a block whose forward lost the restorer."""
+        """The draft of a block whose forward lost the restorer, or found no room."""
         self._failed: Exception | None = None
         """What a forward raised behind tokens that were told."""
         self.latest_blocks: list[BlockTiming] = []
@@ -176,6 +180,13 @@ class _Generation:
         if self._driver.recover is None:
             raise lost
         await self._driver.recover()
+        return await self.prefill()
+
+    async def shrunk(self, short: OutOfKvMemory) -> StopReason | None:
+        """Packs a session that found no room to grow, and does as `prefill`; else raises it."""
+        if not self._session.can_shrink:
+            raise short
+        self._session.shrink()
         return await self.prefill()
 
     async def block(self) -> tuple[Committed, StopReason | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.packing import (
     FULL_SINK,
@@ -51,9 +53,14 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
 
 
 def opening_bytes(offer: ModelOffer, request: PlanRequest) -> int:
-    """Bytes that must be free when a session is opened: all, unless its memory grows."""
+    """Bytes that must be free when a session is opened: all, unless its memory grows.
+
+    Of one that may be packed where memory is short, what it takes then.
+    """
     if request.grows and request.kv_strategy is KvStrategy.FULL:
         return offer.kv_bytes_per_token * FINE_TOKENS + offer.kv_fixed_bytes
+    if request.packing_when_short is not None:
+        request = replace(request, packing=request.packing_when_short)
     return kv_bytes(offer, request)
 
 

@@ -55,6 +55,15 @@ class Packing:
             f"context a byte. {self._divergence}"
         )
 
+    def reason_when_short(self, dtype: str) -> str:
+        """A sentence of plans for a `full` session that is packed only where memory is short."""
+        return (
+            "Where the verifier has no free memory for all keys and values, the session is packed "
+            f"by {self.codec} (--kv-quality-when-short {self.quality}) from then on: "
+            f"{_bits(dtype) / self.bits:.1f} times the context a byte, its history computed once "
+            f"more. {self._divergence}"
+        )
+
     @property
     def _divergence(self) -> str:
         """How far it moves what is chosen, and where that was measured."""

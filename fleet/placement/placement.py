@@ -182,6 +182,8 @@ def _decide(
     kept: tuple[str, ...] = (best.kept.reason,) if best.kept.reason else ()
     if request.packing is not None and best.kept.strategy is KvStrategy.FULL:
         kept += (request.packing.reason(best.verifier.offer.dtype, is_full=True),)
+    if request.packing_when_short is not None:
+        kept += (request.packing_when_short.reason_when_short(best.verifier.offer.dtype),)
     reasons = (
         *plan_reasons(request, chosen, needed, free),
         *kept,

@@ -53,7 +53,8 @@ class PlanRequest:
     `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
     when it needs none, or has its own already; `packing` is how it keeps what is evicted,
-    None as it lies. The memory of a `full` session that
+    None as it lies, and `packing_when_short` how a `full` one may where memory is short. The
+    memory of a `full` session that
     `grows` is not taken at once, but as its history grows.
     """
 
@@ -71,6 +72,7 @@ class PlanRequest:
     without_archive: bool = False
     grows: bool = False
     packing: Packing | None = None
+    packing_when_short: Packing | None = None
 
     @property
     def names_proposer(self) -> bool:

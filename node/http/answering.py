@@ -125,6 +125,7 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
             ),
             restorer=options.restorer,
             kv_quality=options.kv_quality,
+            kv_quality_when_short=options.kv_quality_when_short,
             resume=True,
             traceparent=outgoing_header(),
         )

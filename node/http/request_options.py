@@ -48,6 +48,7 @@ _KAKEYA_FIELDS = frozenset(
         "window_tokens",
         "restorer",
         "kv_quality",
+        "kv_quality_when_short",
         "deadline_seconds",
     }
 )
@@ -90,6 +91,7 @@ class SessionFields:
     window_tokens: int | None = None
     restorer: RestorerKind | None = None
     kv_quality: KvQuality | None = None
+    kv_quality_when_short: KvQuality | None = None
     speculation: str | Speculation = "auto"
     deadline_seconds: float | None = None
 
@@ -183,12 +185,14 @@ def _session(fields: Fields) -> SessionFields:
     strategy = _one_of(inner, "kv_strategy", KvStrategy)
     restorer = _one_of(inner, "restorer", RestorerKind)
     quality = _one_of(inner, "kv_quality", KvQuality)
+    when_short = _one_of(inner, "kv_quality_when_short", KvQuality)
     return SessionFields(
         kv_strategy=KvStrategy(strategy) if strategy else KvStrategy.FULL,
         sink_tokens=inner.whole("sink_tokens", 0, 1 << 20),
         window_tokens=inner.whole("window_tokens", 1, 1 << 20),
         restorer=RestorerKind(restorer) if restorer else None,
         kv_quality=KvQuality(quality) if quality else None,
+        kv_quality_when_short=KvQuality(when_short) if when_short else None,
         speculation=_speculation(inner),
         deadline_seconds=inner.number("deadline_seconds", 0.0, 86_400.0, 0.0) or None,
     )

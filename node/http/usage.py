@@ -70,5 +70,6 @@ def _choice(end: End) -> dict[str, object]:
             "total_seconds": done.timings.total_seconds,
             "forgotten_tokens": done.forgotten_token_count,
             "recomputed_tokens": done.recomputed_token_count,
+            "kv_quality": done.kv_quality.value if done.kv_quality else None,
         }
     return report

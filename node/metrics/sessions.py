@@ -62,6 +62,11 @@ class SessionFamilies:
             "Sessions that gave their keys and values back, for others to use, and stay open.",
             registry=registry,
         )
+        self.sessions_shrunk = Counter(
+            "kakeya_sessions_shrunk_total",
+            "Sessions that were packed since memory was short, as they allowed.",
+            registry=registry,
+        )
         self.tokens_recomputed = Counter(
             "kakeya_tokens_recomputed_total",
             "Tokens whose keys and values were computed once more: their session had rested, or "

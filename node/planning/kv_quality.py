@@ -53,6 +53,28 @@ def quality_of(restorer: wire.Restorer) -> PackedQuality | None:
     return quality
 
 
+def quality_when_short_of(restorer: wire.Restorer) -> PackedQuality | None:
+    """How exactly is enough where memory is short; None for no less than was asked for.
+
+    Raises `BadParameters`.
+    """
+    number = restorer.quality_when_short
+    if number not in QUALITIES:
+        raise BadParameters(
+            f"restorer.quality_when_short is {number}; it must be 1 (lossless), 2 (high) or"
+            " 3 (economy)",
+            field="restorer.quality_when_short",
+        )
+    when_short, quality = QUALITIES[number], quality_of(restorer)
+    if when_short is not None and when_short in (quality, PackedQuality.HIGH) and quality:
+        raise BadParameters(
+            f"restorer.quality_when_short is {when_short.value}, no less exact than"
+            f" restorer.quality ({quality.value}): leave it empty, or ask for more at first",
+            field="restorer.quality_when_short",
+        )
+    return when_short
+
+
 def pinned_of(restorer: wire.Restorer) -> str:
     """The codec that a request names, as a session has that goes on elsewhere; empty for none.
 

@@ -18,7 +18,12 @@ from kakeya_fleet.fleet.placement.plan import (
     Rejection,
     Trial,
 )
-from kakeya_fleet.node.planning.kv_quality import packing_of, pinned_of, quality_of
+from kakeya_fleet.node.planning.kv_quality import (
+    packing_of,
+    pinned_of,
+    quality_of,
+    quality_when_short_of,
+)
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
@@ -66,13 +71,16 @@ def plan_request_from_wire(
             field="block_size",
         )
     quality, pinned = quality_of(request.restorer), pinned_of(request.restorer)
+    strategy = kv_strategy_from_wire(request.kv_strategy)
+    when_short = quality_when_short_of(request.restorer)
+    check_when_short(when_short, strategy)
     return PlanRequest(
         verifier_model=request.verifier_model,
         proposer_model=request.proposer_model,
         proposer_node_id=request.proposer_node_id,
         verifier_node_id=request.verifier_node_id,
         context_tokens=request.context_tokens,
-        kv_strategy=kv_strategy_from_wire(request.kv_strategy),
+        kv_strategy=strategy,
         sink_tokens=request.sink_tokens or DEFAULT_SINK_TOKENS,
         window_tokens=request.window_tokens or DEFAULT_WINDOW_TOKENS,
         block_size=request.block_size or None,
@@ -80,8 +88,22 @@ def plan_request_from_wire(
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
         packing=packings(request.verifier_model, quality, pinned) if quality is not None else None,
+        packing_when_short=(
+            packings(request.verifier_model, when_short, "") if when_short is not None else None
+        ),
         grows=not request.context_tokens,
     )
+
+
+def check_when_short(when_short: PackedQuality | None, strategy: KvStrategy | None) -> None:
+    """Of a session that keeps all by itself alone. Raises `BadParameters`."""
+    if when_short is not None and strategy is not KvStrategy.FULL:
+        named = strategy.value if strategy is not None else "unspecified"
+        raise BadParameters(
+            f"a session of kv_strategy {named} is not packed where memory is short; ask for"
+            " kv_strategy full, or leave restorer.quality_when_short out",
+            field="restorer.quality_when_short",
+        )
 
 
 def plan_to_wire(plan: Plan) -> wire.Plan:

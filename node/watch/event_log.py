@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     BREAKER_CLOSED = "BREAKER_CLOSED"
     SESSION_EVICTED = "SESSION_EVICTED"
     SESSION_RESTED = "SESSION_RESTED"
+    SESSION_SHRUNK = "SESSION_SHRUNK"
     HISTORY_TRUNCATED = "HISTORY_TRUNCATED"
     INVARIANT_VIOLATED = "INVARIANT_VIOLATED"
     ARCHIVE_LOST = "ARCHIVE_LOST"
@@ -111,6 +112,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _INFO,
         "Nothing: its next answer begins later. A larger kv_budget_bytes, smaller windows or"
         " --kv full --kv-quality high leave room for more sessions.",
+    ),
+    EventKind.SESSION_SHRUNK: (
+        _INFO,
+        "Nothing: it was opened with --kv-quality-when-short. A larger kv_budget_bytes keeps such"
+        " sessions as they are.",
     ),
     EventKind.HISTORY_TRUNCATED: (
         _WARNING,

@@ -215,10 +215,24 @@ MUTANTS = (
     ),
     Mutant(
         "one that wakes with room for its first chunk alone",
-        "engine/sessions/session.py",
-        "end = min(spec.capacity, max(1, len(self._history) + coming))",
+        "engine/sessions/waking.py",
+        "end = min(spec.capacity, max(1, length))",
         "end = 1",
         ("tests/engine/sessions/test_resting_sessions.py",),
+    ),
+    Mutant(
+        "one that is packed for want of memory although it may have all of it",
+        "engine/sessions/waking.py",
+        "if self.smaller is not None and not self.room.is_free(",
+        "if self.smaller is not None and not self.room.is_free(2 * ",
+        ("tests/engine/sessions/test_shrinking_sessions.py",),
+    ),
+    Mutant(
+        "one that is packed for want of memory and keeps what was computed before",
+        "engine/sessions/session.py",
+        "            self.shrink()\n            self._find_room(coming)",
+        "            self.shrink()\n            self._computed = len(self._history) - 1",
+        ("tests/engine/sessions/test_shrinking_sessions.py",),
     ),
     Mutant(
         "memory taken from who was idle for a moment",

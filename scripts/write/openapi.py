@@ -79,6 +79,7 @@ KAKEYA: Schema = {
         "window_tokens": whole(1, MOST_WINDOW),
         "restorer": one_of(*known_names(RestorerKind)),
         "kv_quality": one_of(*known_names(KvQuality)),
+        "kv_quality_when_short": one_of(*known_names(KvQuality)),
         "deadline_seconds": number(0.0, 86_400.0),
     },
 }

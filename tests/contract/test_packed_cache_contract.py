@@ -228,6 +228,34 @@ def test_a_session_that_rested_has_its_packed_bytes_and_tokens_again(verifier: V
     assert verifier.pool.used_bytes == used
 
 
+def test_a_session_that_is_packed_for_want_of_memory_is_as_one_that_was_opened_so(
+    verifier: Verifier,
+) -> None:
+    """Nothing of what it computed before is kept: unpacked keys saw unpacked ones."""
+    used = verifier.pool.used_bytes
+    sessions = [Session.allocate(verifier, spec) for spec in (GROWING, FULL)]
+    packed, plain = sessions
+    plain.waking.smaller = GROWING
+
+    def spoken(session: Session) -> list[int]:
+        while PrefillTurn(session)():
+            pass
+        return [VerifyTurn(session, Block([], GREEDY, 1))().step.committed[0] for _ in range(40)]
+
+    for session in sessions:
+        session.append(TEXT[:300])
+    while PrefillTurn(plain)():
+        pass
+    plain.shrink()
+    assert (plain.memory_bytes, plain.pending) == (0, 299)
+    assert spoken(plain) == spoken(packed)
+    assert plain.memory_bytes == packed.memory_bytes
+    assert plain.spec == packed.spec
+    for session in sessions:
+        session.end("compared")
+    assert verifier.pool.used_bytes == used
+
+
 def test_what_cannot_be_is_refused_by_name(verifier: Verifier) -> None:
     for change, match in (
         ({"codec": ""}, "needs a codec"),

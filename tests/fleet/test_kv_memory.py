@@ -102,3 +102,15 @@ def test_a_model_of_states_alone_takes_its_fixed_bytes(verifier_offer: ModelOffe
     for strategy in KvStrategy:
         request = PlanRequest("tiny", kv_strategy=strategy, context_tokens=2000)
         assert kv_bytes(recurrent, request) == 5000
+
+
+def test_one_that_may_be_packed_is_opened_where_it_fits_so(verifier_offer: ModelOffer) -> None:
+    bounded = PlanRequest("tiny", context_tokens=1000, kv_strategy=KvStrategy.FULL)
+    packing = Packing("kvarn4", "high", 4.75, 0.0016, "a model")
+    may = replace(bounded, packing_when_short=packing)
+    assert opening_bytes(verifier_offer, may) == kv_bytes(
+        verifier_offer, replace(bounded, packing=packing)
+    )
+    assert opening_bytes(verifier_offer, may) < opening_bytes(verifier_offer, bounded)
+    # It is kept as it lies all the same where that is free.
+    assert kv_bytes(verifier_offer, may) == kv_bytes(verifier_offer, bounded)

@@ -51,6 +51,19 @@ async def test_a_session_asks_for_what_restores(node: ScriptedNode) -> None:
     assert planned.node_id == "bb"
 
 
+async def test_a_session_asks_for_what_is_enough_where_memory_is_short(node: ScriptedNode) -> None:
+    async with AsyncClient(node.address) as client:
+        await client.create_session(
+            "tiny", kv_strategy="full", kv_quality="high", kv_quality_when_short="economy"
+        )
+        with pytest.raises(BadRequest, match="kv_quality_when_short"):
+            await client.create_session("tiny", kv_strategy="full", kv_quality_when_short="some")
+    (asked,) = (request.restorer for request in node.requests["CreateSession"])
+    assert asked == placement_pb2.Restorer(
+        quality=placement_pb2.KV_QUALITY_HIGH, quality_when_short=placement_pb2.KV_QUALITY_ECONOMY
+    )
+
+
 def test_where_evicted_positions_are_is_told() -> None:
     message = runtime_pb2.SessionInfo(
         restorer=runtime_pb2.RestorerInfo(

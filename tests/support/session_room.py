@@ -50,8 +50,11 @@ class SessionRoom:
         options: SessionOptions | None = None,
         request_id: str = "",
         owner: str = "",
+        smaller: CacheSpec | None = None,
     ) -> SessionRecord[str]:
-        return self.registry.create(self.budget, spec, options, request_id, owner=owner)
+        return self.registry.create(
+            self.budget, spec, options, request_id, owner=owner, smaller=smaller
+        )
 
     def listed(self) -> list[str]:
         """Ids of all sessions, in the order of their making."""

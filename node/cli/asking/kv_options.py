@@ -41,6 +41,7 @@ class KvChoice:
     restorer_model: str = ""
     restorer_node: str = ""
     quality: str | None = None
+    quality_when_short: str | None = None
 
     def options(self, restorer_node_id: str) -> KvOptions:
         """For sessions and plans; the id is that of `restorer_node`."""
@@ -52,6 +53,7 @@ class KvChoice:
             "restorer_model": self.restorer_model,
             "restorer_node_id": restorer_node_id,
             "kv_quality": self.quality,
+            "kv_quality_when_short": self.quality_when_short,
         }
 
 
@@ -106,6 +108,12 @@ _OPTIONS = (
         "high packs them to less than 5 bits a number, economy to less than 4, or to what the node "
         "has measured to be as exact (fleet codecs). Default: lossless.",
     ),
+    click.option(
+        "--kv-quality-when-short",
+        type=click.Choice(["high", "economy"]),
+        help="With --kv full: packs the session so where the verifier is short of memory, and "
+        "computes its history once more. Default: never.",
+    ),
 )
 
 
@@ -122,6 +130,7 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
         restorer_model: str,
         restorer_node: str,
         kv_quality: str | None,
+        kv_quality_when_short: str | None,
         **kwargs: object,
     ) -> int:
         if kv_strategy != "restored" and (restorer or restorer_model or restorer_node):
@@ -134,6 +143,8 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
             raise click.UsageError("--kv-quality needs --kv restored or --kv full")
         if kv_quality not in (None, "lossless") and restorer == "projection":
             raise click.UsageError("--kv-quality needs another --restorer than projection")
+        if kv_quality_when_short and kv_strategy != "full":
+            raise click.UsageError("--kv-quality-when-short needs --kv full")
         kwargs["kv"] = KvChoice(
             kv_strategy,
             sink_tokens,
@@ -142,6 +153,7 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
             restorer_model,
             restorer_node,
             kv_quality,
+            kv_quality_when_short,
         )
         return command(*args, **kwargs)
 

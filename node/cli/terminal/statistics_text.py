@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kakeya import DraftFault, DropReason, GenerationDone, Plan, StopReason
+from kakeya import DraftFault, DropReason, GenerationDone, KvQuality, Plan, StopReason
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text, share_text, speed_text
 
 _DROPPED = {
@@ -56,6 +56,7 @@ def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
         *forgotten_lines(done),
         *restorer_lines(done),
         *recomputed_lines(done),
+        *packed_lines(done),
         *link_lines(done, plan),
         *fault_lines(done),
     ]
@@ -91,6 +92,14 @@ def recomputed_lines(done: GenerationDone) -> list[str]:
         f"{count:,} tokens of the history were computed once more before the first new one: their "
         "keys and values had been given back, or lost"
     ]
+
+
+def packed_lines(done: GenerationDone) -> list[str]:
+    """How keys and values were kept at the end; empty where they lay as they are."""
+    quality = done.kv_quality
+    if quality not in (KvQuality.HIGH, KvQuality.ECONOMY):
+        return []
+    return [f"keys and values behind the latest tokens were packed: quality {quality.value}"]
 
 
 def link_lines(done: GenerationDone, plan: Plan) -> list[str]:

@@ -82,7 +82,7 @@ class CodecSampling(SessionObserver):
 
     def idle(self, session: OpenSession) -> None:
         """Notes the history of a packed session, where something is to be learned by it."""
-        quality = session.spec.quality
+        quality = session.quality
         history = session.record.session.history
         if quality is None or not self._settings.samples or len(history) < LEAST_TOKENS:
             return

@@ -259,6 +259,7 @@ class Generations:
             recomputed_count - before[1],
             session.link_changes(),
             started_at,
+            session.quality,
         )
 
     def _ended(self, served: ServedVerifier) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
+from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.fleet.placement.plan import Placement
 from kakeya_fleet.node.links.protocol.changes import LinkChange
 
@@ -28,7 +29,8 @@ class Outcome(Enum):
 class Finished:
     """The end of a generation, with what the engine does not know of it.
 
-    `link_changes` are those since the session's generation before; `started_at` is in the
+    `proposer` is whom the session is paired with, `drop_reason` why it decodes alone all the
+    same. `link_changes` are those since the session's generation before; `started_at` is in the
     seconds of the same clock.
     """
 
@@ -40,6 +42,8 @@ class Finished:
     recomputed_count: int = 0
     link_changes: tuple[LinkChange, ...] = ()
     started_at: float = 0.0
+    quality: PackedQuality | None = None
+    """How exactly the session was kept behind its window at the end; None for as it lies."""
 
 
 class SessionObserver:

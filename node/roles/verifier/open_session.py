@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.speculation.loops import LoopWatch
+from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.fleet.placement.plan import Plan
 from kakeya_fleet.fleet.quantities import bytes_text
 from kakeya_fleet.node.links.protocol.changes import LinkChange
@@ -45,6 +46,8 @@ class OpenSession:
     loops: LoopWatch = field(default_factory=LoopWatch)
     rebuilt_length: int = 0
     rebuild_count: int = 0
+    told_shrunk: bool = False
+    """Whether it was told that it is packed for want of memory."""
 
     @property
     def session_id(self) -> str:
@@ -55,6 +58,13 @@ class OpenSession:
     def has_ended(self) -> bool:
         """Whether it is no more; those who are told of ends may not have heard yet."""
         return bool(self.record.session.end_reason)
+
+    @property
+    def quality(self) -> PackedQuality | None:
+        """How exactly it is kept behind its window now; None for as it lies."""
+        if self.record.session.has_shrunk:
+            return self.spec.quality_when_short
+        return self.spec.quality
 
     def link_changes(self) -> tuple[LinkChange, ...]:
         """The changes of what carries its tensor links that were not told yet, oldest first."""

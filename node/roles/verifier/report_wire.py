@@ -14,7 +14,6 @@ from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,
     Committed,
-    Done,
     DropReason,
     SpeculationStatistics,
 )
@@ -31,7 +30,7 @@ from kakeya_fleet.node.planning.plan_wire import (
 from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
 from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer, placed
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange
-from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.session_activity import SessionActivity
 
@@ -64,23 +63,9 @@ def _alternatives_to_wire(alternatives: Sequence[tuple[int, float]]) -> wire.Tok
     )
 
 
-def done_to_wire(
-    done: Done,
-    *,
-    queue_seconds: float,
-    proposer: Placement | None,
-    drop_reason: DropReason | None,
-    restorer_rebuild_count: int = 0,
-    recomputed_count: int = 0,
-    link_changes: Sequence[LinkChange] = (),
-    started_at: float = 0.0,
-) -> wire.GenerateResponse:
-    """The end of a generation.
-
-    `proposer` is whom the session is paired with, `drop_reason` why it decodes
-    alone all the same. The `link_changes` count from `started_at`, in the seconds
-    of their clock.
-    """
+def done_to_wire(finished: Finished) -> wire.GenerateResponse:
+    """The end of a generation."""
+    done, queue_seconds = finished.done, finished.queue_seconds
     timings = done.timings
     return wire.GenerateResponse(
         done=wire.GenerateDone(
@@ -95,13 +80,18 @@ def done_to_wire(
                 ),
                 total_seconds=timings.total_seconds + queue_seconds,
             ),
-            speculation=_statistics_to_wire(done.speculation, proposer, drop_reason),
+            speculation=_statistics_to_wire(
+                done.speculation, finished.proposer, finished.drop_reason
+            ),
             timeline=[_block_to_wire(block) for block in done.timeline],
             seed=done.seed,
-            restorer_rebuild_count=restorer_rebuild_count,
-            link_changes=[_link_change_to_wire(each, started_at) for each in link_changes],
+            restorer_rebuild_count=finished.restorer_rebuild_count,
+            link_changes=[
+                _link_change_to_wire(each, finished.started_at) for each in finished.link_changes
+            ],
             forgotten_token_count=done.forgotten_token_count,
-            recomputed_token_count=recomputed_count,
+            recomputed_token_count=finished.recomputed_count,
+            kv_quality=quality_to_wire(finished.quality),
         )
     )
 

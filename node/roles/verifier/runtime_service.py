@@ -141,17 +141,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         async with aclosing(self._generations.run(session, spec, seconds_left)) as events:
             async for event in events:
                 if isinstance(event, Finished):
-                    done = done_to_wire(
-                        event.done,
-                        queue_seconds=event.queue_seconds,
-                        proposer=event.proposer,
-                        drop_reason=event.drop_reason,
-                        restorer_rebuild_count=event.restorer_rebuild_count,
-                        recomputed_count=event.recomputed_count,
-                        link_changes=event.link_changes,
-                        started_at=event.started_at,
-                    )
-                    await context.write(done)
+                    await context.write(done_to_wire(event))
                 else:
                     await context.write(committed_to_wire(event))
                     self._spending.spend(calling, len(event.token_ids))

@@ -22,11 +22,16 @@ from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
-from kakeya_fleet.node.planning.kv_quality import pinned_of, quality_of
+from kakeya_fleet.node.planning.kv_quality import (
+    pinned_of,
+    quality_of,
+    quality_when_short_of,
+)
 from kakeya_fleet.node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
     DEFAULT_WINDOW_TOKENS,
     MAX_DRAFTED_TOKENS,
+    check_when_short,
     kv_strategy_from_wire,
 )
 from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
@@ -82,7 +87,8 @@ class SessionSpec:
     `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
     `max_history_tokens` that of `full`, 0 for the model's context length; `restorer` is that of
     `restored`, None for the others. With a `quality` it packs what is behind its window, by
-    the `pinned` codec if it names one; `packing` is how, None until that is decided.
+    the `pinned` codec if it names one; `packing` is how, None until that is decided. So are
+    `quality_when_short` and `packing_when_short`, of a `full` one where memory is short.
     """
 
     model_id: str
@@ -98,6 +104,8 @@ class SessionSpec:
     quality: PackedQuality | None = None
     pinned: str = ""
     packing: Packing | None = None
+    quality_when_short: PackedQuality | None = None
+    packing_when_short: Packing | None = None
     leaves_strategy: bool = False
     first_tokens: FirstTokens = FirstTokens()
 
@@ -117,6 +125,12 @@ class SessionSpec:
     def codec(self) -> str:
         """Names what packs; empty for nothing, and until it is decided."""
         return self.packing.codec if self.packing is not None else ""
+
+    def smaller_cache_spec(self, info: VerifierInfo) -> CacheSpec | None:
+        """The cache to allocate where memory is short; None for no other."""
+        if self.packing_when_short is None:
+            return None
+        return replace(self, packing=self.packing_when_short).cache_spec(info)
 
     def cache_spec(self, info: VerifierInfo, restorer: RestorerSpec | None = None) -> CacheSpec:
         """The cache to allocate on a verifier; `restorer` is that of `restored`."""
@@ -150,6 +164,7 @@ class SessionSpec:
             # The session opens the archive itself, and says where.
             without_archive=not self.leaves_strategy,
             packing=self.packing,
+            packing_when_short=self.packing_when_short,
         )
 
 
@@ -197,6 +212,8 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
             " that leaves its window; ask for kv_strategy restored or full, or leave restorer out",
             field="restorer",
         )
+    when_short = quality_when_short_of(request.restorer)
+    check_when_short(when_short, asked)
     return SessionSpec(
         model_id=request.model_id,
         kv_strategy=strategy,
@@ -212,6 +229,7 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         restorer=restorer,
         quality=quality_of(request.restorer),
         pinned=pinned_of(request.restorer),
+        quality_when_short=when_short,
         leaves_strategy=asked is None,
         first_tokens=FirstTokens.of(request.initial_token_ids),
     )

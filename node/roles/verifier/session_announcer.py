@@ -52,6 +52,11 @@ class SessionAnnouncer:
         idle_seconds = record.idle_seconds(self._loop.time())
         self._loop.call_soon_threadsafe(self._rested, record, nbytes, idle_seconds)
 
+    def shrunk(self, session: OpenSession) -> None:
+        """A session is packed from now on, since memory is short."""
+        self._metrics.sessions_shrunk.inc()
+        self.events.shrunk(session)
+
     def violated(self, session_id: str, error: InvariantViolated) -> None:
         """A broken promise, which has ended the session."""
         kind = error.metadata.get("invariant", "unknown")

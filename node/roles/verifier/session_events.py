@@ -94,6 +94,17 @@ class SessionEvents:
             session_id=session.session_id,
         )
 
+    def shrunk(self, session: OpenSession) -> None:
+        """A session is packed from now on, since memory is short."""
+        packing = session.spec.packing_when_short
+        by = f" by {packing.codec}" if packing is not None else ""
+        self._events.add(
+            EventKind.SESSION_SHRUNK,
+            f"{_named(session)} is packed{by} from now on: all of its"
+            f" {len(session.record.session.history):,} tokens did not find free memory.",
+            session_id=session.session_id,
+        )
+
     def truncated(self, session: OpenSession, sink_tokens: int, window_tokens: int) -> None:
         """A session's history is longer than what its queries see, for the first time."""
         self._events.add(

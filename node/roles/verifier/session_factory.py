@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
@@ -14,6 +14,7 @@ from kakeya_fleet.engine.sessions.session_record import SessionOptions, SessionR
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
+from kakeya_fleet.node.planning.codec_store import ModelKey
 from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers, SessionRestorer
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -56,16 +57,15 @@ class SessionFactory:
 
     def decide(self, asked: SessionSpec, served: ServedVerifier, caller: Caller) -> KvDecision:
         """How the session's keys and values are kept; as before for a request id that is known."""
-        if not asked.leaves_strategy and asked.quality is None:
+        packs = asked.quality is not None or asked.quality_when_short is not None
+        if not asked.leaves_strategy and not packs:
             return KvDecision(asked)
         earlier = self.registry.created(served.budget, asked.request_id, owner=caller)
         session = earlier.opened if earlier is not None else None
         if session is not None:
             return KvDecision(session.spec, session.kv_reason)
-        if asked.quality is not None:
-            model = model_key(served.verifier.info)
-            packing = self.codecs.packing(model, asked.quality, asked.pinned)
-            return KvDecision(asked.packed_by(packing))
+        if packs:
+            return KvDecision(self._packed(asked, model_key(served.verifier.info)))
         request = asked.plan_request(self.self_id, served.verifier.info)
         choice = self.planner.kv_choice_here(request, served.offer)
         return KvDecision(asked.decided(choice.strategy), choice.reason)
@@ -80,8 +80,9 @@ class SessionFactory:
         if spec.restorer is None and not self.registry.created(
             served.budget, spec.request_id, owner=caller
         ):
-            cache_spec = spec.cache_spec(served.verifier.info)
-            self.registry.check_room(served.budget, cache_spec, caller)
+            info = served.verifier.info
+            smaller = spec.smaller_cache_spec(info)
+            self.registry.check_room(served.budget, spec.cache_spec(info), caller, smaller=smaller)
 
     async def make(
         self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier, caller: Caller
@@ -119,6 +120,15 @@ class SessionFactory:
             creating.add_done_callback(partial(_abandon, self.registry))
             raise
 
+    def _packed(self, asked: SessionSpec, model: ModelKey) -> SessionSpec:
+        """With the codecs that a model's qualities have now."""
+        if asked.quality is not None:
+            asked = asked.packed_by(self.codecs.packing(model, asked.quality, asked.pinned))
+        if asked.quality_when_short is not None:
+            packing = self.codecs.packing(model, asked.quality_when_short)
+            asked = replace(asked, packing_when_short=packing)
+        return asked
+
     async def _made(
         self, decision: KvDecision, served: ServedVerifier, caller: Caller
     ) -> MadeSession:
@@ -141,6 +151,7 @@ class SessionFactory:
             SessionOptions(spec.client_label, spec.stop_token_ids),
             spec.request_id,
             evicted=evicted,
+            smaller=spec.smaller_cache_spec(info),
             owner=caller,
         )
         record = await self.created(served, create, evicted)

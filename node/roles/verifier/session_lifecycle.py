@@ -223,6 +223,9 @@ class SessionLifecycle:
         """Keys and values were computed: told, and remembered for who could rest."""
         session.record.budget.pace.record(token_count, seconds)
         self.announcer.observer.prefilled(session, token_count, seconds)
+        if session.record.session.has_shrunk and not session.told_shrunk:
+            session.told_shrunk = True
+            self.announcer.shrunk(session)
 
     @contextmanager
     def working(

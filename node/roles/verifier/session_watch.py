@@ -42,7 +42,7 @@ def session_info(session: OpenSession, now: float, *, rejections: bool = True) -
         # Rejections of a large fleet would not fit a message about many sessions.
         plan=plan if rejections else replace(plan, rejections=()),
         restorer=session.restorer,
-        quality=session.spec.quality,
+        quality=session.quality,
         drop_reason=session.pairing.drop_reason,
         now=now,
     )

@@ -109,6 +109,7 @@ ROW = Row(
             "ops",
             (
                 Query("sum(rate(kakeya_session_rests_total@[$t]))", "rests"),
+                Query("sum(rate(kakeya_sessions_shrunk_total@[$t]))", "packed for want of memory"),
                 Query("sum(rate(kakeya_tokens_recomputed_total@[$t]))", "tokens computed again"),
             ),
         ),

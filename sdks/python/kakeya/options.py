@@ -40,6 +40,10 @@ class KvOptions(TypedDict, total=False):
     and "economy" pack them, for 3.4 and 4.3 times the context a byte, of an archive ("restored")
     or of the verifier's own memory ("full").
     """
+    kv_quality_when_short: KvQuality | str | None
+    """With "full": "high" or "economy" where the verifier is short of memory. The session is packed
+    then, and computes its history once more; `done.kv_quality` tells. Never unless given.
+    """
 
 
 class SessionOptions(KvOptions, total=False):

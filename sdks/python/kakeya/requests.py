@@ -130,8 +130,8 @@ def _restorer(options: KvOptions) -> placement_pb2.Restorer | None:
     """What restores; None when nothing is asked for."""
     kind = options.get("restorer")
     model_id, node_id = options.get("restorer_model", ""), options.get("restorer_node_id", "")
-    quality = options.get("kv_quality")
-    if kind is None and quality is None and not model_id and not node_id:
+    quality, when_short = options.get("kv_quality"), options.get("kv_quality_when_short")
+    if not any((kind, quality, when_short, model_id, node_id)):
         return None
     # A full session packs what it keeps itself: no restorer is meant unless one is named.
     default = placement_pb2.RESTORER_KIND_ARCHIVE
@@ -142,6 +142,9 @@ def _restorer(options: KvOptions) -> placement_pb2.Restorer | None:
         model_id=model_id,
         node_id=node_id,
         quality=enum_number("kv_quality", KvQuality, placement_pb2.KvQuality, quality),
+        quality_when_short=enum_number(
+            "kv_quality_when_short", KvQuality, placement_pb2.KvQuality, when_short
+        ),
     )
 
 

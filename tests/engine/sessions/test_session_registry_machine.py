@@ -45,6 +45,8 @@ SPECS = [
     CacheSpec(CacheKind.CONTIGUOUS, capacity=120),
     CacheSpec(CacheKind.CONTIGUOUS, capacity=120, grows=True),
 ]
+SMALLER = SPECS[1]
+"""What some sessions may be packed to, so to say."""
 BUDGET = 4500
 TTL, MIN_IDLE = 100.0, 10.0
 SEEDED = SamplingParameters(temperature=0.5, seed=4)
@@ -117,14 +119,20 @@ class RegistryMachine(RuleBasedStateMachine):
         spec = self.registry.get(name).session.spec
         return hashing.expected_stream(self.texts[name], spec, count, SEEDED)
 
-    @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
-    def create(self, spec: CacheSpec, tokens: list[int]) -> None:
-        room = BUDGET - self.budget.used_bytes, freed_together(self.idle())
+    @rule(spec=st.sampled_from(SPECS), tokens=TOKENS, smaller=st.sampled_from([None, SMALLER]))
+    def create(self, spec: CacheSpec, tokens: list[int], smaller: CacheSpec | None) -> None:
+        free = BUDGET - self.budget.used_bytes
+        room = free, freed_together(self.idle())
+        needed = self.verifier.bytes_needed(spec)
+        shrinks = smaller is not None and needed > free
+        if shrinks:
+            needed = self.verifier.bytes_needed(SMALLER)
         try:
-            name = self.added(self.registry.create(self.budget, spec), [])
+            name = self.added(self.registry.create(self.budget, spec, smaller=smaller), [])
         except OutOfKvMemory:
-            self.refused(self.verifier.bytes_needed(spec), *room)
+            self.refused(needed, *room)
         else:
+            assert self.registry.get(name).session.spec == (SMALLER if shrinks else spec)
             self.appended(name, tokens)
 
     @precondition(lambda self: bool(self.live()))
@@ -135,8 +143,16 @@ class RegistryMachine(RuleBasedStateMachine):
             self.appended(name, tokens)
 
     def appended(self, name: str, tokens: list[int]) -> None:
+        session, idle = self.registry.get(name).session, self.idle(name)
         growth = self.growth(name, len(self.texts[name]) + len(tokens))
-        room = BUDGET - self.budget.used_bytes, freed_together(self.idle(name))
+        free, own = BUDGET - self.budget.used_bytes, 0
+        most = free if session.is_resting else free + freed_together(idle)
+        if session.can_shrink and growth > most:
+            # It gives back what it has, to be smaller.
+            growth = self.verifier.bytes_needed(SMALLER)
+            own = freed_together([session.slabs])
+            idle.append(session.slabs)
+        room = free + own, freed_together(idle) - own
         try:
             with self.registry.hold(name, Activity.APPENDING) as record:
                 record.session.append(tokens)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from kakeya import AsyncClient, AsyncSession, BadRequest, KvQuality, KvStrategy, Speculation
+from kakeya import (
+    AsyncClient,
+    AsyncSession,
+    BadRequest,
+    KvQuality,
+    KvStrategy,
+    OutOfKvMemory,
+    Speculation,
+)
 from kakeya_fleet.engine.codecs.known import codec_named
+from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.conftest import Scrape, StartAgent
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
@@ -128,6 +137,50 @@ async def test_session_and_node_say_what_is_packed(
         assert [float(each) for each in packed] == [restorer.evicted_bytes, saved]
 
 
+async def test_short_of_memory_a_session_that_allows_it_is_packed_and_says_so(
+    home: Home, start_agent: StartAgent, random_checkpoint: Callable[..., Path], scrape: Scrape
+) -> None:
+    """Its history fits packed alone; one that does not allow that is refused."""
+    expected = await home.stream((), "high")
+    position = LAYERS * KV_HEADS * 2 * HEAD_DIM * 4
+    packed = LAYERS * KV_HEADS * codec_named("kvarn4").tile_bytes(HEAD_DIM) * (512 // 64)
+    small = await start_agent(
+        "small",
+        serve=[f"verifier={random_checkpoint()}"],
+        kv_budget_bytes=256 * position + packed,
+    )
+    async with AsyncClient(small.address) as client:
+        beside = replace(home, client=client)
+        async with await beside.session("lossless") as session:
+            await session.append(HISTORY[:200])
+            done = (await session.generate(1).collect()).done
+            assert done is not None
+            assert done.kv_quality is KvQuality.LOSSLESS
+            with pytest.raises(OutOfKvMemory):
+                await session.append(HISTORY[200:])
+        async with await beside.session(None, kv_quality_when_short="high") as session:
+            assert any(
+                "packed by kvarn4 (--kv-quality-when-short high)" in each
+                for each in (await session.info()).plan.reasons
+            )
+            await session.append(HISTORY[:200])
+            assert (await session.info()).restorer is None
+            await session.append(HISTORY[200:])
+            found = await session.generate(TOKENS).collect()
+            assert found.token_ids == expected
+            assert found.done is not None
+            assert found.done.kv_quality is KvQuality.HIGH
+            restorer = (await session.info()).restorer
+            assert restorer is not None
+            assert (restorer.quality, restorer.codec) == (KvQuality.HIGH, "kvarn4")
+    (event,) = [
+        each for each in small.node.activity.events.latest if each.kind is EventKind.SESSION_SHRUNK
+    ]
+    assert "is packed by kvarn4 from now on" in event.message
+    told = await scrape(small.ready["metrics_address"])
+    assert re.search(r"^kakeya_sessions_shrunk_total 1.0$", told, re.MULTILINE)
+
+
 async def test_more_sessions_fit_than_unpacked(home: Home) -> None:
     """Of those whose memory is taken at once: it is the packed bytes that are admitted."""
     plan = await home.client.fleet.plan(home.model, kv_strategy="full", context_tokens=1000)
@@ -149,3 +202,10 @@ async def test_what_is_meant_for_archives_is_refused(home: Home) -> None:
             await home.session(**options)
     with pytest.raises(BadRequest, match="restored or full"):
         await home.session(kv_strategy="sink_window")
+
+
+async def test_what_is_not_packed_when_memory_is_short_is_refused(home: Home) -> None:
+    with pytest.raises(BadRequest, match="no less exact"):
+        await home.session("high", kv_quality_when_short="high")
+    with pytest.raises(BadRequest, match="ask for kv_strategy full"):
+        await home.session(None, kv_quality_when_short="high", kv_strategy="restored")

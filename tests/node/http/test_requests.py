@@ -49,6 +49,7 @@ SHARED = [
     ({"kakeya": {"window": 3}}, "kakeya.window"),
     ({"kakeya": {"kv_strategy": "paged"}}, "kakeya.kv_strategy"),
     ({"kakeya": {"kv_strategy": "unknown"}}, "kakeya.kv_strategy"),
+    ({"kakeya": {"kv_quality_when_short": "some"}}, "kakeya.kv_quality_when_short"),
     ({"kakeya": {"speculation": "fast"}}, "kakeya.speculation"),
     ({"kakeya": {"speculation": {"model": "x"}}}, "kakeya.speculation.model"),
     ({"kakeya": {"window_tokens": 0}}, "kakeya.window_tokens"),

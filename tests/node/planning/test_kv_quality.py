@@ -19,6 +19,7 @@ from kakeya_fleet.fleet.placement.codec_ladder import (
     Divergence,
     PackedQuality,
 )
+from kakeya_fleet.fleet.placement.plan import KvStrategy
 from kakeya_fleet.node.planning.kv_quality import (
     CODECS,
     DIVERGENCE_NATS,
@@ -28,7 +29,9 @@ from kakeya_fleet.node.planning.kv_quality import (
     pinned_of,
     quality_of,
     quality_to_wire,
+    quality_when_short_of,
 )
+from kakeya_fleet.node.planning.plan_wire import check_when_short
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 MEASURED, OF_CODECS = BENCHMARKS / "packed_quality.json", BENCHMARKS / "codec_quality.json"
@@ -115,3 +118,48 @@ def test_what_cannot_be_is_refused(asked: wire.Restorer) -> None:
     with pytest.raises(BadParameters, match=r"restorer\.quality") as refused:
         quality_of(asked)
     assert refused.value.metadata == {"field": "restorer.quality"}
+
+
+@pytest.mark.parametrize(
+    ("quality", "when_short", "found"),
+    [
+        (wire.KV_QUALITY_UNSPECIFIED, wire.KV_QUALITY_UNSPECIFIED, None),
+        (wire.KV_QUALITY_HIGH, wire.KV_QUALITY_LOSSLESS, None),
+        (wire.KV_QUALITY_UNSPECIFIED, wire.KV_QUALITY_HIGH, PackedQuality.HIGH),
+        (wire.KV_QUALITY_LOSSLESS, wire.KV_QUALITY_ECONOMY, PackedQuality.ECONOMY),
+        (wire.KV_QUALITY_HIGH, wire.KV_QUALITY_ECONOMY, PackedQuality.ECONOMY),
+    ],
+)
+def test_short_of_memory_less_is_enough(
+    quality: wire.KvQuality.ValueType,
+    when_short: wire.KvQuality.ValueType,
+    found: PackedQuality | None,
+) -> None:
+    asked = wire.Restorer(quality=quality, quality_when_short=when_short)
+    assert quality_when_short_of(asked) is found
+
+
+@pytest.mark.parametrize(
+    ("quality", "when_short"),
+    [
+        (wire.KV_QUALITY_HIGH, wire.KV_QUALITY_HIGH),
+        (wire.KV_QUALITY_ECONOMY, wire.KV_QUALITY_ECONOMY),
+        (wire.KV_QUALITY_ECONOMY, wire.KV_QUALITY_HIGH),
+        (wire.KV_QUALITY_HIGH, 9),  # newer than this node
+    ],
+)
+def test_no_more_than_at_first_can_be_asked_for_then(
+    quality: wire.KvQuality.ValueType, when_short: int
+) -> None:
+    asked = wire.Restorer(quality=quality, quality_when_short=when_short)  # type: ignore[arg-type]
+    with pytest.raises(BadParameters, match=r"quality_when_short") as refused:
+        quality_when_short_of(asked)
+    assert refused.value.metadata["field"] == "restorer.quality_when_short"
+
+
+@pytest.mark.parametrize("strategy", [None, KvStrategy.SINK_WINDOW, KvStrategy.RESTORED])
+def test_only_what_keeps_all_by_itself_is_packed_then(strategy: KvStrategy | None) -> None:
+    check_when_short(PackedQuality.HIGH, KvStrategy.FULL)
+    check_when_short(None, strategy)
+    with pytest.raises(BadParameters, match="full"):
+        check_when_short(PackedQuality.HIGH, strategy)

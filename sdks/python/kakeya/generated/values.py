@@ -693,6 +693,10 @@ class GenerationDone:
     """Positions of the history whose keys and values this generation computed once more: the
     session had rested, or what it had evicted was lost.
     """
+    kv_quality: KvQuality = KvQuality.UNKNOWN
+    """How exactly keys and values behind the latest positions were kept at its end: what the
+    session was opened for, or its `quality_when_short`. Unspecified from nodes that do not tell.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -707,6 +711,13 @@ class RestorerInfo:
     """SHA-256 of the learned map and its encoder, hexadecimal; empty without."""
     node_id: str
     """The archive's node; empty in the verifier's own process."""
+    quality_when_short: KvQuality
+    """With `kv_strategy` full: how exactly they may be kept once the verifier is short of memory,
+    less so than quality says; unspecified for never. The session begins packed where its memory is
+    not free without another's rest. Later it is packed when it finds no room to grow, or wakes to
+    less free memory than it had: its history is computed once more, and it goes on, to its end, as
+    one of that quality. Nodes of earlier versions never pack it.
+    """
     node_name: str
     """Name of the node, for people; empty in the verifier's own process, and while the archive is
     lost.

@@ -298,6 +298,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> values.GenerationDone:
         link_changes=tuple(link_change(each) for each in message.link_changes),
         forgotten_token_count=message.forgotten_token_count,
         recomputed_token_count=message.recomputed_token_count,
+        kv_quality=kv_quality(message.kv_quality),
     )
 
 
@@ -308,6 +309,7 @@ def restorer_info(message: runtime_pb2.RestorerInfo) -> values.RestorerInfo:
         model_id=message.restorer.model_id,
         digest=message.digest,
         node_id=message.restorer.node_id,
+        quality_when_short=kv_quality(message.restorer.quality_when_short),
         node_name=message.node_name,
         evicted_token_count=message.evicted_token_count,
         evicted_bytes=message.evicted_bytes,

@@ -24,39 +24,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kakeya/v1/placement.proto\x12\tkakeya.v1\"\x98\x01\n\x08Restorer\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kakeya.v1.RestorerKind\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12%\n\x07quality\x18\x05 \x01(\x0e\x32\x14.kakeya.v1.KvQuality\x12\r\n\x05\x63odec\x18\x06 \x01(\tJ\x04\x08\x04\x10\x05R\x06\x61ttend\"\xb6\x02\n\x0bPlanRequest\x12\x16\n\x0everifier_model\x18\x01 \x01(\t\x12\x16\n\x0eproposer_model\x18\x02 \x01(\t\x12\x18\n\x10proposer_node_id\x18\x03 \x01(\t\x12\x18\n\x10verifier_node_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12*\n\x0bkv_strategy\x18\x06 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12\x13\n\x0bsink_tokens\x18\x07 \x01(\r\x12\x15\n\rwindow_tokens\x18\x08 \x01(\r\x12\x12\n\nblock_size\x18\t \x01(\r\x12\x18\n\x10without_proposer\x18\n \x01(\x08\x12%\n\x08restorer\x18\x0b \x01(\x0b\x32\x13.kakeya.v1.Restorer\"R\n\tPlacement\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x10\n\x08model_id\x18\x04 \x01(\t\"\xc1\x01\n\tRejection\x12&\n\x08verifier\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12&\n\x08proposer\x18\x02 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12*\n\x06reason\x18\x03 \x01(\x0e\x32\x1a.kakeya.v1.RejectionReason\x12\x13\n\x0b\x65xplanation\x18\x04 \x01(\t\x12#\n\x1bpredicted_tokens_per_second\x18\x05 \x01(\x01\"c\n\x0c\x41rchiveRange\x12%\n\x07\x61rchive\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12\x14\n\x0c\x65nd_position\x18\x03 \x01(\x04\"Y\n\x05Trial\x12&\n\x08proposer\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12(\n predicted_tokens_per_second_high\x18\x02 \x01(\x01\"\xf6\x05\n\x04Plan\x12&\n\x08verifier\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12&\n\x08proposer\x18\x02 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12\'\n\ttransport\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12#\n\x1bpredicted_tokens_per_second\x18\x05 \x01(\x01\x12)\n!predicted_alone_tokens_per_second\x18\x06 \x01(\x01\x12\x1a\n\x12round_trip_seconds\x18\x07 \x01(\x01\x12\x17\n\x0f\x61\x63\x63\x65ptance_rate\x18\x08 \x01(\x01\x12\x10\n\x08kv_bytes\x18\t \x01(\x04\x12\x0f\n\x07reasons\x18\n \x03(\t\x12(\n\nrejections\x18\x0b \x03(\x0b\x32\x14.kakeya.v1.Rejection\x12\x1b\n\x13\x61\x63\x63\x65ptance_measured\x18\x0c \x01(\x08\x12\r\n\x05\x65xact\x18\r \x01(\x08\x12%\n\x07\x61rchive\x18\x0e \x01(\x0b\x32\x14.kakeya.v1.Placement\x12)\n\x08\x61rchives\x18\x0f \x03(\x0b\x32\x17.kakeya.v1.ArchiveRange\x12\x1b\n\x13\x61\x63\x63\x65ptance_rate_low\x18\x10 \x01(\x01\x12\x1c\n\x14\x61\x63\x63\x65ptance_rate_high\x18\x11 \x01(\x01\x12\'\n\x1fpredicted_tokens_per_second_low\x18\x12 \x01(\x01\x12(\n predicted_tokens_per_second_high\x18\x13 \x01(\x01\x12\x11\n\texploring\x18\x14 \x01(\x08\x12*\n\x0bkv_strategy\x18\x15 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12 \n\x06trials\x18\x16 \x03(\x0b\x32\x10.kakeya.v1.Trial\x12\"\n\x08stand_in\x18\x17 \x01(\x0b\x32\x10.kakeya.v1.Trial\"-\n\x0cPlanResponse\x12\x1d\n\x04plan\x18\x01 \x01(\x0b\x32\x0f.kakeya.v1.Plan*v\n\nKvStrategy\x12\x1b\n\x17KV_STRATEGY_UNSPECIFIED\x10\x00\x12\x14\n\x10KV_STRATEGY_FULL\x10\x01\x12\x1b\n\x17KV_STRATEGY_SINK_WINDOW\x10\x02\x12\x18\n\x14KV_STRATEGY_RESTORED\x10\x03*\x82\x01\n\x0cRestorerKind\x12\x1d\n\x19RESTORER_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15RESTORER_KIND_ARCHIVE\x10\x01\x12\x1c\n\x18RESTORER_KIND_PROJECTION\x10\x02\x12\x1a\n\x16RESTORER_KIND_IDENTITY\x10\x03*m\n\tKvQuality\x12\x1a\n\x16KV_QUALITY_UNSPECIFIED\x10\x00\x12\x17\n\x13KV_QUALITY_LOSSLESS\x10\x01\x12\x13\n\x0fKV_QUALITY_HIGH\x10\x02\x12\x16\n\x12KV_QUALITY_ECONOMY\x10\x03*c\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x13\n\x0fTRANSPORT_LOCAL\x10\x01\x12\x12\n\x0eTRANSPORT_GRPC\x10\x02\x12\x12\n\x0eTRANSPORT_RING\x10\x03*\xb6\x04\n\x0fRejectionReason\x12 \n\x1cREJECTION_REASON_UNSPECIFIED\x10\x00\x12\'\n#REJECTION_REASON_SLOWER_THAN_CHOSEN\x10\x01\x12&\n\"REJECTION_REASON_SLOWER_THAN_ALONE\x10\x02\x12\'\n#REJECTION_REASON_TOKENIZER_MISMATCH\x10\x03\x12&\n\"REJECTION_REASON_NOT_ENOUGH_MEMORY\x10\x04\x12\x1e\n\x1aREJECTION_REASON_NOT_ALIVE\x10\x05\x12\"\n\x1eREJECTION_REASON_PROTOCOL_SKEW\x10\x06\x12%\n!REJECTION_REASON_CONTEXT_TOO_LONG\x10\x07\x12\"\n\x1eREJECTION_REASON_NOT_REQUESTED\x10\x08\x12!\n\x1dREJECTION_REASON_NOT_MEASURED\x10\t\x12 \n\x1cREJECTION_REASON_UNREACHABLE\x10\n\x12!\n\x1dREJECTION_REASON_BREAKER_OPEN\x10\x0b\x12\x1e\n\x1aREJECTION_REASON_NOT_EXACT\x10\x0c\x12!\n\x1dREJECTION_REASON_WRONG_TARGET\x10\r\x12%\n!REJECTION_REASON_ROLE_NOT_ALLOWED\x10\x0e\x32K\n\x10PlacementService\x12\x37\n\x04Plan\x12\x16.kakeya.v1.PlanRequest\x1a\x17.kakeya.v1.PlanResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kakeya/v1/placement.proto\x12\tkakeya.v1\"\xca\x01\n\x08Restorer\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kakeya.v1.RestorerKind\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12%\n\x07quality\x18\x05 \x01(\x0e\x32\x14.kakeya.v1.KvQuality\x12\r\n\x05\x63odec\x18\x06 \x01(\t\x12\x30\n\x12quality_when_short\x18\x07 \x01(\x0e\x32\x14.kakeya.v1.KvQualityJ\x04\x08\x04\x10\x05R\x06\x61ttend\"\xb6\x02\n\x0bPlanRequest\x12\x16\n\x0everifier_model\x18\x01 \x01(\t\x12\x16\n\x0eproposer_model\x18\x02 \x01(\t\x12\x18\n\x10proposer_node_id\x18\x03 \x01(\t\x12\x18\n\x10verifier_node_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12*\n\x0bkv_strategy\x18\x06 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12\x13\n\x0bsink_tokens\x18\x07 \x01(\r\x12\x15\n\rwindow_tokens\x18\x08 \x01(\r\x12\x12\n\nblock_size\x18\t \x01(\r\x12\x18\n\x10without_proposer\x18\n \x01(\x08\x12%\n\x08restorer\x18\x0b \x01(\x0b\x32\x13.kakeya.v1.Restorer\"R\n\tPlacement\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x10\n\x08model_id\x18\x04 \x01(\t\"\xc1\x01\n\tRejection\x12&\n\x08verifier\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12&\n\x08proposer\x18\x02 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12*\n\x06reason\x18\x03 \x01(\x0e\x32\x1a.kakeya.v1.RejectionReason\x12\x13\n\x0b\x65xplanation\x18\x04 \x01(\t\x12#\n\x1bpredicted_tokens_per_second\x18\x05 \x01(\x01\"c\n\x0c\x41rchiveRange\x12%\n\x07\x61rchive\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12\x14\n\x0c\x65nd_position\x18\x03 \x01(\x04\"Y\n\x05Trial\x12&\n\x08proposer\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12(\n predicted_tokens_per_second_high\x18\x02 \x01(\x01\"\xf6\x05\n\x04Plan\x12&\n\x08verifier\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12&\n\x08proposer\x18\x02 \x01(\x0b\x32\x14.kakeya.v1.Placement\x12\'\n\ttransport\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12#\n\x1bpredicted_tokens_per_second\x18\x05 \x01(\x01\x12)\n!predicted_alone_tokens_per_second\x18\x06 \x01(\x01\x12\x1a\n\x12round_trip_seconds\x18\x07 \x01(\x01\x12\x17\n\x0f\x61\x63\x63\x65ptance_rate\x18\x08 \x01(\x01\x12\x10\n\x08kv_bytes\x18\t \x01(\x04\x12\x0f\n\x07reasons\x18\n \x03(\t\x12(\n\nrejections\x18\x0b \x03(\x0b\x32\x14.kakeya.v1.Rejection\x12\x1b\n\x13\x61\x63\x63\x65ptance_measured\x18\x0c \x01(\x08\x12\r\n\x05\x65xact\x18\r \x01(\x08\x12%\n\x07\x61rchive\x18\x0e \x01(\x0b\x32\x14.kakeya.v1.Placement\x12)\n\x08\x61rchives\x18\x0f \x03(\x0b\x32\x17.kakeya.v1.ArchiveRange\x12\x1b\n\x13\x61\x63\x63\x65ptance_rate_low\x18\x10 \x01(\x01\x12\x1c\n\x14\x61\x63\x63\x65ptance_rate_high\x18\x11 \x01(\x01\x12\'\n\x1fpredicted_tokens_per_second_low\x18\x12 \x01(\x01\x12(\n predicted_tokens_per_second_high\x18\x13 \x01(\x01\x12\x11\n\texploring\x18\x14 \x01(\x08\x12*\n\x0bkv_strategy\x18\x15 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12 \n\x06trials\x18\x16 \x03(\x0b\x32\x10.kakeya.v1.Trial\x12\"\n\x08stand_in\x18\x17 \x01(\x0b\x32\x10.kakeya.v1.Trial\"-\n\x0cPlanResponse\x12\x1d\n\x04plan\x18\x01 \x01(\x0b\x32\x0f.kakeya.v1.Plan*v\n\nKvStrategy\x12\x1b\n\x17KV_STRATEGY_UNSPECIFIED\x10\x00\x12\x14\n\x10KV_STRATEGY_FULL\x10\x01\x12\x1b\n\x17KV_STRATEGY_SINK_WINDOW\x10\x02\x12\x18\n\x14KV_STRATEGY_RESTORED\x10\x03*\x82\x01\n\x0cRestorerKind\x12\x1d\n\x19RESTORER_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15RESTORER_KIND_ARCHIVE\x10\x01\x12\x1c\n\x18RESTORER_KIND_PROJECTION\x10\x02\x12\x1a\n\x16RESTORER_KIND_IDENTITY\x10\x03*m\n\tKvQuality\x12\x1a\n\x16KV_QUALITY_UNSPECIFIED\x10\x00\x12\x17\n\x13KV_QUALITY_LOSSLESS\x10\x01\x12\x13\n\x0fKV_QUALITY_HIGH\x10\x02\x12\x16\n\x12KV_QUALITY_ECONOMY\x10\x03*c\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x13\n\x0fTRANSPORT_LOCAL\x10\x01\x12\x12\n\x0eTRANSPORT_GRPC\x10\x02\x12\x12\n\x0eTRANSPORT_RING\x10\x03*\xb6\x04\n\x0fRejectionReason\x12 \n\x1cREJECTION_REASON_UNSPECIFIED\x10\x00\x12\'\n#REJECTION_REASON_SLOWER_THAN_CHOSEN\x10\x01\x12&\n\"REJECTION_REASON_SLOWER_THAN_ALONE\x10\x02\x12\'\n#REJECTION_REASON_TOKENIZER_MISMATCH\x10\x03\x12&\n\"REJECTION_REASON_NOT_ENOUGH_MEMORY\x10\x04\x12\x1e\n\x1aREJECTION_REASON_NOT_ALIVE\x10\x05\x12\"\n\x1eREJECTION_REASON_PROTOCOL_SKEW\x10\x06\x12%\n!REJECTION_REASON_CONTEXT_TOO_LONG\x10\x07\x12\"\n\x1eREJECTION_REASON_NOT_REQUESTED\x10\x08\x12!\n\x1dREJECTION_REASON_NOT_MEASURED\x10\t\x12 \n\x1cREJECTION_REASON_UNREACHABLE\x10\n\x12!\n\x1dREJECTION_REASON_BREAKER_OPEN\x10\x0b\x12\x1e\n\x1aREJECTION_REASON_NOT_EXACT\x10\x0c\x12!\n\x1dREJECTION_REASON_WRONG_TARGET\x10\r\x12%\n!REJECTION_REASON_ROLE_NOT_ALLOWED\x10\x0e\x32K\n\x10PlacementService\x12\x37\n\x04Plan\x12\x16.kakeya.v1.PlanRequest\x1a\x17.kakeya.v1.PlanResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.placement_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KVSTRATEGY']._serialized_start=1788
-  _globals['_KVSTRATEGY']._serialized_end=1906
-  _globals['_RESTORERKIND']._serialized_start=1909
-  _globals['_RESTORERKIND']._serialized_end=2039
-  _globals['_KVQUALITY']._serialized_start=2041
-  _globals['_KVQUALITY']._serialized_end=2150
-  _globals['_TRANSPORT']._serialized_start=2152
-  _globals['_TRANSPORT']._serialized_end=2251
-  _globals['_REJECTIONREASON']._serialized_start=2254
-  _globals['_REJECTIONREASON']._serialized_end=2820
+  _globals['_KVSTRATEGY']._serialized_start=1838
+  _globals['_KVSTRATEGY']._serialized_end=1956
+  _globals['_RESTORERKIND']._serialized_start=1959
+  _globals['_RESTORERKIND']._serialized_end=2089
+  _globals['_KVQUALITY']._serialized_start=2091
+  _globals['_KVQUALITY']._serialized_end=2200
+  _globals['_TRANSPORT']._serialized_start=2202
+  _globals['_TRANSPORT']._serialized_end=2301
+  _globals['_REJECTIONREASON']._serialized_start=2304
+  _globals['_REJECTIONREASON']._serialized_end=2870
   _globals['_RESTORER']._serialized_start=41
-  _globals['_RESTORER']._serialized_end=193
-  _globals['_PLANREQUEST']._serialized_start=196
-  _globals['_PLANREQUEST']._serialized_end=506
-  _globals['_PLACEMENT']._serialized_start=508
-  _globals['_PLACEMENT']._serialized_end=590
-  _globals['_REJECTION']._serialized_start=593
-  _globals['_REJECTION']._serialized_end=786
-  _globals['_ARCHIVERANGE']._serialized_start=788
-  _globals['_ARCHIVERANGE']._serialized_end=887
-  _globals['_TRIAL']._serialized_start=889
-  _globals['_TRIAL']._serialized_end=978
-  _globals['_PLAN']._serialized_start=981
-  _globals['_PLAN']._serialized_end=1739
-  _globals['_PLANRESPONSE']._serialized_start=1741
-  _globals['_PLANRESPONSE']._serialized_end=1786
-  _globals['_PLACEMENTSERVICE']._serialized_start=2822
-  _globals['_PLACEMENTSERVICE']._serialized_end=2897
+  _globals['_RESTORER']._serialized_end=243
+  _globals['_PLANREQUEST']._serialized_start=246
+  _globals['_PLANREQUEST']._serialized_end=556
+  _globals['_PLACEMENT']._serialized_start=558
+  _globals['_PLACEMENT']._serialized_end=640
+  _globals['_REJECTION']._serialized_start=643
+  _globals['_REJECTION']._serialized_end=836
+  _globals['_ARCHIVERANGE']._serialized_start=838
+  _globals['_ARCHIVERANGE']._serialized_end=937
+  _globals['_TRIAL']._serialized_start=939
+  _globals['_TRIAL']._serialized_end=1028
+  _globals['_PLAN']._serialized_start=1031
+  _globals['_PLAN']._serialized_end=1789
+  _globals['_PLANRESPONSE']._serialized_start=1791
+  _globals['_PLANRESPONSE']._serialized_end=1836
+  _globals['_PLACEMENTSERVICE']._serialized_start=2872
+  _globals['_PLACEMENTSERVICE']._serialized_end=2947
 # @@protoc_insertion_point(module_scope)

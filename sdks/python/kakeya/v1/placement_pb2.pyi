@@ -244,6 +244,7 @@ class Restorer(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
     CODEC_FIELD_NUMBER: _builtins.int
+    QUALITY_WHEN_SHORT_FIELD_NUMBER: _builtins.int
     kind: Global___RestorerKind.ValueType
     """What is kept."""
     model_id: _builtins.str
@@ -262,6 +263,13 @@ class Restorer(_message.Message):
     of int8, kvarn4, kvarn3 and kvarn2; empty for the one that the node has found to be
     exact enough for its model. Nodes of earlier versions take their quality's own.
     """
+    quality_when_short: Global___KvQuality.ValueType
+    """With kv_strategy full: how exactly they may be kept once the verifier is short of memory,
+    less so than quality says; unspecified for never. The session begins packed where its memory
+    is not free without another's rest. Later it is packed when it finds no room to grow, or wakes
+    to less free memory than it had: its history is computed once more, and it goes on, to its
+    end, as one of that quality. Nodes of earlier versions never pack it.
+    """
     def __init__(
         self,
         *,
@@ -270,10 +278,11 @@ class Restorer(_message.Message):
         node_id: _builtins.str = ...,
         quality: Global___KvQuality.ValueType = ...,
         codec: _builtins.str = ...,
+        quality_when_short: Global___KvQuality.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "kind", b"kind", "model_id", b"model_id", "node_id", b"node_id", "quality", b"quality"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "kind", b"kind", "model_id", b"model_id", "node_id", b"node_id", "quality", b"quality", "quality_when_short", b"quality_when_short"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -962,6 +962,7 @@ class GenerateDone(_message.Message):
     LINK_CHANGES_FIELD_NUMBER: _builtins.int
     FORGOTTEN_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     RECOMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    KV_QUALITY_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it ended."""
     generated_token_count: _builtins.int
@@ -982,6 +983,10 @@ class GenerateDone(_message.Message):
     recomputed_token_count: _builtins.int
     """Positions of the history whose keys and values this generation computed
     once more: the session had rested, or what it had evicted was lost.
+    """
+    kv_quality: _placement_pb2.KvQuality.ValueType
+    """How exactly keys and values behind the latest positions were kept at its end: what the
+    session was opened for, or its quality_when_short. Unspecified from nodes that do not tell.
     """
     @_builtins.property
     def timings(self) -> Global___GenerateTimings:
@@ -1015,10 +1020,11 @@ class GenerateDone(_message.Message):
         link_changes: _abc.Iterable[Global___LinkChange] | None = ...,
         forgotten_token_count: _builtins.int = ...,
         recomputed_token_count: _builtins.int = ...,
+        kv_quality: _placement_pb2.KvQuality.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten_token_count", b"forgotten_token_count", "generated_token_count", b"generated_token_count", "history_length", b"history_length", "link_changes", b"link_changes", "recomputed_token_count", b"recomputed_token_count", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten_token_count", b"forgotten_token_count", "generated_token_count", b"generated_token_count", "history_length", b"history_length", "kv_quality", b"kv_quality", "link_changes", b"link_changes", "recomputed_token_count", b"recomputed_token_count", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -648,6 +648,11 @@ export interface GenerationDone {
    * had rested, or what it had evicted was lost.
    */
   readonly recomputedTokenCount: number;
+  /**
+   * How exactly keys and values behind the latest positions were kept at its end: what the session
+   * was opened for, or its `qualityWhenShort`. Unspecified from nodes that do not tell.
+   */
+  readonly kvQuality: KvQuality;
 }
 
 /** What a session has evicted, and where it is. */
@@ -660,6 +665,14 @@ export interface RestorerInfo {
   readonly digest: string;
   /** The archive's node; empty in the verifier's own process. */
   readonly nodeId: string;
+  /**
+   * With `kvStrategy` full: how exactly they may be kept once the verifier is short of memory, less
+   * so than quality says; unspecified for never. The session begins packed where its memory is not
+   * free without another's rest. Later it is packed when it finds no room to grow, or wakes to less
+   * free memory than it had: its history is computed once more, and it goes on, to its end, as one
+   * of that quality. Nodes of earlier versions never pack it.
+   */
+  readonly qualityWhenShort: KvQuality;
   /**
    * Name of the node, for people; empty in the verifier's own process, and while the archive is
    * lost.

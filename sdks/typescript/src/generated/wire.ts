@@ -303,6 +303,7 @@ export function generationDone(message: runtimePb.GenerateDone): values.Generati
     linkChanges: message.linkChanges.map(linkChange),
     forgottenTokenCount: Number(message.forgottenTokenCount),
     recomputedTokenCount: Number(message.recomputedTokenCount),
+    kvQuality: kvQuality(message.kvQuality),
   };
 }
 
@@ -314,6 +315,7 @@ export function restorerInfo(message: runtimePb.RestorerInfo): values.RestorerIn
     modelId: restorer.modelId,
     digest: message.digest,
     nodeId: restorer.nodeId,
+    qualityWhenShort: kvQuality(restorer.qualityWhenShort),
     nodeName: message.nodeName,
     evictedTokenCount: Number(message.evictedTokenCount),
     evictedBytes: Number(message.evictedBytes),

@@ -37,6 +37,11 @@ export interface RestorerOptions {
    * or of the verifier's own memory ("full").
    */
   readonly kvQuality?: KvQuality | undefined;
+  /**
+   * With "full": "high" or "economy" where the verifier is short of memory. The session is packed
+   * then, and computes its history once more; `kvQuality` of its ends tells. Never unless given.
+   */
+  readonly kvQualityWhenShort?: KvQuality | undefined;
 }
 
 /**
@@ -54,8 +59,8 @@ export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
  * that does not exist.
  */
 export function restorer(options: RestorerOptions): Restorer | undefined {
-  const { restorer: kind, restorerModel, restorerNodeId, kvQuality } = options;
-  if (kind === undefined && kvQuality === undefined && !restorerModel && !restorerNodeId) {
+  const { restorer: kind, restorerModel, restorerNodeId, kvQuality, kvQualityWhenShort } = options;
+  if (!(kind ?? kvQuality ?? kvQualityWhenShort) && !restorerModel && !restorerNodeId) {
     return undefined;
   }
   return create(RestorerSchema, {
@@ -67,9 +72,13 @@ export function restorer(options: RestorerOptions): Restorer | undefined {
         : enumNumber(RestorerKindSchema, kind, RESTORER_KINDS, "restorer"),
     modelId: restorerModel ?? "",
     nodeId: restorerNodeId ?? "",
-    quality:
-      kvQuality === undefined
-        ? WireKvQuality.UNSPECIFIED
-        : enumNumber(KvQualitySchema, kvQuality, KV_QUALITIES, "kvQuality"),
+    quality: qualityNumber(kvQuality, "kvQuality"),
+    qualityWhenShort: qualityNumber(kvQualityWhenShort, "kvQualityWhenShort"),
   });
+}
+
+function qualityNumber(quality: KvQuality | undefined, field: string): WireKvQuality {
+  return quality === undefined
+    ? WireKvQuality.UNSPECIFIED
+    : enumNumber(KvQualitySchema, quality, KV_QUALITIES, field);
 }

@@ -27,6 +27,10 @@ def test_every_option_reaches_its_field() -> None:
     result = run(*words.split(), "--restorer-node", "mini-2", "--other", "2")
     assert result.output.strip() == repr((given, 2))
     assert run("--kv-strategy", "full").output.strip() == repr((KvChoice("full"), 0))
+    packed = KvChoice("full", quality="high", quality_when_short="economy")
+    result = run("--kv", "full", "--kv-quality", "high", "--kv-quality-when-short", "economy")
+    assert result.output.strip() == repr((packed, 0))
+    assert packed.options("")["kv_quality_when_short"] == "economy"
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,9 @@ def test_every_option_reaches_its_field() -> None:
         ("--kv restored --restorer-model a", "needs --restorer projection"),
         ("--kv restored --restorer identity --restorer-node a", "own process"),
         ("--kv restored --restorer magic", "'archive', 'projection', 'identity'"),
+        ("--kv-quality high", "needs --kv restored or --kv full"),
+        ("--kv restored --kv-quality-when-short high", "needs --kv full"),
+        ("--kv full --kv-quality-when-short lossless", "'high', 'economy'"),
         ("--kv restored --window 0", "1<=x<=4294967295"),
         ("--kv restored --sink 4294967296", "0<=x<=4294967295"),
     ],
