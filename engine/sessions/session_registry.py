@@ -12,13 +12,11 @@ from typing import Generic
 from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
-from kakeya_fleet.engine.memory.refusals import Shortage
 from kakeya_fleet.engine.sessions import making_way
 from kakeya_fleet.engine.sessions.closings import Closings
 from kakeya_fleet.engine.sessions.creation_requests import CreationRequests, check_request_id
 from kakeya_fleet.engine.sessions.ended import EndedSessions, EndReason, ended_error
-from kakeya_fleet.engine.sessions.making_way import Asking
+from kakeya_fleet.engine.sessions.memory_admission import MemoryAdmission, fitting
 from kakeya_fleet.engine.sessions.places import Places, Unbounded
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_record import (
@@ -89,7 +87,6 @@ class SessionRegistry(Generic[Opened]):
         self._ttl_seconds = ttl_seconds
         self._min_idle_seconds = min(min_idle_seconds, ttl_seconds)
         self._on_end = on_end
-        self._on_rest = on_rest
         self._places: Places = places if places is not None else Unbounded()
         self._lock = threading.RLock()
         self._records: dict[str, SessionRecord[Opened]] = {}
@@ -97,6 +94,13 @@ class SessionRegistry(Generic[Opened]):
         self._closings = Closings()
         self._ended = EndedSessions()
         self._last_ordinal = 0
+        self._memory = MemoryAdmission(
+            of=self._of,
+            evict=lambda record: self._remove(record, EndReason.MEMORY),
+            on_rest=on_rest,
+            clock=clock,
+            min_idle_seconds=self._min_idle_seconds,
+        )
 
     def __len__(self) -> int:
         return len(self._records)
@@ -108,8 +112,7 @@ class SessionRegistry(Generic[Opened]):
         def make_room(needed: int) -> None:
             """For a session that lives, in the thread of its operation, which holds it."""
             with self._lock:
-                if not self._evicted_for(budget, needed):
-                    raise self._shortage(budget, needed).of_growth()
+                self._memory.to_grow(budget, needed)
 
         verifier.pool.budget_bytes = budget_bytes
         verifier.pool.on_full = make_room
@@ -123,11 +126,7 @@ class SessionRegistry(Generic[Opened]):
     def available_bytes(self, budget: KvBudget) -> int:
         """K/V bytes that a new session may take now, idle ones evicted."""
         with self._lock:
-            idle = making_way.idle(
-                self._of(budget), now=self._clock(), min_idle_seconds=self._min_idle_seconds
-            )
-            evicted = freed_together(record.session.slabs for record in idle)
-            return max(0, budget.nbytes - budget.used_bytes + evicted)
+            return self._memory.available_bytes(budget)
 
     def idle_seconds(self) -> float:
         """Seconds since a session was last used: 0 while one is, infinite without any."""
@@ -172,8 +171,8 @@ class SessionRegistry(Generic[Opened]):
                     return earlier
                 self._take_place(owner)
                 undo.callback(self._places.give_back, owner)
-                spec = self._fitting(budget, spec, smaller)
-                self._make_room(budget, budget.verifier.bytes_needed(spec), owner)
+                spec = fitting(budget, spec, smaller)
+                self._memory.for_new(budget, budget.verifier.bytes_needed(spec), owner)
             session = Session.allocate(budget.verifier, spec, evicted)
             session.waking.smaller = smaller
             undo.pop_all()
@@ -281,7 +280,7 @@ class SessionRegistry(Generic[Opened]):
                     return earlier
                 self._take_place(owner)
                 undo.callback(self._places.give_back, owner)
-                self._make_room(origin.budget, needed, owner, origin)
+                self._memory.for_new(origin.budget, needed, owner, origin)
             forked = origin.session.fork(history_length)
             undo.pop_all()
             record = self._insert(forked, origin.options, origin.budget, owner)
@@ -323,10 +322,9 @@ class SessionRegistry(Generic[Opened]):
         Nothing is evicted, and nothing kept for the caller. Raises `OutOfKvMemory`, and what the
         places raise.
         """
-        needed = budget.verifier.bytes_needed(self._fitting(budget, spec, smaller))
+        needed = budget.verifier.bytes_needed(fitting(budget, spec, smaller))
         with self._lock:
-            if self._victims(budget, needed, Asking(owner, needed, budget.nbytes)) is None:
-                raise self._shortage(budget, needed).of_a_new_session(0)
+            self._memory.check(budget, needed, owner)
             if self._places.would_refuse(owner) and not self._may_make_way(owner):
                 # Says why, and counts it.
                 self._places.take(owner)
@@ -399,9 +397,7 @@ class SessionRegistry(Generic[Opened]):
                 raise ValueError(f"session id {record.session_id} was given twice")
             self._records[record.session_id] = record
             # Of the record it knows nothing: a session that has ended leaves no cycle behind.
-            session.waking.room = Room(
-                budget.has_free, partial(self._make_room_to_wake, budget, owner)
-            )
+            session.waking.room = Room(budget.has_free, partial(self._room_to_wake, budget, owner))
         return record
 
     def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
@@ -434,65 +430,7 @@ class SessionRegistry(Generic[Opened]):
     def _of(self, budget: KvBudget) -> list[SessionRecord[Opened]]:
         return [record for record in self._records.values() if record.budget is budget]
 
-    def _fitting(self, budget: KvBudget, spec: CacheSpec, smaller: CacheSpec | None) -> CacheSpec:
-        """The smaller one, where there is one and the other's memory is not free."""
-        if smaller is None or budget.has_free(budget.verifier.bytes_needed(spec)):
-            return spec
-        return smaller
-
-    def _make_room(
-        self,
-        budget: KvBudget,
-        needed: int,
-        owner: str,
-        origin: SessionRecord[Opened] | None = None,
-    ) -> None:
-        """Has others give way until `needed` bytes are free; no one in vain, no fork's origin."""
-        if not self._evicted_for(budget, needed, Asking(owner, needed, budget.nbytes)):
-            beside = origin.session.memory_bytes if origin is not None else 0
-            raise self._shortage(budget, needed).of_a_new_session(beside)
-
-    def _make_room_to_wake(self, budget: KvBudget, owner: str, needed: int) -> None:
-        """For one of `owner` at rest, in the thread of its operation, which holds it."""
+    def _room_to_wake(self, budget: KvBudget, owner: str, needed: int) -> None:
+        """For one of `owner`, in the thread of its operation, which holds it."""
         with self._lock:
-            if not self._evicted_for(budget, needed, Asking(owner, needed, budget.nbytes)):
-                raise self._shortage(budget, needed).of_waking()
-
-    def _evicted_for(self, budget: KvBudget, needed: int, asking: Asking | None = None) -> bool:
-        """Whether `needed` bytes are free, idle sessions at rest or ended; none in vain."""
-        budget.send_guest_away(needed)
-        victims = self._victims(budget, needed, asking)
-        for victim in victims or ():
-            nbytes = victim.session.memory_bytes
-            if victim.session.rest():
-                self._on_rest(victim, nbytes)
-            else:
-                self._remove(victim, EndReason.MEMORY)
-        return victims is not None
-
-    def _victims(
-        self, budget: KvBudget, needed: int, asking: Asking | None = None
-    ) -> list[SessionRecord[Opened]] | None:
-        """Whose end would leave `needed` bytes free; None if all that may go would not do."""
-        missing = needed - (budget.nbytes - budget.used_bytes)
-        if missing <= 0:
-            return []
-        idle = making_way.for_memory(
-            self._of(budget),
-            now=self._clock(),
-            min_idle_seconds=self._min_idle_seconds,
-            asking=asking,
-        )
-        chosen = chosen_to_free([record.session.slabs for record in idle], missing)
-        return None if chosen is None else [idle[index] for index in chosen]
-
-    def _shortage(self, budget: KvBudget, needed: int) -> Shortage:
-        now = self._clock()
-        waits = [
-            making_way.idle_seconds_to_rest(record, self._min_idle_seconds)
-            - record.idle_seconds(now)
-            for record in self._of(budget)
-            if record.session.memory_bytes and not record.held
-        ]
-        wait = min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds)
-        return Shortage(needed, budget.free_bytes, budget.nbytes, max(1.0, wait))
+            self._memory.to_wake(budget, needed, owner)

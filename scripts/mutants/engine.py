@@ -6,7 +6,7 @@ MUTANTS = (
     # ---- A quality is what was measured
     Mutant(
         "a sampling that keeps the memory that a session needs",
-        "engine/sessions/session_registry.py",
+        "engine/sessions/memory_admission.py",
         "        budget.send_guest_away(needed)\n",
         "",
         ("tests/engine/verifiers/test_codec_sample.py",),
@@ -187,7 +187,7 @@ MUTANTS = (
     # ---- Memory is measured
     Mutant(
         "a session admitted beyond the budget",
-        "engine/sessions/session_registry.py",
+        "engine/sessions/memory_admission.py",
         "if missing <= 0:\n            return []",
         "if missing <= needed:\n            return []",
         ("tests/engine/sessions/test_session_eviction.py",),
