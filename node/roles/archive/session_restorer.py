@@ -24,7 +24,7 @@ class RestorerChoice:
     packing: Packing | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class SessionRestorer:
     """One session's restorer.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -165,6 +166,8 @@ class Restorers:
         """The restorer of a fork, whose store is `evicted`."""
         forked = replace(restorer, rebuild_count=0)
         forked.use(evicted)
+        if forked.shared is not None:
+            forked.shared.ask_by(self._asking(forked))
         return forked
 
     async def close(self) -> None:
@@ -217,17 +220,29 @@ class Restorers:
         return ArchiveOpening(self.fleet, self.ways, self.settings.lease)
 
     def _shared(self, restorer: SessionRestorer, first: RangePart) -> SharedEvictedStore:
+        sharing = Sharing(
+            restorer.shape,
+            restorer.spec,
+            restorer.encoder,
+            self._asking(restorer),
+            self.settings.deadline,
+        )
+        return SharedEvictedStore(sharing, (first,))
+
+    def _asking(self, restorer: SessionRestorer) -> Callable[[NextRange], None]:
+        """Has stores opened for a session's next ranges."""
         loop = asyncio.get_running_loop()
+        # The restorer has the store: with each other they would wait for the collector of cycles.
+        of_store = weakref.ref(restorer)
 
         def ask(wanted: NextRange) -> None:
             # In the verifier's thread. A loop that was closed opens nothing any more.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._begin_opening, restorer, wanted)
+            asking = of_store()
+            if asking is not None:
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._begin_opening, asking, wanted)
 
-        sharing = Sharing(
-            restorer.shape, restorer.spec, restorer.encoder, ask, self.settings.deadline
-        )
-        return SharedEvictedStore(sharing, (first,))
+        return ask
 
     def _begin_opening(self, restorer: SessionRestorer, wanted: NextRange) -> None:
         task = asyncio.create_task(self._open_next(restorer, wanted), name="archive-open-next")

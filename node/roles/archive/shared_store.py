@@ -208,6 +208,10 @@ class SharedEvictedStore:
             last_is_complete=was_complete and length >= last.length,
         )
 
+    def ask_by(self, ask: Callable[[NextRange], None]) -> None:
+        """Has its next ranges opened so: a fork's are its own, and no more its origin's."""
+        self._sharing = replace(self._sharing, ask=ask)
+
     def release(self) -> None:
         """Gives all memory back, also that of a part that was opened ahead of need."""
         self._lost = self._lost or "it was released"
