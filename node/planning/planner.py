@@ -124,6 +124,19 @@ class Planner:
         collected = self._own_side(nodes, UNLIMITED_BYTES)
         return plan(request, nodes, collected.measurements())
 
+    def is_measuring(self, request: PlanRequest) -> bool:
+        """Whether a proposer that the request names was met, and the way to it is not known yet."""
+        return request.names_proposer and any(
+            view.liveness is Liveness.ALIVE
+            and request.proposer_node_id in ("", view.card.node_id)
+            and self._fleet.round_trip(view.card.node_id) is None
+            and any(
+                request.proposer_model in ("", offer.model_id)
+                for offer in view.card.offers(Role.PROPOSER)
+            )
+            for view in self._fleet.nodes()
+        )
+
     def kv_choice_here(self, request: PlanRequest, offer: ModelOffer) -> ChosenStrategy:
         """How a session on this node's verifier `offer` keeps keys and values, left open."""
         nodes = self._fleet.nodes()

@@ -11,8 +11,9 @@ from kakeya.text import TextCodec
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
-TOKENS = 600
-"""Long enough that its first tokens are there well before the rest, however late a client reads."""
+TOKENS = 960
+"""Two answers are as long as the model has positions for: their first tokens are there well before
+the rest, however late a client reads."""
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 RESUMED: SessionOptions = {**KV, "resume": True}
 SAMPLED: GenerateOptions = {"seed": 7, "temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from kakeya_fleet.engine.contracts.draft import ProposerKey
@@ -20,6 +21,9 @@ from kakeya_fleet.node.roles.verifier.draft_connections import (
     key_of,
 )
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec, SpeculationChoice
+
+MEETING_SECONDS, LOOK_SECONDS = 2.0, 0.02
+"""The way to a node is measured once it is met, by a ping: who names it may be as quick."""
 
 
 class Pairing:
@@ -70,6 +74,25 @@ class Pairing:
         self._hindrance: DropReason | None = None
         self._told: tuple[ProposerKey, bool, Plan] | None = None
         self._closed = False
+
+    @classmethod
+    async def of_met(
+        cls, spec: SessionSpec, info: VerifierInfo, context: PairingContext
+    ) -> Pairing:
+        """With a proposer that the session names, once the way to it is measured.
+
+        Raises `NoPlacement`.
+        """
+        ends_at = asyncio.get_running_loop().time() + MEETING_SECONDS
+        request = spec.plan_request(context.fleet.self_id, info)
+        while True:
+            try:
+                return cls(spec, info, context)
+            except NoPlacement:
+                is_late = asyncio.get_running_loop().time() >= ends_at
+                if is_late or not context.planner.is_measuring(request):
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
 
     @property
     def plan(self) -> Plan:

@@ -130,7 +130,7 @@ class SessionLifecycle:
         check_for_model(asked, served.verifier.info)
         decision = self._factory.decide(asked, served, caller)
         self._factory.check_room(decision, served, caller)
-        pairing = Pairing(decision.spec, served.verifier.info, self._context)
+        pairing = await Pairing.of_met(decision.spec, served.verifier.info, self._context)
         made = await self._made(asked, decision, served, caller)
         session = made.record.opened
         if session is None:
