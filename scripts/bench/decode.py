@@ -9,14 +9,16 @@ and mlx-lm's `generate_step`; each decodes greedily behind the same context, in 
 order shuffled anew every round, in one process. `over_fastest_rival` is what
 counts: over whichever library was the fastest in that cell. The bound is the
 bytes of the weights and of the K/V that a step reads, over the bandwidth
-measured between the rounds. `--add` replaces the same cells of an existing
-report and keeps its others.
+measured between the rounds. Threads wait as an agent has them (OMP_WAIT_POLICY, which is read
+once): the libraries, whose threads are the same, are no slower so. `--add` replaces the same cells
+of an existing report and keeps its others.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
@@ -29,6 +31,7 @@ from typing import Any
 import psutil
 import torch
 
+from scripts.bench.asked_process import WAITING
 from scripts.bench.decode_bandwidth import Bandwidth, measure
 from scripts.bench.decode_models import (
     DTYPES,
@@ -277,6 +280,9 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Measures and writes JSON."""
     arguments = parse()
+    if WAITING not in os.environ:
+        again = [sys.executable, "-m", "scripts.bench.decode", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, WAITING: "PASSIVE"})
     torch.set_num_threads(arguments.threads)
     with checkpoint_folder(arguments.checkpoints) as folder:
         run(arguments, folder)
