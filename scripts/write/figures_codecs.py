@@ -95,7 +95,38 @@ def own_sessions(found: Report) -> list[str]:
     ]
 
 
+TIERS = "codec_tiers"
+
+
+def tier_texts(found: Report) -> Sequence[str]:
+    """Tokens of text, and places that were looked at."""
+    return [f"{found['tokens']:,}", f"{found['places']:,}"]
+
+
+def tiers(found: Report) -> list[str]:
+    """A row a way of keeping what is old."""
+    return [
+        line(
+            name,
+            f"{own['bits_a_value']['8192']:.2f}",
+            f"{own['bits_a_value']['32768']:.2f}",
+            f"{own['divergence_nats']:.4f}",
+            f"{own['divergence_of_one_in_1000']:.3f}",
+            f"{100 * own['same_choice']:.1f}",
+        )
+        for name, own in found["of_ways"].items()
+    ]
+
+
 CODECS = (
+    Said(FIGURES, "on {} tokens of it, behind {} late places.", TIERS, tier_texts),
+    Table(
+        FIGURES,
+        "| what is packed | bits a number of 8,192 | of 32,768 | divergence, nats "
+        "| that of one in 1,000 | equal choices, % |",
+        TIERS,
+        tiers,
+    ),
     Said(
         FIGURES,
         "`high` moves distributions by {} nats and keeps {} % of the choices, `economy` by {} nats "

@@ -134,7 +134,7 @@ ROWS = (
         lambda found: [archive_over_full(found)],
     ),
     readme("| {}, {}, {}, {} ms | medians; one host", "links", large_transfers),
-    readme("| {} ({}) | random weights, float32", "decode", decode_row),
+    readme("| {} ({}) | random weights, bfloat16", "decode", decode_row),
     readme(
         "| {} turns of one session: a turn, first tenth and last tenth | {}, {} ms |",
         "sessions",
