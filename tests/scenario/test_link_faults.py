@@ -182,6 +182,21 @@ class Talk:
 
         await until(is_carried)
 
+    async def demoted(self, demotions: int) -> None:
+        """Goes on until the link has left its road: what is frozen is found where it is used.
+
+        An answer may be at its end before that.
+        """
+
+        async def is_demoted() -> bool:
+            link = await self.link()
+            if link is not None and link.demotion_count == demotions:
+                return True
+            await self.say(4)
+            return False
+
+        await until(is_demoted)
+
     async def can_draft(self, proposer: AgentProcess) -> None:
         """Waits until the verifier's node knows the way to it, and asks it for drafts."""
         node_id = proposer.node_id
@@ -282,6 +297,7 @@ async def test_ring_children_that_are_lost_cost_no_token(chaos: Chaos, talks: Ta
         both = [each for each in children if each is not None]
         assert both == children
         await talk.say(120, at=20, strike=partial(send, child, number))
+        await talk.demoted(demotion + 1)
         await talk.carried_by(Transport.RING, demotion + 1)
         # Neither of the processes before carries on.
         _, left = psutil.wait_procs(both, timeout=PATIENCE_SECONDS)
