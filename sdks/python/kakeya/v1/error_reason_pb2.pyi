@@ -60,7 +60,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Sessions use all the memory that keys and values may take on the node. None of them was idle for
     long enough to rest, so there is no room for a new one, for a `full` one that lives to grow, or
     for one at rest to go on; the latter two stay as they are, with their histories.
-    Remedy: For good: a larger `--kv-budget-bytes`, or `--kv restored` with an archive elsewhere.
+    Remedy: For good: a larger `--kv-budget-bytes`, `--kv full --kv-quality-when-short high`, or
+    `--kv restored` with an archive elsewhere.
     """
     ERROR_REASON_KV_STRATEGY_UNSUPPORTED: _ErrorReason.ValueType  # 8
     """The model, or the node's version, cannot keep keys and values that way."""
@@ -740,7 +741,8 @@ ERROR_REASON_OUT_OF_KV_MEMORY: ErrorReason.ValueType  # 7
 """Sessions use all the memory that keys and values may take on the node. None of them was idle for
 long enough to rest, so there is no room for a new one, for a `full` one that lives to grow, or
 for one at rest to go on; the latter two stay as they are, with their histories.
-Remedy: For good: a larger `--kv-budget-bytes`, or `--kv restored` with an archive elsewhere.
+Remedy: For good: a larger `--kv-budget-bytes`, `--kv full --kv-quality-when-short high`, or
+`--kv restored` with an archive elsewhere.
 """
 ERROR_REASON_KV_STRATEGY_UNSUPPORTED: ErrorReason.ValueType  # 8
 """The model, or the node's version, cannot keep keys and values that way."""
