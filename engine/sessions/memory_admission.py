@@ -15,10 +15,15 @@ from kakeya_fleet.engine.sessions.session_record import KvBudget, Opened, Sessio
 
 
 def fitting(budget: KvBudget, spec: CacheSpec, smaller: CacheSpec | None) -> CacheSpec:
-    """The smaller one, where there is one and the other's memory is not free."""
-    if smaller is None or budget.has_free(budget.verifier.bytes_needed(spec)):
+    """The smaller one, where there is one and the other's memory is not free.
+
+    Raises what the verifier says of either.
+    """
+    if smaller is None:
         return spec
-    return smaller
+    # What cannot be kept so is refused now, and not in the middle of an answer.
+    budget.verifier.bytes_needed(smaller)
+    return spec if budget.has_free(budget.verifier.bytes_needed(spec)) else smaller
 
 
 @dataclass(frozen=True, slots=True)

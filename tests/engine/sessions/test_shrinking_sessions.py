@@ -6,7 +6,7 @@ import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import DraftSource
-from kakeya_fleet.engine.errors import OutOfKvMemory, SessionNotFound
+from kakeya_fleet.engine.errors import BadParameters, OutOfKvMemory, SessionNotFound
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
@@ -220,3 +220,15 @@ def test_none_shrinks_in_the_middle_of_a_forward_nor_once_it_ended() -> None:
     room.registry.close(record.session_id)
     with pytest.raises(SessionNotFound):
         record.session.shrink()
+
+
+def test_a_verifier_that_cannot_keep_it_smaller_says_so_at_once() -> None:
+    """Long before memory is short."""
+    room = SessionRoom()
+    none = CacheSpec(CacheKind.CONTIGUOUS, capacity=0)
+    for _ in range(2):
+        with pytest.raises(BadParameters):
+            room.create(WHOLE, smaller=none)
+        with pytest.raises(BadParameters):
+            room.registry.check_room(room.budget, WHOLE, smaller=none)
+    assert (room.listed(), room.budget.used_bytes) == ([], 0)
