@@ -228,10 +228,10 @@ MUTANTS = (
         ("tests/engine/sessions/test_shrinking_sessions.py",),
     ),
     Mutant(
-        "one that is packed for want of memory and keeps what was computed before",
-        "engine/sessions/session.py",
-        "            self.shrink()\n            self._find_room(coming)",
-        "            self.shrink()\n            self._computed = len(self._history) - 1",
+        "one that may be packed, and has another rest for it",
+        "engine/sessions/waking.py",
+        "            spec = self.smaller\n",
+        "            pass\n",
         ("tests/engine/sessions/test_shrinking_sessions.py",),
     ),
     Mutant(

@@ -81,7 +81,7 @@ def test_it_wakes_smaller_where_its_memory_is_not_free_and_nobody_rests_for_it()
 
 
 def test_it_wakes_as_it_was_where_its_memory_is_free() -> None:
-    room = SessionRoom(10 * SLAB)
+    room = SessionRoom(8 * SLAB)
     first = read(room, 40)
     room.now += 60.0
     second = read(room, 50)
