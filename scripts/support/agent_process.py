@@ -28,6 +28,7 @@ Event = Mapping[str, object]
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
+WORKS_SECONDS = 0.005
 GIVING_WAY = 10
 """A niceness: a tenth of the share that others have."""
 
@@ -181,6 +182,29 @@ class AgentProcess:
         threads = [each.id for each in psutil.Process(self.pid).threads()]
         for number in threads if sys.platform == "linux" else [self.pid]:
             os.setpriority(os.PRIO_PROCESS, number, GIVING_WAY)
+
+    @contextmanager
+    def slowed(self) -> Iterator[None]:
+        """Lets it work for a tenth of the time: an answer lasts, however fast its machine is.
+
+        So a fault that is meant for its middle strikes there, however late a reader is.
+        """
+        over = threading.Event()
+
+        def slow() -> None:
+            while not over.is_set() and self.running:
+                self.signal(signal.SIGSTOP)
+                over.wait(9 * WORKS_SECONDS)
+                self.signal(signal.SIGCONT)
+                over.wait(WORKS_SECONDS)
+
+        slowing = threading.Thread(target=slow, name="slowed", daemon=True)
+        slowing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            slowing.join()
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would."""

@@ -54,12 +54,12 @@ async def test_streams_of_a_verifier_that_drains_go_on_at_another(
     async with AsyncClient(leaving.address) as client, AsyncClient(staying.address) as calm:
         expected = await undisturbed(calm, prompt)
         sessions = await opened(client, prompt, 3)
-        leaving.give_way()
         begun = [asyncio.Event() for _ in sessions]
-        streams = [
-            asyncio.create_task(streamed(*pair)) for pair in zip(sessions, begun, strict=True)
-        ]
-        await asyncio.gather(*(each.wait() for each in begun))
+        with leaving.slowed():
+            streams = [
+                asyncio.create_task(streamed(*pair)) for pair in zip(sessions, begun, strict=True)
+            ]
+            await asyncio.gather(*(each.wait() for each in begun))
         leaving.signal(signal.SIGTERM)
         assert await asyncio.gather(*streams) == [expected] * len(sessions)
         for session in sessions:
@@ -77,10 +77,10 @@ async def test_where_it_is_the_only_one_streams_wait_for_its_return(
     async with AsyncClient(alone.address) as client:
         expected = await undisturbed(client, prompt)
         running, idle = await opened(client, prompt, 2)
-        alone.give_way()
         begun = asyncio.Event()
-        stream = asyncio.create_task(streamed(running, begun))
-        await begun.wait()
+        with alone.slowed():
+            stream = asyncio.create_task(streamed(running, begun))
+            await begun.wait()
         alone.signal(signal.SIGTERM)
         assert await asyncio.to_thread(alone.wait) == 0
         assert not stream.done()

@@ -30,18 +30,15 @@ async def undisturbed(client: AsyncClient, prompt: tuple[int, ...]) -> tuple[int
 async def generate_while_killing(
     session: AsyncSession, agents: dict[str, AgentProcess], **sampling: Unpack[GenerateOptions]
 ) -> None:
-    """Generates; kills the serving agent without a word once the first tokens have come.
-
-    What comes later may all be on its way already, where a client is late to read.
-    """
+    """Generates; kills the serving agent without a word once the first tokens have come."""
     serving = agents[session.address]
-    serving.give_way()
     generation = session.generate(TOKENS, **sampling)
     log_probability_count = 0
-    async for tokens in generation:
-        log_probability_count += len(tokens.log_probabilities)
-        if serving.running:
-            serving.kill()
+    with serving.slowed():
+        async for tokens in generation:
+            log_probability_count += len(tokens.log_probabilities)
+            if serving.running:
+                serving.kill()
     assert generation.done is not None
     assert generation.done.stop_reason is StopReason.MAX_TOKENS
     assert generation.done.generated_token_count == TOKENS
