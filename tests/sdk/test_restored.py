@@ -58,6 +58,8 @@ async def test_a_session_asks_for_what_is_enough_where_memory_is_short(node: Scr
         )
         with pytest.raises(BadRequest, match="kv_quality_when_short"):
             await client.create_session("tiny", kv_strategy="full", kv_quality_when_short="some")
+        with pytest.raises(BadRequest, match="kv_quality"):
+            await client.create_session("tiny", kv_strategy="full", kv_quality="")
     (asked,) = (request.restorer for request in node.requests["CreateSession"])
     assert asked == placement_pb2.Restorer(
         quality=placement_pb2.KV_QUALITY_HIGH, quality_when_short=placement_pb2.KV_QUALITY_ECONOMY

@@ -131,7 +131,8 @@ def _restorer(options: KvOptions) -> placement_pb2.Restorer | None:
     kind = options.get("restorer")
     model_id, node_id = options.get("restorer_model", ""), options.get("restorer_node_id", "")
     quality, when_short = options.get("kv_quality"), options.get("kv_quality_when_short")
-    if not any((kind, quality, when_short, model_id, node_id)):
+    is_named = any(each is not None for each in (kind, quality, when_short))
+    if not (is_named or model_id or node_id):
         return None
     # A full session packs what it keeps itself: no restorer is meant unless one is named.
     default = placement_pb2.RESTORER_KIND_ARCHIVE

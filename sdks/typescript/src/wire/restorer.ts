@@ -60,7 +60,8 @@ export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
  */
 export function restorer(options: RestorerOptions): Restorer | undefined {
   const { restorer: kind, restorerModel, restorerNodeId, kvQuality, kvQualityWhenShort } = options;
-  if (!(kind ?? kvQuality ?? kvQualityWhenShort) && !restorerModel && !restorerNodeId) {
+  const named = kind ?? kvQuality ?? kvQualityWhenShort;
+  if (named === undefined && !restorerModel && !restorerNodeId) {
     return undefined;
   }
   return create(RestorerSchema, {
