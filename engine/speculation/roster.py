@@ -122,7 +122,7 @@ class Roster:
             for index, rival in enumerate(self._rivals):
                 state = rival.state
                 # One that is shut out is not resting.
-                if index != self.current or (state.pace.dropped and state.breaker.closed):
+                if index != self.current or state.pace.dropped:
                     state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(*self._contest.after_block(self._paces(), failed=failed))

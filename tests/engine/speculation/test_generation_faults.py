@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Never, TypeVar
 
 import pytest
@@ -313,3 +314,21 @@ async def test_sessions_that_share_a_breaker_do_not_all_wait_for_the_one_trial(
     for tokens, _done in await asyncio.gather(*generations):
         assert tokens == expected[:5]
     assert sum(source.call_count for source in silent) == 1
+
+
+async def test_one_shut_out_by_other_sessions_while_it_rests_is_asked_again(
+    expected: list[int],
+) -> None:
+    """Found slower here, and unreachable by another session: both end, in whatever order."""
+    clock, state = StandingClock(), SpeculationState()
+    state.pace = replace(state.pace, alone_seconds=0.01, retry_after_blocks=16)
+    state.breaker = state.breaker.after_fault(DraftFaultKind.UNREACHABLE, clock.now)
+    clock.now += 1.5
+    source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
+    asked = streams.parameters(COUNT, adaptive=True)
+    tokens, done = await streams.collect(
+        opened(), source, asked, run=sources.yielding, state=state, clock=clock
+    )
+    assert tokens == expected
+    assert done.speculation.block_count > 0
+    assert done.speculation.drop_reason is None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from time import sleep
 
 import pytest
 import pytest_asyncio
 
 from kakeya.v1 import proposer_pb2, runtime_pb2
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.speculation.hedging import KEPT_ROUND_TRIPS
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
@@ -106,11 +108,24 @@ async def test_a_late_draft_is_had_of_the_other_node_and_told(
 
 
 async def test_one_that_dies_in_mid_stream_is_replaced_in_the_same_generation(
-    verifier: nodes.Node, neighbourhood: nodes.Neighbourhood, alone: list[int]
+    verifier: nodes.Node,
+    neighbourhood: nodes.Neighbourhood,
+    alone: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text, asked = [*PROMPT, *alone], asyncio.Event()
     first, second = Dying(text, 20, asked), Guessing(text, 0, asked)
     session = await opened(verifier, neighbourhood, first, second)
+    model = verifier.roles.sessions.get(session).session.verifier
+    forward_batch = model.forward_batch
+
+    def lasting(feeds: Sequence[Feed]) -> list[Output]:
+        # Else the answer is at its end before a busy machine has opened the other's stream.
+        if first.answered + 1 >= first.late and second.answered < 2:
+            sleep(0.1)
+        return forward_batch(feeds)
+
+    monkeypatch.setattr(model, "forward_batch", lasting)
     stream = await calls.Caller(verifier.channel).generate(session, TOKENS)
     assert stream.token_ids == alone
     drafted_by = [block.proposer_node_id for block in stream.done.timeline]
