@@ -89,9 +89,10 @@ async def killed_verifier(scene: Scene) -> Outcome:
     wanted = (await alone(await scene.client(second))).token_ids
     session = await opened(await scene.client(first), resume=True)
     agents = {each.address: each for each in (first, second)}
+    serving = agents[session.address]
     # Else it may have sent everything before the fault.
-    agents[session.address].give_way()
-    stream = await streamed(session, TOKENS, agents[session.address].kill, TOKENS // 3)
+    with serving.slowed():
+        stream = await streamed(session, TOKENS, serving.kill, TOKENS // 3)
     await session.close()
     back, wrong = stream.longest_gap_after_the_fault, differing(wanted, stream.token_ids)
     return Outcome(

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-import psutil
-
 from scripts.support.child_process import Behind
 
 Event = Mapping[str, object]
@@ -29,8 +27,6 @@ Event = Mapping[str, object]
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
 WORKS_SECONDS = 0.005
-GIVING_WAY = 10
-"""A niceness: a tenth of the share that others have."""
 
 
 class AgentProcessFailed(Exception):
@@ -172,22 +168,12 @@ class AgentProcess:
         """Sends a signal, such as SIGSTOP and SIGCONT."""
         self._process.send_signal(number)
 
-    def give_way(self) -> None:
-        """Has all other processes run before it from now on, until it ends.
-
-        Else it may be far ahead of what a reader has read of its stream on a busy machine, and
-        at the stream's end before a fault strikes that was meant for its middle.
-        """
-        # Linux keeps a priority a thread, macOS one a process.
-        threads = [each.id for each in psutil.Process(self.pid).threads()]
-        for number in threads if sys.platform == "linux" else [self.pid]:
-            os.setpriority(os.PRIO_PROCESS, number, GIVING_WAY)
-
     @contextmanager
-    def slowed(self) -> Iterator[None]:
+    def slowed(self) -> Iterator[Callable[[], None]]:
         """Lets it work for a tenth of the time: an answer lasts, however fast its machine is.
 
-        So a fault that is meant for its middle strikes there, however late a reader is.
+        So a fault that is meant for its middle strikes there, however late a reader is. What is
+        yielded ends that early.
         """
         over = threading.Event()
 
@@ -200,11 +186,15 @@ class AgentProcess:
 
         slowing = threading.Thread(target=slow, name="slowed", daemon=True)
         slowing.start()
-        try:
-            yield
-        finally:
+
+        def speed_up() -> None:
             over.set()
             slowing.join()
+
+        try:
+            yield speed_up
+        finally:
+            speed_up()
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would."""

@@ -216,10 +216,12 @@ async def test_a_proposer_killed_in_mid_answer_costs_no_token(
         await session.append(HISTORY)
         generation = session.generate(3 * COUNT)
         alive = True
-        async for tokens in generation:
-            if alive and tokens.first_index >= len(HISTORY) + 12:
-                alive = False
-                proposer.signal(signal.SIGKILL)
+        with mixed.verifiers[backend].slowed() as speed_up:
+            async for tokens in generation:
+                if alive and tokens.first_index >= len(HISTORY) + 12:
+                    alive = False
+                    proposer.signal(signal.SIGKILL)
+                    speed_up()
         assert generation.done is not None
         assert generation.done.speculation.drafted_count > 0
         assert generation.done.speculation.drop_reason is not None

@@ -30,12 +30,12 @@ async def proposer_for(
 
 
 async def generate_with_fault(
+    verifier: AgentProcess,
     client: AsyncClient,
     history: Sequence[int],
     speculation: Speculation,
     moment: int,
     fault: Callable[[], None],
-    max_tokens: int,
 ) -> Completion:
     """One generation with a remote proposer; the fault strikes after `moment` tokens."""
     opening = partial(
@@ -43,16 +43,19 @@ async def generate_with_fault(
     )
     async with await when_it_can_be_had(opening) as session:
         await session.append(history)
-        generation = session.generate(max_tokens)
+        generation = session.generate(MAX_TOKENS)
         token_ids: list[int] = []
         struck = moment == 0
         if struck:
             fault()
-        async for tokens in generation:
-            token_ids.extend(tokens.token_ids)
-            if not struck and len(token_ids) >= moment:
-                struck = True
-                fault()
+        with verifier.slowed() as speed_up:
+            async for tokens in generation:
+                token_ids.extend(tokens.token_ids)
+                if not struck and len(token_ids) >= moment:
+                    struck = True
+                    fault()
+                if struck:
+                    speed_up()
         assert struck
         assert generation.done is not None
         return Completion(tuple(token_ids), generation.done)
@@ -65,8 +68,8 @@ async def client(verifier: AgentProcess) -> AsyncIterator[AsyncClient]:
 
 
 @pytest.fixture(scope="module")
-def said_alone() -> dict[tuple[int | None, int], Completion]:
-    """What the verifier said without drafts, by seed and length."""
+def said_alone() -> dict[int | None, Completion]:
+    """What the verifier said without drafts, by seed."""
     return {}
 
 
@@ -75,15 +78,14 @@ async def alone(
     client: AsyncClient,
     prompt: tuple[int, ...],
     generate: Callable[..., Awaitable[Completion]],
-    said_alone: dict[tuple[int | None, int], Completion],
+    said_alone: dict[int | None, Completion],
 ) -> Callable[..., Awaitable[Completion]]:
-    """The verifier's stream without drafts: (seed, length), each generated once in the module."""
+    """The verifier's stream without drafts: by seed, each generated once in the module."""
 
-    async def stream(seed: int | None = None, max_tokens: int = MAX_TOKENS) -> Completion:
-        asked = seed, max_tokens
-        if asked not in said_alone:
-            said_alone[asked] = await generate(client, prompt, max_tokens, seed=seed)
-        return said_alone[asked]
+    async def stream(seed: int | None = None) -> Completion:
+        if seed not in said_alone:
+            said_alone[seed] = await generate(client, prompt, MAX_TOKENS, seed=seed)
+        return said_alone[seed]
 
     return stream
 
@@ -130,13 +132,11 @@ async def test_a_lost_proposer_costs_no_token(
 ) -> None:
     name = f"lost-{number}-{moment}"
     proposer = await proposer_for(shared_fleet, verifier, client, name)
-    # The node is ahead of what is read here: much is left to draft when the fault strikes.
-    length = 4 * MAX_TOKENS if moment else MAX_TOKENS
-    undrafted = await alone(None, length)
+    undrafted = await alone()
     # Of a fixed size, so that every block asks for a draft: a busy machine's pace may ask for none.
     speculation = Speculation("ngram", node_id=proposer.node_id, block_size=4)
     faulted = await generate_with_fault(
-        client, prompt, speculation, moment, lambda: proposer.signal(number), length
+        verifier, client, prompt, speculation, moment, lambda: proposer.signal(number)
     )
     assert faulted.token_ids == undrafted.token_ids
     faults = {fault.reason: fault.count for fault in faulted.done.speculation.faults}

@@ -106,18 +106,24 @@ async def full_stream(client: AsyncClient, history: Sequence[int]) -> tuple[int,
 
 
 async def with_fault(
-    session: AsyncSession, history: Sequence[int], moment: int, fault: Callable[[], None]
+    verifier: AgentProcess,
+    session: AsyncSession,
+    history: Sequence[int],
+    moment: int,
+    fault: Callable[[], None],
 ) -> Completion:
     """One generation; the fault strikes after `moment` tokens."""
     await session.append(history)
     generation = session.generate(MAX_TOKENS)
     token_ids: list[int] = []
     struck = False
-    async for tokens in generation:
-        token_ids.extend(tokens.token_ids)
-        if not struck and len(token_ids) >= moment:
-            struck = True
-            fault()
+    with verifier.slowed() as speed_up:
+        async for tokens in generation:
+            token_ids.extend(tokens.token_ids)
+            if not struck and len(token_ids) >= moment:
+                struck = True
+                fault()
+                speed_up()
     assert struck
     assert generation.done is not None
     return Completion(tuple(token_ids), generation.done)
@@ -143,7 +149,7 @@ async def test_the_stream_outlives_every_archive(
     # Killed in mid-generation.
     async with await restored_session(client) as session:
         used = archives.pop(archive_of(session))
-        completion = await with_fault(session, history, 20, used.kill)
+        completion = await with_fault(restored_verifier, session, history, 20, used.kill)
         assert completion.token_ids == expected
         assert completion.done.restorer_rebuild_count == 1
         info = await session.info()
@@ -156,7 +162,7 @@ async def test_the_stream_outlives_every_archive(
     # Frozen in mid-generation: nothing is closed, nothing answers.
     session = await restored_session(client)
     used = archives.pop(archive_of(session))
-    completion = await with_fault(session, history, 20, partial(freeze, used))
+    completion = await with_fault(restored_verifier, session, history, 20, partial(freeze, used))
     assert completion.token_ids == expected
     assert completion.done.restorer_rebuild_count == 1
     used.kill()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,14 +123,14 @@ def starts(warm_previous: WarmStarts, monkeypatch: pytest.MonkeyPatch) -> None:
 async def generate_while_leaving(session: AsyncSession, serving: AgentProcess) -> None:
     """An answer, in the midst of which its node leaves to be upgraded."""
     count = 0
-    serving.give_way()
-    # With so much to say of each token the answer cannot come to its end before it is read: what
-    # is unread fills the stream's window, however busy the machine is.
-    async for tokens in session.generate(TOKENS, top_log_probabilities=20):
-        count += len(tokens.token_ids)
-        if serving.running:
-            # As `fleet upgrade` and service managers do.
-            await asyncio.to_thread(serving.stop)
+    with serving.slowed() as speed_up:
+        async for tokens in session.generate(TOKENS):
+            count += len(tokens.token_ids)
+            if serving.running:
+                # As `fleet upgrade` and service managers do.
+                serving.signal(signal.SIGTERM)
+                speed_up()
+                await asyncio.to_thread(serving.wait)
     assert count == TOKENS
 
 

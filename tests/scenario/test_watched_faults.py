@@ -89,11 +89,13 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
         )
         token_count, killed = 0, False
         request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=600)
-        async for message in stub.Generate(request, timeout=60):
-            token_count += len(message.tokens.token_ids)
-            if token_count >= KILLED_AFTER and not killed:
-                killed = True
-                proposer.kill()
+        with verifier.slowed() as speed_up:
+            async for message in stub.Generate(request, timeout=60):
+                token_count += len(message.tokens.token_ids)
+                if token_count >= KILLED_AFTER and not killed:
+                    killed = True
+                    proposer.kill()
+                    speed_up()
         await seen.until(lambda: seen.event("PEER_DEAD"))
         await seen.until(lambda: seen.activities[-1].stop_reason)
         await seen.until(lambda: not seen.samples[-1].drafted_count)
