@@ -26,7 +26,7 @@ Event = Mapping[str, object]
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
-WORKS_SECONDS = 0.005
+WORKS_SECONDS, STANDS_SECONDS = 0.0025, 0.0475
 
 
 class AgentProcessFailed(Exception):
@@ -170,7 +170,7 @@ class AgentProcess:
 
     @contextmanager
     def slowed(self) -> Iterator[Callable[[], None]]:
-        """Lets it work for a tenth of the time: an answer lasts, however fast its machine is.
+        """Lets it work for a twentieth of the time: an answer lasts, however fast its machine is.
 
         So a fault that is meant for its middle strikes there, however late a reader is. What is
         yielded ends that early.
@@ -180,7 +180,7 @@ class AgentProcess:
         def slow() -> None:
             while not over.is_set() and self.running:
                 self.signal(signal.SIGSTOP)
-                over.wait(9 * WORKS_SECONDS)
+                over.wait(STANDS_SECONDS)
                 self.signal(signal.SIGCONT)
                 over.wait(WORKS_SECONDS)
 

@@ -13,6 +13,8 @@ from tests.support.placement import when_it_can_be_had
 MAX_TOKENS = 300
 """Behind a prompt of 120, six times sink and window together."""
 MIDDLE = MAX_TOKENS // 3
+LASTING_TOKENS = 4 * MAX_TOKENS
+"""Much is left to draft when a fault strikes in the middle, however late a reader is."""
 
 
 async def proposer_for(
@@ -43,7 +45,7 @@ async def generate_with_fault(
     )
     async with await when_it_can_be_had(opening) as session:
         await session.append(history)
-        generation = session.generate(MAX_TOKENS)
+        generation = session.generate(LASTING_TOKENS)
         token_ids: list[int] = []
         struck = moment == 0
         if struck:
@@ -68,8 +70,8 @@ async def client(verifier: AgentProcess) -> AsyncIterator[AsyncClient]:
 
 
 @pytest.fixture(scope="module")
-def said_alone() -> dict[int | None, Completion]:
-    """What the verifier said without drafts, by seed."""
+def said_alone() -> dict[tuple[int | None, int], Completion]:
+    """What the verifier said without drafts, by seed and length."""
     return {}
 
 
@@ -78,14 +80,15 @@ async def alone(
     client: AsyncClient,
     prompt: tuple[int, ...],
     generate: Callable[..., Awaitable[Completion]],
-    said_alone: dict[int | None, Completion],
+    said_alone: dict[tuple[int | None, int], Completion],
 ) -> Callable[..., Awaitable[Completion]]:
-    """The verifier's stream without drafts: by seed, each generated once in the module."""
+    """The verifier's stream without drafts: (seed, length), each generated once in the module."""
 
-    async def stream(seed: int | None = None) -> Completion:
-        if seed not in said_alone:
-            said_alone[seed] = await generate(client, prompt, MAX_TOKENS, seed=seed)
-        return said_alone[seed]
+    async def stream(seed: int | None = None, max_tokens: int = MAX_TOKENS) -> Completion:
+        asked = seed, max_tokens
+        if asked not in said_alone:
+            said_alone[asked] = await generate(client, prompt, max_tokens, seed=seed)
+        return said_alone[asked]
 
     return stream
 
@@ -132,7 +135,7 @@ async def test_a_lost_proposer_costs_no_token(
 ) -> None:
     name = f"lost-{number}-{moment}"
     proposer = await proposer_for(shared_fleet, verifier, client, name)
-    undrafted = await alone()
+    undrafted = await alone(None, LASTING_TOKENS)
     # Of a fixed size, so that every block asks for a draft: a busy machine's pace may ask for none.
     speculation = Speculation("ngram", node_id=proposer.node_id, block_size=4)
     faulted = await generate_with_fault(
