@@ -3,7 +3,9 @@
 Libraries and models are 400,000 objects. To look through all of them takes 0.3 s, in which no
 other thread runs, and whoever sends a body of many lists has it done: so they are set aside
 once they are loaded (`gc.freeze`). What is set aside is never freed by the collector, and a
-model's modules refer to each other: when a role is removed, all of it is looked through again.
+model's modules refer to each other: when a role is removed, all of it is looked through again. It
+is set aside anew only a while later: a call that is ending holds the model still, in a cycle of its
+own, which would never be found.
 
 What lives for as long as a call takes is most of the rest. With Python's own thresholds a busy node
 promotes it before it dies, and so looks through the 250,000 objects of its sessions every other
@@ -12,12 +14,15 @@ second, 0.15 s each time; with these it looks at what is young, 15 ms each time,
 
 from __future__ import annotations
 
+import asyncio
 import gc
 
 THRESHOLDS = (20_000, 5, 20)
 """Objects made more than freed before the young are looked through, and how many passes of each
 generation before the next one's; see `gc.set_threshold`. Of what outlived a pass the garbage of
 100,000 objects waits at most."""
+ENDED_SECONDS = 10.0
+"""In which what was under way with a removed model has ended."""
 
 
 def set_aside() -> None:
@@ -27,10 +32,16 @@ def set_aside() -> None:
     gc.set_threshold(*THRESHOLDS)
 
 
-def free_removed() -> None:
-    """Frees what nothing refers to any more, of what was set aside too; that stays set aside."""
+async def free_removed() -> None:
+    """Frees what nothing refers to any more, of what was set aside too; that is again, later."""
+    loop = asyncio.get_running_loop()
+    if await asyncio.to_thread(_free):
+        loop.call_later(ENDED_SECONDS, loop.run_in_executor, None, set_aside)
+
+
+def _free() -> bool:
+    """Whether something was set aside."""
     was_set_aside = gc.get_freeze_count() > 0
     gc.unfreeze()
     gc.collect()
-    if was_set_aside:
-        gc.freeze()
+    return was_set_aside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -67,7 +66,7 @@ class ArchiveRole:
         while self._served:
             await self._served.pop().close()
         # Stores and their pool refer to each other.
-        await asyncio.to_thread(free_removed)
+        await free_removed()
 
     def sweep(self) -> None:
         """Ends archives that nobody used for as long as their leases."""

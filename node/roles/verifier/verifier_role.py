@@ -251,7 +251,7 @@ class VerifierRole:
         await self._withdrawn(model_id, seconds)
         self._verifiers.share()
         # A model's modules refer to each other, and so do a pool and its sessions.
-        await asyncio.to_thread(free_removed)
+        await free_removed()
 
     async def reset_codecs(self, weights_digest: str) -> int:
         """Forgets what was measured of a model's codecs, of all without a digest; how many."""

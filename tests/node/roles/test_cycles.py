@@ -1,0 +1,59 @@
+"""What was set aside and removed is freed, also what a call that is ending holds."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from kakeya_fleet.node.roles import cycles
+from tests.support.calls import until
+
+
+class Model:
+    """Refers to itself, as a model's modules do."""
+
+    def __init__(self) -> None:
+        self.module = self
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+async def test_what_was_set_aside_is_freed_once_it_is_removed() -> None:
+    model = Model()
+    removed = weakref.ref(model)
+    cycles.set_aside()
+    del model
+    gc.collect()
+    assert removed() is not None
+    await cycles.free_removed()
+    assert removed() is None
+
+
+async def test_a_call_that_is_ending_does_not_keep_a_model_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cycles, "ENDED_SECONDS", 0.05)
+    call = Model()
+    removed = weakref.ref(call)
+    cycles.set_aside()
+    await cycles.free_removed()
+    assert not gc.get_freeze_count()
+    # It ends only now.
+    del call
+    await until(lambda: removed() is None)
+    await until(gc.get_freeze_count)
+
+
+async def test_nothing_is_set_aside_that_was_not() -> None:
+    gc.unfreeze()
+    await cycles.free_removed()
+    assert not gc.get_freeze_count()
