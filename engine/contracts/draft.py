@@ -31,11 +31,19 @@ class Draft:
 
 
 class DraftState(Protocol):
-    """One session's state with a proposer. Owned by one thread at a time."""
+    """One session's state with a proposer. Owned by one thread at a time.
+
+    `commit` may come from another thread while `read` runs.
+    """
 
     @property
     def length(self) -> int:
         """Tokens of the history known here."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much of the history is unread that it drafts nothing, which is no fault."""
         ...
 
     def commit(self, token_ids: Sequence[int]) -> None:
@@ -48,6 +56,29 @@ class DraftState(Protocol):
         `assumed` is not kept. `step_count` 0 is the model's default.
         """
         ...
+
+    def read(self) -> None:
+        """Reads some of the history that it is behind, in a bounded time. Raises `DraftFailed`."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what it holds besides its own memory; it is not used again."""
+        ...
+
+
+class PromptDraftState:
+    """What a state says that reads as it commits, and holds its own memory alone."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Never."""
+        return False
+
+    def read(self) -> None:
+        """There is nothing to read."""
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
 
 @runtime_checkable

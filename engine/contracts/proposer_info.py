@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AUTOREGRESSIVE = "autoregressive"
 NGRAM = "ngram"
 DFLASH = "dflash"
 MASKED_DIFFUSION = "masked_diffusion"

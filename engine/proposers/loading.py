@@ -13,14 +13,22 @@ from kakeya_fleet.engine.backends import (
     import_masked_diffusion,
     load_dflash,
     load_masked_diffusion,
+    load_verifier,
 )
+from kakeya_fleet.engine.backends.families import FAMILIES
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.draft import Proposer
-from kakeya_fleet.engine.contracts.proposer_info import DFLASH, MASKED_DIFFUSION
+from kakeya_fleet.engine.contracts.proposer_info import (
+    AUTOREGRESSIVE,
+    DFLASH,
+    MASKED_DIFFUSION,
+)
 from kakeya_fleet.engine.errors import ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.json_object import read_json_object
-from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here, resolve
+from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here
 from kakeya_fleet.engine.proposers import ngram
+from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.manifest import check_trained_for, read_trained_target
 
 LOADERS: Mapping[str, Callable[[], Proposer]] = MappingProxyType(
@@ -37,16 +45,20 @@ def load_proposer(
     *,
     backend: str = AUTO,
     dtype: str = "auto",
+    weights: str = weight_choice.AUTO,
+    kv_budget_bytes: int | None = None,
     progress: Progress | None = None,
     reading: Progress | None = None,
 ) -> Proposer:
     """The proposer `name`: `ngram`, or `MODEL` or `MODEL@TARGET`.
 
-    `MODEL` is a shipped name, a folder or a hub id, and what it is its config
-    says: a DFlash drafter or a masked-diffusion model. `TARGET` names in the same
+    `MODEL` is what verifiers are named by, and what it is its config says: a DFlash drafter,
+    a masked-diffusion model, or a plain language model. `TARGET` names in the same
     way the verifier whose embedding and head a DFlash drafter uses; without it
     the drafter's manifest does. `backend` computes it: a name of `engine.backends`,
-    or `AUTO`. `dtype`: `float32` or `bfloat16`. `progress` hears of downloads,
+    or `AUTO`. `dtype`: `float32` or `bfloat16`. A plain model's products take its weights as
+    `weights` say, see `load_verifier`, and the keys and values of all its sessions take
+    `kv_budget_bytes` at most. `progress` hears of downloads,
     `reading` of the weights as they are read. The first call of a model imports its
     back end.
 
@@ -60,10 +72,18 @@ def load_proposer(
     model, target = _split(name)
     if model in LOADERS:
         raise _without_target(model, target)
-    folder = _resolved(model, progress)
-    if proposer_kind(folder.path) == MASKED_DIFFUSION:
-        if target:
-            raise _without_target(folder.model_id, target)
+    folder = _resolved(model, dtype, progress)
+    kind = proposer_kind(folder.path)
+    if target and kind != DFLASH:
+        raise _without_target(folder.model_id, target)
+    if kind == AUTOREGRESSIVE:
+        _begin(reading)
+        drafter = load_verifier(
+            folder, backend=backend, dtype=dtype, weights=weights, reading=reading
+        )
+        drafter.pool.budget_bytes = kv_budget_bytes
+        return AutoregressiveProposer(drafter)
+    if kind == MASKED_DIFFUSION:
         _begin(reading)
         return load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)
     target_folder = _target(folder, target, dtype, progress)
@@ -86,8 +106,10 @@ def import_proposer(name: str, backend: str = AUTO) -> None:
         return
     if folder is None:
         import_backend(backend)
-    elif proposer_kind(folder.path) == DFLASH:
+    elif (kind := proposer_kind(folder.path)) == DFLASH:
         import_dflash(backend)
+    elif kind == AUTOREGRESSIVE:
+        import_backend(backend)
     else:
         import_masked_diffusion()
 
@@ -99,17 +121,22 @@ def _begin(reading: Progress | None) -> None:
 
 
 def proposer_kind(folder: Path) -> str:
-    """`DFLASH` or `MASKED_DIFFUSION`, by the config in `folder`. Raises `ModelUnusable`.
+    """`DFLASH`, `AUTOREGRESSIVE` or `MASKED_DIFFUSION`, by the config in `folder`.
 
     Whatever is marked as a DFlash drafter is held to be one, so that none is
-    loaded as the language model that its `model_type` says.
+    loaded as the language model that its `model_type` says. Raises `ModelUnusable`.
     """
     entries = read_json_object(folder / "config.json")
-    names = entries.get("architectures")
-    named = isinstance(names, list) and any("dflash" in str(name).lower() for name in names)
-    return (
-        DFLASH if named or any(entry in entries for entry in DFLASH_ENTRIES) else MASKED_DIFFUSION
-    )
+    named = entries.get("architectures")
+    names = [str(name) for name in named] if isinstance(named, list) else []
+    marked = any(entry in entries for entry in DFLASH_ENTRIES)
+    if marked or any("dflash" in name.lower() for name in names):
+        return DFLASH
+    family = FAMILIES.get(names[0]) if len(names) == 1 else None
+    is_causal = entries.get("is_causal") is not False
+    if family is not None and is_causal and entries.get("model_type") == family.model_type:
+        return AUTOREGRESSIVE
+    return MASKED_DIFFUSION
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -120,9 +147,9 @@ def _split(name: str) -> tuple[str, str]:
     return model, target
 
 
-def _resolved(model: str, progress: Progress | None) -> ModelFolder:
+def _resolved(model: str, dtype: str, progress: Progress | None) -> ModelFolder:
     try:
-        return resolve(model, progress=progress)
+        return resolve_model(model, dtype=dtype, progress=progress)
     except ModelNotFound as error:
         known = ", ".join(sorted(LOADERS))
         raise ModelNotFound(

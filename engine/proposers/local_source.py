@@ -11,6 +11,7 @@ from kakeya_fleet.engine.contracts.blocking import Result, Runner
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, Draft, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 
 
 async def run_inline(step: Callable[[], Result], /) -> Result:
@@ -22,6 +23,9 @@ def always_inline(_token_count: int) -> Runner:
     """`run_inline`, however many tokens a step takes in."""
     return run_inline
 
+
+LONG = 1 << 20
+"""Tokens of a step that no runner takes for a short one."""
 
 FeaturesSince = Callable[[int], tuple[int, ContextVectors]]
 """The session's context vectors from a position on that are there, and the first's position."""
@@ -51,6 +55,7 @@ class LocalDraftSource:
         self._clock = clock
         self._features = features
         self._turn = asyncio.Lock()
+        self._catching_up = CatchingUp(self._read_step)
         self._state: DraftState | None = None
         # Kept here: a step whose caller was cancelled may still be changing the state.
         self._features_end = 0
@@ -70,14 +75,12 @@ class LocalDraftSource:
         began = self._clock()
         async with self._turn:
             self._check_open()
-            known = self._state.length if self._state is not None else 0
-            fresh = self._fresh_features()
-            taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
-            run = self._runner(taken_in)
-            draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
-            if fresh is not None:
-                self._features_end = max(self._features_end, fresh[0] + len(fresh[1]))
-            self._check_open()
+            try:
+                draft = await self._next(history, assumed, block_size)
+                self._check_open()
+            finally:
+                if self._closed:
+                    self._give_back()
         return Draft(
             draft.token_ids,
             compute_seconds=draft.compute_seconds,
@@ -95,8 +98,38 @@ class LocalDraftSource:
     async def close(self) -> None:
         """Ends the source, which lets go of the proposer; a draft in flight fails: UNREACHABLE."""
         self._closed = True
+        await self._catching_up.close()
         self._open_state, self._runner = _refused, always_inline
-        self._state = None
+        # Else the draft that is under way does it.
+        if not self._turn.locked():
+            self._give_back()
+
+    async def _next(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+        state = self._state
+        if state is not None and self._catching_up.is_under_way:
+            state.commit(history[state.length :])
+            return Draft(())
+        known = state.length if state is not None else 0
+        fresh = self._fresh_features()
+        taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
+        run = self._runner(taken_in)
+        draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
+        if fresh is not None:
+            self._features_end = max(self._features_end, fresh[0] + len(fresh[1]))
+        state = self._state
+        if not draft.token_ids and state is not None and state.is_behind and not self._closed:
+            self._catching_up.begin(state)
+        return draft
+
+    def _give_back(self) -> None:
+        """No step of the state runs now."""
+        state, self._state = self._state, None
+        if state is not None:
+            state.close()
+
+    async def _read_step(self, step: Callable[[], Result], /) -> Result:
+        """The `Runner` of a step that takes long."""
+        return await self._runner(LONG)(step)
 
     def _fresh_features(self) -> tuple[int, ContextVectors] | None:
         """The vectors that the state may not know; None for a proposer that needs none."""

@@ -23,9 +23,10 @@ from kakeya_fleet.engine.errors import (
     DraftFaultKind,
     TokenOutOfVocabulary,
 )
+from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
 from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemory
-from kakeya_fleet.node.roles.proposer.served_proposer import INLINE_TOKENS, ServedProposer
+from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 
 # Longest wait for context vectors that are on their way while their proposal is here.
@@ -73,6 +74,7 @@ class DraftSession:
         self._vocabulary_size = _vocabulary_size(served, opening)
         self._prefix = list(opening.prefix_token_ids)
         self._state: DraftState | None = None
+        self._catching_up = CatchingUp(served.run_long)
         self._last_block_id = 0
         self._cancelled_through = 0
         self._waiting: deque[wire.DraftProposal] = deque()
@@ -81,9 +83,16 @@ class DraftSession:
         self._failure: Exception | None = None
 
     async def open(self) -> None:
-        """Takes in a long prefix; a short one is left to the first proposal."""
-        if len(self._prefix) > INLINE_TOKENS:
-            await self._served.run_long(self._opened)
+        """Takes in the prefix, and begins to read it where that takes a model's time."""
+        state = await self._served.runner(len(self._prefix))(self._opened)
+        if state.is_behind:
+            self._catching_up.begin(state)
+
+    async def close(self) -> None:
+        """Gives back what its state holds. Nobody waits for an answer any more."""
+        await self._catching_up.close()
+        if self._state is not None:
+            self._state.close()
 
     def accept(self, request: wire.DraftRequest) -> None:
         """Takes a proposal or a cancel.
@@ -135,6 +144,15 @@ class DraftSession:
         raise self._failure
 
     async def _answered(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
+        if self._catching_up.is_under_way:
+            # Nothing is drafted, at once: its verifier decodes alone meanwhile.
+            return self._committed(self._opened(), proposal)
+        response = await self._drafted(proposal)
+        if not response.token_ids and self._opened().is_behind:
+            self._catching_up.begin(self._opened())
+        return response
+
+    async def _drafted(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
         features = await self._arrived(proposal)
         run = self._served.runner(
             max(
@@ -192,17 +210,8 @@ class DraftSession:
     ) -> wire.DraftResponse:
         """Runs where the proposer's steps run."""
         state = self._opened()
-        response = wire.DraftResponse(block_id=proposal.block_id)
-        if state.length + len(proposal.committed_token_ids) != proposal.base_length:
-            response.status = wire.DRAFT_STATUS_STALE
-            response.base_length = state.length
-            return response
-        # A cancelled proposal's tokens are committed all the same: the next
-        # proposal carries only what came after them.
-        state.commit(proposal.committed_token_ids)
-        response.base_length = state.length
-        if proposal.block_id <= self._cancelled_through:
-            response.status = wire.DRAFT_STATUS_CANCELLED
+        response = self._committed(state, proposal)
+        if response.status != wire.DRAFT_STATUS_DRAFTED:
             return response
         started = time.perf_counter()
         try:
@@ -218,11 +227,25 @@ class DraftSession:
             if self._served.proposer.encoder is not None:
                 response.features_end = _conditioned(state).features_end
             return response
-        response.status = wire.DRAFT_STATUS_DRAFTED
         response.token_ids.extend(draft.token_ids)
         response.diffusion_step_count = draft.diffusion_step_count
         response.forward_pass_count = draft.forward_pass_count
         response.compute_seconds = time.perf_counter() - started
+        return response
+
+    def _committed(self, state: DraftState, proposal: wire.DraftProposal) -> wire.DraftResponse:
+        """Takes its committed tokens in; the answer, DRAFTED without tokens where it is wanted."""
+        response = wire.DraftResponse(block_id=proposal.block_id)
+        if state.length + len(proposal.committed_token_ids) != proposal.base_length:
+            response.status = wire.DRAFT_STATUS_STALE
+            response.base_length = state.length
+            return response
+        # A cancelled proposal's tokens are committed all the same: the next
+        # proposal carries only what came after them.
+        state.commit(proposal.committed_token_ids)
+        response.base_length = state.length
+        is_wanted = proposal.block_id > self._cancelled_through
+        response.status = wire.DRAFT_STATUS_DRAFTED if is_wanted else wire.DRAFT_STATUS_CANCELLED
         return response
 
     def _opened(self) -> DraftState:
@@ -244,7 +267,13 @@ async def propose_once(
 
     def run() -> tuple[Draft, float]:
         started = time.perf_counter()
-        draft = served.proposer.open(committed).propose((), block_size, step_count)
+        state = served.proposer.open(committed)
+        try:
+            while state.is_behind:
+                state.read()
+            draft = state.propose((), block_size, step_count)
+        finally:
+            state.close()
         return draft, time.perf_counter() - started
 
     return await served.runner(len(committed))(run)

@@ -8,13 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from kakeya_fleet.engine.backends import AUTO
 from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
-from kakeya_fleet.engine.models.model_folder import Progress
-from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
+from kakeya_fleet.engine.proposers.loading import LOADERS
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.proposer.served_proposer import (
@@ -42,27 +40,19 @@ _COMMITTED = 4
 
 async def load_served_proposer(
     model: str,
+    load: Callable[[], Proposer],
     clock: Callable[[], float],
-    *,
-    dtype: str = "auto",
-    backend: str = AUTO,
-    progress: Progress | None = None,
-    reading: Progress | None = None,
     on_fault: OnFault = ignore_faults,
 ) -> ServedProposer:
-    """The proposer `MODEL` or `MODEL@TARGET`, loaded and measured.
+    """What `load` gives for the name `model`, loaded and measured.
 
-    `clock` gives monotonic seconds; `on_fault` hears of faults of its thread. `backend`
-    computes it, a name of `engine.backends` or `AUTO`. Raises a `ModelUnusable` or
-    `BadParameters`; no thread is left then.
+    `clock` gives monotonic seconds; `on_fault` hears of faults of its thread. Raises what `load`
+    does; no thread is left then.
     """
     if model in LOADERS:
-        lookup = load_proposer(model)
+        lookup = load()
         return ServedProposer(lookup, proposer_offer(lookup, clock), run_inline, run_in_thread)
     worker = ModelWorker(f"proposer-{model}", on_fault)
-    load = partial(
-        load_proposer, model, backend=backend, dtype=dtype, progress=progress, reading=reading
-    )
     try:
         proposer: Proposer = await worker.run(load)
         offer = await worker.run(partial(proposer_offer, proposer, clock))
@@ -139,6 +129,8 @@ def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[Step
         supplied = _vectors(state, proposer, 0)
         if supplied is not None and isinstance(state, ConditionedDraftState):
             state.take_features(0, supplied)
+        while state.is_behind:
+            state.read()
         state.propose((), block_size, 0)
         seconds: list[float] = []
         while len(seconds) < _REPEATS and sum(seconds) < _ENOUGH_SECONDS:
@@ -150,6 +142,7 @@ def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[Step
                 state.take_features(state.features_end, vectors)
             state.propose((), block_size, 0)
             seconds.append(clock() - began)
+        state.close()
         least = costs[-1].seconds if costs else 0.0
         costs.append(StepCost(block_size, max(statistics.median(seconds), least)))
     return tuple(costs)

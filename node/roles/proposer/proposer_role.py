@@ -9,7 +9,7 @@ from pathlib import Path
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.models.model_folder import model_id_of, resolve
-from kakeya_fleet.engine.proposers.loading import LOADERS, TARGET_MARK
+from kakeya_fleet.engine.proposers.loading import TARGET_MARK, load_proposer
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
 from kakeya_fleet.node.links.features.feature_links import ConditionedProposer, FeatureLinks
@@ -22,6 +22,9 @@ from kakeya_fleet.node.roles.proposer.proposer_loading import load_served_propos
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.watch.model_transfer import model_transfer
+
+DRAFTERS_SHARE = 2
+"""A plain model's drafts take one part of what verifiers' sessions may take, in so many."""
 
 
 class ProposerRole:
@@ -72,20 +75,26 @@ class ProposerRole:
         """See `NodeRole.open`."""
         context, settings = self._context, self._context.settings
         with model_transfer(model_id_of(spec.model), context.activity) as transfer:
-            served = await load_served_proposer(
+            load = partial(
+                load_proposer,
                 spec.model,
-                context.clock,
-                dtype=settings.dtype,
                 backend=settings.backend,
+                dtype=settings.dtype,
+                weights=settings.weights,
+                kv_budget_bytes=settings.kv_budget_bytes // DRAFTERS_SHARE,
                 progress=transfer.downloading,
                 reading=transfer.reading,
-                on_fault=context.faults.of_worker,
+            )
+            served = await load_served_proposer(
+                spec.model, load, context.clock, context.faults.of_worker
             )
             model_id = served.offer.model_id
             try:
                 if model_id in self.by_model:
                     raise named_twice(spec, model_id)
-                folders = await asyncio.to_thread(_drafter_folder, spec.model)
+                folders = {}
+                if served.proposer.encoder is not None:
+                    folders = await asyncio.to_thread(_drafter_folder, spec.model)
             except BaseException:
                 await served.close()
                 raise
@@ -102,7 +111,7 @@ class ProposerRole:
         """See `NodeRole.remove`; sessions that it drafted for go on without it at once."""
         await self._withdrawn(model_id)
         # A model's modules refer to each other.
-        await asyncio.to_thread(free_removed)
+        await free_removed()
 
     async def _withdrawn(self, model_id: str) -> None:
         served = self.by_model.pop(model_id)
@@ -129,12 +138,10 @@ class ProposerRole:
 
 
 def _drafter_folder(name: str) -> dict[str, Path]:
-    """Model id and folder of the proposer `MODEL` or `MODEL@TARGET`; nothing without a folder.
+    """Model id and folder of the DFlash drafter `MODEL` or `MODEL@TARGET`.
 
     Raises `ModelNotFound`.
     """
-    if name in LOADERS:
-        return {}
     has_target = TARGET_MARK in name and not Path(name).expanduser().is_dir()
     folder = resolve(name.rpartition(TARGET_MARK)[0] if has_target else name)
     return {folder.model_id: folder.path}

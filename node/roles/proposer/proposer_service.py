@@ -147,6 +147,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             await _answer(requests, session, context, self._drafted)
         finally:
             del self._sessions[session]
+            await session.close()
 
     def _drafted(self, response: wire.DraftResponse) -> None:
         self._draft_count += response.status == wire.DRAFT_STATUS_DRAFTED

@@ -12,7 +12,7 @@ import pytest
 
 from kakeya.v1 import proposer_pb2
 from kakeya_fleet.engine.contracts.blocking import Runner
-from kakeya_fleet.engine.contracts.draft import Draft, Proposer
+from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState, Proposer
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
@@ -66,7 +66,7 @@ def memory(limits: DraftLimits | None = None) -> DraftMemory:
     return DraftMemory(limits, history, waiting)
 
 
-class HeavyProposer:
+class HeavyProposer(PromptDraftState):
     """A model whose every draft waits for `gate`; says when one began."""
 
     model_id = "m"
@@ -200,7 +200,7 @@ async def test_the_tokenizers_must_be_equal_unless_any_will_do(
             DraftSession(proposer, opening, memory())
 
 
-class ThreadNoting:
+class ThreadNoting(PromptDraftState):
     """A proposer that notes the thread of every step."""
 
     model_id = "m"
@@ -250,7 +250,7 @@ async def test_what_takes_in_many_tokens_leaves_the_event_loop(
 
     proposer.steps.clear()
     await DraftSession(lookup, opening_with([1] * count), memory()).open()
-    assert proposer.steps == ([] if on_the_loop else [("open", False)])
+    assert proposer.steps == [("open", on_the_loop)]
 
 
 def opening_with(prefix: Sequence[int]) -> proposer_pb2.DraftOpen:

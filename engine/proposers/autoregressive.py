@@ -1,0 +1,281 @@
+"""A plain language model as drafter: a small one of the verifier's tokenizer, decoded greedily.
+
+Leviathan et al., "Fast inference from transformers via speculative decoding" (2023); what
+`llama-server --model-draft` does. Any model that verifies can draft, on its back end and with its
+weights: the same folder in fewer bits is a drafter that every verifier has.
+
+The drafter reads the **latest** tokens of a history alone: of n, those from
+
+    start(n) = 0                                      for n <= R,
+    start(n) = h ceil((n - R) / h)   with h = R / 2   beyond,
+
+so at most R and never fewer than R / 2. It takes keys and values of R positions at most a
+session, however long that is, and what it drafts depends on the history alone, not on the pieces it
+came in. Each time that `start` moves, R / 2 tokens are read anew.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft
+from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
+from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, OutOfKvMemory
+
+MOST_READ = 2048
+"""R, in tokens; less for a model of fewer positions."""
+MOST_BEHIND = 2 * MAX_BLOCK_SIZE + 1
+"""Positions behind the history that a draft takes at most: a block that is assumed, with the
+verifier's own token, and a block."""
+READ_AT_ONCE = 64
+"""Tokens that a draft reads first; behind more it drafts nothing, and they are read apart."""
+FEW = 8
+"""Rows whose logits take less than a forward, though the last one's alone are wanted."""
+
+Tokens: TypeAlias = "array[int]"
+
+
+class AutoregressiveProposer:
+    """Drafts with `verifier`, of which it alone makes forwards."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        most_read: int = MOST_READ,
+    ) -> None:
+        """Reads `most_read` tokens of a history at most, an even number."""
+        self._verifier = verifier
+        self._clock = clock
+        room = verifier.info.context_length - MOST_BEHIND
+        self._most_read = max(2, min(most_read, room // 2 * 2))
+        self._goes_back = _goes_back(verifier)
+
+    @property
+    def model_id(self) -> str:
+        """The name that requests use."""
+        return self._verifier.info.model_id
+
+    @property
+    def info(self) -> ProposerInfo:
+        """What the model is."""
+        info = self._verifier.info
+        return ProposerInfo(
+            info.model_id,
+            AUTOREGRESSIVE,
+            architecture=info.architecture,
+            weights_digest=info.weights_digest,
+            tokenizer_digest=info.tokenizer_digest,
+            vocabulary_size=info.vocabulary_size,
+            dtype=info.dtype,
+            backend=info.backend,
+        )
+
+    @property
+    def encoder(self) -> None:
+        """Needs no context vectors."""
+        return
+
+    def open(self, prefix: Sequence[int]) -> AutoregressiveDraftState:
+        """State for one session whose history is `prefix`, of which nothing is read yet."""
+        return AutoregressiveDraftState(
+            self._verifier, prefix, self._clock, self._most_read, goes_back=self._goes_back
+        )
+
+
+def _goes_back(verifier: Verifier) -> bool:
+    """Whether several forwards can be taken back: not where a layer keeps its last state alone."""
+    cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=4, grows=True))
+    try:
+        for token_id in (0, 0):
+            verifier.forward(cache, [token_id], want_logits=False)
+        return cache.forkable_from == 0
+    finally:
+        cache.release()
+
+
+class AutoregressiveDraftState:
+    """One session's latest tokens, and the model's keys and values of them.
+
+    What was drafted stays in the cache until the next draft: what of it was committed is not
+    computed again. A model that cannot go back drafts in a copy of its cache.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        prefix: Sequence[int],
+        clock: Callable[[], float],
+        most_read: int,
+        *,
+        goes_back: bool,
+    ) -> None:
+        self._verifier = verifier
+        self._clock = clock
+        self._most_read = most_read
+        self._goes_back = goes_back
+        self._length = 0
+        # The history from `_start` on, and what the cache has: equal as far as both go, but for
+        # what was assumed or drafted.
+        self._start = 0
+        self._text = array("I")
+        self._held = array("I")
+        self._cache: KvCache | None = None
+        self.commit(prefix)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the history known here."""
+        return self._length
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more than `READ_AT_ONCE` tokens are unread, besides the last one."""
+        return len(self._text) - 1 - _common(self._held, self._text) > READ_AT_ONCE
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Appends committed tokens to the history."""
+        self._length += len(token_ids)
+        self._text.extend(token_ids)
+        half = self._most_read // 2
+        start = half * max(0, -(-(self._length - self._most_read) // half))
+        if start > self._start:
+            del self._text[: start - self._start]
+            self._start = start
+
+    def read(self) -> None:
+        """Reads at most `READ_AT_ONCE` tokens. Raises as `propose`."""
+        text = self._text[:-1]
+        known = self._back_to(text)
+        self._take_in(self._own(), text[known : known + READ_AT_ONCE])
+
+    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:  # noqa: ARG002 a token a pass
+        """Drafts `block_size` tokens after history + `assumed`, each the likeliest.
+
+        Nothing behind an empty history, nor while it `is_behind`.
+        Raises `DraftFailed`: OUT_OF_VOCABULARY for ids that are not the model's, UNREACHABLE
+        when there is no memory for its keys and values.
+        """
+        began = self._clock()
+        if not self._text or self.is_behind:
+            return Draft(())
+        text = self._text + array("I", assumed)
+        drafted: list[int] = []
+        cache = self._drafting(text)
+        try:
+            coming = text[cache.length :]
+            while len(drafted) < block_size:
+                drafted.append(self._next(cache, coming))
+                coming = array("I", drafted[-1:])
+        finally:
+            if cache is not self._cache:
+                cache.release()
+        seconds = self._clock() - began
+        return Draft(
+            tuple(drafted),
+            compute_seconds=seconds,
+            round_trip_seconds=seconds,
+            forward_pass_count=block_size,
+        )
+
+    def close(self) -> None:
+        """Gives back its keys and values. May be repeated."""
+        cache, self._cache = self._cache, None
+        del self._held[:]
+        if cache is not None:
+            cache.release()
+
+    def _drafting(self, text: Tokens) -> KvCache:
+        """A cache of a beginning of `text`, to draft in: its own, or a copy of that."""
+        if self._goes_back:
+            self._back_to(text[:-1])
+            return self._own()
+        known = self._back_to(self._text[:-1])
+        own = self._own()
+        self._take_in(own, self._text[known:-1])
+        with _as_fault():
+            return own.fork(own.length)
+
+    def _own(self) -> KvCache:
+        if self._cache is None:
+            room = self._most_read + MOST_BEHIND
+            capacity = min(room, self._verifier.info.context_length)
+            spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity, grows=True)
+            with _as_fault():
+                self._cache = self._verifier.allocate(spec)
+        return self._cache
+
+    def _back_to(self, text: Tokens) -> int:
+        """Keeps what its cache has of a beginning of `text`; how many tokens that is."""
+        known, cache = _common(self._held, text), self._cache
+        if cache is None or known == len(self._held):
+            return known
+        if known == 0 or known < cache.forkable_from:
+            self.close()
+            return 0
+        with _as_fault():
+            # What both would write is copied only while there are both.
+            kept = cache.fork(known)
+        cache.release()
+        self._cache = kept
+        del self._held[known:]
+        return known
+
+    def _take_in(self, cache: KvCache, token_ids: Tokens) -> None:
+        """Computes keys and values."""
+        self._check(token_ids)
+        most = min(cache.widest, self._verifier.row_counts[-1])
+        for first in range(0, len(token_ids), most):
+            self._forward(cache, token_ids[first : first + most], want_logits=False)
+
+    def _next(self, cache: KvCache, token_ids: Tokens) -> int:
+        """The likeliest token behind these, at least one."""
+        if len(token_ids) > FEW:
+            self._take_in(cache, token_ids[:-1])
+            token_ids = token_ids[-1:]
+        self._check(token_ids)
+        logits = self._forward(cache, token_ids, want_logits=True)
+        if logits is None:
+            raise AssertionError("a forward gave no logits, which were asked for")
+        return int(logits[-1].argmax())
+
+    def _forward(self, cache: KvCache, token_ids: Tokens, *, want_logits: bool) -> Logits | None:
+        with _as_fault():
+            logits = self._verifier.forward(cache, token_ids, want_logits=want_logits)
+        if cache is self._cache:
+            self._held.extend(token_ids)
+        return logits
+
+    def _check(self, token_ids: Tokens) -> None:
+        size = self._verifier.info.vocabulary_size
+        if max(token_ids, default=0) >= size:
+            raise DraftFailed(
+                DraftFaultKind.OUT_OF_VOCABULARY,
+                f"the history has ids outside 0..{size - 1}, the proposer's vocabulary",
+            )
+
+
+def _common(some: Tokens, others: Tokens) -> int:
+    """How many tokens both begin with."""
+    shorter = min(len(some), len(others))
+    if some[:shorter] == others[:shorter]:
+        return shorter
+    return next(index for index in range(shorter) if some[index] != others[index])
+
+
+@contextmanager
+def _as_fault() -> Iterator[None]:
+    """No memory is a fault of the proposer: its verifier goes on alone."""
+    try:
+        yield
+    except OutOfKvMemory as error:
+        raise DraftFailed(
+            DraftFaultKind.UNREACHABLE, f"the proposer has no memory: {error}"
+        ) from error

@@ -1,0 +1,180 @@
+"""A plain model drafts what it would say itself behind the latest tokens, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kakeya_fleet.engine.backends import BACKENDS
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.proposers.autoregressive import (
+    MOST_BEHIND,
+    READ_AT_ONCE,
+    AutoregressiveDraftState,
+    AutoregressiveProposer,
+)
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from tests.support import hash_verifier as hashing
+from tests.support.small_verifiers import VERIFIERS, small_verifier
+
+MOST_READ = 40
+TOKENS = st.lists(st.integers(0, hashing.VOCABULARY - 1), max_size=60)
+
+
+def caught_up(state: AutoregressiveDraftState) -> AutoregressiveDraftState:
+    while state.is_behind:
+        state.read()
+    return state
+
+
+def latest(history: Sequence[int]) -> Sequence[int]:
+    """What the docstring's formula leaves of a history."""
+    half, excess = MOST_READ // 2, len(history) - MOST_READ
+    return history[half * -(-excess // half) :] if excess > 0 else history
+
+
+def said(text: Sequence[int], count: int) -> tuple[int, ...]:
+    """What the hash verifier says behind a text, by its rule alone."""
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096)
+    return tuple(hashing.expected_stream(text, spec, count, GREEDY))
+
+
+@settings(deadline=None)
+@given(
+    prefix=TOKENS.filter(bool),
+    steps=st.lists(st.tuples(TOKENS, st.integers(0, 9)), max_size=6),
+    assumed=TOKENS,
+    goes_back=st.booleans(),
+)
+def test_drafts_are_the_models_own_words_behind_the_latest_tokens(
+    prefix: list[int],
+    steps: list[tuple[list[int], int]],
+    assumed: list[int],
+    goes_back: bool,
+) -> None:
+    """However much of each draft was committed, and what else came behind it."""
+    verifier = hashing.HashVerifier()
+    state = AutoregressiveDraftState(verifier, prefix, lambda: 0.0, MOST_READ, goes_back=goes_back)
+    history = list(prefix)
+    for tokens, kept in steps:
+        drafted = caught_up(state).propose((), 8, 0).token_ids
+        assert drafted == said(latest(history), 8)
+        behind = caught_up(state).propose(assumed, 2, 0).token_ids
+        assert behind == said([*latest(history), *assumed], 2)
+        committed = [*drafted[:kept], *tokens]
+        state.commit(committed)
+        history += committed
+        assert state.length == len(history)
+    most = MOST_READ + MOST_BEHIND + hashing.SEGMENT
+    copies = 1 if goes_back else 2
+    assert verifier.pool.held_bytes <= copies * most * hashing.SLOT_BYTES
+    state.close()
+    state.close()
+    assert verifier.pool.used_bytes == 0
+
+
+def test_what_was_committed_of_a_draft_is_not_computed_again() -> None:
+    verifier = hashing.HashVerifier()
+    state = AutoregressiveProposer(verifier, most_read=400).open(range(20))
+    drafted = state.propose((), 8, 0).token_ids
+    state.commit([*drafted[:5], 3])
+    verifier.batches.clear()
+    state.propose((), 4, 0)
+    # The fifth of them and what the verifier said instead of the sixth, then one at a time: the
+    # last one of a draft was not computed.
+    assert list(verifier.batches) == [(1,), (1,), (1,), (1,)]
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8])
+def test_a_wholly_accepted_draft_costs_two_tokens(kept: int) -> None:
+    verifier = hashing.HashVerifier()
+    state = AutoregressiveProposer(verifier, most_read=400).open(range(20))
+    drafted = state.propose((), 8, 0).token_ids
+    state.commit([*drafted[:kept], 3])
+    verifier.batches.clear()
+    state.propose((), 1, 0)
+    assert list(verifier.batches) == [(2,) if kept == 8 else (1,)]
+
+
+def test_a_long_history_is_read_in_steps_and_drafts_nothing_meanwhile() -> None:
+    verifier = hashing.HashVerifier()
+    history = [index % hashing.VOCABULARY for index in range(1000)]
+    state = AutoregressiveProposer(verifier, most_read=300).open(history)
+    steps = 0
+    while state.is_behind:
+        assert state.propose((), 4, 0).token_ids == ()
+        read = verifier.batches.copy()
+        state.read()
+        steps += 1
+        assert sum(batch[0] for batch in list(verifier.batches)[len(read) :]) <= READ_AT_ONCE
+    assert steps >= 2
+    # 300 of 1,000 are never more, and half of them never fewer.
+    assert 150 <= sum(batch[0] for batch in verifier.batches) <= 300
+    assert len(state.propose((), 4, 0).token_ids) == 4
+
+
+def test_a_model_of_few_positions_reads_as_many_as_it_has() -> None:
+    verifier = hashing.HashVerifier(context_length=MOST_BEHIND + 30)
+    history = [index * 7 % hashing.VOCABULARY for index in range(500)]
+    state = caught_up(AutoregressiveProposer(verifier).open(history))
+    assert len(state.propose(range(33), 40, 0).token_ids) == 40
+
+
+def test_no_memory_is_a_fault_and_leaves_nothing_behind() -> None:
+    verifier = hashing.HashVerifier()
+    proposer = AutoregressiveProposer(verifier)
+    verifier.pool.budget_bytes = 4 * hashing.SLAB_BYTES
+    state, other = proposer.open(range(20)), proposer.open(range(20))
+    assert len(state.propose((), 4, 0).token_ids) == 4
+    with pytest.raises(DraftFailed, match="no memory") as failed:
+        other.propose((), 40, 0)
+    assert failed.value.kind is DraftFaultKind.UNREACHABLE
+    other.close()
+    assert len(state.propose((), 4, 0).token_ids) == 4
+    state.close()
+    assert verifier.pool.used_bytes == 0
+
+
+def test_ids_of_another_vocabulary_are_a_fault() -> None:
+    state = AutoregressiveProposer(hashing.HashVerifier()).open([1, hashing.VOCABULARY])
+    with pytest.raises(DraftFailed, match="vocabulary") as failed:
+        state.propose((), 4, 0)
+    assert failed.value.kind is DraftFaultKind.OUT_OF_VOCABULARY
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        *((name, "Qwen3ForCausalLM") for name in VERIFIERS),
+        *((name, "Qwen3_5ForCausalLM") for name in sorted(BACKENDS)),
+    ],
+)
+def test_real_models_draft_what_they_say(
+    name: str, architecture: str, random_checkpoint: Callable[..., Path]
+) -> None:
+    """One keeps keys and values of all positions, one the state of its last alone."""
+    verifier = small_verifier(name, random_checkpoint, architecture)
+    state = AutoregressiveProposer(verifier).open([5, 3, 8, 2, 9, 4])
+    history = [5, 3, 8, 2, 9, 4]
+    for kept in (8, 3, 0):
+        drafted = state.propose((), 8, 0).token_ids
+        cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=64))
+        verifier.forward(cache, history[:-1], want_logits=False)
+        coming, expected = history[-1], []
+        for _ in drafted:
+            logits = verifier.forward(cache, [coming], want_logits=True)
+            assert logits is not None
+            coming = int(logits[-1].argmax())
+            expected.append(coming)
+        cache.release()
+        assert list(drafted) == expected
+        committed = [*drafted[:kept], 7]
+        state.commit(committed)
+        history += committed
+    state.close()
+    assert verifier.pool.used_bytes == 0
