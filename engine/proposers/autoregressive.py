@@ -83,6 +83,11 @@ class AutoregressiveProposer:
         """Needs no context vectors."""
         return
 
+    @property
+    def held_bytes(self) -> int:
+        """Of keys and values, all sessions' together."""
+        return self._verifier.pool.held_bytes
+
     def open(self, prefix: Sequence[int]) -> AutoregressiveDraftState:
         """State for one session whose history is `prefix`, of which nothing is read yet."""
         return AutoregressiveDraftState(

@@ -81,8 +81,9 @@ def load_proposer(
         drafter = load_verifier(
             folder, backend=backend, dtype=dtype, weights=weights, reading=reading
         )
+        proposer = AutoregressiveProposer(drafter)
         drafter.pool.budget_bytes = kv_budget_bytes
-        return AutoregressiveProposer(drafter)
+        return proposer
     if kind == MASKED_DIFFUSION:
         _begin(reading)
         return load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)

@@ -66,7 +66,8 @@ class Config:
     https_port: int = 0
     """The same of HTTP by TLS, for clients with a key."""
     kv_budget_bytes: int = 0
-    """K/V bytes of all sessions together; 0 is a quarter of the free memory at start."""
+    """K/V bytes of all sessions together, and half as many of what plain models draft for; 0 is a
+    quarter of the free memory at start."""
     codec_sampling: bool = True
     """Whether idle verifiers measure what `--kv-quality` does to their models, 2 % of the time.
 
@@ -87,7 +88,7 @@ class Config:
     Of a checkpoint in float16 it is float32, of a GGUF of quantized blocks bfloat16.
     """
     weights: str = "auto"
-    """What verifiers take weights as: auto (as the checkpoint has them), bf16, int8 or int4.
+    """What verifiers and plain drafters take weights as: auto (the checkpoint's), bf16, int8, int4.
 
     Which models have whole numbers, and what they cost: docs/models.md.
     """

@@ -20,6 +20,20 @@ MUTANTS = (
         ("tests/engine/sessions/test_acceptance.py",),
     ),
     Mutant(
+        "a plain drafter that keeps what was not committed",
+        "engine/proposers/autoregressive.py",
+        "        if cache is None or known == len(self._held):",
+        "        if cache is None or known:",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
+        "a plain drafter that reads a whole history",
+        "engine/proposers/autoregressive.py",
+        "        if start > self._start:",
+        "        if start > 1_000_000:",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
         "a seed not used",
         "engine/sampling/choice.py",
         "uniform(parameters.seed, position)",

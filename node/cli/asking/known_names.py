@@ -89,7 +89,7 @@ def complete_roles(
         "verifier=": "a hub id, a folder or a .gguf",
         "proposer=ngram": "drafts without a model",
         "proposer=tiny-dflash": "the shipped drafter",
-        "proposer=": "a hub id or a folder",
+        "proposer=": "a hub id, a folder or a .gguf",
         "archive=": "memory for others, such as 512MiB",
     }
     return items(roles, incomplete)

@@ -11,7 +11,7 @@ import numpy as np
 from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
-from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
 from kakeya_fleet.engine.proposers.loading import LOADERS
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
@@ -56,6 +56,9 @@ async def load_served_proposer(
     try:
         proposer: Proposer = await worker.run(load)
         offer = await worker.run(partial(proposer_offer, proposer, clock))
+    except DraftFailed as failed:
+        await worker.close()
+        raise ModelUnusable(f"{model} cannot draft here: {failed}", model_id=model) from failed
     except BaseException:
         await worker.close()
         raise

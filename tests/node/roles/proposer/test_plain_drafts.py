@@ -1,0 +1,157 @@
+"""A plain model drafts for a verifier, here and elsewhere: past the window, the same stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kakeya.v1 import runtime_pb2
+from kakeya_fleet.engine.backends import installed_backends
+from kakeya_fleet.engine.errors import ModelUnusable
+from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
+from kakeya_fleet.fleet.cards.card import ModelKind
+from tests.support import calls
+from tests.support import neighbourhood as nodes
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [index * 5 % 96 for index in range(50)]
+LONG_PROMPT = [(index * 7 + index * index) % 96 for index in range(600)]
+TOKENS = 40
+BLOCK = 6
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=["torch", "mlx"])
+async def drafting(
+    request: pytest.FixtureRequest, checkpoint: Path
+) -> AsyncIterator[tuple[nodes.Node, nodes.Node]]:
+    """A verifier that drafts for itself too, and a node that drafts with its model's weights."""
+    backend = str(request.param)
+    if backend not in installed_backends():
+        pytest.skip(f"the libraries of the back end {backend} are not installed")
+    settings = replace(nodes.SETTINGS, backend=backend)
+    async with nodes.Neighbourhood() as around:
+        drafter = await around.start("drafter", f"proposer={checkpoint}", settings=settings)
+        verifier = await around.start(
+            "verifier", f"verifier={checkpoint}", f"proposer={checkpoint}", settings=settings
+        )
+        yield verifier, drafter
+
+
+def pool_bytes(node: nodes.Node) -> int:
+    (served,) = node.roles.proposer.by_model.values()
+    assert isinstance(served.proposer, AutoregressiveProposer)
+    return served.proposer.held_bytes
+
+
+async def stream(
+    node: nodes.Node, prompt: list[int], proposer_node: str = "", **fields: object
+) -> tuple[calls.Stream, str]:
+    """What a session says, with drafts of a node's only model where one is named; its id."""
+    caller = calls.Caller(node.channel)
+    (model_id,) = node.roles.verifiers
+    mode = calls.FIXED if proposer_node else calls.OFF
+    session = await caller.open(
+        model_id=model_id,
+        mode=mode,
+        proposer=model_id if proposer_node else "",
+        proposer_node=proposer_node,
+        block_size=BLOCK if proposer_node else 0,
+    )
+    await caller.append(session, prompt)
+    return await caller.generate(session, TOKENS, **fields), session
+
+
+@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+async def test_the_stream_is_the_verifiers_and_most_drafts_are_taken(
+    drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
+) -> None:
+    verifier, drafter = drafting
+    alone, _ = await stream(verifier, PROMPT)
+    paired, session = await stream(verifier, PROMPT, proposer_node)
+    assert paired.token_ids == alone.token_ids
+    told = paired.done.speculation
+    assert told.drafted_count > TOKENS // 2
+    # The verifier sees a window of what the drafter sees all of.
+    assert told.accepted_count > 0
+    assert not told.faults
+    drafts_at = drafter if proposer_node == "drafter" else verifier
+    (offer,) = drafts_at.roles.proposer.offers
+    assert (offer.kind, offer.feature_width) == (ModelKind.AUTOREGRESSIVE, 0)
+    assert pool_bytes(drafts_at) > 0
+    await calls.Caller(verifier.channel).close(session)
+    await calls.until(lambda: pool_bytes(drafts_at) == 0)
+
+
+@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+async def test_a_long_prompt_is_read_beside_the_stream(
+    drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
+) -> None:
+    """No block waits for it, and it is no fault: then it drafts."""
+    verifier, drafter = drafting
+    alone, _ = await stream(verifier, LONG_PROMPT)
+    paired, session = await stream(verifier, LONG_PROMPT, proposer_node)
+    assert paired.token_ids == alone.token_ids
+    assert not paired.done.speculation.faults
+    caller = calls.Caller(verifier.channel)
+    drafted = paired.done.speculation.drafted_count
+    async with asyncio.timeout(20):
+        while not drafted:
+            drafted = (await caller.generate(session, 8)).done.speculation.drafted_count
+    await caller.close(session)
+    drafts_at = drafter if proposer_node == "drafter" else verifier
+    await calls.until(lambda: pool_bytes(drafts_at) == 0)
+
+
+async def test_sixteen_sessions_at_once_and_their_forks_say_what_each_says_alone(
+    drafting: tuple[nodes.Node, nodes.Node],
+) -> None:
+    verifier, drafter = drafting
+    prompts = [[(token + 3 * number) % 96 for token in PROMPT] for number in range(16)]
+    alone = [
+        each.token_ids
+        for each, _ in await asyncio.gather(*(stream(verifier, prompt) for prompt in prompts))
+    ]
+    paired = await asyncio.gather(*(stream(verifier, prompt, "drafter") for prompt in prompts))
+    assert [each.token_ids for each, _ in paired] == alone
+    caller = calls.Caller(verifier.channel)
+    forks = [
+        (
+            await caller.stub.ForkSession(
+                runtime_pb2.ForkSessionRequest(session_id=session, history_length=len(PROMPT))
+            )
+        ).session_id
+        for _, session in paired[:4]
+    ]
+    again = await asyncio.gather(*(caller.generate(fork, TOKENS) for fork in forks))
+    assert [each.token_ids for each in again] == alone[:4]
+    assert sum(each.done.speculation.drafted_count for each in again) > 0
+    for session in (*forks, *(session for _, session in paired)):
+        await caller.close(session)
+    await calls.until(lambda: pool_bytes(drafter) == 0)
+
+
+async def test_one_without_memory_costs_speed_alone(checkpoint: Path) -> None:
+    """Its node has room for the keys of a few: the other ones go on alone."""
+    async with nodes.Neighbourhood() as around:
+        small = replace(nodes.SETTINGS, kv_budget_bytes=1 << 20)
+        await around.start("drafter", f"proposer={checkpoint}", settings=small)
+        verifier = await around.start("verifier", f"verifier={checkpoint}")
+        prompt = LONG_PROMPT[:280]
+        alone, _ = await stream(verifier, prompt)
+        paired = await asyncio.gather(*(stream(verifier, prompt, "drafter") for _ in range(8)))
+        assert {tuple(each.token_ids) for each, _ in paired} == {tuple(alone.token_ids)}
+        reasons = {fault.reason for each, _ in paired for fault in each.done.speculation.faults}
+        assert reasons == {runtime_pb2.DROP_REASON_UNREACHABLE}
+
+
+async def test_one_whose_node_has_no_memory_for_it_is_not_served(checkpoint: Path) -> None:
+    async with nodes.Neighbourhood() as around:
+        none = replace(nodes.SETTINGS, kv_budget_bytes=1)
+        with pytest.raises(ModelUnusable, match="cannot draft here: the proposer has no memory"):
+            await around.start("drafter", f"proposer={checkpoint}", settings=none)
