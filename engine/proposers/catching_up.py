@@ -16,9 +16,7 @@ class CatchingUp:
     `is_under_way`.
     """
 
-    def __init__(self, run: Runner) -> None:
-        """`run` runs a step that takes long."""
-        self._run = run
+    def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
         self._failure: DraftFailed | None = None
 
@@ -30,10 +28,10 @@ class CatchingUp:
             raise failure
         return self._task is not None
 
-    def begin(self, state: DraftState) -> None:
-        """Reads until the state is not behind."""
+    def begin(self, state: DraftState, run: Runner) -> None:
+        """Reads until the state is not behind; `run` runs a step that takes long."""
         if self._task is None:
-            self._task = asyncio.create_task(self._read(state), name="draft-read-history")
+            self._task = asyncio.create_task(self._read(state, run), name="draft-read-history")
 
     async def close(self) -> None:
         """Ends it; no step runs when this returns."""
@@ -41,10 +39,10 @@ class CatchingUp:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
-    async def _read(self, state: DraftState) -> None:
+    async def _read(self, state: DraftState, run: Runner) -> None:
         try:
             while state.is_behind:
-                await self._run(state.read)
+                await run(state.read)
         except DraftFailed as failure:
             self._failure = failure
         finally:

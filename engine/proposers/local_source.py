@@ -55,7 +55,7 @@ class LocalDraftSource:
         self._clock = clock
         self._features = features
         self._turn = asyncio.Lock()
-        self._catching_up = CatchingUp(self._read_step)
+        self._catching_up = CatchingUp()
         self._state: DraftState | None = None
         # Kept here: a step whose caller was cancelled may still be changing the state.
         self._features_end = 0
@@ -118,7 +118,7 @@ class LocalDraftSource:
             self._features_end = max(self._features_end, fresh[0] + len(fresh[1]))
         state = self._state
         if not draft.token_ids and state is not None and state.is_behind and not self._closed:
-            self._catching_up.begin(state)
+            self._catching_up.begin(state, self._runner(LONG))
         return draft
 
     def _give_back(self) -> None:
@@ -126,10 +126,6 @@ class LocalDraftSource:
         state, self._state = self._state, None
         if state is not None:
             state.close()
-
-    async def _read_step(self, step: Callable[[], Result], /) -> Result:
-        """The `Runner` of a step that takes long."""
-        return await self._runner(LONG)(step)
 
     def _fresh_features(self) -> tuple[int, ContextVectors] | None:
         """The vectors that the state may not know; None for a proposer that needs none."""

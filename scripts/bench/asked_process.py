@@ -51,6 +51,18 @@ class Asked:
         raise ChildProcessError(f"ended: {' '.join(self._words)}")
 
 
-def llama_cpp(python: Path, file: Path, threads: int, stack: ExitStack) -> Asked:
-    """llama.cpp's server on a GGUF file, by a Python that has xllamacpp."""
-    return Asked([str(python), "-P", str(SERVER), str(file), str(threads)], stack)
+def llama_cpp(
+    python: Path,
+    file: Path,
+    threads: int,
+    stack: ExitStack,
+    *,
+    draft: Path | None = None,
+    drafted: int = 0,
+) -> Asked:
+    """llama.cpp's server on a GGUF file, by a Python that has xllamacpp.
+
+    The model of the file `draft` drafts for it, `drafted` tokens at most.
+    """
+    words = [str(python), "-P", str(SERVER), str(file), str(threads)]
+    return Asked([*words, *([] if draft is None else [str(draft), str(drafted)])], stack)

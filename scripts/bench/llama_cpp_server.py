@@ -1,6 +1,8 @@
 """llama.cpp on one GGUF file, asked and answering in lines, in a process of its own.
 
-    python -P scripts/bench/llama_cpp_server.py FILE THREADS
+    python -P scripts/bench/llama_cpp_server.py FILE THREADS [DRAFT TOKENS]
+
+The model of the file DRAFT drafts for that of FILE, TOKENS at most.
 
 Of xllamacpp alone, so that it may have an environment of its own. Each line of standard input
 is {"prompt": ids, "count": tokens}; the answer has llama.cpp's own times and the ids. With "top"
@@ -15,6 +17,7 @@ import urllib.request
 import xllamacpp  # type: ignore[import-not-found]  # see above
 
 CONTEXT = 4096
+DRAFT = 3
 
 
 def main() -> None:
@@ -24,6 +27,14 @@ def main() -> None:
     parameters.n_ctx = CONTEXT
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = int(sys.argv[2])
+    if len(sys.argv) > DRAFT:
+        speculative = parameters.speculative
+        speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        speculative.draft.mparams.path = sys.argv[DRAFT]
+        speculative.draft.n_max = int(sys.argv[DRAFT + 1])
+        threads = parameters.cpuparams.n_threads
+        speculative.draft.cpuparams.n_threads = threads
+        speculative.draft.cpuparams_batch.n_threads = threads
     server = xllamacpp.Server(parameters)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:

@@ -152,18 +152,21 @@ async def test_a_lost_proposer_costs_no_token(
     proposer.stop()
 
 
+@pytest.mark.parametrize("model", ["tiny-dflash", "tiny"])
 async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
+    model: str,
     shared_fleet: LocalFleet,
     verifier: AgentProcess,
     client: AsyncClient,
     prompt: tuple[int, ...],
     generate: Callable[..., Awaitable[Completion]],
 ) -> None:
-    """One that is conditioned on the verifier, and so needs what came before it was there."""
-    first = await proposer_for(shared_fleet, verifier, client, "restarted", "tiny-dflash")
+    """One that is conditioned on the verifier, and a plain model: either reads what came before."""
+    name = f"restarted-{model}"
+    first = await proposer_for(shared_fleet, verifier, client, name, model)
     session = await client.create_session(
         "tiny",
-        speculation=Speculation("tiny-dflash", node_id=first.node_id),
+        speculation=Speculation(model, node_id=first.node_id),
         sink_tokens=4,
         window_tokens=16,
     )
@@ -175,7 +178,7 @@ async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
         without = await session.generate(60).collect()
         assert without.done.speculation.drop_reason is not None
         # The same name is the same identity, with a higher incarnation.
-        second = await proposer_for(shared_fleet, verifier, client, "restarted", "tiny-dflash")
+        second = await proposer_for(shared_fleet, verifier, client, name, model)
         assert second.node_id == first.node_id
         drafts_soundly = False
         # The first attempts may still meet the connection that broke.

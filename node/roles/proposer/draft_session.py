@@ -74,7 +74,7 @@ class DraftSession:
         self._vocabulary_size = _vocabulary_size(served, opening)
         self._prefix = list(opening.prefix_token_ids)
         self._state: DraftState | None = None
-        self._catching_up = CatchingUp(served.run_long)
+        self._catching_up = CatchingUp()
         self._last_block_id = 0
         self._cancelled_through = 0
         self._waiting: deque[wire.DraftProposal] = deque()
@@ -86,7 +86,7 @@ class DraftSession:
         """Takes in the prefix, and begins to read it where that takes a model's time."""
         state = await self._served.runner(len(self._prefix))(self._opened)
         if state.is_behind:
-            self._catching_up.begin(state)
+            self._catching_up.begin(state, self._served.run_long)
 
     async def close(self) -> None:
         """Gives back what its state holds. Nobody waits for an answer any more."""
@@ -149,7 +149,7 @@ class DraftSession:
             return self._committed(self._opened(), proposal)
         response = await self._drafted(proposal)
         if not response.token_ids and self._opened().is_behind:
-            self._catching_up.begin(self._opened())
+            self._catching_up.begin(self._opened(), self._served.run_long)
         return response
 
     async def _drafted(self, proposal: wire.DraftProposal) -> wire.DraftResponse:

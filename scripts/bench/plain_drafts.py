@@ -1,0 +1,227 @@
+"""A plain model that drafts for the published one, beside n-grams, and llama.cpp's draft model.
+
+    python -m scripts.bench.plain_drafts --llama-cpp VENV/bin/python
+
+The verifier is the published model in bfloat16, the drafter the same model in four bits on another
+node of this machine, as anyone has both. Sides take turns with each prompt, by kind of text; all
+answers here must be the same. llama.cpp has the model in BF16, and drafts with it in Q4_0, at its
+own settings (three tokens a draft) and at eight. Tokens a second behind the first token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+
+from gguf.constants import GGMLQuantizationType
+
+from kakeya import AsyncClient, Speculation
+from kakeya.options import SpeculationChoice
+from kakeya_fleet.engine.models.gguf.source import find_gguf
+from scripts.bench.asked_process import Asked, llama_cpp
+from scripts.bench.machine import command, machine, write_report
+from scripts.bench.published_gguf import write_as
+from scripts.faults.scene import see_each_other
+from scripts.support.agent_process import AgentProcess, LocalFleet
+
+MODEL = "smollm2"
+QUOTED = (
+    "The harbour lies behind two moles of grey stone. In winter the boats are drawn up to the wall"
+    " and turned over, and in spring they are tarred there, one after the other, by the oldest men."
+)
+PROMPTS: Mapping[str, Sequence[str]] = {
+    "chat": (
+        "Why is the sky blue? Explain it to a child.",
+        "I sleep badly before exams. What can I do?",
+    ),
+    "code": (
+        "Write a Python function that returns the n-th Fibonacci number, with a docstring.",
+        "Write a Python class for a stack with push, pop and peek.",
+    ),
+    "lists": (
+        "List the twelve months of the year with the number of days of each.",
+        "List ten capital cities of Europe and their countries.",
+    ),
+    "rewriting": (
+        f"Correct the spelling of this text, and repeat it whole: {QUOTED}",
+        f"Write this text again in the present tense: {QUOTED}",
+    ),
+}
+DRAFTED = (3, 8)
+"""llama.cpp's tokens a draft: its own number, and more."""
+
+Answer = Callable[[list[int]], Awaitable[tuple[float, list[int], dict[str, object]]]]
+"""Tokens a second, the tokens, and what else is known of an answer to a prompt."""
+
+
+def own_side(client: AsyncClient, speculation: SpeculationChoice, count: int) -> Answer:
+    """A session of the fleet for each answer."""
+
+    async def answer(prompt: list[int]) -> tuple[float, list[int], dict[str, object]]:
+        async with await client.create_session(
+            MODEL, speculation=speculation, kv_strategy="full"
+        ) as session:
+            await session.append(prompt)
+            said = await session.generate(count).collect()
+        told, times = said.done.speculation, said.done.timings
+        seconds = times.total_seconds - times.first_token_seconds
+        forwards = told.verify_forward_count or len(said.token_ids)
+        return (
+            (len(said.token_ids) - 1) / seconds,
+            list(said.token_ids),
+            {
+                "tokens_a_forward": len(said.token_ids) / forwards,
+                "accepted_share": told.accepted_count / max(1, told.drafted_count),
+                "faults": sum(fault.count for fault in told.faults),
+            },
+        )
+
+    return answer
+
+
+def llama_side(rival: Asked, count: int) -> Answer:
+    """llama.cpp by its own times."""
+
+    async def answer(prompt: list[int]) -> tuple[float, list[int], dict[str, object]]:
+        found = await asyncio.to_thread(rival, {"prompt": prompt, "count": count})
+        return found["timings"]["predicted_per_second"], found["tokens"], {}
+
+    return answer
+
+
+def rivals(python: Path, folder: Path, count: int, stack: ExitStack) -> dict[str, Answer]:
+    """llama.cpp alone, and with a draft model."""
+    published = find_gguf(MODEL).path
+    whole, quantized = folder / "bf16.gguf", folder / "q4_0.gguf"
+    write_as(published, whole, GGMLQuantizationType.BF16)
+    write_as(published, quantized, GGMLQuantizationType.Q4_0)
+    threads = os.cpu_count() or 1
+    found = {"llama.cpp BF16": llama_side(llama_cpp(python, whole, threads, stack), count)}
+    for size in DRAFTED:
+        drafting = llama_cpp(python, whole, threads, stack, draft=quantized, drafted=size)
+        found[f"llama.cpp BF16, drafts of {size} by Q4_0"] = llama_side(drafting, count)
+    return found
+
+
+async def fleet_sides(
+    fleet: LocalFleet, count: int, stack: AsyncExitStack
+) -> tuple[dict[str, Answer], Callable[[str], Awaitable[list[int]]]]:
+    """Sides by name, and what makes token ids of a question."""
+    verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), {})
+    serve = (f"proposer={MODEL}", "proposer=ngram")
+    weights = {"KAKEYA_WEIGHTS": "int4"}
+    drafter = await asyncio.to_thread(started, fleet, "drafter", serve, weights, verifier)
+    await see_each_other([verifier, drafter])
+    client = await stack.enter_async_context(AsyncClient(verifier.address))
+    text = await client.text(MODEL)
+
+    async def ids(question: str) -> list[int]:
+        return list(text.tokens_for_chat([{"role": "user", "content": question}]))
+
+    return {
+        "alone": own_side(client, "off", count),
+        "n-gram": own_side(client, Speculation("ngram", node_id=drafter.node_id), count),
+        "plain int4": own_side(client, Speculation(MODEL, node_id=drafter.node_id), count),
+        "auto": own_side(client, "auto", count),
+    }, ids
+
+
+def started(
+    fleet: LocalFleet,
+    name: str,
+    serve: Sequence[str],
+    environment: Mapping[str, str],
+    peer: AgentProcess | None = None,
+) -> AgentProcess:
+    """An agent that is ready."""
+    peers = () if peer is None else (peer.address,)
+    agent = fleet.start(name, serve=serve, peers=peers, environment=environment)
+    agent.wait_for("ready", seconds=300.0)
+    return agent
+
+
+async def measured(count: int, rounds: int, python: Path | None) -> dict[str, object]:
+    """By kind of text and side."""
+    values: dict[str, dict[str, list[float]]] = {}
+    more: dict[str, dict[str, list[dict[str, object]]]] = {}
+    differing = 0
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
+        fleet = processes.enter_context(LocalFleet("plain-drafts"))
+        async with AsyncExitStack() as stack:
+            sides, ids = await fleet_sides(fleet, count, stack)
+            own = set(sides)
+            if python is not None:
+                sides |= await asyncio.to_thread(rivals, python, Path(folder), count, processes)
+            for number in range(rounds + 1):
+                for kind, questions in PROMPTS.items():
+                    for question in questions:
+                        prompt = await ids(question)
+                        said: list[int] = []
+                        for name, answer in sides.items():
+                            speed, tokens, told = await answer(prompt)
+                            if name in own:
+                                said = said or tokens
+                                differing += said != tokens
+                            # The first round warms up, and lets sessions learn of each other.
+                            if number:
+                                values.setdefault(kind, {}).setdefault(name, []).append(speed)
+                                more.setdefault(kind, {}).setdefault(name, []).append(told)
+    return {
+        "answers_that_differ": differing,
+        "tokens_per_second": {
+            kind: {name: statistics.median(each) for name, each in by_side.items()}
+            for kind, by_side in values.items()
+        },
+        "all_kinds": {
+            name: statistics.median(
+                [each for by_side in values.values() for each in by_side.get(name, [])]
+            )
+            for name in sides
+        },
+        "drafting": {
+            kind: {
+                name: {
+                    key: statistics.mean(float(str(told[key])) for told in each) for key in each[0]
+                }
+                for name, each in by_side.items()
+                if each[0]
+            }
+            for kind, by_side in more.items()
+        },
+    }
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs it all and writes the report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--llama-cpp", type=Path, help="a Python that has xllamacpp")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/plain_drafts.json"))
+    asked = parser.parse_args(words)
+    found = asyncio.run(measured(asked.tokens, asked.rounds, asked.llama_cpp))
+    report = {
+        # Where that Python lies is nobody else's matter.
+        "command": command(__file__).replace(str(asked.llama_cpp), "PYTHON"),
+        "machine": machine(),
+        "model": MODEL,
+        "answer_tokens": asked.tokens,
+        **found,
+    }
+    write_report(asked.out, report)
+    print(json.dumps({key: report[key] for key in ("tokens_per_second", "all_kinds")}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
