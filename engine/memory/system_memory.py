@@ -9,8 +9,9 @@ machine's memory.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 import psutil
@@ -86,14 +87,23 @@ def bound_arenas() -> None:
 
 def memory_limits(proc: Path = PROC) -> list[MemoryLimit]:
     """The limits of the control groups that hold the process whose folder in /proc is `proc`."""
-    limits = (_limit(group, files) for group, files in _groups(proc))
+    named = tuple(_lines(proc / "cgroup"))
+    limits = (_limit(group, files) for group, files in _groups(proc, named))
     return [limit for limit in limits if limit is not None]
 
 
-def _groups(proc: Path) -> Iterator[tuple[Path, _Files]]:
-    """The folders of the process's groups and of those that hold them, innermost first."""
+@lru_cache(maxsize=4)
+def _groups(proc: Path, named: tuple[str, ...]) -> tuple[tuple[Path, _Files], ...]:
+    """The folders of the process's groups and of those that hold them, innermost first.
+
+    `named` are the lines of its file `cgroup`. Looked for once: a mount takes no other place.
+    """
+    return tuple(_found_groups(proc, named))
+
+
+def _found_groups(proc: Path, named: Sequence[str]) -> Iterator[tuple[Path, _Files]]:
     mounts = _mounts(proc)
-    for line in _lines(proc / "cgroup"):
+    for line in named:
         _, controllers, path = line.split(":", 2)
         files = _VERSION_1 if "memory" in controllers.split(",") else _VERSION_2
         if (controllers and files is _VERSION_2) or files not in mounts:

@@ -59,8 +59,8 @@ class ConnectionGuard:
     async def run(self) -> None:
         """Looks ten times a second, but takes a twentieth of a core at most, until cancelled.
 
-        A look takes a ms for each 1,000 descriptors. Waiting for a core is no work of its own: on
-        a busy machine it looks as often.
+        A look that lists them takes a ms for each 1,000 descriptors. Waiting for a core is no work
+        of its own: on a busy machine it looks as often.
         """
         while True:
             began = time.thread_time()
@@ -71,8 +71,12 @@ class ConnectionGuard:
     def look(self) -> Sequence[Connection]:
         """Ends what must be ended, and answers what that was."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = limit - reserve_of(limit)
+        count = open_count()
+        if count is not None and count <= most:
+            return ()
         descriptors = _open_descriptors(limit)
-        excess = len(descriptors) - (limit - reserve_of(limit))
+        excess = len(descriptors) - most
         if excess <= 0:
             return ()
         ended = to_reclaim(list(_connections(descriptors)), excess)
@@ -86,6 +90,18 @@ class ConnectionGuard:
             callers = dict(Counter(each.caller for each in ended).most_common(3))
             _log.warning("connections_ended", count=len(ended), callers=callers, file_limit=limit)
         return ended
+
+
+def open_count() -> int | None:
+    """How many descriptors are open; None where the system does not tell it at once.
+
+    Linux does from 6.2 on, as the size of the folder of their names, in a tenth of the time that a
+    list takes.
+    """
+    try:
+        return os.stat("/proc/self/fd").st_size or None
+    except OSError:
+        return None
 
 
 def _open_descriptors(limit: int) -> Sequence[int]:

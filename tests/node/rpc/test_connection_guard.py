@@ -13,7 +13,7 @@ import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
+from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard, open_count
 from tests.node.conftest import AgentProcess
 
 
@@ -80,3 +80,13 @@ async def test_idle_connections_cost_a_node_nothing(
     assert "connections_ended" in [event["event"] for event in agent.log.said]
     # gRPC itself has a line for a connection that it could not take.
     assert not [event for event in agent.log.said if "Traceback" in str(event)]
+
+
+def test_the_system_tells_how_many_descriptors_are_open() -> None:
+    before = open_count()
+    if before is None:
+        pytest.skip("Linux tells it from 6.2 on")
+    # One is open while they are listed.
+    assert before == len(os.listdir("/proc/self/fd")) - 1
+    with open(os.devnull, "rb"):
+        assert open_count() == before + 1
