@@ -7,7 +7,6 @@ from dataclasses import replace
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.packing import (
     FULL_SINK,
-    FULL_WINDOW,
     TILE,
     packed_sink,
     packed_window,
@@ -20,9 +19,6 @@ PROVISIONAL_TOKENS = 64
 FINE_TOKENS = 256
 COARSE_TOKENS = 1024
 FINE_LIMIT = 2048
-
-
-_FULL_RESIDENT = FULL_SINK + packed_window(FULL_WINDOW, TILE) + PROVISIONAL_TOKENS
 
 
 def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
@@ -39,7 +35,8 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
         resident = request.context_tokens or offer.context_length
         if request.packing is not None:
             packed_bytes = slots(resident) * request.packing.bytes_per_position(offer)
-            resident = _FULL_RESIDENT
+            window = packed_window(request.full_window_tokens, TILE)
+            resident = FULL_SINK + window + PROVISIONAL_TOKENS
     else:
         is_packed = request.packing is not None and request.kv_strategy is KvStrategy.RESTORED
         tile = TILE if is_packed else 1

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 TILE = 64
 """Positions that leave a window, and are packed, together."""
 FULL_SINK, FULL_WINDOW = TILE, TILE
-"""First and latest positions of a `full` session that stay as they lie: what is behind them is
-packed in the verifier's own memory."""
+"""First and latest positions of a `full` session that stay as they lie, unless it asks for more of
+the latest: what is behind them is packed in the verifier's own memory."""
 _BITS_OF_FLOAT32, _BITS = 32, 16
 
 
@@ -38,16 +38,16 @@ class Packing:
         """Bytes of one position of the model at most, wherever it is kept."""
         return math.ceil(offer.kv_bytes_per_token * self.bits / _bits(offer.dtype))
 
-    def reason(self, dtype: str, *, is_full: bool = False) -> str:
+    def reason(self, dtype: str, *, full_window: int | None = None) -> str:
         """A sentence of plans for a verifier whose cache is of `dtype`.
 
-        Of one that keeps all by itself, or of what it evicts.
+        Of one that keeps all by itself, so many positions as they lie, or of what it evicts.
         """
         times = _bits(dtype) / self.bits
         what = (
-            f"What is behind the latest {FULL_WINDOW} positions stays on the verifier and"
-            if is_full
-            else "What is evicted"
+            "What is evicted"
+            if full_window is None
+            else f"What is behind the latest {full_window} positions stays on the verifier and"
         )
         return (
             f"{what} is packed by {self.codec} (--kv-quality {self.quality}): "

@@ -181,7 +181,11 @@ def _decide(
     stand_in = standing_in(request, chosen, others, tried)
     kept: tuple[str, ...] = (best.kept.reason,) if best.kept.reason else ()
     if request.packing is not None and best.kept.strategy is KvStrategy.FULL:
-        kept += (request.packing.reason(best.verifier.offer.dtype, is_full=True),)
+        kept += (
+            request.packing.reason(
+                best.verifier.offer.dtype, full_window=request.full_window_tokens
+            ),
+        )
     if request.packing_when_short is not None:
         kept += (request.packing_when_short.reason_when_short(best.verifier.offer.dtype),)
     reasons = (

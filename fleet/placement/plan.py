@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kakeya_fleet.fleet.placement.packing import Packing
+from kakeya_fleet.fleet.placement.packing import FULL_WINDOW, Packing
 
 
 class KvStrategy(StrEnum):
@@ -53,7 +53,8 @@ class PlanRequest:
     `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
     when it needs none, or has its own already; `packing` is how it keeps what is evicted,
-    None as it lies, and `packing_when_short` how a `full` one may where memory is short. The
+    None as it lies, and `packing_when_short` how a `full` one may where memory is short; of
+    either kind a `full` one keeps its latest `full_window_tokens` as they lie. The
     memory of a `full` session that
     `grows` is not taken at once, but as its history grows.
     """
@@ -66,6 +67,7 @@ class PlanRequest:
     kv_strategy: KvStrategy | None = None
     sink_tokens: int = 4
     window_tokens: int = 1024
+    full_window_tokens: int = FULL_WINDOW
     block_size: int | None = None
     without_proposer: bool = False
     archive_node_id: str = ""

@@ -17,7 +17,8 @@ class Keeping:
 
     `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
     `max_history_tokens` that of `full`, 0 for the model's positions; `codec` names what packs
-    there, empty for nothing; `restorer` is that of `restored`, None for the others.
+    there what is behind `full_window_tokens`, empty for nothing; `restorer` is that of
+    `restored`, None for the others.
     """
 
     strategy: KvStrategy
@@ -25,6 +26,7 @@ class Keeping:
     window_tokens: int
     max_history_tokens: int = 0
     codec: str = ""
+    full_window_tokens: int = FULL_WINDOW
     restorer: RestorerSpec | None = None
 
 
@@ -54,5 +56,9 @@ def _full(keeping: Keeping, positions: int) -> CacheSpec:
     if not keeping.codec:
         return spec
     return replace(
-        spec, kind=CacheKind.PACKED, sink=FULL_SINK, window=FULL_WINDOW, codec=keeping.codec
+        spec,
+        kind=CacheKind.PACKED,
+        sink=FULL_SINK,
+        window=keeping.full_window_tokens,
+        codec=keeping.codec,
     )

@@ -9,7 +9,7 @@ from kakeya.enum_names import number_of
 from kakeya.v1 import placement_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.fleet.placement.codec_ladder import FIRST, PackedQuality
-from kakeya_fleet.fleet.placement.packing import Packing
+from kakeya_fleet.fleet.placement.packing import FULL_WINDOW, Packing
 from kakeya_fleet.fleet.placement.plan import (
     KvStrategy,
     Placement,
@@ -83,6 +83,7 @@ def plan_request_from_wire(
         kv_strategy=strategy,
         sink_tokens=request.sink_tokens or DEFAULT_SINK_TOKENS,
         window_tokens=request.window_tokens or DEFAULT_WINDOW_TOKENS,
+        full_window_tokens=full_window_of(strategy, request.window_tokens, quality or when_short),
         block_size=request.block_size or None,
         without_proposer=request.without_proposer,
         archive_node_id=request.restorer.node_id,
@@ -104,6 +105,24 @@ def check_when_short(when_short: PackedQuality | None, strategy: KvStrategy | No
             " kv_strategy full, or leave restorer.quality_when_short out",
             field="restorer.quality_when_short",
         )
+
+
+def full_window_of(
+    strategy: KvStrategy | None, window_tokens: int, quality: PackedQuality | None
+) -> int:
+    """Latest positions that a `full` session keeps as they lie where it packs; 0 for the default.
+
+    Raises `BadParameters` for fewer than leave the window together.
+    """
+    if strategy is not KvStrategy.FULL or quality is None or not window_tokens:
+        return FULL_WINDOW
+    if window_tokens < FULL_WINDOW:
+        raise BadParameters(
+            f"window_tokens is {window_tokens}; a full session that packs keeps its latest"
+            f" {FULL_WINDOW} positions at least",
+            field="window_tokens",
+        )
+    return window_tokens
 
 
 def plan_to_wire(plan: Plan) -> wire.Plan:

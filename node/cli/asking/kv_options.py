@@ -68,7 +68,8 @@ _WINDOW_OPTIONS = (
         "--window",
         "window_tokens",
         type=click.IntRange(min=1, max=MOST_TOKENS),
-        help="Latest positions that stay resident. Default: the node's (1,024).",
+        help="Latest positions that stay resident. Default: the node's (1,024). With full and a "
+        "--kv-quality, those that are not packed (64).",
     ),
 )
 _OPTIONS = (

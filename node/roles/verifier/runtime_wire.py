@@ -19,7 +19,7 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import draw_seed
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
-from kakeya_fleet.fleet.placement.packing import Packing
+from kakeya_fleet.fleet.placement.packing import FULL_WINDOW, Packing
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
 from kakeya_fleet.node.planning.kv_quality import (
@@ -32,6 +32,7 @@ from kakeya_fleet.node.planning.plan_wire import (
     DEFAULT_WINDOW_TOKENS,
     MAX_DRAFTED_TOKENS,
     check_when_short,
+    full_window_of,
     kv_strategy_from_wire,
 )
 from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
@@ -85,7 +86,8 @@ class SessionSpec:
 
     One that `leaves_strategy` to the node is a `sink_window` one until it is `decided`.
     `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
-    `max_history_tokens` that of `full`, 0 for the model's context length; `restorer` is that of
+    `max_history_tokens` that of `full`, 0 for the model's context length, which keeps its latest
+    `full_window_tokens` as they lie where it packs; `restorer` is that of
     `restored`, None for the others. With a `quality` it packs what is behind its window, by
     the `pinned` codec if it names one; `packing` is how, None until that is decided. So are
     `quality_when_short` and `packing_when_short`, of a `full` one where memory is short.
@@ -106,6 +108,7 @@ class SessionSpec:
     packing: Packing | None = None
     quality_when_short: PackedQuality | None = None
     packing_when_short: Packing | None = None
+    full_window_tokens: int = FULL_WINDOW
     leaves_strategy: bool = False
     first_tokens: FirstTokens = FirstTokens()
 
@@ -138,6 +141,7 @@ class SessionSpec:
             strategy=self.kv_strategy,
             sink_tokens=self.sink_tokens,
             window_tokens=self.window_tokens,
+            full_window_tokens=self.full_window_tokens,
             max_history_tokens=self.max_history_tokens,
             codec=self.codec,
             restorer=restorer,
@@ -159,6 +163,7 @@ class SessionSpec:
             grows=not self.max_history_tokens,
             sink_tokens=self.sink_tokens,
             window_tokens=self.window_tokens,
+            full_window_tokens=self.full_window_tokens,
             block_size=self.speculation.block_size,
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
             # The session opens the archive itself, and says where.
@@ -214,6 +219,7 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         )
     when_short = quality_when_short_of(request.restorer)
     check_when_short(when_short, asked)
+    quality = quality_of(request.restorer)
     return SessionSpec(
         model_id=request.model_id,
         kv_strategy=strategy,
@@ -227,9 +233,10 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         request_id=request.request_id,
         max_history_tokens=request.max_history_tokens,
         restorer=restorer,
-        quality=quality_of(request.restorer),
+        quality=quality,
         pinned=pinned_of(request.restorer),
         quality_when_short=when_short,
+        full_window_tokens=full_window_of(asked, request.window_tokens, quality or when_short),
         leaves_strategy=asked is None,
         first_tokens=FirstTokens.of(request.initial_token_ids),
     )

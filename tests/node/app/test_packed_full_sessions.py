@@ -79,6 +79,29 @@ async def test_the_history_alone_decides_and_another_quality_says_something_else
     assert len({exact, *streams.values()}) > 1, "nothing was packed"
 
 
+async def test_more_of_the_latest_positions_may_stay_as_they_lie(home: Home) -> None:
+    """As many bytes more, and a stream of its own, whatever the cuts and whoever drafts."""
+    wide: dict[str, object] = {"window_tokens": 200}
+    expected = await home.stream((), "economy", **wide)
+    assert await home.stream((1, 63, 64, 200, 390), "economy", **wide) == expected
+    drafted = await home.stream((150,), "economy", speculation=Speculation("ngram"), **wide)
+    assert drafted == expected
+    # All of what is said is seen as it lies.
+    whole = await home.stream((), "economy", window_tokens=len(HISTORY) + TOKENS)
+    assert whole == await home.stream((), "lossless")
+    kept = {}
+    for window in (64, 200):
+        async with await home.session("economy", window_tokens=window) as session:
+            await session.append(HISTORY)
+            info = await session.info()
+            kept[window] = info.kv_bytes
+            assert info.window_tokens == window
+            assert any(f"the latest {window} positions" in each for each in info.plan.reasons)
+    assert kept[64] < kept[200]
+    with pytest.raises(BadRequest, match="its latest 64 positions at least"):
+        await home.session("economy", window_tokens=63)
+
+
 async def test_sessions_beside_each_other_and_forks_are_as_alone(home: Home) -> None:
     expected = await home.stream((), "high")
     async with await home.session() as session:

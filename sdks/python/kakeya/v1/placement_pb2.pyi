@@ -322,7 +322,9 @@ class PlanRequest(_message.Message):
     sink_tokens: _builtins.int
     """Positions at the start that stay resident; 0 for the default."""
     window_tokens: _builtins.int
-    """Latest positions that stay resident; 0 for the default."""
+    """Latest positions that stay resident; 0 for the default. Of kv_strategy full
+    with a quality, those that stay as they lie.
+    """
     block_size: _builtins.int
     """Drafted tokens a block; 0 lets the planner choose."""
     without_proposer: _builtins.bool

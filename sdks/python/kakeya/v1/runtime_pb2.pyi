@@ -264,7 +264,10 @@ class CreateSessionRequest(_message.Message):
     sink_tokens: _builtins.int
     """Positions at the start that stay resident; the default is 4."""
     window_tokens: _builtins.int
-    """Latest positions that stay resident; the default is 1,024. At least 1."""
+    """Latest positions that stay resident; the default is 1,024. At least 1. Of a
+    session with kv_strategy full that packs, those that stay as they lie; the
+    default is 64, which is the least.
+    """
     client_label: _builtins.str
     """Name of the client for lists and logs; at most 128 characters."""
     request_id: _builtins.str

@@ -135,7 +135,8 @@ export type PlanRequest = Message<"kakeya.v1.PlanRequest"> & {
   sinkTokens: number;
 
   /**
-   * Latest positions that stay resident; 0 for the default.
+   * Latest positions that stay resident; 0 for the default. Of kv_strategy full
+   * with a quality, those that stay as they lie.
    *
    * @generated from field: uint32 window_tokens = 8;
    */
