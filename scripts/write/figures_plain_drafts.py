@@ -1,0 +1,67 @@
+"""What docs/figures.md says of a plain model that drafts for the published one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
+
+REPORT = "plain_drafts"
+OWN = ("alone", "n-gram", "plain int4", "auto")
+HEAD = "| tokens a second | chat | code | lists | rewriting | all |"
+
+
+def speeds(found: Report) -> list[str]:
+    """A row a side, its medians by kind and of all answers."""
+    kinds = found["tokens_per_second"]
+    return [
+        f"| {name} | "
+        + " | ".join(f"{by_side[name]:.0f}" for by_side in kinds.values())
+        + f" | {overall:.0f} |"
+        for name, overall in found["all_kinds"].items()
+    ]
+
+
+def drafting(found: Report) -> Sequence[str]:
+    """Tokens a forward by kind, and the share of what the plain model drafted that was taken."""
+    kinds = found["drafting"].values()
+    forwards = [each["plain int4"]["tokens_a_forward"] for each in kinds]
+    accepted = [each["plain int4"]["accepted_share"] for each in kinds]
+    return [
+        f"{min(forwards):.1f}",
+        f"{max(forwards):.1f}",
+        f"{100 * min(accepted):.0f}",
+        f"{100 * max(accepted):.0f}",
+        str(found["answers_that_differ"]),
+    ]
+
+
+def ratios(found: Report) -> Sequence[str]:
+    """Over decoding alone, of all answers: the plain drafter, n-grams, and llama.cpp's drafts."""
+    every = found["all_kinds"]
+    rivals = [name for name in every if name not in OWN]
+    alone, *drafted = (every[name] for name in rivals)
+    return [
+        f"{every['plain int4'] / every['alone']:.2f}",
+        f"{every['n-gram'] / every['alone']:.2f}",
+        f"{max(drafted) / alone:.2f}",
+    ]
+
+
+PLAIN_DRAFTS: Sequence[Declared] = (
+    Table(FIGURES, HEAD, REPORT, speeds),
+    Said(
+        FIGURES,
+        "With it {} to {} tokens come of a forward by kind, and {} to {} % of what it drafts is "
+        "taken; {} answers differ from those without.",
+        REPORT,
+        drafting,
+    ),
+    Said(
+        FIGURES,
+        "Over decoding alone, of all answers: {} times with the plain drafter, {} with n-grams; "
+        "llama.cpp's best drafts {} times over its own decoding.",
+        REPORT,
+        ratios,
+    ),
+)
