@@ -112,17 +112,10 @@ def full_window_of(
 ) -> int:
     """Latest positions that a `full` session keeps as they lie where it packs; 0 for the default.
 
-    Raises `BadParameters` for fewer than leave the window together.
+    As many as leave the window together, at least.
     """
-    if strategy is not KvStrategy.FULL or quality is None or not window_tokens:
-        return FULL_WINDOW
-    if window_tokens < FULL_WINDOW:
-        raise BadParameters(
-            f"window_tokens is {window_tokens}; a full session that packs keeps its latest"
-            f" {FULL_WINDOW} positions at least",
-            field="window_tokens",
-        )
-    return window_tokens
+    packs = strategy is KvStrategy.FULL and quality is not None
+    return max(window_tokens, FULL_WINDOW) if packs else FULL_WINDOW
 
 
 def plan_to_wire(plan: Plan) -> wire.Plan:

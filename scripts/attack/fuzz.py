@@ -31,6 +31,7 @@ from scripts.attack.tally import Tally
 from scripts.attack.ways_in import Attacker, Ways, attackers, trusted
 from scripts.bench.machine import command, machine, write_report
 
+KEPT_SECONDS = 15.0
 PAUSE_SECONDS = 0.02
 """Of who had his share of the messages, until others had theirs."""
 LAST_WORDS = 60000
@@ -65,6 +66,13 @@ async def fuzz(
             tasks.create_task(go_on(attacker, random.Random(1_000_003 * arguments.seed + index)))
 
 
+async def _keep_looking(subject: Subject, tally: Tally, kept: list[dict[str, float]]) -> None:
+    """Notes what it keeps for callers, by messages, until cancelled."""
+    while True:
+        kept.append({"messages": tally.total, **await subject.kept_bytes()})
+        await asyncio.sleep(KEPT_SECONDS)
+
+
 async def run(
     ways: Ways, dashboard: DashboardProcess | None, arguments: argparse.Namespace
 ) -> dict[str, object]:
@@ -80,6 +88,8 @@ async def run(
         where = dashboard.address if dashboard is not None else ""
         attacking = await attackers(ways, arguments.callers, where)
         looking = [asyncio.create_task(each.run()) for each in readings.values()]
+        kept: list[dict[str, float]] = []
+        looking.append(asyncio.create_task(_keep_looking(subject, tally, kept)))
         began = time.perf_counter()
         await fuzz(subject, attacking, tally, arguments)
         seconds = time.perf_counter() - began
@@ -93,6 +103,7 @@ async def run(
         "held_before": before,
         "held_by_tenth": by_tenth["agent"],
         "rise_after_the_first_tenth": rise(by_tenth["agent"]),
+        "kept_for_callers": kept,
         "held_after": subject.report(),
         "used_before": used_before,
         # Cards of requests that were right stay, as they may, and what was opened last.

@@ -140,11 +140,21 @@ class Subject:
             if count
         }
 
+    async def kept_bytes(self) -> dict[str, float]:
+        """Bytes that it counts as kept for callers: keys and values, archives, links."""
+        links = (await self._samples("kakeya_admission_used", "limit")).get("links.memory_bytes")
+        return {
+            "keys and values": (await self._samples("kakeya_kv_bytes", ""))[""],
+            "archives": (await self._samples("kakeya_archive_bytes", ""))[""],
+            "links": links or 0.0,
+        }
+
     async def _samples(self, name: str, label: str) -> dict[str, float]:
+        """By the value of `label`; one without labels is under an empty name."""
         async with aiohttp.ClientSession() as session:
             text = await (await session.get(f"http://{self.http_address}/metrics")).text()
         return {
-            sample.labels[label]: sample.value
+            sample.labels.get(label, ""): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.name == name

@@ -13,11 +13,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
+
+import psutil
 
 from scripts.support.child_process import Behind
 
@@ -27,6 +29,8 @@ Event = Mapping[str, object]
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
 WORKS_SECONDS, STANDS_SECONDS = 0.0025, 0.0475
+GIVING_WAY = 15
+"""A niceness: some thirtieth of the share that others have."""
 
 
 class AgentProcessFailed(Exception):
@@ -172,8 +176,9 @@ class AgentProcess:
     def slowed(self) -> Iterator[Callable[[], None]]:
         """Lets it work for a twentieth of the time: an answer lasts, however fast its machine is.
 
-        So a fault that is meant for its middle strikes there, however late a reader is. What is
-        yielded ends that early.
+        So a fault that is meant for its middle strikes there, however late a reader is. All other
+        processes run before it too: on a busy machine it would be stopped late. What is yielded
+        ends that early.
         """
         over = threading.Event()
 
@@ -185,16 +190,27 @@ class AgentProcess:
                 over.wait(WORKS_SECONDS)
 
         slowing = threading.Thread(target=slow, name="slowed", daemon=True)
+        self._be_nice(GIVING_WAY)
         slowing.start()
 
         def speed_up() -> None:
             over.set()
             slowing.join()
+            # Only root may take it back: for others it stays behind.
+            with suppress(PermissionError):
+                self._be_nice(0)
 
         try:
             yield speed_up
         finally:
             speed_up()
+
+    def _be_nice(self, niceness: int) -> None:
+        # Linux keeps a priority a thread, macOS one a process; either may end meanwhile.
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            threads = [each.id for each in psutil.Process(self.pid).threads()]
+            for number in threads if sys.platform == "linux" else [self.pid]:
+                os.setpriority(os.PRIO_PROCESS, number, niceness)
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would."""

@@ -266,7 +266,7 @@ class CreateSessionRequest(_message.Message):
     window_tokens: _builtins.int
     """Latest positions that stay resident; the default is 1,024. At least 1. Of a
     session with kv_strategy full that packs, those that stay as they lie; the
-    default is 64, which is the least.
+    default is 64, and fewer are 64.
     """
     client_label: _builtins.str
     """Name of the client for lists and logs; at most 128 characters."""

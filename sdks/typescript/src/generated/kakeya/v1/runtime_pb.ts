@@ -93,7 +93,7 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
   /**
    * Latest positions that stay resident; the default is 1,024. At least 1. Of a
    * session with kv_strategy full that packs, those that stay as they lie; the
-   * default is 64, which is the least.
+   * default is 64, and fewer are 64.
    *
    * @generated from field: optional uint32 window_tokens = 4;
    */
