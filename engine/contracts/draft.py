@@ -66,7 +66,7 @@ class DraftState(Protocol):
         ...
 
 
-class PromptDraftState:
+class EagerDraftState:
     """What a state says that reads as it commits, and holds its own memory alone."""
 
     @property

@@ -26,7 +26,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
-from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, OutOfKvMemory
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
 
 MOST_READ = 2048
 """R, in tokens; less for a model of fewer positions."""
@@ -51,11 +51,20 @@ class AutoregressiveProposer:
         *,
         most_read: int = MOST_READ,
     ) -> None:
-        """Reads `most_read` tokens of a history at most, an even number."""
+        """Reads `most_read` tokens of a history at most, an even number.
+
+        Raises `ModelUnusable` for one of too few positions to draft a block behind any.
+        """
         self._verifier = verifier
         self._clock = clock
-        room = verifier.info.context_length - MOST_BEHIND
-        self._most_read = max(2, min(most_read, room // 2 * 2))
+        positions, model_id = verifier.info.context_length, verifier.info.model_id
+        self._most_read = min(most_read, (positions - MOST_BEHIND) // 2 * 2)
+        if self._most_read < 2:
+            raise ModelUnusable(
+                f"{model_id} has {positions} positions: a model that drafts needs"
+                f" {MOST_BEHIND + 2}",
+                model_id=model_id,
+            )
         self._goes_back = _goes_back(verifier)
 
     @property
@@ -210,8 +219,7 @@ class AutoregressiveDraftState:
 
     def _own(self) -> KvCache:
         if self._cache is None:
-            room = self._most_read + MOST_BEHIND
-            capacity = min(room, self._verifier.info.context_length)
+            capacity = self._most_read + MOST_BEHIND
             spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity, grows=True)
             with _as_fault():
                 self._cache = self._verifier.allocate(spec)

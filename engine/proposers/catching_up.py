@@ -6,7 +6,6 @@ import asyncio
 
 from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.contracts.draft import DraftState
-from kakeya_fleet.engine.errors import DraftFailed
 
 
 class CatchingUp:
@@ -18,32 +17,31 @@ class CatchingUp:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
-        self._failure: DraftFailed | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the state is behind. Raises `DraftFailed` once with what ended the reading."""
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-        return self._task is not None
+        """Whether the state is behind. Raises once what ended the reading, as `read` does."""
+        task = self._task
+        if task is None or not task.done():
+            return task is not None
+        self._task = None
+        task.result()
+        return False
 
     def begin(self, state: DraftState, run: Runner) -> None:
         """Reads until the state is not behind; `run` runs a step that takes long."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._read(state, run), name="draft-read-history")
+        if not self.is_under_way:
+            self._task = asyncio.create_task(_read(state, run), name="draft-read-history")
 
     async def close(self) -> None:
         """Ends it; no step runs when this returns."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            # What it failed with is nobody's concern any more.
+            await asyncio.gather(task, return_exceptions=True)
 
-    async def _read(self, state: DraftState, run: Runner) -> None:
-        try:
-            while state.is_behind:
-                await run(state.read)
-        except DraftFailed as failure:
-            self._failure = failure
-        finally:
-            self._task = None
+
+async def _read(state: DraftState, run: Runner) -> None:
+    while state.is_behind:
+        await run(state.read)

@@ -12,7 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState
+from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
 
 MODEL_ID = "ngram"
@@ -30,7 +30,7 @@ INDEXED_TOKENS = 32_768
 _Index = dict[int, int]
 
 
-class NgramDraftState(PromptDraftState):
+class NgramDraftState(EagerDraftState):
     """One session's tokens and the index of their n-grams.
 
     `commit` takes O(`LONGEST_GRAM`) a token, `propose` O(`LONGEST_GRAM`) for

@@ -35,8 +35,8 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
         resident = request.context_tokens or offer.context_length
         if request.packing is not None:
             packed_bytes = slots(resident) * request.packing.bytes_per_position(offer)
-            window = packed_window(request.full_window_tokens, TILE)
-            resident = FULL_SINK + window + PROVISIONAL_TOKENS
+            window = min(request.full_window_tokens, offer.context_length or resident)
+            resident = FULL_SINK + packed_window(window, TILE) + PROVISIONAL_TOKENS
     else:
         is_packed = request.packing is not None and request.kv_strategy is KvStrategy.RESTORED
         tile = TILE if is_packed else 1

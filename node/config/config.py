@@ -66,8 +66,8 @@ class Config:
     https_port: int = 0
     """The same of HTTP by TLS, for clients with a key."""
     kv_budget_bytes: int = 0
-    """K/V bytes of all sessions together, and half as many of what plain models draft for; 0 is a
-    quarter of the free memory at start."""
+    """K/V bytes of all sessions together, and half as many again of each plain model that drafts; 0
+    is a quarter of the free memory at start."""
     codec_sampling: bool = True
     """Whether idle verifiers measure what `--kv-quality` does to their models, 2 % of the time.
 

@@ -29,10 +29,18 @@ millisecond, so an eighth of its time."""
 MOST_GATHER_SECONDS = 0.5
 """People read on."""
 SHORT_BATCH_SECONDS = 0.05
-"""Batches of b seconds let functions run for b b / (b + this) before the next one, one at least: a
-crowd that opens sessions makes a gap of 10 ms between two tokens 12, and one of 100 ms 167."""
+"""Of `functions_seconds`."""
 AGAIN = Backoff(0.01, 1.0)
 """Pauses of a thread whose own work fails in a row: one that always fails costs no core."""
+
+
+def functions_seconds(batch_seconds: float) -> float:
+    """How long functions run before the next batch, one at least, by what the latest one took.
+
+    b b / (b + `SHORT_BATCH_SECONDS`): a crowd that opens sessions makes a gap of 10 ms between two
+    tokens 12, and one of 100 ms 167.
+    """
+    return batch_seconds * batch_seconds / (batch_seconds + SHORT_BATCH_SECONDS)
 
 
 class WorkerClosed(RuntimeError):
@@ -237,10 +245,9 @@ class ModelWorker:
         if self._closed:
             return
         began = time.monotonic()
-        share = self._batch_seconds / (self._batch_seconds + SHORT_BATCH_SECONDS)
         while self._functions:
             self._run_function(*self._functions.popleft())
-            if time.monotonic() - began >= share * self._batch_seconds:
+            if time.monotonic() - began >= functions_seconds(self._batch_seconds):
                 break
         if self._turns:
             self._run_turns()

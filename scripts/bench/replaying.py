@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState
+from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
 
@@ -29,7 +29,7 @@ def guesses(
     )
 
 
-class ReplayingState(PromptDraftState):
+class ReplayingState(EagerDraftState):
     """One session's place in the stream."""
 
     def __init__(

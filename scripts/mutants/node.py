@@ -3,6 +3,13 @@
 from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
+    Mutant(
+        "functions that hold up a short batch by as much again",
+        "node/roles/worker.py",
+        "return batch_seconds * batch_seconds / (batch_seconds + SHORT_BATCH_SECONDS)",
+        "return batch_seconds",
+        ("tests/node/roles/test_worker.py",),
+    ),
     # ---- A quality is what was measured
     Mutant(
         "a request that names a codec and gets the node's",

@@ -207,9 +207,12 @@ class AgentProcess:
 
     def _be_nice(self, niceness: int) -> None:
         # Linux keeps a priority a thread, macOS one a process; either may end meanwhile.
-        with suppress(psutil.NoSuchProcess, ProcessLookupError):
-            threads = [each.id for each in psutil.Process(self.pid).threads()]
-            for number in threads if sys.platform == "linux" else [self.pid]:
+        threads = [self.pid]
+        with suppress(psutil.NoSuchProcess):
+            if sys.platform == "linux":
+                threads = [each.id for each in psutil.Process(self.pid).threads()]
+        for number in threads:
+            with suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, number, niceness)
 
     def kill(self) -> None:

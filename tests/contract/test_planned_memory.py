@@ -1,6 +1,7 @@
 """The bytes that a plan says a session takes at most are never fewer than are allocated."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,11 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.fleet.placement.kv_memory import kv_bytes
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
+from kakeya_fleet.node.planning.plan_wire import published
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +51,23 @@ def test_of_the_full_context(verifier: Verifier, offer: ModelOffer, capacity: in
     request = PlanRequest("random", kv_strategy=KvStrategy.FULL, context_tokens=capacity)
     planned = kv_bytes(offer, request)
     assert verifier.bytes_needed(spec) == verifier.allocate(spec).memory_bytes <= planned
+
+
+@pytest.mark.parametrize("window", [64, 200, 1024, 8192, 1 << 20])
+def test_of_a_packed_full_context(verifier: Verifier, offer: ModelOffer, window: int) -> None:
+    """A window of more positions than the model has takes no more than all of them."""
+    packing = published("random", PackedQuality.HIGH, "")
+    request = PlanRequest(
+        "random",
+        kv_strategy=KvStrategy.FULL,
+        context_tokens=2000,
+        packing=packing,
+        full_window_tokens=window,
+    )
+    keeping = Keeping(
+        KvStrategy.FULL, 4, 1024, 2000, codec=packing.codec, full_window_tokens=window
+    )
+    spec = cache_spec(keeping, verifier.info.context_length)
+    planned = kv_bytes(offer, request)
+    assert verifier.bytes_needed(spec) <= planned
+    assert planned <= kv_bytes(offer, replace(request, full_window_tokens=8192))

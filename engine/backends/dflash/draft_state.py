@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from kakeya_fleet.engine.backends.dflash.model import DFlashModel
-from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState
+from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 
-class DFlashDraftState(PromptDraftState):
+class DFlashDraftState(EagerDraftState):
     """The session's length and last token, and the context keys and values.
 
     Vectors may come before the tokens that they belong to: those of the last

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends import BACKENDS
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import (
     MOST_BEHIND,
     READ_AT_ONCE,
@@ -123,6 +123,12 @@ def test_a_model_of_few_positions_reads_as_many_as_it_has() -> None:
     history = [index * 7 % hashing.VOCABULARY for index in range(500)]
     state = caught_up(AutoregressiveProposer(verifier).open(history))
     assert len(state.propose(range(33), 40, 0).token_ids) == 40
+
+
+def test_a_model_of_too_few_positions_does_not_draft() -> None:
+    AutoregressiveProposer(hashing.HashVerifier(context_length=MOST_BEHIND + 2))
+    with pytest.raises(ModelUnusable, match="has 130 positions"):
+        AutoregressiveProposer(hashing.HashVerifier(context_length=MOST_BEHIND + 1))
 
 
 def test_no_memory_is_a_fault_and_leaves_nothing_behind() -> None:

@@ -34,6 +34,7 @@ from kakeya_fleet.node.roles.worker import (
     TELLINGS_A_SECOND,
     ModelWorker,
     WorkerClosed,
+    functions_seconds,
 )
 from kakeya_fleet.node.rpc.refusals import WorkerFault
 from tests.support import draft_sources as sources
@@ -483,3 +484,10 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker: M
     assert await asyncio.gather(*map(one, range(10))) == [True] * 10
     assert max(map(len, verifier.batches)) > 4
     assert verifier.pool.used_bytes == 0
+
+
+def test_functions_hold_up_short_batches_little_and_long_ones_for_as_long() -> None:
+    """A crowd that opens sessions; see `functions_seconds`."""
+    assert functions_seconds(0.0) == 0.0
+    assert functions_seconds(0.01) < 0.002
+    assert 0.6 < functions_seconds(0.1) / 0.1 < 1.0

@@ -13,7 +13,7 @@ from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.context import 
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising import denoise
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.frozen_prefix import FrozenContext
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import MaskedModel
-from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState
+from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 
 
@@ -35,7 +35,7 @@ class MaskedDiffusionInfo(ProposerInfo):
     frozen_chunk: int = 0
 
 
-class MaskedDiffusionState(PromptDraftState):
+class MaskedDiffusionState(EagerDraftState):
     """One session's text and how it is drafted on. Owned by one thread at a time."""
 
     def __init__(

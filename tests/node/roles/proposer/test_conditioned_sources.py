@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc, tensor_pb2_grpc
-from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState
+from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
@@ -51,7 +51,7 @@ def vector(position: int) -> list[float]:
 
 
 @dataclass
-class RecallingState(PromptDraftState):
+class RecallingState(EagerDraftState):
     """Drafts what its vectors and tokens say: a wrong or missing one changes the draft."""
 
     tokens: list[int]

@@ -12,7 +12,7 @@ import pytest
 
 from kakeya.v1 import proposer_pb2
 from kakeya_fleet.engine.contracts.blocking import Runner
-from kakeya_fleet.engine.contracts.draft import Draft, PromptDraftState, Proposer
+from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState, Proposer
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
@@ -66,7 +66,7 @@ def memory(limits: DraftLimits | None = None) -> DraftMemory:
     return DraftMemory(limits, history, waiting)
 
 
-class HeavyProposer(PromptDraftState):
+class HeavyProposer(EagerDraftState):
     """A model whose every draft waits for `gate`; says when one began."""
 
     model_id = "m"
@@ -200,7 +200,7 @@ async def test_the_tokenizers_must_be_equal_unless_any_will_do(
             DraftSession(proposer, opening, memory())
 
 
-class ThreadNoting(PromptDraftState):
+class ThreadNoting(EagerDraftState):
     """A proposer that notes the thread of every step."""
 
     model_id = "m"
