@@ -177,8 +177,8 @@ class AgentProcess:
         """Lets it work for a twentieth of the time: an answer lasts, however fast its machine is.
 
         So a fault that is meant for its middle strikes there, however late a reader is. All other
-        processes run before it too: on a busy machine it would be stopped late. What is yielded
-        ends that early.
+        processes run before it too: on a busy machine it would be stopped late, and whoever reads
+        its answer would read it late. What is yielded ends that early.
         """
         over = threading.Event()
 
@@ -211,6 +211,10 @@ class AgentProcess:
         with suppress(psutil.NoSuchProcess):
             if sys.platform == "linux":
                 threads = [each.id for each in psutil.Process(self.pid).threads()]
+        # Where sessions have a share each, priorities count within one alone; all but root may
+        # change theirs ten times a second: sched(7).
+        with suppress(FileNotFoundError, ProcessLookupError, BlockingIOError):
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(niceness))
         for number in threads:
             with suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, number, niceness)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator
 
 import grpc.aio
@@ -17,6 +18,9 @@ from kakeya.v1 import (
 )
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
+TOKENS = 1900
+"""As many as the model has positions for, but for the prompt: the proposer is dead long before the
+last of them."""
 KILLED_AFTER = 40
 TOLD_SECONDS = 20.0
 
@@ -88,13 +92,13 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
             runtime_pb2.AppendTokensRequest(session_id=session, token_ids=prompt)
         )
         token_count, killed = 0, False
-        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=600)
+        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=TOKENS)
         with verifier.slowed() as speed_up:
             async for message in stub.Generate(request, timeout=60):
                 token_count += len(message.tokens.token_ids)
                 if token_count >= KILLED_AFTER and not killed:
                     killed = True
-                    proposer.kill()
+                    proposer.signal(signal.SIGKILL)
                     speed_up()
         await seen.until(lambda: seen.event("PEER_DEAD"))
         await seen.until(lambda: seen.activities[-1].stop_reason)
