@@ -25,7 +25,7 @@ SINK, WINDOW = 4, 32
 WIDTH = 32
 """Of a small random model's context vectors, in numbers."""
 HISTORY = tuple((token * 7 + index) % 90 + 3 for index, token in enumerate(range(100)))
-COUNT = 48
+FIRST, COUNT = 8, 48
 """With the history several times sink and window together."""
 
 pytestmark = pytest.mark.timeout(300)
@@ -214,11 +214,13 @@ async def test_a_proposer_killed_in_mid_answer_costs_no_token(
     proposer = mixed.proposers[OTHER[backend]]
     async with await opened(client, await known(client, proposer, OTHER[backend])) as session:
         await session.append(HISTORY)
+        # The first drafts come, however slow the node will be.
+        await session.generate(FIRST).collect()
         generation = session.generate(3 * COUNT)
         alive = True
         with mixed.verifiers[backend].slowed() as speed_up:
             async for tokens in generation:
-                if alive and tokens.first_index >= len(HISTORY) + 12:
+                if alive and tokens.first_index >= len(HISTORY) + FIRST + 12:
                     alive = False
                     proposer.signal(signal.SIGKILL)
                     speed_up()
@@ -226,5 +228,5 @@ async def test_a_proposer_killed_in_mid_answer_costs_no_token(
         assert generation.done.speculation.drafted_count > 0
         assert generation.done.speculation.drop_reason is not None
         generated = session.history[len(HISTORY) :]
-    alone = await answer(client, "off", count=3 * COUNT)
+    alone = await answer(client, "off", count=FIRST + 3 * COUNT)
     assert generated == alone.token_ids
