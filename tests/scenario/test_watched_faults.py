@@ -19,8 +19,8 @@ from kakeya.v1 import (
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TOKENS = 1900
-"""As many as the model has positions for, but for what comes before: the proposer is dead long before the
-last of them."""
+"""As many as the model has positions for, but for what comes before: the proposer is dead long
+before the last of them."""
 FIRST_TOKENS = 16
 KILLED_AFTER = 40
 TOLD_SECONDS = 20.0
