@@ -13,13 +13,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
-
-import psutil
 
 from scripts.support.child_process import Behind
 
@@ -28,9 +26,7 @@ Event = Mapping[str, object]
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
-WORKS_SECONDS, STANDS_SECONDS = 0.0025, 0.0475
-GIVING_WAY = 15
-"""A niceness: some thirtieth of the share that others have."""
+WORKS_SECONDS, STANDS_SECONDS = 0.005, 0.045
 
 
 class AgentProcessFailed(Exception):
@@ -174,11 +170,10 @@ class AgentProcess:
 
     @contextmanager
     def slowed(self) -> Iterator[Callable[[], None]]:
-        """Lets it work for a twentieth of the time: an answer lasts, however fast its machine is.
+        """Lets it work for a tenth of the time: an answer lasts, however fast its machine is.
 
-        So a fault that is meant for its middle strikes there, however late a reader is. All other
-        processes run before it too: on a busy machine it would be stopped late, and whoever reads
-        its answer would read it late. What is yielded ends that early.
+        So a fault that is meant for its middle strikes there. What is yielded ends that early. It
+        goes on to answer pings: nobody takes it for dead.
         """
         over = threading.Event()
 
@@ -190,34 +185,16 @@ class AgentProcess:
                 over.wait(WORKS_SECONDS)
 
         slowing = threading.Thread(target=slow, name="slowed", daemon=True)
-        self._be_nice(GIVING_WAY)
         slowing.start()
 
         def speed_up() -> None:
             over.set()
             slowing.join()
-            # Only root may take it back: for others it stays behind.
-            with suppress(PermissionError):
-                self._be_nice(0)
 
         try:
             yield speed_up
         finally:
             speed_up()
-
-    def _be_nice(self, niceness: int) -> None:
-        # Linux keeps a priority a thread, macOS one a process; either may end meanwhile.
-        threads = [self.pid]
-        with suppress(psutil.NoSuchProcess):
-            if sys.platform == "linux":
-                threads = [each.id for each in psutil.Process(self.pid).threads()]
-        # Where sessions have a share each, priorities count within one alone; all but root may
-        # change theirs ten times a second: sched(7).
-        with suppress(FileNotFoundError, ProcessLookupError, BlockingIOError):
-            Path(f"/proc/{self.pid}/autogroup").write_text(str(niceness))
-        for number in threads:
-            with suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, number, niceness)
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would."""

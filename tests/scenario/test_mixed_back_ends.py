@@ -25,8 +25,10 @@ SINK, WINDOW = 4, 32
 WIDTH = 32
 """Of a small random model's context vectors, in numbers."""
 HISTORY = tuple((token * 7 + index) % 90 + 3 for index, token in enumerate(range(100)))
-FIRST, COUNT = 8, 48
+COUNT = 48
 """With the history several times sink and window together."""
+FIRST, LASTING = 8, 288
+"""Much is left to draft when a fault strikes behind the first."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -216,7 +218,7 @@ async def test_a_proposer_killed_in_mid_answer_costs_no_token(
         await session.append(HISTORY)
         # The first drafts come, however slow the node will be.
         await session.generate(FIRST).collect()
-        generation = session.generate(3 * COUNT)
+        generation = session.generate(LASTING)
         alive = True
         with mixed.verifiers[backend].slowed() as speed_up:
             async for tokens in generation:
@@ -228,5 +230,5 @@ async def test_a_proposer_killed_in_mid_answer_costs_no_token(
         assert generation.done.speculation.drafted_count > 0
         assert generation.done.speculation.drop_reason is not None
         generated = session.history[len(HISTORY) :]
-    alone = await answer(client, "off", count=FIRST + 3 * COUNT)
+    alone = await answer(client, "off", count=FIRST + LASTING)
     assert generated == alone.token_ids
