@@ -36,14 +36,6 @@ SOURCE = python_corpus.standard_library() / "json"
 LENGTH = 96
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_held_out_rows() -> Iterator[None]:
-    """How well toys draft is measured, and not what is tried here."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pair_step, "HELD_OUT_ROWS", 8)
-        yield
-
-
 @pytest.fixture(autouse=True)
 def torch_settings() -> Iterator[None]:
     threads = torch.get_num_threads()
@@ -90,7 +82,7 @@ def exported(target: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def write_rows(target: Path, folder: Path) -> None:
-    size = f"--batches 2 --rows 40 --length {LENGTH}"
+    size = f"--batches 2 --rows 40 --length {LENGTH} --held-out 8"
     train_rows.main(f"--target {target} --out {folder} --corpus {SOURCE} {size}".split())
 
 
