@@ -28,7 +28,7 @@ from tests.warm.template import LOCK
 PATIENCE_SECONDS = 120.0
 # Of variables that libraries read while they are imported, or that change the interpreter.
 READ_AT_IMPORT = (
-    *("OMP_", "MKL_", "TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_"),
+    *("OMP_", "OPENBLAS_", "MKL_", "TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_"),
     *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "GRPC_", "PROTOCOL_BUFFERS_"),
     *("LD_", "MALLOC_", "MLX_"),
 )
@@ -36,7 +36,11 @@ INTERPRETERS = "PYTHON"
 # What torch sets itself when this process comes to import it.
 SET_AT_IMPORT = {"TORCHINDUCTOR_CACHE_DIR"}
 # What `fleet join` sets itself before it imports anything; and no test asks the models' hub.
-COPIES_OWN = {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+COPIES_OWN = {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "OPENBLAS_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 ROOT = Path(__file__).parents[2]
 
