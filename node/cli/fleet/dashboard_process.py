@@ -106,6 +106,7 @@ class DashboardProcess:
             start_new_session=True,
         )
         self._told_to_end = False
+        self._before = signal.getsignal(signal.SIGTERM)
         self._named: tuple[str, ...] = ()
         self._access: Access = {}
         # What the process says; empty at its end.
@@ -113,7 +114,10 @@ class DashboardProcess:
         Thread(target=self._read, daemon=True).start()
 
     def ready(self) -> str:
-        """The page's address, once it is served. Raises CommandFailed."""
+        """The page's address, once it is served; SIGTERM ends `follow` from then on.
+
+        Raises CommandFailed.
+        """
         line = self._lines.get()
         if not line:
             raise self._ended()
@@ -122,6 +126,8 @@ class DashboardProcess:
             raise CommandFailed(
                 "DASHBOARD_FAILED", f"the dashboard could not start: {told['message']}"
             )
+        # Before anybody hears of the page: SIGTERM may come right behind that.
+        self._before = signal.signal(signal.SIGTERM, self._end_told)
         return str(told["url"])
 
     def name_nodes(self, addresses: Sequence[str]) -> None:
@@ -154,7 +160,6 @@ class DashboardProcess:
 
         Returns on Ctrl-C or SIGTERM. Raises CommandFailed when the process ends by itself.
         """
-        before = signal.signal(signal.SIGTERM, self._end_told)
         try:
             with interrupts_raised():
                 while not self._told_to_end:
@@ -166,8 +171,6 @@ class DashboardProcess:
                         heard(json.loads(line))
         except KeyboardInterrupt:
             return
-        finally:
-            signal.signal(signal.SIGTERM, before)
         if not self._told_to_end:
             raise self._ended()
 
@@ -180,7 +183,8 @@ class DashboardProcess:
 
     def _end_told(self, _number: int, _frame: FrameType | None) -> None:
         self._told_to_end = True
-        self._close()
+        # Whatever is done at this moment goes on to where words are waited for.
+        self._lines.put("")
 
     def _ended(self) -> CommandFailed:
         code = self._child.wait()
@@ -203,6 +207,7 @@ class DashboardProcess:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
+        signal.signal(signal.SIGTERM, self._before)
         self._close()
         try:
             self._child.wait(GOODBYE_SECONDS)

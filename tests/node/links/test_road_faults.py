@@ -101,8 +101,8 @@ async def test_a_frozen_child_ends_the_road_at_the_deadline() -> None:
 @ring
 @pytest.mark.parametrize(("sent", "rank"), [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)])
 async def test_a_child_that_dies_or_freezes_before_ready(sent: signal.Signals, rank: int) -> None:
-    # Rank 0 must have begun to listen by then, on a busy machine too.
-    ready_seconds = 1.5 if rank == 0 else 0.5
+    # Rank 0 is killed once it listens, however late that is on a busy machine.
+    ready_seconds = 20.0 if rank == 0 else 0.5
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=ready_seconds))
         # Alone, the child waits inside MLX: rank 0 to be called, rank 1 to be answered.
