@@ -13,12 +13,15 @@ the trial is lost when `TRIAL_TOKENS` were, or after `TRIAL_BLOCKS` without a ve
 and won when five were gained (`WON_TOKENS` + `LOST_TOKENS` - `TRIAL_TOKENS`). Who won
 leads, and is judged against the former leader's measured pace, to which it gives way
 when it loses as much: so the leader changes with the text. Who lost rests 16 blocks,
-then 32, up to 1,024.
+then 32, up to 1,024; and who has lost a trial is not tried again before what trials have lost
+so far is at most `TRIAL_SHARE` of the session's blocks. So each is tried once, soon, and then one
+that loses little, as prompt lookup does where it finds nothing, often, and one that loses much
+seldom.
 
 What all trials cost: with k proposers besides the leader, and b the tokens that the
 leader makes in the time of one block on trial, at most
 
-    k (TRIAL_TOKENS + b) (2 + log2(1 + n / 16) + n / 1024)
+    (k + 1) (TRIAL_TOKENS + b) + (1 + b / TRIAL_TOKENS) TRIAL_SHARE n
 
 tokens' time in n blocks in which the leader stays the best.
 """
@@ -31,6 +34,7 @@ from dataclasses import dataclass, replace
 from kakeya_fleet.engine.speculation.pace import (
     FIRST_RETRY_BLOCKS,
     LONGEST_RETRY_BLOCKS,
+    LOST_TOKENS,
     WON_TOKENS,
     Pace,
 )
@@ -39,6 +43,7 @@ from kakeya_fleet.engine.speculation.pace import (
 # more than drops a leader, since text that is copied comes in bursts.
 TRIAL_TOKENS = 4.0
 TRIAL_BLOCKS = 12
+TRIAL_SHARE = 0.05
 # Blocks of the session before the first trial; a leader that drafts is measured against
 # decoding alone before.
 FIRST_TRIAL_AT = 4
@@ -83,7 +88,8 @@ class Contest:
     Each event also returns the paces, in the order of the candidates, as it leaves
     them. `runner_up` led before the leader did. `trial` drafts once `is_warm`: a
     source that opens slowly, or never, takes no block's time. `led_blocks` and
-    `trial_blocks` were drafted by the leader and by the one on trial.
+    `trial_blocks` were drafted by the leader and by the one on trial. Trials that were not
+    won have lost `lost_tokens` so far.
     """
 
     candidates: tuple[Candidate, ...]
@@ -94,6 +100,7 @@ class Contest:
     led_blocks: int = 0
     trial_blocks: int = 0
     block_count: int = 0
+    lost_tokens: float = 0.0
 
     @property
     def current(self) -> int | None:
@@ -162,6 +169,8 @@ def _trial_judged(contest: Contest, paces: Paces, *, failed: bool) -> tuple[Cont
             return _trial_won(contest, trial, paces)
         if contest.trial_blocks < TRIAL_BLOCKS:
             return contest, paces
+    lost = TRIAL_TOKENS if pace.given_up else pace.lost_tokens - LOST_TOKENS + TRIAL_TOKENS
+    contest = replace(contest, lost_tokens=contest.lost_tokens + max(0.0, lost))
     return _without_trial(contest), _with(paces, trial, pace.taken_up())
 
 
@@ -213,6 +222,7 @@ def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
     leader = contest.leader
     if contest.block_count < FIRST_TRIAL_AT or (leader is not None and _probes(paces[leader])):
         return None
+    can_afford = contest.lost_tokens <= TRIAL_SHARE * contest.block_count
     alone = _alone_seconds(paces)
     reference = _reference(contest, paces, drafts=drafts)
     due = [
@@ -220,6 +230,7 @@ def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
         for index, each in enumerate(contest.candidates)
         if index != leader
         and each.rested >= each.wait
+        and (can_afford or not each.wait)
         and alone < each.hope * reference
         and not (drafts and each.stands_in)
     ]

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from kakeya_fleet.fleet.views.node_view import MeasuredAcceptance
 
-# Compared tokens from which a session counts whole.
-FULL_WEIGHT_TOKENS = 64.0
+# Compared tokens from which a session counts whole: about as many as a trial compares that is
+# lost. What is drafted for no longer, since it does not pay, is to be known all the same.
+FULL_WEIGHT_TOKENS = 16.0
 LOW_QUANTILE = 0.1
 HIGH_QUANTILE = 0.9
 

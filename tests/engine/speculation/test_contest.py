@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
-from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
+from kakeya_fleet.engine.speculation.contest import TRIAL_SHARE, TRIAL_TOKENS
 from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
@@ -106,7 +106,8 @@ def test_the_leader_changes_when_the_text_does() -> None:
     assert text.blocks(60)[-20:].count(1) >= 15
     text.accepted = [4, 0]
     # The former leader is still the measured second best: back to it at once.
-    assert text.blocks(24)[-12:] == [0] * 12
+    # But for a trial of the one that fell.
+    assert text.blocks(24)[-12:].count(0) >= 10
     text.accepted = [0, 9]
     assert text.blocks(200)[-20:].count(1) >= 15
 
@@ -161,10 +162,13 @@ def test_what_is_lost_to_the_best_is_bounded(accepted: list[int], leads: bool, c
     best = max([alone, *speeds])
     lost = 0.97 * best * text.seconds - text.tokens
     block = best * BLOCK_SECONDS
-    rounds = 2 + math.log2(1 + count / 16) + count / 1024
+    tried = (len(accepted) + 1) * (TRIAL_TOKENS + block)
+    tried += (1 + block / TRIAL_TOKENS) * TRIAL_SHARE * count
+    # A leader whose drafts are dropped tries again by itself, ever more seldom.
+    retried = block * (2 + math.log2(1 + count / 16) + count / 1024)
     # Until the best one leads, the others are tried and found better one after the other.
     search = len(accepted) * 16 * block
-    assert lost <= len(accepted) * (TRIAL_TOKENS + block) * rounds + search
+    assert lost <= tried + retried + search
 
 
 @settings(deadline=None, max_examples=10)
