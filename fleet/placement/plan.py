@@ -56,7 +56,8 @@ class PlanRequest:
     None as it lies, and `packing_when_short` how a `full` one may where memory is short; of
     either kind a `full` one keeps its latest `full_window_tokens` as they lie. The
     memory of a `full` session that
-    `grows` is not taken at once, but as its history grows.
+    `grows` is not taken at once, but as its history grows. `sampled` says that text is drawn at
+    a temperature, of which less is guessed.
     """
 
     verifier_model: str
@@ -75,6 +76,7 @@ class PlanRequest:
     grows: bool = False
     packing: Packing | None = None
     packing_when_short: Packing | None = None
+    sampled: bool = False
 
     @property
     def names_proposer(self) -> bool:

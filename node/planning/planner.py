@@ -39,10 +39,12 @@ class OwnMeasurements:
     `free_archive_bytes` is what its archive has free, None without one;
     `archive_waits`, by node, what its sessions' layers wait for an archive, seconds;
     `distrusted_archives` what an archive did that is not asked now, the end of a sentence;
-    `draft_times` seconds until a proposer's drafts came, the way included.
+    `draft_times` seconds until a proposer's drafts came, the way included. `acceptances` are of
+    greedy text, `sampled_acceptances` of text at a temperature, of which less is guessed.
     """
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    sampled_acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     open_breakers: frozenset[str] = frozenset()
     free_archive_bytes: int | None = None
     archive_waits: Mapping[str, float] = field(default_factory=dict)
@@ -121,7 +123,7 @@ class Planner:
         Raises `ModelNotFound`, `NoPlacement`.
         """
         nodes = self._fleet.nodes()
-        collected = self._own_side(nodes, UNLIMITED_BYTES)
+        collected = self._own_side(nodes, UNLIMITED_BYTES, sampled=request.sampled)
         return plan(request, nodes, collected.measurements())
 
     def is_measuring(self, request: PlanRequest) -> bool:
@@ -148,10 +150,13 @@ class Planner:
         seconds = self._fleet.round_trip(node_id)
         return math.inf if seconds is None else seconds
 
-    def _own_side(self, nodes: list[NodeView], free_kv_bytes: int | None) -> _Collected:
+    def _own_side(
+        self, nodes: list[NodeView], free_kv_bytes: int | None, *, sampled: bool = False
+    ) -> _Collected:
         own = self._own()
         self_id = self._fleet.self_id
-        collected = _Collected(acceptances=dict(own.acceptances))
+        known = own.sampled_acceptances if sampled else own.acceptances
+        collected = _Collected(acceptances=dict(known))
         if free_kv_bytes is not None:
             collected.free_bytes[self_id] = free_kv_bytes
         if own.free_archive_bytes is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
@@ -59,7 +59,7 @@ class Generations:
     def __init__(
         self,
         lifecycle: SessionLifecycle,
-        ledger: AcceptanceLedger,
+        ledgers: Mapping[bool, AcceptanceLedger],
         draft_times: DraftTimeLedger,
         clock: Callable[[], float],
         *,
@@ -67,7 +67,7 @@ class Generations:
     ) -> None:
         self._lifecycle = lifecycle
         self._observer = lifecycle.announcer.observer
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._draft_times = draft_times
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
@@ -126,7 +126,9 @@ class Generations:
                             session.served.worker.gather_seconds,
                         ),
                         should_stop=lambda: self._lifecycle.is_leaving(session.served),
-                        on_block=partial(self._learn, session, history),
+                        on_block=partial(
+                            self._learn, session, history, sampled=not spec.sampling.greedy
+                        ),
                     )
                     async with aclosing(generation):
                         async for event in generation:
@@ -164,7 +166,8 @@ class Generations:
         """The session's proposers; None where they cannot be had before the time is over."""
         try:
             async with asyncio.timeout(self._seconds_left(spec, arrived)):
-                return await session.pairing.connect(history)
+                sampled = not spec.sampling.greedy
+                return await session.pairing.connect(history, sampled=sampled)
         except TimeoutError:
             return None
 
@@ -207,7 +210,9 @@ class Generations:
         )
         return self._finished(session, done, queue_seconds)
 
-    def _learn(self, session: OpenSession, history: History, block: BlockTiming) -> None:
+    def _learn(
+        self, session: OpenSession, history: History, block: BlockTiming, *, sampled: bool
+    ) -> None:
         """Tells of a block, whether its client stays to the end or not."""
         self._observer.block(session, block)
         end = block.first_index + block.committed_count
@@ -222,7 +227,7 @@ class Generations:
         )
         if not looped:
             _node_id, model_id = block.proposer
-            self._ledger.record(
+            self._ledgers[sampled].record(
                 (session.spec.model_id, model_id),
                 session.session_id,
                 drafted_count=block.drafted_count,

@@ -153,14 +153,18 @@ class Pairing:
         self._conditioning.begin(taker)
         return True
 
-    async def connect(self, history: History) -> Roster | None:
+    async def connect(self, history: History, *, sampled: bool = False) -> Roster | None:
         """The proposers of the next generation, None to decode alone.
 
         A remote stream begins to open here, so that it is there when the first
-        draft is asked for.
+        draft is asked for. `sampled` says that its text is drawn at a temperature: less of that
+        is guessed, and an automatic choice is made anew where the last generation's was not.
         """
-        if self._choice is SpeculationChoice.AUTO and self._needs_plan():
-            self._replan()
+        if self._choice is SpeculationChoice.AUTO:
+            is_other = sampled is not self._request.sampled
+            self._request = replace(self._request, sampled=sampled)
+            if is_other or self._needs_plan():
+                self._replan(is_other=is_other)
         if not await self.conditioned():
             self._hindrance, self._roster = DropReason.FEATURES, None
             await self._connections.keep(frozenset())
@@ -250,10 +254,11 @@ class Pairing:
         roster = self._roster
         return roster is None or roster.drafting is None or roster.drop_reason is not None
 
-    def _replan(self) -> None:
+    def _replan(self, *, is_other: bool = False) -> None:
         """Takes another plan when it has another proposer; a dropped one may come back.
 
-        One that the session has measured already is not taken for what is predicted of it.
+        One that the session has measured already is not taken for what is predicted of it, but
+        for a text of the other kind.
         """
         try:
             plan = self._context.planner.plan_here(self._request)
@@ -262,7 +267,9 @@ class Pairing:
             return
         roster = self._roster
         known = {rival.key for rival in roster.rivals} if roster is not None else set()
-        if plan.proposer is None:
+        if is_other:
+            is_news = True
+        elif plan.proposer is None:
             is_news = self._plan.proposer is None and any(
                 key_of(trial.proposer) not in known for trial in plan.trials
             )

@@ -120,7 +120,7 @@ class VerifierRole:
         self._spare_seconds = settings.spare_seconds
         self._trims_at = clock() + settings.spare_seconds
         self._computing: dict[str, Computing] = {}
-        self._ledger = AcceptanceLedger()
+        self._ledgers = {sampled: AcceptanceLedger() for sampled in (False, True)}
         self._draft_times = DraftTimeLedger()
         self._breakers = BreakerBook(
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
@@ -152,7 +152,7 @@ class VerifierRole:
         )
         self._generations = Generations(
             self._lifecycle,
-            self._ledger,
+            self._ledgers,
             self._draft_times,
             clock,
             draft_deadline_seconds=settings.draft_deadline_seconds,
@@ -222,7 +222,11 @@ class VerifierRole:
 
     def acceptances(self) -> Mapping[tuple[str, str], MeasuredAcceptance]:
         """What was measured here, by verifier model and proposer model."""
-        return self._ledger.rates(self._context.clock())
+        # Pairs of which only text at a temperature is known are told of by that.
+        return {**self._rates(sampled=True), **self._rates(sampled=False)}
+
+    def _rates(self, *, sampled: bool) -> Mapping[tuple[str, str], MeasuredAcceptance]:
+        return self._ledgers[sampled].rates(self._context.clock())
 
     def open_breakers(self) -> frozenset[str]:
         """Ids of the nodes whose proposers are shut out here."""
@@ -358,7 +362,8 @@ class VerifierRole:
     def _own_measurements(self) -> OwnMeasurements:
         offer = self._archive.offer
         return OwnMeasurements(
-            acceptances=self.acceptances(),
+            acceptances=self._rates(sampled=False),
+            sampled_acceptances=self._rates(sampled=True),
             open_breakers=self.open_breakers(),
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),

@@ -139,7 +139,7 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     other = await neighbourhood.start("looking-up", "proposer=ngram")
     session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
     pairing = verifier.roles.sessions.opened(session).pairing
-    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    monkeypatch.setattr(pairing, "_replan", lambda **_: None)
     pairing._plan = replace(
         pairing._plan,
         proposer=Placement("drafting", "drafting", proposer.address, "drafter"),

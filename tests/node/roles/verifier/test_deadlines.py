@@ -159,7 +159,7 @@ async def test_one_whose_proposers_are_not_to_be_had_in_time_says_so(
     await client.append(session, PROMPT)
     was_cancelled = asyncio.Event()
 
-    async def connect(_history: History) -> Roster | None:
+    async def connect(_history: History, **_sampled: bool) -> Roster | None:
         try:
             await asyncio.Event().wait()
         finally:

@@ -33,7 +33,7 @@ async def test_a_plan_says_who_is_on_trial(
     caller = calls.Caller(verifier.channel)
     there = Placement("proposer", "proposer", proposer.address, "ngram")
     session, pairing = await opened(verifier, caller, Trial(there, 1e9))
-    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    monkeypatch.setattr(pairing, "_replan", lambda **_: None)
     before = (await caller.info(session)).plan
     assert (before.HasField("proposer"), before.exploring) == (False, False)
     assert [trial.proposer.model_id for trial in before.trials] == ["ngram"]
@@ -56,10 +56,49 @@ async def test_one_that_left_before_its_trial_costs_nothing_but_is_told(
     caller = calls.Caller(verifier.channel)
     gone = Placement("proposer", "proposer", proposer.address, "no-such-model")
     session, pairing = await opened(verifier, caller, Trial(gone, 1e9))
-    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    monkeypatch.setattr(pairing, "_replan", lambda **_: None)
     stream = await caller.generate(session, 60)
     assert len(stream.token_ids) == 60
     assert not stream.done.speculation.proposers
     assert sum(fault.count for fault in stream.done.speculation.faults) >= 1
     # Shared with other tests of this node.
     verifier.roles.verifier._breakers._breakers.clear()
+
+
+async def test_what_greedy_text_taught_says_nothing_of_text_at_a_temperature(
+    verifier: nodes.Node, proposer: nodes.Node
+) -> None:
+    """A session that generates at a temperature is planned by what was measured at one."""
+    caller = calls.Caller(verifier.channel)
+    session, pairing = await opened(verifier, caller)
+    role, model_id = verifier.roles.verifier, pairing.plan.verifier.model_id
+    for sampled in (False, True):
+        for number in range(8):
+            role._ledgers[sampled].record(
+                (model_id, "ngram"),
+                str(number),
+                drafted_count=64,
+                tried_count=64,
+                accepted_count=0 if sampled else 64,
+                now=role._context.clock(),
+            )
+    try:
+        await pairing.connect(History())
+        plan = pairing.plan
+        known = {plan.proposer, *(trial.proposer for trial in plan.trials)}
+        assert (await pairing.connect(History(), sampled=True)) is None
+        assert pairing.plan.proposer is None
+        assert not pairing.plan.trials
+        await pairing.connect(History(), sampled=False)
+        again = {pairing.plan.proposer, *(trial.proposer for trial in pairing.plan.trials)}
+        assert again == known
+        assert "ngram" in {each.model_id for each in again if each is not None}
+        # Both are told to who asks the node, the greedy ones where there are any.
+        assert role.acceptances()[model_id, "ngram"].acceptance_rate == 1.0
+        await caller.generate(session, 4, temperature=0.9, seed=2)
+        assert pairing._request.sampled
+    finally:
+        # Shared with other tests of this node.
+        for ledger in role._ledgers.values():
+            ledger._sessions.clear()
+            ledger._measured_at.clear()
