@@ -19,12 +19,13 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 
 from gguf.constants import GGMLQuantizationType
 
-from kakeya import AsyncClient, Speculation
-from kakeya.options import SpeculationChoice
+from kakeya import AsyncClient, AsyncSession, NoPlacement, Speculation
+from kakeya.options import GenerateOptions, SpeculationChoice
 from kakeya_fleet.engine.models.gguf.source import find_gguf
 from scripts.bench.asked_process import Asked, llama_cpp
 from scripts.bench.machine import command, machine, write_report
@@ -55,6 +56,7 @@ PROMPTS: Mapping[str, Sequence[str]] = {
         f"Write this text again in the present tense: {QUOTED}",
     ),
 }
+SHUT_OUT_SECONDS = 60
 DRAFTED = (3, 8)
 """llama.cpp's tokens a draft: its own number, and more."""
 
@@ -62,15 +64,21 @@ Answer = Callable[[list[int]], Awaitable[tuple[float, list[int], dict[str, objec
 """Tokens a second, the tokens, and what else is known of an answer to a prompt."""
 
 
-def own_side(client: AsyncClient, speculation: SpeculationChoice, count: int) -> Answer:
-    """A session of the fleet for each answer."""
+def own_side(
+    client: AsyncClient,
+    speculation: SpeculationChoice,
+    count: int,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> Answer:
+    """A session of the fleet for each answer; a temperature of 0 is greedy."""
+    sampling: GenerateOptions = {"temperature": temperature, "seed": seed} if temperature else {}
 
     async def answer(prompt: list[int]) -> tuple[float, list[int], dict[str, object]]:
-        async with await client.create_session(
-            MODEL, speculation=speculation, kv_strategy="full"
-        ) as session:
+        opening = partial(client.create_session, MODEL, speculation=speculation, kv_strategy="full")
+        async with await _when_sound(opening) as session:
             await session.append(prompt)
-            said = await session.generate(count).collect()
+            said = await session.generate(count, **sampling).collect()
         told, times = said.done.speculation, said.done.timings
         seconds = times.total_seconds - times.first_token_seconds
         forwards = told.verify_forward_count or len(said.token_ids)
@@ -85,6 +93,16 @@ def own_side(client: AsyncClient, speculation: SpeculationChoice, count: int) ->
         )
 
     return answer
+
+
+async def _when_sound(opening: Callable[[], Awaitable[AsyncSession]]) -> AsyncSession:
+    """The session, once its proposer is not shut out, as it is for a second behind a late draft."""
+    for _ in range(SHUT_OUT_SECONDS):
+        try:
+            return await opening()
+        except NoPlacement:
+            await asyncio.sleep(1.0)
+    return await opening()
 
 
 def llama_side(rival: Asked, count: int) -> Answer:

@@ -20,6 +20,8 @@ from scripts.eval.recall_words import WORDS
 IGNORED, TEXT, ANSWER, REPEATED = 0, 1, 2, 3
 """What a position's token is worth as a prediction target."""
 
+LEAST_WORDS = 128
+
 # A question is placed at the end of the row this often, else anywhere after its fact.
 END_QUESTION_PROBABILITY = 0.5
 
@@ -35,7 +37,7 @@ class RecallFormat:
     equals: int
     """The id of ` =`."""
     words: np.ndarray
-    """One id per word (with its leading space), shape (words,)."""
+    """One id per word that is one token (with its leading space), shape (words,)."""
     line_starts: np.ndarray
     """Whether the token with this id begins with a newline, bool of shape (vocabulary,)."""
 
@@ -91,8 +93,7 @@ def recall_format(tokenizer: PreTrainedTokenizerBase) -> RecallFormat:
     """The format in `tokenizer`'s ids.
 
     Raises:
-        ValueError: a recall word or ` =` takes more than one token, or the prefixes differ in
-            length.
+        ValueError: ` =` or most words take more than one token, or the prefixes differ in length.
     """
     fact_prefix = np.asarray(tokenizer.encode("\n# fact:", add_special_tokens=False))
     recall_prefix = np.asarray(tokenizer.encode("\n# recall:", add_special_tokens=False))
@@ -104,9 +105,21 @@ def recall_format(tokenizer: PreTrainedTokenizerBase) -> RecallFormat:
         fact_prefix=fact_prefix,
         recall_prefix=recall_prefix,
         equals=_single_token(tokenizer, " ="),
-        words=np.asarray([_single_token(tokenizer, f" {word}") for word in WORDS]),
+        words=_words(tokenizer),
         line_starts=np.asarray([text.startswith("\n") for text in texts]),
     )
+
+
+def _words(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """The ids of the words that are one token; a general tokenizer cuts some of them."""
+    cut = [tokenizer.encode(f" {word}", add_special_tokens=False) for word in WORDS]
+    words = [ids[0] for ids in cut if len(ids) == 1]
+    if len(words) < LEAST_WORDS:
+        message = (
+            f"{len(words)} of {len(WORDS)} words take 1 token, a recall task needs {LEAST_WORDS}"
+        )
+        raise ValueError(message)
+    return np.asarray(words)
 
 
 def _single_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int:

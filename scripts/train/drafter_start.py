@@ -7,6 +7,7 @@ to give back keys and values has a closed form: reduced-rank regression (Izenman
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,24 +55,22 @@ RIDGE = 1e-6
 
 
 @torch.no_grad()
-def start_context(drafter: Drafter, target: PreTrainedModel, tokens: torch.Tensor) -> None:
-    """Set `fc` to the best linear code of the taps for the keys and values of `tokens` [rows, n].
+def start_context(drafter: Drafter, target: PreTrainedModel, rows: Sequence[torch.Tensor]) -> None:
+    """Set `fc` to the best linear code of the taps for the keys and values of `rows`, [n] each.
 
     The code is turned so that a vector lies as near as it can to what the verifier's last layer
-    reads, which the drafter's layers were copied to read.
+    reads, or to the tap that is nearest to that, which the drafter's layers were copied to read.
     """
     hidden = drafter.shape.hidden
-    seen = [run_verifier(target, row[None], drafter.shape.taps) for row in tokens]
+    seen = [run_verifier(target, row[None], drafter.shape.taps) for row in rows]
     taps = torch.cat([one.taps[0] for one in seen]).double()
     wanted = torch.cat([_keys_values(target, one) for one in seen])
-    size = wanted.shape[1] // (2 * len(target.model.layers))
-    # Each layer's keys, and its values, count as much as any other's.
-    scale = wanted.square().mean(0).view(-1, size).mean(1).sqrt().repeat_interleave(size)
+    scale = _scale(wanted, len(target.model.layers))
     fitted = _regression(taps, wanted / scale)
-    made = taps @ fitted
-    directions = torch.linalg.eigh(made.T @ made).eigenvectors[:, -hidden:]
-    code = (fitted @ directions).T
-    read = drafter.shape.taps.index(len(target.model.layers) - 2)
+    code = (fitted @ _directions(taps, fitted, hidden)).T
+    last_read = len(target.model.layers) - 2
+    taps_read = drafter.shape.taps
+    read = min(range(len(taps_read)), key=lambda at: abs(taps_read[at] - last_read))
     last = taps[:, read * hidden : (read + 1) * hidden]
     left, _, right = torch.linalg.svd(last.T @ (taps @ code.T))
     drafter.fc.weight.copy_(left @ right @ code)
@@ -79,21 +78,74 @@ def start_context(drafter: Drafter, target: PreTrainedModel, tokens: torch.Tenso
 
 @torch.no_grad()
 def start_projection(
-    projection: Projection, drafter: Drafter, target: PreTrainedModel, tokens: torch.Tensor
+    projection: Projection, drafter: Drafter, target: PreTrainedModel, rows: Sequence[torch.Tensor]
 ) -> None:
-    """Set f_theta to the regression of the verifier's keys and values on the drafter's vectors."""
-    seen = [run_verifier(target, row[None], drafter.shape.taps) for row in tokens]
+    """Set f_theta to the regression of the verifier's keys and values on the drafter's vectors.
+
+    With a rank to the best of that rank.
+    """
+    seen = [run_verifier(target, row[None], drafter.shape.taps) for row in rows]
     vectors = torch.cat([drafter.encode(one.taps)[0] for one in seen]).double()
     wanted = torch.cat([_keys_values(target, one) for one in seen])
-    projection.up.weight.copy_(_regression(vectors, wanted).T)
+    if projection.down is None:
+        projection.up.weight.copy_(_regression(vectors, wanted).T)
+        return
+    fitted = _regression(vectors, wanted)
+    down, up = cut(vectors, fitted, len(target.model.layers), projection.config.rank)
+    projection.down.weight.copy_(down)
+    projection.up.weight.copy_(up)
+
+
+@torch.no_grad()
+def context_vectors(
+    drafter: Drafter, target: PreTrainedModel, rows: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The drafter's of all of the rows, [n] each, together [positions, hidden] in float64."""
+    seen = [run_verifier(target, row[None], drafter.shape.taps) for row in rows]
+    return torch.cat([drafter.encode(one.taps)[0] for one in seen]).double()
+
+
+def cut(
+    inputs: torch.Tensor, full: torch.Tensor, layers: int, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Down [rank, inputs] and up [outputs, rank] of the nearest map of a rank.
+
+    Nearest to `full` [inputs, outputs] on what it makes of `inputs` [n, inputs].
+    """
+    scale = _scale(inputs @ full, layers)
+    directions = _directions(inputs, full / scale, rank)
+    return (full / scale @ directions).T, directions * scale[:, None]
+
+
+def _scale(made: torch.Tensor, layers: int) -> torch.Tensor:
+    """By which each layer's keys, and its values, count as much as any other's, [outputs]."""
+    size = made.shape[1] // (2 * layers)
+    return made.square().mean(0).view(-1, size).mean(1).sqrt().repeat_interleave(size)
+
+
+def _directions(inputs: torch.Tensor, fitted: torch.Tensor, count: int) -> torch.Tensor:
+    """The principal directions of inputs [n, inputs] @ fitted, [outputs, count].
+
+    By way of the inputs, which are fewer than the outputs: with normal = L L^T, those of L^T
+    fitted.
+    """
+    seen = torch.linalg.cholesky(_normal(inputs)).T @ fitted
+    values, left = torch.linalg.eigh(seen @ seen.T)
+    found: torch.Tensor = seen.T @ left[:, -count:] / values[-count:].clamp(min=1e-30).sqrt()
+    return found
 
 
 def _regression(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
     """The matrix [inputs, outputs] with the least squared error, by the normal equations."""
-    normal = inputs.T @ inputs
-    normal += RIDGE * normal.diagonal().mean() * torch.eye(len(normal), dtype=normal.dtype)
-    solution: torch.Tensor = torch.linalg.solve(normal, inputs.T @ outputs)
+    solution: torch.Tensor = torch.linalg.solve(_normal(inputs), inputs.T @ outputs)
     return solution
+
+
+def _normal(inputs: torch.Tensor) -> torch.Tensor:
+    """The normal matrix of a regression, [inputs, inputs]."""
+    normal = inputs.T @ inputs
+    normal.diagonal().add_(RIDGE * normal.diagonal().mean())
+    return normal
 
 
 def _keys_values(target: PreTrainedModel, seen: Seen) -> torch.Tensor:

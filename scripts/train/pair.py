@@ -99,6 +99,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     shape.add_argument("--taps", type=int, nargs="*", help="the verifier's layers; all by default")
     shape.add_argument("--mask-token", type=int, default=0)
     shape.add_argument("--draft-rows", type=int, default=4, help="of a step")
+    shape.add_argument(
+        "--sizes", type=int, nargs="*", help="of the last blocks, drawn; whole ones by default"
+    )
     shape.add_argument("--blocks", type=int, default=32, help="of a row")
     restored = parser.add_argument_group("f_theta")
     restored.add_argument("--source", choices=[*Source], default=Source.FEATURES)

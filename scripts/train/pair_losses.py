@@ -27,6 +27,10 @@ class Blocks:
     starts: torch.Tensor
     """The first position with a context vector, [rows]."""
 
+    def to(self, device: str) -> Blocks:
+        """The same on a device."""
+        return Blocks(self.anchors.to(device), self.starts.to(device))
+
 
 @dataclass(frozen=True)
 class Written:
@@ -74,12 +78,20 @@ class RestoreFigures:
 
 
 def draw_blocks(
-    generator: torch.Generator, prompts: torch.Tensor, length: int, size: int, count: int
+    generator: torch.Generator,
+    prompts: torch.Tensor,
+    lengths: torch.Tensor,
+    size: int,
+    count: int,
 ) -> Blocks:
-    """`count` anchors a row among the verifier's own tokens, blocks of `size` whole."""
+    """`count` anchors a row among the verifier's own tokens, blocks of `size` whole.
+
+    In a row that is too short for that a block begins in the prompt.
+    """
     rows = len(prompts)
-    first = (prompts - 1).clamp(min=1)
-    room = (length - size - first).clamp(min=1, max=MOST_WRITTEN)
+    last = (lengths - size).clamp(min=1)
+    first = torch.minimum((prompts - 1).clamp(min=1), last)
+    room = (last - first).clamp(min=1, max=MOST_WRITTEN)
     draws = torch.rand(rows, count, generator=generator)
     anchors = first[:, None] + (draws * room[:, None]).long()
     cut = torch.rand(rows, generator=generator) < SHORT_CONTEXT_SHARE

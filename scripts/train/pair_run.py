@@ -42,7 +42,11 @@ class Run:
     projection: Projection | None
     optimizers: list[torch.optim.Optimizer]
     rows: RowBatch
+    training: np.ndarray
+    """Indices of the rows that are trained on."""
+    held_out: np.ndarray
     code: np.ndarray
+    """Ids of the training text; none where nothing is restored."""
     form: RecallFormat
     progress: Progress
     trained: nn.ModuleDict
@@ -127,9 +131,13 @@ def build_optimizers(trained: nn.Module) -> list[torch.optim.Optimizer]:
     return optimizers
 
 
-def first_rows(rows: RowBatch) -> torch.Tensor:
-    """A few of the verifier's own rows, [rows, n], to start from."""
-    return torch.from_numpy(rows.tokens[:: len(rows.tokens) // START_ROWS].astype(np.int64))
+def first_rows(run_rows: RowBatch, device: torch.device) -> list[torch.Tensor]:
+    """A few of the verifier's own rows, [n] each, to start from."""
+    index = range(0, len(run_rows.tokens), max(1, len(run_rows.tokens) // START_ROWS))
+    return [
+        torch.from_numpy(run_rows.tokens[row, : run_rows.lengths[row]].astype(np.int64)).to(device)
+        for row in index
+    ]
 
 
 def prepare(options: argparse.Namespace) -> Run:
@@ -145,7 +153,7 @@ def prepare(options: argparse.Namespace) -> Run:
     if options.drafter is None:
         drafter = Drafter(drafter_shape(options, target)).to(device)
         start_from(drafter, target)
-        start_context(drafter, target, first_rows(rows))
+        start_context(drafter, target, first_rows(rows, device))
     else:
         drafter = load_drafter(options.drafter).to(device)
     if options.train == "restorer":
@@ -156,8 +164,9 @@ def prepare(options: argparse.Namespace) -> Run:
         for name, parameter in projection.named_parameters():
             # Those of the drafter inside the map are the drafter's own; see restored_forward.
             parameter.requires_grad_("drafter" not in name)
-        if projection.config.source is Source.FEATURES and not options.rank:
-            start_projection(projection, drafter, target, first_rows(rows))
+        if projection.config.source is Source.FEATURES:
+            start_projection(projection, drafter, target, first_rows(rows, device))
+    code = python_corpus.encode(tokenizer, training if projection is not None else [])
     trained = nn.ModuleDict({"drafter": drafter})
     if projection is not None:
         trained["projection"] = projection
@@ -172,7 +181,9 @@ def prepare(options: argparse.Namespace) -> Run:
         projection,
         optimizers,
         rows,
-        python_corpus.encode(tokenizer, training),
+        np.flatnonzero(~rows.held_out),
+        np.flatnonzero(rows.held_out),
+        code,
         recall_format(tokenizer),
         progress or fresh,
         trained,

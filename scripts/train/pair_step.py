@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import nn
 
 from scripts.eval.recall_task import ANSWER, training_row
-from scripts.train.pair_losses import Written, draft_loss, draw_blocks, read_written, restore_loss
+from scripts.train.pair_losses import (
+    Blocks,
+    Written,
+    draft_loss,
+    draw_blocks,
+    read_written,
+    restore_loss,
+)
 from scripts.train.pair_run import Run
 
-HELD_OUT_ROWS = 64
 WARMUP_STEPS = 30
 DECAY_SHARE = 0.5
 """The learning rates fall linearly to zero over this share of the steps, the last ones."""
 SHORT_SHARE, MIDDLE_SHARE = 0.2, 0.6
+MIDDLE_SIZE = 8
 """Blocks grow to 8 and to their whole size after these shares of the steps."""
 SINK = 4
 WINDOWS = (32, 64, 64, 96)
@@ -25,30 +34,51 @@ RECALL_SHARE = 0.5
 
 def draw_rows(run: Run, generator: torch.Generator, count: int) -> list[int]:
     """Random rows of the verifier's own text, those held out left aside."""
-    size = len(run.rows.tokens) - HELD_OUT_ROWS
-    return torch.randint(size, (count,), generator=generator).tolist()
+    index = torch.randint(len(run.training), (count,), generator=generator)
+    rows: list[int] = run.training[index.numpy()].tolist()
+    return rows
 
 
 def row_tokens(run: Run, index: list[int]) -> torch.Tensor:
-    """Ids of rows, [rows, n]."""
-    return torch.from_numpy(run.rows.tokens[index].astype(np.int64))
+    """Ids of rows, [rows, n], as far as the longest goes."""
+    longest = int(run.rows.lengths[index].max())
+    return torch.from_numpy(run.rows.tokens[index, :longest].astype(np.int64))
 
 
-def row_prompts(run: Run, index: list[int]) -> torch.Tensor:
-    """Tokens of the rows' prompts, [rows]."""
-    return torch.from_numpy(run.rows.prompts[index].astype(np.int64))
+def joined(run: Run, row: int, length: int) -> torch.Tensor:
+    """Ids [length]: a row, and what is trained on behind it where it is too short."""
+    parts: list[np.ndarray] = []
+    first = int(np.searchsorted(run.training, row))
+    while sum(map(len, parts)) < length:
+        index = run.training[first % len(run.training)]
+        parts.append(run.rows.tokens[index, : run.rows.lengths[index]])
+        first += 1
+    return torch.from_numpy(np.concatenate(parts)[:length].astype(np.int64))
 
 
-def seen_rows(run: Run, index: list[int], device: str) -> Written:
-    """What the verifier sees in rows; each is read once."""
+def row_blocks(
+    run: Run, generator: torch.Generator, index: list[int], size: int, count: int
+) -> Blocks:
+    """`count` blocks of `size` in each row, behind its prompt."""
+    prompts, lengths = (
+        torch.from_numpy(each[index].astype(np.int64))
+        for each in (run.rows.prompts, run.rows.lengths)
+    )
+    return draw_blocks(generator, prompts, lengths, size, count)
+
+
+def seen_rows(run: Run, index: list[int], tokens: torch.Tensor) -> Written:
+    """What the verifier sees in rows; on a processor, which is slow, each is read once."""
+    if tokens.device.type != "cpu":
+        return read_written(run.target, tokens, run.drafter.shape.taps)
     for row in index:
         if row not in run.seen:
-            tokens = row_tokens(run, [row]).to(device)
-            run.seen[row] = read_written(run.target, tokens, run.drafter.shape.taps)
-    return Written(
-        torch.cat([run.seen[row].taps for row in index]),
-        torch.cat([run.seen[row].hidden for row in index]),
-    )
+            own = row_tokens(run, [row])
+            run.seen[row] = read_written(run.target, own, run.drafter.shape.taps)
+    seen = [run.seen[row] for row in index]
+    taps = nn.utils.rnn.pad_sequence([each.taps[0] for each in seen], batch_first=True)
+    hidden = nn.utils.rnn.pad_sequence([each.hidden[0] for each in seen], batch_first=True)
+    return Written(taps, hidden)
 
 
 def restored_rows(
@@ -56,7 +86,7 @@ def restored_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows [count, length] to restore, and where an answer is asked for."""
     rng = np.random.Generator(np.random.Philox(key=seed))
-    tokens = row_tokens(run, draw_rows(run, generator, count))[:, :length].clone()
+    tokens = torch.stack([joined(run, row, length) for row in draw_rows(run, generator, count)])
     answers = torch.zeros(tokens.shape, dtype=torch.bool)
     for row in range(count):
         if rng.random() < RECALL_SHARE:
@@ -66,17 +96,19 @@ def restored_rows(
     return tokens, answers
 
 
-def block_plan(step: int, steps: int, block_size: int) -> tuple[int, float]:
+def block_plan(step: int, steps: int, sizes: Sequence[int]) -> tuple[int, float]:
     """The size of blocks at `step`, and how far their late guesses count; see `draft_loss`.
 
-    Short blocks first: a drafter learns to go on from its context before it looks ahead.
+    Short blocks first: a drafter learns to go on from its context before it looks ahead. At the
+    end `sizes` take turns: who asks for less than a whole block has it drafted as well.
     """
-    done = step / steps
+    done, largest = step / steps, max(sizes)
     if done < SHORT_SHARE:
-        return min(block_size, 4), 1.5
+        return min(largest, 4), 1.5
     if done < MIDDLE_SHARE:
-        return min(block_size, 8), 4.0
-    return block_size, 6.0
+        return min(largest, MIDDLE_SIZE), 4.0
+    size = sizes[step % len(sizes)]
+    return size, 4.0 if size <= MIDDLE_SIZE else 6.0
 
 
 def rate_factor(step: int, steps: int) -> float:
@@ -94,15 +126,16 @@ def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, f
     with torch.autocast(torch.device(device).type, torch.bfloat16):
         if options.train != "restorer":
             index = draw_rows(run, generator, options.draft_rows)
-            tokens, prompts = row_tokens(run, index), row_prompts(run, index)
-            size, late = block_plan(step, steps, run.drafter.shape.block_size)
+            tokens = row_tokens(run, index).to(device)
+            sizes = options.sizes or [run.drafter.shape.block_size]
+            size, late = block_plan(step, steps, sizes)
             count = options.blocks * run.drafter.shape.block_size // size
-            blocks = draw_blocks(generator, prompts, tokens.shape[1], size, count)
+            blocks = row_blocks(run, generator, index, size, count).to(device)
             draft = draft_loss(
                 run.target,
                 run.drafter,
-                tokens.to(device),
-                seen_rows(run, index, device),
+                tokens,
+                seen_rows(run, index, tokens),
                 blocks,
                 size=size,
                 late_weight=late,
@@ -158,19 +191,18 @@ def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, f
 def held_out_acceptance(run: Run, device: str) -> float:
     """Tokens a verify forward would commit on rows never trained on, mean."""
     generator = torch.Generator().manual_seed(0)
-    held_out = range(len(run.rows.tokens) - HELD_OUT_ROWS, len(run.rows.tokens))
     size = run.drafter.shape.block_size
     found = []
-    for first in range(0, HELD_OUT_ROWS, 8):
-        index = list(held_out[first : first + 8])
-        tokens = row_tokens(run, index)
-        blocks = draw_blocks(generator, row_prompts(run, index), tokens.shape[1], size, 16)
+    for first in range(0, len(run.held_out), 8):
+        index = run.held_out[first : first + 8].tolist()
+        tokens = row_tokens(run, index).to(device)
+        blocks = row_blocks(run, generator, index, size, 16).to(device)
         with torch.autocast(torch.device(device).type, torch.bfloat16):
             figures = draft_loss(
                 run.target,
                 run.drafter,
-                tokens.to(device),
-                seen_rows(run, index, device),
+                tokens,
+                seen_rows(run, index, tokens),
                 blocks,
                 size=size,
                 late_weight=6.0,

@@ -10,7 +10,7 @@ A batch is a function of (seed, its number): started again, a run goes on behind
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +36,33 @@ class RowBatch:
     """Ids, int32 of shape (rows, length)."""
     prompts: np.ndarray
     """Tokens of each row's prompt, int32 of shape (rows,)."""
+    lengths: np.ndarray
+    """Tokens of each row; what lies behind is nothing, int32 of shape (rows,)."""
+    kinds: np.ndarray
+    """What each row's prompt asks for, a number of its own script, int8 of shape (rows,)."""
+    temperatures: np.ndarray
+    """0 is greedy, float32 of shape (rows,)."""
+    held_out: np.ndarray
+    """Whether a row is not trained on, bool of shape (rows,)."""
+
+    @classmethod
+    def of_one_length(
+        cls, tokens: np.ndarray, prompts: np.ndarray, temperatures: np.ndarray
+    ) -> RowBatch:
+        """Rows [rows, length] of one kind, all whole."""
+        lengths = np.full(len(tokens), tokens.shape[1], np.int32)
+        kinds = np.zeros(len(tokens), np.int8)
+        held_out = np.zeros(len(tokens), np.bool_)
+        return cls(tokens, prompts, lengths, kinds, temperatures.astype(np.float32), held_out)
+
+
+FIELDS = tuple(each.name for each in fields(RowBatch))
 
 
 def write_batch(path: Path, batch: RowBatch) -> None:
     """Write `batch` to `path`, whole or not at all."""
     partial = path.with_suffix(".partial.npz")
-    np.savez(partial, tokens=batch.tokens, prompts=batch.prompts)
+    np.savez(partial, **vars(batch))
     partial.rename(path)
 
 
@@ -56,11 +77,12 @@ def read_rows(folder: Path) -> RowBatch:
     if not paths:
         message = f"no rows in {folder}: run scripts/train/rows.py first"
         raise FileNotFoundError(message)
-    batches = [np.load(path) for path in paths]
-    return RowBatch(
-        np.concatenate([batch["tokens"] for batch in batches]),
-        np.concatenate([batch["prompts"] for batch in batches]),
-    )
+    batches = [dict(np.load(path)) for path in paths]
+    longest = max(batch["tokens"].shape[1] for batch in batches)
+    for batch in batches:
+        tokens = batch["tokens"]
+        batch["tokens"] = np.pad(tokens, ((0, 0), (0, longest - tokens.shape[1])))
+    return RowBatch(*(np.concatenate([batch[name] for batch in batches]) for name in FIELDS))
 
 
 def draw_prompts(
@@ -110,6 +132,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=32)
     parser.add_argument("--rows", type=int, default=128, help="of a batch")
     parser.add_argument("--length", type=int, default=512, help="tokens of a row")
+    parser.add_argument("--held-out", type=int, default=64, help="rows of the last batch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
@@ -135,7 +158,10 @@ def main(arguments: list[str] | None = None) -> None:
         heat = rng.choice(TEMPERATURES, size=options.rows)
         rows = continue_prompts(model, prompts, heat, options.length, rng)
         counts = np.full(options.rows, prompts.shape[1], dtype=np.int32)
-        write_batch(path, RowBatch(rows.astype(np.int32), counts))
+        batch = RowBatch.of_one_length(rows.astype(np.int32), counts, heat)
+        if number == options.batches - 1:
+            batch.held_out[-options.held_out :] = True
+        write_batch(path, batch)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from scripts.write.figures_register import (
 )
 from scripts.write.figures_settings import SETTINGS
 from scripts.write.figures_tables import TABLES
+from scripts.write.figures_trained_drafter import TRAINED_DRAFTER
 
 DECLARED: Sequence[Declared] = (
     *SAID,
@@ -35,6 +36,7 @@ DECLARED: Sequence[Declared] = (
     *AGENTS,
     *CODECS,
     *PLAIN_DRAFTS,
+    *TRAINED_DRAFTER,
     figures_faults.COUNTED,
     figures_faults.TABLE,
 )

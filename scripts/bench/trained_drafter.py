@@ -1,0 +1,209 @@
+"""A drafter that was trained for the published model, beside n-grams, a plain model, and nobody.
+
+    python -m scripts.bench.trained_drafter --drafter FOLDER --llama-cpp VENV/bin/python
+
+The verifier is the published model in bfloat16; the drafter in FOLDER, as `scripts.train.pair`
+exports it, the same model in four bits and n-grams draft on another node of this machine. Sides
+take turns with each prompt, by kind of text, greedily and at temperature 0.7 with the same seed;
+all answers here to a prompt must be the same. The prompts are none that the drafter was trained on.
+llama.cpp has the model in BF16, alone, and answers greedily. Tokens a second behind the first one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+
+from gguf.constants import GGMLQuantizationType
+
+from kakeya import AsyncClient, Speculation
+from kakeya_fleet.engine.models.digests import weights_digest
+from kakeya_fleet.engine.models.gguf.source import find_gguf
+from scripts.bench.asked_process import llama_cpp
+from scripts.bench.machine import command, machine, write_report
+from scripts.bench.plain_drafts import (
+    MODEL,
+    PROMPTS,
+    QUOTED,
+    Answer,
+    llama_side,
+    own_side,
+    started,
+)
+from scripts.bench.published_gguf import write_as
+from scripts.faults.scene import see_each_other
+from scripts.support.agent_process import LocalFleet
+
+TEMPERATURES = (0.0, 0.7)
+SEED = 11
+ALONE, TRAINED, RIVAL = "alone", "trained", "llama.cpp BF16"
+KINDS: Mapping[str, Sequence[str]] = {
+    **PROMPTS,
+    "summaries": (
+        f"Summarize this text in one sentence: {QUOTED}",
+        f"What are the main points of this text? {QUOTED} The nets hang beside them, and whoever"
+        " passes is asked to hold an end.",
+    ),
+    "prose": (
+        "Write a short story about a harbour in winter.",
+        "Write a letter to a neighbour about a fence between two gardens.",
+    ),
+}
+
+Sides = Mapping[str, Answer]
+
+
+async def fleet_sides(
+    fleet: LocalFleet, trained: Path, count: int, stack: AsyncExitStack
+) -> tuple[dict[float, Sides], Callable[[str], Awaitable[list[int]]]]:
+    """Sides by temperature and name, and what makes token ids of a question."""
+    verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), {})
+    serve = (f"proposer={trained}", f"proposer={MODEL}", "proposer=ngram")
+    weights = {"KAKEYA_WEIGHTS": "int4"}
+    drafter = await asyncio.to_thread(started, fleet, "drafter", serve, weights, verifier)
+    await see_each_other([verifier, drafter])
+    client = await stack.enter_async_context(AsyncClient(verifier.address))
+    text = await client.text(MODEL)
+
+    async def ids(question: str) -> list[int]:
+        return list(text.tokens_for_chat([{"role": "user", "content": question}]))
+
+    def by(model: str) -> Speculation:
+        return Speculation(model, node_id=drafter.node_id)
+
+    return {
+        heat: {
+            ALONE: own_side(client, "off", count, heat, SEED),
+            "n-gram": own_side(client, by("ngram"), count, heat, SEED),
+            "plain int4": own_side(client, by(MODEL), count, heat, SEED),
+            TRAINED: own_side(client, by(trained.name), count, heat, SEED),
+            "auto": own_side(client, "auto", count, heat, SEED),
+        }
+        for heat in TEMPERATURES
+    }, ids
+
+
+async def measured(
+    trained: Path, count: int, rounds: int, python: Path | None
+) -> dict[str, object]:
+    """By temperature, kind of text and side."""
+    values: dict[float, dict[str, dict[str, list[float]]]] = {}
+    forwards: dict[float, dict[str, dict[str, list[float]]]] = {}
+    differing = 0
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
+        fleet = processes.enter_context(LocalFleet("trained-drafter"))
+        async with AsyncExitStack() as stack:
+            by_heat, ids = await fleet_sides(fleet, trained, count, stack)
+            rivals: dict[str, Answer] = {}
+            if python is not None:
+                whole = Path(folder) / "bf16.gguf"
+                write_as(find_gguf(MODEL).path, whole, GGMLQuantizationType.BF16)
+                rival = llama_cpp(python, whole, os.cpu_count() or 1, processes)
+                rivals[RIVAL] = llama_side(rival, count)
+            for number in range(rounds + 1):
+                for kind, questions in KINDS.items():
+                    for prompt in [await ids(question) for question in questions]:
+                        for heat, sides in by_heat.items():
+                            said: list[int] = []
+                            for name, answer in {**sides, **({} if heat else rivals)}.items():
+                                speed, tokens, told = await answer(prompt)
+                                if name != RIVAL:
+                                    said = said or tokens
+                                    differing += said != tokens
+                                # The first round warms up; sessions learn of each other.
+                                if number:
+                                    _add(values, heat, kind, name, speed)
+                                    if "tokens_a_forward" in told:
+                                        each = float(str(told["tokens_a_forward"]))
+                                        _add(forwards, heat, kind, name, each)
+    return {
+        "answers_that_differ": differing,
+        "tokens_per_second": _medians(values),
+        "tokens_a_forward": _medians(forwards),
+        "times_alone": {
+            str(heat): {name: _times_alone(by_kind, name) for name in by_heat[heat]}
+            for heat, by_kind in values.items()
+        },
+    }
+
+
+def _add(
+    found: dict[float, dict[str, dict[str, list[float]]]],
+    heat: float,
+    kind: str,
+    name: str,
+    value: float,
+) -> None:
+    found.setdefault(heat, {}).setdefault(kind, {}).setdefault(name, []).append(value)
+
+
+def _medians(found: Mapping[float, Mapping[str, Mapping[str, Sequence[float]]]]) -> object:
+    """By temperature, kind and side; of all kinds together too."""
+    told: dict[str, dict[str, dict[str, float]]] = {}
+    for heat, by_kind in found.items():
+        names = dict.fromkeys(name for by_side in by_kind.values() for name in by_side)
+        told[str(heat)] = {
+            kind: {name: statistics.median(each) for name, each in by_side.items()}
+            for kind, by_side in by_kind.items()
+        }
+        told[str(heat)]["all"] = {
+            name: statistics.median([v for by_side in by_kind.values() for v in by_side[name]])
+            for name in names
+        }
+    return told
+
+
+def _times_alone(by_kind: Mapping[str, Mapping[str, Sequence[float]]], name: str) -> object:
+    """How many times as fast as alone, answer by answer: the least, and medians by kind."""
+    ratios = {
+        kind: [mine / alone for mine, alone in zip(by_side[name], by_side[ALONE], strict=True)]
+        for kind, by_side in by_kind.items()
+    }
+    every = [ratio for each in ratios.values() for ratio in each]
+    return {
+        "least": min(every),
+        "all": statistics.median(every),
+        **{kind: statistics.median(each) for kind, each in ratios.items()},
+    }
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs it all and writes the report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--drafter", type=Path, required=True, help="a drafter's folder")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--llama-cpp", type=Path, help="a Python that has xllamacpp")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/trained_drafter.json"))
+    asked = parser.parse_args(words)
+    drafter: Path = asked.drafter.resolve()
+    found = asyncio.run(measured(drafter, asked.tokens, asked.rounds, asked.llama_cpp))
+    report = {
+        # Where these lie is nobody else's matter.
+        "command": command(__file__)
+        .replace(str(asked.llama_cpp), "PYTHON")
+        .replace(str(asked.drafter), "FOLDER"),
+        "drafter": weights_digest(drafter),
+        "machine": machine(),
+        "model": MODEL,
+        "answer_tokens": asked.tokens,
+        "seed": SEED,
+        **found,
+    }
+    write_report(asked.out, report)
+    print(json.dumps({key: report[key] for key in ("times_alone", "tokens_per_second")}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""What documents say of the benchmark of a trained drafter."""
+
+import pytest
+
+from scripts.bench.trained_drafter import KINDS, main
+from scripts.write.figures_trained_drafter import KINDS as TOLD
+from scripts.write.figures_trained_drafter import forwards, times
+
+
+def test_what_documents_say_of_a_report() -> None:
+    assert set(TOLD) == set(KINDS)
+    each = dict.fromkeys((*TOLD, "all", "least"), 1.25)
+    sides = {"alone": each, "trained": each, "plain int4": each}
+    counts = {"alone": 1.0, "trained": 1.5, "plain int4": 8.0}
+    found = {
+        "answers_that_differ": 0,
+        "times_alone": {"0.0": sides, "0.7": sides},
+        "tokens_a_forward": {heat: {"all": counts} for heat in ("0.0", "0.7")},
+    }
+    rows = times(found)
+    assert len(rows) == 4
+    assert rows[0] == "| greedy: trained | " + " | ".join(["1.25"] * 8) + " |"
+    assert forwards(found) == ["1.5", "1.5", "8.0", "8.0", "0"]
+
+
+def test_a_drafter_is_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "--drafter" in capsys.readouterr().err
