@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+import scripts.train.cut_restorer as cut_restorer
 import scripts.train.pair as train_pair
 import scripts.train.pair_step as pair_step
 import scripts.train.python_corpus as python_corpus
@@ -157,6 +159,31 @@ def test_f_theta_trains_alone_beside_a_frozen_drafter(
     made = load_projection(folder / "restorer")
     assert made.config.rank == int(rank)
     assert str(made.config.source) == source
+
+
+def test_a_map_is_cut_to_the_nearest_one_of_fewer_numbers(
+    target: Path, rows: Path, exported: Path, tmp_path: Path
+) -> None:
+    full = load_projection(exported / "restorer")
+    vectors = torch.randn(50, full.config.inputs, generator=torch.Generator().manual_seed(1))
+    made = full.up(vectors)
+    errors = []
+    for rank in (4, 16, full.config.inputs - 1):
+        words = f"--target {target} --drafter {exported} --rows {rows} --rank {rank}"
+        folder = tmp_path / str(rank)
+        cut_restorer.main(
+            [*words.split(), "--restorer", str(exported / "restorer"), "--out", str(folder)]
+        )
+        smaller = load_projection(folder)
+        assert smaller.config == replace(full.config, rank=rank)
+        assert smaller.down is not None
+        errors.append(float((smaller.up(smaller.down(vectors)) - made).norm() / made.norm()))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 0.25
+    with pytest.raises(ValueError, match="has rank 4 already"):
+        cut_restorer.cut_map(load_projection(tmp_path / "4"), vectors, 2)
+    with pytest.raises(ValueError, match="not between 0 and the map's"):
+        cut_restorer.cut_map(full, vectors, full.config.inputs)
 
 
 def test_the_manifest_names_the_pair_and_every_file(exported: Path, target: Path) -> None:
