@@ -126,7 +126,7 @@ class Node:
             raise failure
         self.on_event({"event": "left", "node_id": self.events.node_id})
 
-    def _begin(self) -> Iterator[asyncio.Task[None]]:
+    def _begin(self) -> Iterator[asyncio.Future[None]]:
         """Begins what runs as long as the node does."""
         yield from self.control.begin()
         tasks = self.control.tasks

@@ -103,7 +103,7 @@ class Gossip:
     def __init__(self, parts: GossipParts, tasks: BackgroundTasks) -> None:
         self._parts = parts
         self._tasks = tasks
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Future[None]] = set()
         registry = parts.membership.registry
         self._addresses = CalledAddresses(registry, parts.peers, parts.surroundings)
         self._measuring: set[str] = set()

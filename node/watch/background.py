@@ -71,13 +71,22 @@ class BackgroundTasks:
         self._book = FaultBook(events, metrics)
         self._again = again
 
-    def once(self, name: str, begin: Callable[[], Work]) -> asyncio.Task[None]:
+    def once(self, name: str, begin: Callable[[], Work]) -> asyncio.Future[None]:
         """Runs what `begin` makes to its end; a fault is its end too.
 
         It is made by the task: one that is cancelled before it runs leaves no work behind that
-        nobody awaits.
+        nobody awaits. What comes when all works have ended, as gossip does to a node that leaves,
+        is cancelled at once.
         """
-        return self._owner.create_task(self._once(name, begin), name=name)
+        work = self._once(name, begin)
+        try:
+            return self._owner.create_task(work, name=name)
+        except RuntimeError:
+            # The group takes no more.
+            work.close()
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            over.cancel()
+            return over
 
     def keep(self, name: str, begin: Callable[[], Work]) -> asyncio.Task[None]:
         """Runs what `begin` makes until it ends or is cancelled; after a fault it begins again."""

@@ -101,3 +101,22 @@ async def test_what_stops_a_node_stops_it(metrics: NodeMetrics, events: EventLog
             tasks.keep("samples", Works())
     assert caught.group_contains(CloneYields)
     assert not events.latest
+
+
+async def test_what_comes_when_all_works_have_ended_is_cancelled(
+    metrics: NodeMetrics, events: EventLog
+) -> None:
+    """As gossip does to a node that leaves: it is no fault, and no work is left behind."""
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("work")
+
+    async with asyncio.TaskGroup() as owner:
+        tasks = BackgroundTasks(owner, events, metrics)
+        await tasks.once("gossip call", work)
+    assert begun == ["work"]
+    late = tasks.once("gossip call", work)
+    assert late.cancelled()
+    assert begun == ["work"]
+    assert not events.latest
