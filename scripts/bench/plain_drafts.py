@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gguf.constants import GGMLQuantizationType
 
-from kakeya import AsyncClient, AsyncSession, NoPlacement, Speculation
+from kakeya import AsyncClient, Speculation
 from kakeya.options import GenerateOptions, SpeculationChoice
 from kakeya_fleet.engine.models.gguf.source import find_gguf
 from scripts.bench.asked_process import Asked, llama_cpp
@@ -32,6 +32,7 @@ from scripts.bench.machine import command, machine, write_report
 from scripts.bench.published_gguf import write_as
 from scripts.faults.scene import see_each_other
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from scripts.support.placement import when_it_can_be_had
 
 MODEL = "smollm2"
 QUOTED = (
@@ -56,7 +57,6 @@ PROMPTS: Mapping[str, Sequence[str]] = {
         f"Write this text again in the present tense: {QUOTED}",
     ),
 }
-SHUT_OUT_SECONDS = 60
 DRAFTED = (3, 8)
 """llama.cpp's tokens a draft: its own number, and more."""
 
@@ -76,7 +76,7 @@ def own_side(
 
     async def answer(prompt: list[int]) -> tuple[float, list[int], dict[str, object]]:
         opening = partial(client.create_session, MODEL, speculation=speculation, kv_strategy="full")
-        async with await _when_sound(opening) as session:
+        async with await when_it_can_be_had(opening) as session:
             await session.append(prompt)
             said = await session.generate(count, **sampling).collect()
         told, times = said.done.speculation, said.done.timings
@@ -93,16 +93,6 @@ def own_side(
         )
 
     return answer
-
-
-async def _when_sound(opening: Callable[[], Awaitable[AsyncSession]]) -> AsyncSession:
-    """The session, once its proposer is not shut out, as it is for a second behind a late draft."""
-    for _ in range(SHUT_OUT_SECONDS):
-        try:
-            return await opening()
-        except NoPlacement:
-            await asyncio.sleep(1.0)
-    return await opening()
 
 
 def llama_side(rival: Asked, count: int) -> Answer:
@@ -133,8 +123,21 @@ async def fleet_sides(
     fleet: LocalFleet, count: int, stack: AsyncExitStack
 ) -> tuple[dict[str, Answer], Callable[[str], Awaitable[list[int]]]]:
     """Sides by name, and what makes token ids of a question."""
+    client, node_id, ids = await drafted_for(fleet, (MODEL, "ngram"), stack)
+    return {
+        "alone": own_side(client, "off", count),
+        "n-gram": own_side(client, Speculation("ngram", node_id=node_id), count),
+        "plain int4": own_side(client, Speculation(MODEL, node_id=node_id), count),
+        "auto": own_side(client, "auto", count),
+    }, ids
+
+
+async def drafted_for(
+    fleet: LocalFleet, proposers: Sequence[str], stack: AsyncExitStack
+) -> tuple[AsyncClient, str, Callable[[str], Awaitable[list[int]]]]:
+    """A client of the model's node, the node of what drafts, and token ids of a question."""
     verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), {})
-    serve = (f"proposer={MODEL}", "proposer=ngram")
+    serve = tuple(f"proposer={each}" for each in proposers)
     weights = {"KAKEYA_WEIGHTS": "int4"}
     drafter = await asyncio.to_thread(started, fleet, "drafter", serve, weights, verifier)
     await see_each_other([verifier, drafter])
@@ -144,12 +147,7 @@ async def fleet_sides(
     async def ids(question: str) -> list[int]:
         return list(text.tokens_for_chat([{"role": "user", "content": question}]))
 
-    return {
-        "alone": own_side(client, "off", count),
-        "n-gram": own_side(client, Speculation("ngram", node_id=drafter.node_id), count),
-        "plain int4": own_side(client, Speculation(MODEL, node_id=drafter.node_id), count),
-        "auto": own_side(client, "auto", count),
-    }, ids
+    return client, drafter.node_id, ids
 
 
 def started(

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gguf.constants import GGMLQuantizationType
 
-from kakeya import AsyncClient, Speculation
+from kakeya import Speculation
 from kakeya_fleet.engine.models.digests import weights_digest
 from kakeya_fleet.engine.models.gguf.source import find_gguf
 from scripts.bench.asked_process import llama_cpp
@@ -34,12 +34,11 @@ from scripts.bench.plain_drafts import (
     PROMPTS,
     QUOTED,
     Answer,
+    drafted_for,
     llama_side,
     own_side,
-    started,
 )
 from scripts.bench.published_gguf import write_as
-from scripts.faults.scene import see_each_other
 from scripts.support.agent_process import LocalFleet
 
 TEMPERATURES = (0.0, 0.7)
@@ -65,19 +64,11 @@ async def fleet_sides(
     fleet: LocalFleet, trained: Path, count: int, stack: AsyncExitStack
 ) -> tuple[dict[float, Sides], Callable[[str], Awaitable[list[int]]]]:
     """Sides by temperature and name, and what makes token ids of a question."""
-    verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), {})
-    serve = (f"proposer={trained}", f"proposer={MODEL}", "proposer=ngram")
-    weights = {"KAKEYA_WEIGHTS": "int4"}
-    drafter = await asyncio.to_thread(started, fleet, "drafter", serve, weights, verifier)
-    await see_each_other([verifier, drafter])
-    client = await stack.enter_async_context(AsyncClient(verifier.address))
-    text = await client.text(MODEL)
-
-    async def ids(question: str) -> list[int]:
-        return list(text.tokens_for_chat([{"role": "user", "content": question}]))
+    proposers = (str(trained), MODEL, "ngram")
+    client, node_id, ids = await drafted_for(fleet, proposers, stack)
 
     def by(model: str) -> Speculation:
-        return Speculation(model, node_id=drafter.node_id)
+        return Speculation(model, node_id=node_id)
 
     return {
         heat: {

@@ -73,6 +73,11 @@ def follow_up(
     return np.concatenate([row, np.asarray(asked, np.int64)])
 
 
+def _seed(rng: np.random.Generator) -> int:
+    """For the draws of one call, which are the device's own."""
+    return int(rng.integers(1 << 62))
+
+
 def packed(
     rows: Sequence[np.ndarray], prompts: Sequence[int], kinds: Sequence[int], heat: np.ndarray
 ) -> RowBatch:
@@ -124,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
         asked = [prompts.rows[each] for each in index]
         kinds = prompts.kinds[index].tolist()
         heat = rng.choice(TEMPERATURES, size=len(asked))
-        said = answer(model, asked, heat, options.most, sorted(stops), number)
+        said = answer(model, asked, heat, options.most, sorted(stops), _seed(rng))
         lengths = [len(each) for each in asked]
         for row, was in enumerate(said):
             goes_on = asked[row][0] == chat and len(was) <= LONGEST_FIRST_TURN
@@ -134,7 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
         second = asked[len(said) :]
         if second:
             more = rng.choice(TEMPERATURES, size=len(second))
-            said += answer(model, second, more, options.most, sorted(stops), ~number)
+            said += answer(model, second, more, options.most, sorted(stops), _seed(rng))
             lengths += [len(each) for each in second]
             heat = np.concatenate([heat, more])
         batch = packed(said, lengths, kinds, heat)

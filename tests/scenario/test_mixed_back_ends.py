@@ -15,7 +15,7 @@ import pytest
 from kakeya import AsyncClient, AsyncSession, Completion, ModelKind, Speculation
 from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
-from tests.support.placement import when_it_can_be_had
+from scripts.support.placement import when_it_can_be_had
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 

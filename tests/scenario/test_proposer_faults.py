@@ -8,7 +8,7 @@ import pytest
 
 from kakeya import AsyncClient, Completion, DropReason, Speculation
 from scripts.support.agent_process import AgentProcess, LocalFleet
-from tests.support.placement import when_it_can_be_had
+from scripts.support.placement import when_it_can_be_had
 
 MAX_TOKENS = 300
 """Behind a prompt of 120, six times sink and window together."""

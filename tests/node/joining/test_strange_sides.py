@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -15,6 +16,7 @@ from kakeya.v1 import join_pb2_grpc
 from kakeya_fleet.fleet.errors import FleetError, JoinCodeWrong, NoInvitationFound
 from kakeya_fleet.fleet.trust.join_code import long_code
 from kakeya_fleet.node.admission.limits import JoiningLimits
+from kakeya_fleet.node.joining import join_client
 from kakeya_fleet.node.joining.join_client import JoinDeadlines, join
 from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.identity import Identity
@@ -73,6 +75,26 @@ async def test_a_port_that_serves_no_joins_is_told_as_such(fault_of: FaultOf) ->
     fault = await fault_of(None)
     assert isinstance(fault, NoInvitationFound)
     assert "takes no joins" in str(fault)
+
+
+@pytest.mark.parametrize("lost_count", [1, 2])
+async def test_a_refusal_that_was_lost_under_the_hello_is_asked_for_again(
+    fault_of: FaultOf, monkeypatch: pytest.MonkeyPatch, lost_count: int
+) -> None:
+    """gRPC says INTERNAL where the call ended while the hello was written."""
+    send, lost = join_client._send, [None] * lost_count
+
+    async def losing(call: Any, request: wire.JoinRequest) -> None:
+        if lost:
+            lost.pop()
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, nothing, nothing)
+        await send(call, request)
+
+    monkeypatch.setattr(join_client, "_send", losing)
+    fault = await fault_of(None)
+    assert isinstance(fault, NoInvitationFound)
+    assert not lost
 
 
 async def test_an_issuer_that_says_nothing_is_left(fault_of: FaultOf) -> None:
