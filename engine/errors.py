@@ -8,6 +8,7 @@ EngineError
 │   ├── GgufInvalid           a GGUF file that breaks the format, its bounds, or off
 │   ├── WeightFormatUnsupported  quantized in a way that nothing here computes with
 │   ├── ModelCacheUnwritable  no room, or no right, to keep a converted model
+│   ├── DeviceUnavailable     asked for a device that is not there, or cannot compute it
 │   ├── TrainedForAnother     made for another verifier, or another shift, than it is used with
 │   └── OutOfMemory           the machine cannot hold it
 ├── SessionNotFound         unknown, closed or evicted
@@ -86,6 +87,12 @@ class ModelCacheUnwritable(ModelUnusable):
     """A converted model cannot be kept: no room on the disk, or no right to write."""
 
     reason = "MODEL_CACHE_UNWRITABLE"
+
+
+class DeviceUnavailable(ModelUnusable):
+    """The device that was asked for is not there, or this cannot be computed there."""
+
+    reason = "DEVICE_UNAVAILABLE"
 
 
 class TrainedForAnother(ModelUnusable):

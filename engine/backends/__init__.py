@@ -13,11 +13,13 @@ from typing import TypeVar
 from kakeya_fleet.engine.backends.backend import Backend
 from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
 from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
+from kakeya_fleet.engine.contracts import device as devices
+from kakeya_fleet.engine.contracts.device import DeviceFacts
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.errors import BadParameters, DeviceUnavailable, ModelUnusable
 from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
@@ -28,6 +30,9 @@ from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 BACKENDS: dict[str, Backend] = {each.name: each for each in (MlxBackend(), TorchBackend())}
 """By name. None has imported its libraries."""
+
+TORCH = "torch"
+"""The back end whose devices can be chosen."""
 
 AUTO = "auto"
 """Stands for the back end that suits this machine; see `suited_backend`."""
@@ -63,6 +68,7 @@ def load_verifier(
     backend: str = AUTO,
     dtype: str = "float32",
     weights: str = weight_choice.AUTO,
+    device: str = devices.AUTO,
     available_bytes: int | None = None,
     reading: Progress | None = None,
 ) -> Verifier:
@@ -70,16 +76,23 @@ def load_verifier(
 
     `backend`: one of `BACKENDS`, or `AUTO`. `dtype`: `float32` or `bfloat16`, of
     weights and K/V, or `auto`: the checkpoint's own. `weights`: what products take them
-    as, one of `weight_choice.WEIGHTS`. `available_bytes`: memory the
-    weights may take; what the machine has available if None. `reading` hears of
+    as, one of `weight_choice.WEIGHTS`. `device`: what computes it,
+    one of `engine.contracts.device.DEVICES`. `available_bytes`: memory of the device that the
+    weights may take; what it has available if None. `reading` hears of
     (done bytes, total bytes) of the weights, in this thread. Raises a `ModelUnusable`,
     also when the back end is not installed or has no such weights, or `BadParameters`
-    for an unknown back end or dtype.
+    for an unknown back end, dtype or device.
     """
-    load = _imported(_chosen(backend), lambda each: each.verifiers())
+    load = _imported(_chosen(backend, device), lambda each: each.verifiers())
     with _told(reading, folder):
         settled = settled_dtype(dtype, folder.path)
-        return load(folder, dtype=settled, available_bytes=available_bytes, weights=weights)
+        return load(
+            folder,
+            dtype=settled,
+            available_bytes=available_bytes,
+            weights=weights,
+            device=device,
+        )
 
 
 def folder_on_paper(
@@ -139,16 +152,17 @@ def load_dflash(
     *,
     backend: str = AUTO,
     dtype: str = "float32",
+    device: str = devices.AUTO,
     reading: Progress | None = None,
 ) -> Proposer:
     """The DFlash drafter in `folder` for the verifier in `target`.
 
-    `backend` and `reading` as for `load_verifier`. Raises a `ModelUnusable`, also when the back end
-    is not installed, or `BadParameters`.
+    `backend`, `device` and `reading` as for `load_verifier`. Raises a `ModelUnusable`, also
+    when the back end is not installed, or `BadParameters`.
     """
-    load = _imported(_chosen(backend), lambda each: each.drafters())
+    load = _imported(_chosen(backend, device), lambda each: each.drafters())
     with _told(reading, folder, target):
-        return load(folder, target, dtype=settled_dtype(dtype, folder.path))
+        return load(folder, target, dtype=settled_dtype(dtype, folder.path), device=device)
 
 
 def load_masked_diffusion(
@@ -207,9 +221,20 @@ def arithmetic_of(verifier: Verifier) -> str:
     Empty for one that no back end made by itself: a group's ranks are other machines too.
     """
     backend = BACKENDS.get(verifier.info.backend)
-    if backend is None or not type(verifier).__module__.startswith(f"{__name__}."):
+    if backend is None or not _is_own(verifier):
         return ""
     return _imported(backend, lambda each: each.arithmetic())(verifier)
+
+
+def device_of(verifier: Verifier) -> DeviceFacts | None:
+    """What computes `verifier`, with the memory that is free there now.
+
+    None for one that no back end made by itself.
+    """
+    backend = BACKENDS.get(verifier.info.backend)
+    if backend is None or not _is_own(verifier):
+        return None
+    return _imported(backend, lambda each: each.device_facts())(verifier)
 
 
 def stores_beside(verifier: Verifier) -> EvictedStores | None:
@@ -230,12 +255,33 @@ def _told(reading: Progress | None, *folders: ModelFolder) -> AbstractContextMan
     return told_of_weights(sum(weight_bytes(folder.path) for folder in folders), reading)
 
 
-def _chosen(backend: str) -> Backend:
-    """The back end behind `backend`. Raises `BadParameters` for one that is unknown."""
-    name = suited_backend() if backend == AUTO else backend
+def _chosen(backend: str, device: str = devices.AUTO) -> Backend:
+    """The back end behind `backend`, or the one that knows `device`.
+
+    Raises `BadParameters` for one that is unknown, `DeviceUnavailable` for a back end that
+    cannot be told to compute with `device`.
+    """
+    if device not in devices.DEVICES:
+        raise BadParameters(f"no device {device!r}; there are: {', '.join(devices.DEVICES)}")
+    name = backend
+    if backend == AUTO:
+        # A device by name is torch's, also where another back end suits the machine.
+        name = suited_backend() if device == devices.AUTO else TORCH
     if name not in BACKENDS:
         raise BadParameters(f"no back end {name!r}; there are: {AUTO}, {', '.join(BACKENDS)}")
+    if device not in BACKENDS[name].devices:
+        raise DeviceUnavailable(
+            f"the back end {name} chooses what it computes with by itself: leave --device at"
+            f" {devices.AUTO}, or take --backend {TORCH}",
+            device=device,
+            backend=name,
+        )
     return BACKENDS[name]
+
+
+def _is_own(verifier: Verifier) -> bool:
+    """Whether a back end of this process made it by itself: a group's ranks are elsewhere too."""
+    return type(verifier).__module__.startswith(f"{__name__}.")
 
 
 def _provided(capability: Callable[[Backend], Capability | None]) -> Capability:

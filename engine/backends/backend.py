@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from kakeya_fleet.engine.contracts.device import AUTO, DeviceFacts
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
@@ -29,6 +30,8 @@ NewStores = Callable[[int], EvictedStores]
 """Evicted stores that share a budget in bytes."""
 ArithmeticOf = Callable[[Verifier], str]
 """What rounds a verifier's forwards besides their shapes and threads."""
+DeviceOf = Callable[[Verifier], DeviceFacts]
+"""What computes a verifier, and how much memory it has now."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
 
@@ -37,7 +40,13 @@ class LoadVerifier(Protocol):
     """Loads a verifier."""
 
     def __call__(
-        self, folder: ModelFolder, *, dtype: str, available_bytes: int | None, weights: str
+        self,
+        folder: ModelFolder,
+        *,
+        dtype: str,
+        available_bytes: int | None,
+        weights: str,
+        device: str,
     ) -> Verifier:
         """See `engine.backends.load_verifier`."""
         ...
@@ -61,6 +70,7 @@ class LoadDFlash(Protocol):
         *,
         dtype: str = "float32",
         available_bytes: int | None = None,
+        device: str = AUTO,
     ) -> Proposer:
         """See `engine.backends.load_dflash`."""
         ...
@@ -93,6 +103,11 @@ class Backend(Protocol):
     @property
     def libraries(self) -> tuple[str, ...]:
         """What it cannot do without."""
+        ...
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those of `engine.contracts.device.DEVICES` that it can be told to compute with."""
         ...
 
     def kernels(self) -> NewKernels:
@@ -133,6 +148,10 @@ class Backend(Protocol):
 
     def arithmetic(self) -> ArithmeticOf:
         """Names what rounds the forwards of its verifiers: library, version, processor."""
+        ...
+
+    def device_facts(self) -> DeviceOf:
+        """Tells what computes its verifiers."""
         ...
 
     def threads(self) -> Threads | None:

@@ -7,9 +7,15 @@ from contextlib import contextmanager
 
 from kakeya_fleet.engine.errors import OutOfKvMemory
 
-# How allocators say it, which raise RuntimeError: torch's for the processor, and MLX's for
-# Metal. MLX's for the processor does not look at what malloc gave it: that ends the process.
-_REFUSALS = ("can't allocate memory", "not enough memory", "Unable to allocate")
+# How allocators say it, which raise RuntimeError: torch's for the processor, for CUDA and MPS, and
+# MLX's for Metal. MLX's for the processor does not look at what malloc gave it: that ends the
+# process.
+_REFUSALS = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "Unable to allocate",
+)
 
 
 @contextmanager

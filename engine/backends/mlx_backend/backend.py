@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.backends.backend import (
     ArithmeticOf,
+    DeviceOf,
     LoadDFlash,
     LoadEncoder,
     LoadShard,
@@ -13,6 +14,7 @@ from kakeya_fleet.engine.backends.backend import (
     NewKernels,
     ReadOnPaper,
 )
+from kakeya_fleet.engine.contracts.device import AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class MlxBackend:
 
     name: str = "mlx"
     libraries: tuple[str, ...] = ("mlx", "mlx_lm")
+    devices: tuple[str, ...] = (AUTO,)
 
     def kernels(self) -> NewKernels:
         """`MlxKernels`."""
@@ -77,6 +80,12 @@ class MlxBackend:
         from kakeya_fleet.engine.backends.mlx_backend.arithmetic import arithmetic
 
         return arithmetic
+
+    def device_facts(self) -> DeviceOf:
+        """Of MLX's default device."""
+        from kakeya_fleet.engine.backends.mlx_backend.device_facts import device_facts
+
+        return device_facts
 
     def threads(self) -> None:
         """None: MLX lets nobody choose."""

@@ -23,6 +23,7 @@ from kakeya_fleet.engine.backends.mlx_backend.tapped import TappedLayers
 from kakeya_fleet.engine.backends.mlx_backend.text_model import TextModel
 from kakeya_fleet.engine.backends.mlx_backend.weight_choice import choose_weights
 from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
+from kakeya_fleet.engine.contracts.device import AUTO as DEFAULT_DEVICE
 from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
@@ -107,6 +108,7 @@ def load_verifier(
     dtype: str = "float32",
     available_bytes: int | None = None,
     weights: str = AUTO,
+    device: str = DEFAULT_DEVICE,  # noqa: ARG001 - the only one that it can be told
 ) -> MlxVerifier:
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
     number = mlx_dtype(dtype)

@@ -30,6 +30,9 @@ For most it does from at::internal::GRAIN_SIZE (32,768) on, for GELU above 16,38
 
 def piecewise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     """The elementwise `function` of `values`, any shape, piece by piece."""
+    if not values.is_cpu:
+        # A device computes every element by one formula.
+        return function(values)
     count = values.numel()
     if count <= PIECE_ELEMENTS and count % VECTOR_ELEMENTS == 0 and values.is_contiguous():
         return function(values)
@@ -47,6 +50,8 @@ def gated(function: Callable[[Tensor], Tensor], both: Tensor) -> Tensor:
     """
     rows, size = both.shape[1], both.shape[2] // 2
     gate, up = both.chunk(2, 2)
+    if not both.is_cpu:
+        return function(gate).mul_(up)
     if size % VECTOR_ELEMENTS or size > PIECE_ELEMENTS:
         return piecewise(function, gate.contiguous()).mul_(up)
     if rows * size <= PIECE_ELEMENTS:

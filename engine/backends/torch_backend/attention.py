@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface
 
+from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host
 from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attention
 from kakeya_fleet.engine.backends.torch_backend.segment_products import merged, partial_attention
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
@@ -71,12 +72,12 @@ def _feed(query: Tensor, feed: FeedSegments[Tensor], scaling: float) -> Tensor:
         ring = ring_attention(rows, feed, feed.masks.stacked, scaling)
         mixed = ring.output.view(heads, queries, head_dim)
         if feed.evicted is not None:
-            mixed = ring.joined(_finished(feed.evicted, queries)).to(query.dtype)
+            mixed = ring.joined(_finished(feed.evicted, queries, query.device)).to(query.dtype)
         return mixed
     found = partial_attention(rows, feed, scaling)
     if feed.evicted is not None:
         total, output, maximum = (part.view(heads, queries, -1) for part in found)
-        found = merged((total, output, maximum), _finished(feed.evicted, queries))
+        found = merged((total, output, maximum), _finished(feed.evicted, queries, query.device))
     total, output, _ = found
     return (output / total).to(query.dtype).view(heads, queries, head_dim)
 
@@ -85,18 +86,19 @@ def _begin(query: Tensor, feed: FeedSegments[Tensor], evicted: EvictedRead, scal
     """Asks the store for the attention of one feed's rows of `query` [heads, rows, head_dim]."""
     masks = feed.masks
     own = query[:, masks.first_row : masks.first_row + masks.count].to(torch.float32)
-    queries = own.contiguous().numpy()
+    queries = on_host(own.contiguous())
     evicted.store.begin(EvictedQueries(evicted.layer, evicted.first, scaling, queries))
 
 
-def _finished(evicted: EvictedRead, queries: int) -> Partial[Tensor]:
-    """What the store found: [heads, queries, ...], or [heads, 1, ...] of a single query.
+def _finished(evicted: EvictedRead, queries: int, place: torch.device) -> Partial[Tensor]:
+    """What the store found, at `place`: [heads, queries, ...], or [heads, 1, ...] of one query.
 
     What the only one saw may stand for the padding rows too; those of more see nothing.
     """
     partial = evicted.store.finish()
     count = partial.output.shape[1]
-    found = tuple(map(torch.from_numpy, (partial.total, partial.output, partial.maximum)))
+    parts = (partial.total, partial.output, partial.maximum)
+    found = tuple(torch.from_numpy(part).to(place) for part in parts)
     if count not in (1, queries):
         rows = (0, 0, 0, queries - count)
         total, output, maximum = found

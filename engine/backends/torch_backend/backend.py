@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.backends.backend import (
     ArithmeticOf,
+    DeviceOf,
     LoadDFlash,
     LoadEncoder,
     LoadMaskedDiffusion,
@@ -16,6 +17,7 @@ from kakeya_fleet.engine.backends.backend import (
     ReadOnPaper,
     StoresBeside,
 )
+from kakeya_fleet.engine.contracts.device import DEVICES
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 
@@ -28,6 +30,7 @@ class TorchBackend:
 
     name: str = "torch"
     libraries: tuple[str, ...] = ("torch", "transformers")
+    devices: tuple[str, ...] = DEVICES
 
     def kernels(self) -> NewKernels:
         """`PackingKernels`."""
@@ -36,7 +39,7 @@ class TorchBackend:
         return PackingKernels
 
     def verifiers(self) -> LoadVerifier:
-        """Verifiers on the CPU."""
+        """Verifiers on the processor, or on another device of torch's."""
         from kakeya_fleet.engine.backends.torch_backend.torch_verifier import load_verifier
 
         return load_verifier
@@ -92,6 +95,12 @@ class TorchBackend:
         )
 
         return verifier_arithmetic
+
+    def device_facts(self) -> DeviceOf:
+        """Of the device that a verifier was loaded to."""
+        from kakeya_fleet.engine.backends.torch_backend.device_facts import device_facts
+
+        return device_facts
 
     def threads(self) -> Threads:
         """`TorchThreads`."""

@@ -16,6 +16,7 @@ from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
     LinearChoice,
     packed_linears,
@@ -62,19 +63,22 @@ class Checkpoint:
     stored: Mapping[str, StoredTensor]
     quantized: Mapping[str, QuantizedWeight]
     parts: Mapping[str, tuple[slice, ...]]
+    device: Device
 
     def read_into(self, module: nn.Module, name: str = "") -> None:
-        """Gives `module`, which `model` has as `name`, its weights in `dtype`, and no others.
+        """Gives `module`, which `model` has as `name`, its weights on `device`, and no others.
 
-        Raises `WeightsMismatch` for tensors that are not finite or cannot be read, and where
-        a head is stored that should be the embedding and is not.
+        In `dtype`. Raises `WeightsMismatch` for tensors that are not finite or cannot be read,
+        and where a head is stored that should be the embedding and is not.
         """
         prefix = f"{name}." if name else ""
         names = [f"{prefix}{own}" for own in module.state_dict()]
         is_head = self.is_tied and HEAD in names
         if is_head and HEAD not in self.stored:
             names.remove(HEAD)
-        weights = read_tensors(self.stored, names, self.dtype, self.parts, self.quantized)
+        weights = read_tensors(
+            self.stored, names, self.dtype, self.parts, self.quantized, self.device
+        )
         if is_head:
             _tie(self.folder, weights)
         own = {each.removeprefix(prefix): tensor for each, tensor in weights.items()}
@@ -113,7 +117,7 @@ def laid_out(
     `choice` is what becomes of its linear layers: packed ones, unless given.
     """
     model, dtype = checkpoint.model, checkpoint.dtype
-    choice = choice or packed_linears(dtype, rows)
+    choice = choice or packed_linears(dtype, rows, checkpoint.device)
     checkpoint.read_into(model)
     if shard is not None:
         shard.add_sums(model)
@@ -134,8 +138,9 @@ def open_checkpoint(
     dtype: torch.dtype,
     available_bytes: int,
     shard: ModelShard | None = None,
+    device: Device = HOST,
 ) -> Checkpoint:
-    """The model in `folder`, checked before a weight is read.
+    """The model in `folder`, checked before a weight is read, which will be on `device`.
 
     Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors,
     `OutOfMemory` when `available_bytes` do not hold it.
@@ -156,9 +161,9 @@ def open_checkpoint(
     parts = shard.cut(model) if shard is not None else {}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     check_weights_fit(folder, loading_bytes(kept, dtype, joined=plain), available_bytes)
-    _compute_buffers(model)
+    _compute_buffers(model, device)
     _check_complete(architecture.name, model, needed)
-    return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts)
+    return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts, device)
 
 
 def check_shapes(
@@ -242,13 +247,14 @@ def _tie(folder: Path, weights: dict[str, Tensor]) -> None:
     weights[HEAD] = weights[EMBEDDING]
 
 
-def _compute_buffers(model: PreTrainedModel) -> None:
+def _compute_buffers(model: PreTrainedModel, device: Device) -> None:
     """Makes the buffers that the config determines; on no device they were made without values."""
-    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    # Computed by the host: every device has the same frequencies.
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config).to(device.place)
     for module in model.modules():
         scale = getattr(module, "scalar_embed_scale", None)
         if scale is not None:
-            module.embed_scale = torch.tensor(scale)
+            module.embed_scale = torch.tensor(scale, device=device.place)
 
 
 def _check_complete(name: str, model: PreTrainedModel, stored: Collection[str]) -> None:

@@ -54,6 +54,12 @@ class DeltaRule:
         self._sigmoid = PiecewiseActivation(nn.Sigmoid())
         self._softplus = PiecewiseActivation(nn.Softplus())
 
+    @property
+    def place(self) -> torch.device:
+        """Where its weights are, and the states with them."""
+        place: torch.device = self._kernel.device
+        return place
+
     def rows(self, inputs: Tensor, gates: Tensor) -> DeltaRows:
         """What n tokens do, each by itself.
 

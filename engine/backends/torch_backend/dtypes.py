@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.errors import BadParameters
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -19,9 +19,18 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def raw(tensor: Tensor) -> Raw:
-    """The numbers of `tensor` as they lie in memory: float32, or the bits of bfloat16."""
+    """The numbers of `tensor` as they lie in memory: float32, or the bits of bfloat16.
+
+    Not copied where they are the host's.
+    """
     of = tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor
-    found: Raw = of.numpy()
+    found: Raw = of.cpu().numpy()
+    return found
+
+
+def on_host(tensor: Tensor) -> Floats:
+    """The numbers of a float32 tensor, not copied where they are the host's."""
+    found: Floats = tensor.cpu().numpy()
     return found
 
 

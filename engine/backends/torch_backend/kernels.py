@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
+from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host, raw, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
 from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
 from kakeya_fleet.engine.codecs.kv_codec import KvCodec
@@ -26,10 +27,11 @@ from kakeya_fleet.engine.kv.slot_writes import Write
 class TorchSegment:
     """One tensor [layers, 2, kv_heads, slots, head_dim], sliced once so that no forward need."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: Device = HOST) -> None:
+        self._device = device
         # One that is made within a forward is cleaned and written outside of it, too.
         with torch.inference_mode(mode=False):
-            self._tensor = torch.zeros(shape, dtype=dtype)
+            self._tensor = torch.zeros(shape, dtype=dtype, device=device.place)
         self.keys = [keys.transpose(1, 2) for keys, _ in self._tensor]
         """By layer, [kv_heads, head_dim, slots]."""
         self.values = [values for _, values in self._tensor]
@@ -50,7 +52,12 @@ class TorchSegment:
 
     def fill(self, seed: int) -> None:
         """Random numbers in all slots."""
-        self._tensor.normal_(generator=torch.Generator().manual_seed(seed))
+        on_host = self._device.is_host
+        # The same numbers on every device: drawn on the host.
+        drawn = self._tensor if on_host else torch.empty_like(self._tensor, device=HOST.place)
+        drawn.normal_(generator=torch.Generator().manual_seed(seed))
+        if not on_host:
+            self._tensor.copy_(drawn)
 
     def write(self, layer: int, write: Write, keys: Tensor, values: Tensor) -> None:
         """Stores the tokens that `write` takes of keys and values [kv_heads, n, head_dim]."""
@@ -62,26 +69,34 @@ class TorchSegment:
     def put(self, write: Write, numbers: Raw) -> None:
         """Stores what `write` takes of numbers [layers, 2, kv_heads, n, head_dim]."""
         own = numbers[:, :, :, write.token : write.token + write.count]
-        raw(self._tensor)[:, :, :, write.slot : write.slot + write.count] = own
+        slots = slice(write.slot, write.slot + write.count)
+        if self._device.is_host:
+            raw(self._tensor)[:, :, :, slots] = own
+            return
+        with torch.inference_mode():
+            given = torch.tensor(own)
+            typed = given.view(torch.bfloat16) if given.dtype == torch.uint16 else given
+            self._tensor[:, :, :, slots].copy_(typed)
 
     def read(self, slot: int, count: int) -> Raw:
-        """The numbers [layers, 2, kv_heads, count, head_dim] from `slot` on, not copied."""
-        return raw(self._tensor)[:, :, :, slot : slot + count]
+        """The numbers [layers, 2, kv_heads, count, head_dim] from `slot` on."""
+        return raw(self._tensor[:, :, :, slot : slot + count])
 
     def read_layer(self, layer: int, slot: int, count: int) -> Raw:
         """One layer's of `read`."""
-        return raw(self._tensor)[layer, :, :, slot : slot + count]
+        return raw(self._tensor[layer, :, :, slot : slot + count])
 
 
 class TorchKernels:
-    """Torch's tensors in one number format, on the CPU."""
+    """Torch's tensors in one number format, on one device."""
 
     packing = ""
     tile = 1
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, device: Device = HOST) -> None:
         """Raises `BadParameters` for another dtype than `float32` and `bfloat16`."""
         self.dtype = dtype
+        self._device = device
         self._dtype = torch_dtype(dtype)
         self.item_bytes = self._dtype.itemsize
 
@@ -92,16 +107,16 @@ class TorchKernels:
     def segment(self, group: LayerGroup, keys: int) -> TorchSegment:
         """A segment of `keys` slots for the layers of `group`, all zeros."""
         shape = (len(group.layers), 2, group.shape.kv_heads, keys, group.shape.head_dim)
-        return TorchSegment(shape, self._dtype)
+        return TorchSegment(shape, self._dtype, self._device)
 
     def settle(self, arrays: Iterable[Tensor]) -> None:
-        """Nothing: torch computes at once."""
+        """Nothing: what waits on a device is computed in the order in which it was asked for."""
 
     def biases(self, seen: Sequence[Seen | None], groups: int) -> tuple[Tensor | None, ...]:  # noqa: ARG002 - heads share them
         """Masks [queries, keys], which the heads of a group share."""
         zero, hidden = np.float32(0), np.float32(-np.inf)
         return tuple(
-            None if part is None else torch.from_numpy(np.where(part, zero, hidden))
+            None if part is None else self._placed(torch.from_numpy(np.where(part, zero, hidden)))
             for part in seen
         )
 
@@ -114,12 +129,14 @@ class TorchKernels:
         """
         if not isinstance(placement, RingPlacement) or len(placement.segments) > 1:
             return None
-        mask = biases[0] if biases[0] is not None else torch.zeros(queries, placement.slots)
+        mask = biases[0]
+        if mask is None:
+            mask = torch.zeros(queries, placement.slots, device=self._device.place)
         return mask.repeat(groups, 1)
 
     def query_counts(self, shape: AttentionLayer) -> tuple[int, ...]:
         """Those that agree in the calling thread; see `product_rows.query_counts`."""
-        return query_counts(shape, self._dtype)
+        return query_counts(shape, self._dtype, self._device)
 
     def rows(self, queries: Floats, kv_heads: int) -> Tensor:
         """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim]."""
@@ -127,7 +144,7 @@ class TorchKernels:
             # In memory of torch's own, aligned as products elsewhere are.
             own = torch.empty(queries.shape)
             own.numpy()[:] = queries
-            return own.to(self._dtype).view(kv_heads, -1, queries.shape[2])
+            return self._placed(own.to(self._dtype)).view(kv_heads, -1, queries.shape[2])
 
     def packed(self, codec: KvCodec, numbers: Raw) -> Packed:
         """See `Kernels`."""
@@ -142,11 +159,11 @@ class TorchKernels:
         heads = len(tiles)
         rows = tiles.reshape(-1, tiles.shape[2])
         with torch.inference_mode():
-            own = self.numbers_of(codec, rows, head_dim).view(heads, -1, head_dim)
+            own = self._placed(self.numbers_of(codec, rows, head_dim)).view(heads, -1, head_dim)
             return own.transpose(1, 2) if are_keys else own
 
     def numbers_of(self, codec: Codec, tiles: Packed, head_dim: int) -> Tensor:
-        """The numbers [n, 64, head_dim] of tiles [n, bytes]."""
+        """The numbers [n, 64, head_dim] of tiles [n, bytes], on the host."""
         return torch.from_numpy(codec.decode(tiles, head_dim)).to(self._dtype)
 
     def packed_reads(self, codec: KvCodec, head_dim: int) -> PackedReads[Tensor] | None:  # noqa: ARG002 - of libraries
@@ -166,11 +183,14 @@ class TorchKernels:
             return merged(first, second)
 
     def host(self, array: Tensor) -> Floats:
-        """The numbers of a float32 tensor, not copied."""
-        found: Floats = array.numpy()
-        return found
+        """The numbers of a float32 tensor, not copied where they are the host's."""
+        return on_host(array)
 
     def device(self, numbers: Floats, like: Tensor) -> Tensor:
         """Numbers as a tensor of the shape of `like`."""
         with torch.inference_mode():
-            return torch.tensor(numbers).view(like.shape)
+            return torch.tensor(numbers, device=self._device.place).view(like.shape)
+
+    def _placed(self, tensor: Tensor) -> Tensor:
+        """`tensor`, made on the host, on the device."""
+        return tensor.to(self._device.place)

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
     WholeLinear,
     fits_groups,
 )
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import LinearChoice, packed_linears
 from kakeya_fleet.engine.models.weight_choice import (
     AUTO,
@@ -26,14 +27,20 @@ from kakeya_fleet.engine.models.weight_choice import (
 
 
 def chosen_linears(
-    weights: str, model: nn.Module, dtype: torch.dtype, rows: int, library: Library | None
+    weights: str,
+    model: nn.Module,
+    dtype: torch.dtype,
+    rows: int,
+    library: Library | None,
+    device: Device = HOST,
 ) -> LinearChoice:
     """By `weights`, one of `weight_choice.WEIGHTS`, for a `model` that has none loaded yet.
 
-    Raises `WeightFormatUnsupported` for what `model` or this machine has no products for,
-    `ModelUnusable` where products of whole numbers are not exact.
+    `library` is that of the host. Raises `WeightFormatUnsupported` for what `model`, `device` or
+    this machine has no products for, `ModelUnusable` where products of whole numbers are not
+    exact.
     """
-    plain = packed_linears(dtype, rows)
+    plain = packed_linears(dtype, rows, device)
     if weights == AUTO:
         return plain
     if weights == BF16:
@@ -41,6 +48,8 @@ def chosen_linears(
             lambda linear: plain.layer(_rounded(linear)),
             lambda linear: plain.head(_rounded(linear)),
         )
+    if not device.is_host:
+        require_auto(weights, "the processor, whose products of whole numbers they are")
     if library is None:
         require_auto(weights, "a C++ compiler at the first load, which is not here")
     for name, linear in model.named_modules():

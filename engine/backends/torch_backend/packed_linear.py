@@ -15,6 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.half_linear import (
     HalfLinear,
     can_halve,
@@ -67,8 +68,10 @@ def _frozen(parts: Sequence[Tensor]) -> nn.Parameter:
     return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=False)
 
 
-def can_pack(dtype: torch.dtype) -> bool:
-    """Whether this build and processor have packed products in `dtype`."""
+def can_pack(dtype: torch.dtype, device: Device = HOST) -> bool:
+    """Whether `device` has packed products in `dtype`: some builds and processors do."""
+    if not device.is_host:
+        return False
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not (available and hasattr(_MKLDNN, _PACK) and hasattr(_MKLDNN, _PRODUCT)):
         return False
@@ -103,9 +106,9 @@ class LinearChoice:
     head: Made
 
 
-def packed_linears(dtype: torch.dtype, rows: int) -> LinearChoice:
-    """Laid out for about `rows` rows, where this build can."""
-    made = partial(packed, rows=rows) if can_pack(dtype) else _as_it_is
+def packed_linears(dtype: torch.dtype, rows: int, device: Device = HOST) -> LinearChoice:
+    """Laid out for about `rows` rows, where `device` can."""
+    made = partial(packed, rows=rows) if can_pack(dtype, device) else _as_it_is
     return LinearChoice(made, made)
 
 

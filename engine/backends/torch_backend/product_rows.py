@@ -15,6 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.segment_products import partial_attention
 from kakeya_fleet.engine.backends.torch_backend.threads import one_thread
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
@@ -32,7 +33,9 @@ _ONE_TRIAL = threading.Lock()
 SEGMENTS = (FINE_SEGMENT,) * 3 + (COARSE_SEGMENT,) * 2
 
 
-def query_counts(shape: AttentionLayer, dtype: torch.dtype) -> tuple[int, ...]:
+def query_counts(
+    shape: AttentionLayer, dtype: torch.dtype, device: Device = HOST
+) -> tuple[int, ...]:
     """Ascending, the last `MOST_QUERIES`: products of so many queries round alike.
 
     In the calling thread, which is the one that is to compute them. Takes
@@ -40,14 +43,16 @@ def query_counts(shape: AttentionLayer, dtype: torch.dtype) -> tuple[int, ...]:
     threads, one at a time, and memory for 2,816 keys and values of a layer. Raises
     `RestorerRefused` where not even the widest product rounds as in one thread.
     """
-    return _counts_of_threads(shape, dtype, torch.get_num_threads())
+    return _counts_of_threads(shape, dtype, device, torch.get_num_threads())
 
 
 @lru_cache(maxsize=256)
-def _counts_of_threads(shape: AttentionLayer, dtype: torch.dtype, threads: int) -> tuple[int, ...]:
+def _counts_of_threads(
+    shape: AttentionLayer, dtype: torch.dtype, device: Device, threads: int
+) -> tuple[int, ...]:
     """`query_counts` in `threads` threads, those of the calling thread."""
     with _ONE_TRIAL, torch.inference_mode():
-        products = _RandomProducts(shape, dtype)
+        products = _RandomProducts(shape, dtype, device)
         with one_thread():
             expected = products.of(MOST_QUERIES)
         agreeing = tuple(
@@ -69,16 +74,16 @@ def _counts_of_threads(shape: AttentionLayer, dtype: torch.dtype, threads: int) 
 class _RandomProducts:
     """Random queries of a layer, and keys and values of every size of segment."""
 
-    def __init__(self, shape: AttentionLayer, dtype: torch.dtype) -> None:
+    def __init__(self, shape: AttentionLayer, dtype: torch.dtype, device: Device = HOST) -> None:
         generator = torch.Generator().manual_seed(0)
         sizes = (2, shape.kv_heads, sum(SEGMENTS), shape.head_dim)
-        numbers = torch.randn(sizes, generator=generator).to(dtype)
+        numbers = torch.randn(sizes, generator=generator).to(device.place, dtype)
         parts = torch.split(numbers, list(SEGMENTS), dim=2)
         self._shape = shape
         self._keys = [part[0].transpose(1, 2) for part in parts]
         self._values = [part[1] for part in parts]
         sizes = (shape.kv_heads, shape.groups, MOST_QUERIES, shape.head_dim)
-        self._queries = torch.randn(sizes, generator=generator).to(dtype)
+        self._queries = torch.randn(sizes, generator=generator).to(device.place, dtype)
 
     def of(self, count: int) -> Tensor:
         """Sums, values and maxima of all queries, `count` of them in each product."""

@@ -26,13 +26,15 @@ class RecurrentState:
         matrix = (shape.value_heads, shape.key_dim, shape.value_dim)
         self._rule = rule
         self._count = 0
-        self._base = torch.zeros(matrix)
-        self._matrix = torch.zeros(matrix)
+        place = rule.place
+        self._base = torch.zeros(matrix, device=place)
+        self._matrix = torch.zeros(matrix, device=place)
         """The state after the journal's tokens; that of `_base` while there are none."""
         rows = shape.kernel - 1 + JOURNAL_TOKENS
-        self._inputs = torch.zeros(rows, shape.channels, dtype=shape.dtype)
+        self._inputs = torch.zeros(rows, shape.channels, dtype=shape.dtype, device=place)
         """The last `kernel - 1` inputs before the journal, then the journal's."""
-        self._gates = torch.zeros(JOURNAL_TOKENS, 2, shape.value_heads, dtype=shape.dtype)
+        gates = (JOURNAL_TOKENS, 2, shape.value_heads)
+        self._gates = torch.zeros(gates, dtype=shape.dtype, device=place)
 
     @property
     def arrays(self) -> tuple[Tensor, ...]:

@@ -27,7 +27,7 @@ class RmsNorm(nn.Module):
         size = weight.shape[-1]
         self._weight = weight.detach().to(torch.float32) * (math.sqrt(size) * scale)
         # A tensor: a number is made one in each call, which takes longer than the addition.
-        self._eps = torch.tensor(eps * size, dtype=torch.float32)
+        self._eps = torch.tensor(eps * size, dtype=torch.float32, device=weight.device)
 
     def forward(self, values: Tensor) -> Tensor:
         """The normed `values` in memory of their own."""

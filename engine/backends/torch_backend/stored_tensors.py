@@ -16,6 +16,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     listed,
     stored_tensors,
 )
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.errors import OutOfMemory, WeightsMismatch
 from kakeya_fleet.engine.models.weight_reading import weights_read
@@ -42,8 +43,11 @@ def read_tensors(
     dtype: torch.dtype,
     parts: Mapping[str, tuple[slice, ...]] = NO_PARTS,
     quantized: Mapping[str, QuantizedWeight] = NONE_QUANTIZED,
+    device: Device = HOST,
 ) -> dict[str, Tensor]:
-    """The tensors `names` of `stored`, in memory of their own and in `dtype`.
+    """The tensors `names` of `stored`, in memory of their own on `device` and in `dtype`.
+
+    They go there one by one: the host has no more than one of them besides the files.
 
     Of those that `parts` names only that part is kept; those in `quantized` are made of
     what is stored of them. Raises `WeightsMismatch`
@@ -54,7 +58,7 @@ def read_tensors(
     for name in (each for each in every if each in quantized):
         own = quantized[name]
         made = own.numbers(*(read_whole(part) for part in own.parts))
-        weights[name] = made[parts.get(name, ())].to(dtype, copy=True)
+        weights[name] = made[parts.get(name, ())].to(device.place, dtype, copy=True)
         weights_read(sum(_stored_bytes(each) for each in own.parts))
     wanted = [name for name in every if name not in quantized]
     for path in sorted({stored[name].file for name in wanted}):
@@ -63,7 +67,7 @@ def read_tensors(
                 for name in (name for name in wanted if stored[name].file == path):
                     # A copy: the file's mapping is not aligned to vectors, and can change.
                     found = _read(file, stored[name], parts.get(name))
-                    weights[name] = found.to(dtype, copy=True)
+                    weights[name] = found.to(device.place, dtype, copy=True)
                     weights_read(found.nbytes)
         except (SafetensorError, OSError) as error:
             raise WeightsMismatch(

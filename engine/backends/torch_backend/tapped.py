@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host
 from kakeya_fleet.engine.contracts.features import Features
 
 
@@ -40,8 +41,7 @@ class TappedLayers:
         if not taps:
             return None
         outputs = [self._outputs[tap][0, rows].to(torch.float32) for tap in taps]
-        found: Features = torch.stack(outputs, dim=1).numpy()
-        return found
+        return on_host(torch.stack(outputs, dim=1))
 
     def _keeper(self, tap: int):  # type: ignore[no-untyped-def]
         def keep(_module: nn.Module, _inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:

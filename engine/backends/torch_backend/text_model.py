@@ -44,7 +44,10 @@ class TextModel:
         # Gemma 4 drops rows before its shared layers for any number of rows to keep,
         # 0 included, but not for a list of rows.
         shares = getattr(config, "num_kv_shared_layers", 0) > 0
-        self._options = {"logits_to_keep": torch.zeros(0, dtype=torch.long)} if shares else {}
+        self._options: dict[str, Tensor] = {}
+        if shares:
+            place = model.model.embed_tokens.weight.device
+            self._options["logits_to_keep"] = torch.zeros(0, dtype=torch.long, device=place)
 
     def prefix(self, depth: int) -> TextModel:
         """The first `depth` layers with the same head; shares all weights."""

@@ -23,7 +23,14 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import (
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
 from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
-from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.device import (
+    HOST,
+    Device,
+    device_called,
+    loading_on,
+    require_computed,
+)
+from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
 from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout, new_states
 from kakeya_fleet.engine.backends.torch_backend.linear_choice import chosen_linears
@@ -31,10 +38,10 @@ from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.tapped import TappedLayers
 from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
+from kakeya_fleet.engine.contracts import device as devices
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
-from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 from kakeya_fleet.engine.models.weight_choice import (
@@ -48,29 +55,38 @@ from kakeya_fleet.engine.models.weight_choice import (
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""
 PLAIN_ROW_COUNTS = (WIDTH,)
-"""Without packed products each number of rows may take a kernel of its own."""
+"""On a processor without packed products each number of rows may take a kernel of its own."""
 
 
 class TorchVerifier(SlabVerifier[Tensor, RecurrentState]):
-    """A loaded model on the CPU."""
+    """A loaded model on one device, which has its weights, caches and masks."""
 
-    def __init__(self, model: TextModel, info: VerifierInfo, layout: KvLayout) -> None:
-        packs = can_pack(torch_dtype(info.dtype))
+    def __init__(
+        self, model: TextModel, info: VerifierInfo, layout: KvLayout, device: Device = HOST
+    ) -> None:
+        # What agrees on another device, only its own check finds: all are tried.
+        several = not device.is_host or can_pack(torch_dtype(info.dtype))
         super().__init__(
-            info, layout, PackingKernels(info.dtype), ROW_COUNTS if packs else PLAIN_ROW_COUNTS
+            info,
+            layout,
+            PackingKernels(info.dtype, device),
+            ROW_COUNTS if several else PLAIN_ROW_COUNTS,
         )
         self._model = model
+        self.device = device
+        """Where it computes."""
 
     @property
     def thread_count(self) -> int:
-        """Threads that share a forward of the calling thread."""
-        return torch.get_num_threads()
+        """Threads that share a forward of the calling thread; 0 on a device that has none."""
+        return torch.get_num_threads() if self.device.is_host else 0
 
     def shallow(self) -> TorchVerifier:
         """The shortest prefix of the layers that has every kind of them."""
         depth = self._layout.shallow_depth
         info = replace(self._info, layer_count=depth)
-        return TorchVerifier(self._model.prefix(depth), info, self._layout.prefix(depth))
+        layout = self._layout.prefix(depth)
+        return TorchVerifier(self._model.prefix(depth), info, layout, self.device)
 
     @torch.inference_mode()
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
@@ -90,7 +106,10 @@ class TorchVerifier(SlabVerifier[Tensor, RecurrentState]):
             TappedLayers(self._model.layers, _tapped_layers(feeds, caches)) as tapped,
             step.abandoned_on_error(),
         ):
-            hidden = self._model.hidden(torch.tensor([ids]), torch.tensor([positions]), step)
+            place = self.device.place
+            hidden = self._model.hidden(
+                torch.tensor([ids], device=place), torch.tensor([positions], device=place), step
+            )
         _keep_vectors(tapped, caches, counts)
         for cache, count in zip(caches, counts, strict=True):
             cache.advance(count)
@@ -116,8 +135,8 @@ class TorchVerifier(SlabVerifier[Tensor, RecurrentState]):
         if len(wanted) < first:
             rows = self._rows(len(wanted))
             chosen = wanted + wanted[-1:] * (rows - len(wanted))
-            hidden = hidden[:, torch.tensor(chosen)]
-        values = self._model.logits(hidden)[0, : len(wanted)].to(torch.float32).numpy()
+            hidden = hidden[:, torch.tensor(chosen, device=self.device.place)]
+        values = on_host(self._model.logits(hidden)[0, : len(wanted)].to(torch.float32))
         found: list[Logits | None] = []
         first = 0
         for feed, count in zip(feeds, counts, strict=True):
@@ -135,16 +154,31 @@ def load_verifier(
     dtype: str = "float32",
     available_bytes: int | None = None,
     weights: str = AUTO,
+    device: str = devices.AUTO,
 ) -> SlabVerifier[Tensor, RecurrentState]:
-    """The model in `folder` on the CPU; see `engine.backends.load_verifier`."""
+    """The model in `folder` on `device`; see `engine.backends.load_verifier`."""
     number = torch_dtype(dtype)
+    computing = device_called(device)
+    require_computed(computing, number, dtype)
+    with loading_on(computing):
+        return _loaded(folder, computing, number, dtype, available_bytes, weights)
+
+
+def _loaded(
+    folder: ModelFolder,
+    device: Device,
+    number: torch.dtype,
+    dtype: str,
+    available_bytes: int | None,
+    weights: str,
+) -> SlabVerifier[Tensor, RecurrentState]:
     architecture = read_architecture(folder.path)
     check_tokenizer(folder.path, architecture.config.vocab_size)
     if available_bytes is None:
-        available_bytes = system_memory.available_bytes()
-    compiled = library()
+        available_bytes = device.available_bytes
+    compiled = library() if device.is_host else None
     checkpoint = open_checkpoint(
-        folder.path, architecture, dtype=number, available_bytes=available_bytes
+        folder.path, architecture, dtype=number, available_bytes=available_bytes, device=device
     )
     layout = kv_layout(architecture, number)
     if compiled is not None and compilable(checkpoint.model):
@@ -153,9 +187,9 @@ def load_verifier(
         decoder = CompiledDecoder(compiled, checkpoint, dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype, weights)
         return CompiledVerifier(decoder, info, layout)
-    choice = chosen_linears(weights, checkpoint.model, number, WIDTH, compiled)
+    choice = chosen_linears(weights, checkpoint.model, number, WIDTH, compiled, device)
     model = laid_out(checkpoint, WIDTH, choice=choice)
-    return verifier_of(folder, architecture, model, layout, dtype, weights)
+    return verifier_of(folder, architecture, model, layout, dtype, weights, device)
 
 
 def verifier_of(
@@ -165,10 +199,11 @@ def verifier_of(
     layout: KvLayout,
     dtype: str,
     weights: str = AUTO,
+    device: Device = HOST,
 ) -> TorchVerifier:
-    """A verifier of a loaded `model` of `folder` whose caches are those of `layout`."""
+    """A verifier of a loaded `model` of `folder`, on `device`, with caches of `layout`."""
     info = info_of(folder, architecture, layout, dtype, weights)
-    return TorchVerifier(TextModel(architecture, model), info, layout)
+    return TorchVerifier(TextModel(architecture, model), info, layout, device)
 
 
 def info_of(

@@ -12,6 +12,7 @@ from kakeya_fleet.engine.backends.dflash.loading import load_with
 from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
 from kakeya_fleet.engine.backends.mlx_backend.dflash.kernels import MlxDraftKernels
 from kakeya_fleet.engine.backends.mlx_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.contracts.device import AUTO
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
@@ -22,6 +23,7 @@ def load_dflash(
     *,
     dtype: str = "float32",
     available_bytes: int | None = None,
+    device: str = AUTO,  # noqa: ARG001 - the only one that it can be told
 ) -> DFlashProposer:
     """See `backends.dflash.loading.load_with`. Raises `BadParameters` for another `dtype`."""
     return load_with(MlxDraftKernels(dtype), load_encoder, folder, target, available_bytes)

@@ -40,7 +40,11 @@ _REFUSALS = {
 
 
 class PackingKernels(TorchKernels):
-    """Torch's kernels, with the library's packing and unpacking, and its attention for stores."""
+    """Torch's kernels, with the library's packing and unpacking, and its attention for stores.
+
+    The library's are the host's: on another device it packs and unpacks what is on its way
+    there, and attends to nothing.
+    """
 
     def tiles_of(self, codec: Codec, tiles: Raw) -> Packed:
         """By the library where it can."""
@@ -49,7 +53,7 @@ class PackingKernels(TorchKernels):
 
     def packed_reads(self, codec: KvCodec, head_dim: int) -> CompiledReads | None:
         """The library's, of codecs that it knows."""
-        found = library()
+        found = library() if self._device.is_host else None
         packed = None if found is None else packed_segments(codec, head_dim)
         if found is None or packed is None:
             return None
@@ -71,7 +75,7 @@ class PackingKernels(TorchKernels):
         return reads.attend(rows, feed, scaling)
 
     def _reads(self, head_dim: int) -> CompiledReads | None:
-        found = library()
+        found = library() if self._device.is_host else None
         if found is None or head_dim % HEAD_MULTIPLE or head_dim > MOST_HEAD:
             return None
         return CompiledReads(found, self._dtype)

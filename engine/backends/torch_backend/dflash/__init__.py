@@ -10,8 +10,15 @@ from torch import Tensor
 from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.loading import load_with
 from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
+from kakeya_fleet.engine.backends.torch_backend.device import (
+    device_called,
+    loading_on,
+    require_computed,
+)
 from kakeya_fleet.engine.backends.torch_backend.dflash.kernels import TorchDraftKernels
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.contracts.device import AUTO
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
@@ -22,9 +29,19 @@ def load_dflash(
     *,
     dtype: str = "float32",
     available_bytes: int | None = None,
+    device: str = AUTO,
 ) -> DFlashProposer:
-    """See `backends.dflash.loading.load_with`. Raises `BadParameters` for another `dtype`."""
-    return load_with(TorchDraftKernels(dtype), load_encoder, folder, target, available_bytes)
+    """See `backends.dflash.loading.load_with`. Its encoder, the verifier's, is the host's.
+
+    Raises `BadParameters` for another `dtype`, `DeviceUnavailable`.
+    """
+    computing = device_called(device)
+    require_computed(computing, torch_dtype(dtype), dtype)
+    if available_bytes is None:
+        available_bytes = computing.available_bytes
+    with loading_on(computing):
+        kernels = TorchDraftKernels(dtype, computing)
+        return load_with(kernels, load_encoder, folder, target, available_bytes)
 
 
 def load_encoder(folder: Path) -> ContextEncoder:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.dflash.context_slots import SLACK_DIVISOR, ContextSlots
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 
 
 class ContextCache(ContextSlots):
@@ -16,11 +17,17 @@ class ContextCache(ContextSlots):
     `positions` and a quarter. Used by one thread at a time.
     """
 
-    def __init__(self, shape: tuple[int, int, int], positions: int, block_size: int) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        positions: int,
+        block_size: int,
+        device: Device = HOST,
+    ) -> None:
         """Empty; `shape` is (layers, kv_heads, head_dim), a block has `block_size` rows at most."""
         layers, kv_heads, head_dim = shape
         super().__init__(positions, positions + max(positions // SLACK_DIVISOR, block_size))
-        self._slots = torch.empty(2, layers, kv_heads, 0, head_dim)
+        self._slots = torch.empty(2, layers, kv_heads, 0, head_dim, device=device.place)
 
     @property
     def memory_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -13,13 +13,14 @@ from torch.nn import functional
 from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Indices, Turns
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
 from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
-from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, packed
 from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
-from kakeya_fleet.engine.backends.torch_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import StoredTensor, read_tensors
 from kakeya_fleet.engine.contracts.evicted_store import Floats
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
@@ -27,43 +28,44 @@ Map = Callable[[Tensor], Tensor]
 
 
 class TorchDraftKernels:
-    """`DraftKernels` of `engine.backends.dflash.kernels`, on the CPU."""
+    """`DraftKernels` of `engine.backends.dflash.kernels`, on one device."""
 
     backend = "torch"
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, device: Device = HOST) -> None:
         """Raises `BadParameters` for another `dtype` than `float32` and `bfloat16`."""
         self.dtype = dtype
+        self._device = device
         self._number = torch_dtype(dtype)
         self.item_bytes = self._number.itemsize
 
     def read_weights(self, folder: Path, config: DFlashConfig) -> dict[str, Tensor]:
         """Of products in the number format, of norms in float32."""
         return checkpoint.read_weights(
-            folder, config, read_tensors, products=self._number, norms=torch.float32
+            folder, config, self._read, products=self._number, norms=torch.float32
         )
 
     def read_ends(self, target: ModelFolder, config: DFlashConfig) -> DraftEnds[Tensor]:
         """The ends of the model in `target`."""
-        ends = read_target(target, config, self._number)
+        ends = read_target(target, config, self._number, self._device)
         head = self.product(ends.head, config.block_size)
         return DraftEnds(lambda token_id: ends.embedding[token_id].to(torch.float32), head)
 
     def new_context(self, config: DFlashConfig) -> ContextCache:
         """An empty context."""
         shape = (config.layer_count, config.kv_heads, config.head_dim)
-        return ContextCache(shape, config.context_positions, config.block_size)
+        return ContextCache(shape, config.context_positions, config.block_size, self._device)
 
     def computing(self) -> AbstractContextManager[object]:
         """Without gradients."""
         return torch.inference_mode()
 
     def settle(self, array: Tensor) -> None:
-        """Nothing: all is computed at once."""
+        """Nothing: all is computed in the order in which it is asked for."""
 
     def array(self, numbers: Floats) -> Tensor:
-        """In the same memory."""
-        return torch.from_numpy(numbers)
+        """In the same memory where that is the host's."""
+        return torch.from_numpy(numbers).to(self._device.place)
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
         """Concatenated in the first dimension."""
@@ -122,20 +124,25 @@ class TorchDraftKernels:
 
     def rows(self, table: Tensor, indices: Indices) -> Tensor:
         """A copy."""
-        return table[torch.from_numpy(indices)]
+        return table[torch.from_numpy(indices).to(self._device.place)]
 
     def numbers(self, array: Tensor) -> Floats:
-        """In the same memory where it is float32."""
-        found: Floats = array.to(torch.float32).numpy()
-        return found
+        """In the same memory where it is float32, and the host's."""
+        return on_host(array.to(torch.float32))
 
     def best(self, logits: Tensor) -> list[int]:
-        """NumPy compares with vector instructions, torch does not: a tenth of the time."""
-        tokens: list[int] = logits.numpy().argmax(axis=1).tolist()
+        """On the host by NumPy, with vector instructions, unlike torch: a tenth of the time."""
+        best = logits.numpy().argmax(axis=1) if self._device.is_host else logits.argmax(dim=1)
+        tokens: list[int] = best.tolist()
         return tokens
+
+    def _read(
+        self, stored: Mapping[str, StoredTensor], names: Iterable[str], dtype: torch.dtype
+    ) -> dict[str, Tensor]:
+        return read_tensors(stored, names, dtype, device=self._device)
 
 
 def _linear(weight: Tensor, rows: int) -> nn.Module:
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
-    return packed(linear, rows) if can_pack(weight.dtype) else linear
+    return packed(linear, rows) if can_pack(weight.dtype, Device(weight.device)) else linear

@@ -10,6 +10,7 @@ from torch import Tensor
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.backends.dflash.target import EMBEDDING, HEAD, check_target
 from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
+from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,
@@ -26,8 +27,10 @@ class TargetEnds:
     head: Tensor
 
 
-def read_target(target: ModelFolder, config: DFlashConfig, dtype: torch.dtype) -> TargetEnds:
-    """The ends of the model in `target`, in `dtype`; no other tensor is read.
+def read_target(
+    target: ModelFolder, config: DFlashConfig, dtype: torch.dtype, device: Device = HOST
+) -> TargetEnds:
+    """The ends of the model in `target`, in `dtype` on `device`; no other tensor is read.
 
     A tied head that is stored is not read. Raises `TrainedForAnother` when the
     target's layers, hidden size or vocabulary are not those that the drafter's
@@ -43,5 +46,5 @@ def read_target(target: ModelFolder, config: DFlashConfig, dtype: torch.dtype) -
     )
     shape = (config.vocabulary_size, config.hidden_size)
     check_tensors(target.path, dict.fromkeys(names, shape), stored)
-    weights = read_tensors(stored, names, dtype)
+    weights = read_tensors(stored, names, dtype, device=device)
     return TargetEnds(weights[EMBEDDING], weights[names[-1]])

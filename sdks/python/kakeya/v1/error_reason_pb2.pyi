@@ -140,6 +140,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """`fleet models clear` was given a name that no converted model on this machine has, or one that
     is being made at this moment. Remedy: `fleet models` lists them.
     """
+    ERROR_REASON_DEVICE_UNAVAILABLE: _ErrorReason.ValueType  # 194
+    """The device that was asked for is not on this machine, this installation cannot reach it, or what
+    was asked for is not computed there; the message says which. Remedy: Leave out --device, or
+    install a torch that knows the device. `fleet check MODEL --device` says whether it serves.
+    """
     ERROR_REASON_OUT_OF_MEMORY: _ErrorReason.ValueType  # 22
     """The machine cannot hold the model. Remedy: Serve a smaller model, or one by several machines
     with --group. `--dtype bfloat16` halves it.
@@ -820,6 +825,11 @@ makes room. XDG_CACHE_HOME names another disk.
 ERROR_REASON_MODEL_NOT_KEPT: ErrorReason.ValueType  # 193
 """`fleet models clear` was given a name that no converted model on this machine has, or one that
 is being made at this moment. Remedy: `fleet models` lists them.
+"""
+ERROR_REASON_DEVICE_UNAVAILABLE: ErrorReason.ValueType  # 194
+"""The device that was asked for is not on this machine, this installation cannot reach it, or what
+was asked for is not computed there; the message says which. Remedy: Leave out --device, or
+install a torch that knows the device. `fleet check MODEL --device` says whether it serves.
 """
 ERROR_REASON_OUT_OF_MEMORY: ErrorReason.ValueType  # 22
 """The machine cannot hold the model. Remedy: Serve a smaller model, or one by several machines
