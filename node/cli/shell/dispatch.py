@@ -53,6 +53,9 @@ COMMANDS = {
     "fit": LazyCommand(
         "kakeya_fleet.node.cli.fleet.fit", "Say what a context costs in memory, on paper."
     ),
+    "check": LazyCommand(
+        "kakeya_fleet.node.cli.check.command", "Prove that a model is exact here, and how fast."
+    ),
     "generate": LazyCommand(
         "kakeya_fleet.node.cli.answers.generate", "Continue a prompt; text streams to stdout."
     ),

@@ -74,7 +74,7 @@ async def load_served_verifier(
             reading=reading,
         )
         verifier = await worker.run(load)
-        await worker.run(partial(_choose_threads, verifier, admission.clock))
+        await worker.run(partial(choose_threads, verifier, admission.clock))
         served = await serve_verifier(verifier, worker, admission)
         stores = await worker.run(partial(stores_beside, verifier))
         arithmetic = stores.arithmetic if stores is not None else ""
@@ -85,8 +85,11 @@ async def load_served_verifier(
         raise
 
 
-def _choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:
-    """Before anything is checked or measured: either holds for one number of threads."""
+def choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:
+    """The threads of forwards, before anything is checked or measured with one number of them.
+
+    `clock` gives monotonic seconds.
+    """
     threads = threads_of(verifier)
     if threads is None or "OMP_NUM_THREADS" in os.environ:
         # What a person set stays.

@@ -1,0 +1,1 @@
+"""`fleet check`: a model loaded here, proven exact and measured, without a node."""
