@@ -20,7 +20,7 @@ else ifeq ($(shell uname -s),Linux)
 export UV_TORCH_BACKEND ?= cpu
 endif
 
-.PHONY: help setup demo test test-scripts beside check fix lint contract stubs clean
+.PHONY: help setup demo test test-scripts test-device beside check fix lint contract stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ test: ## all checks and tests but those of the measuring scripts; TESTS=PATH nam
 
 test-scripts: setup ## that what measures, trains and plots runs: a short run of each
 	@$(PYTEST) tests/scripts
+
+# On Linux `make setup` takes torch for processors: UV_TORCH_BACKEND=auto make setup, first.
+test-device: setup ## the contract suites on the devices of torch's that are here: CUDA, MPS
+	@$(RUN) $(BIN)/python -m pytest -q -m device tests/contract
 
 beside: lint contract typescript dashboard-test ## what `make test` runs beside the Python tests
 

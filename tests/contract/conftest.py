@@ -9,7 +9,7 @@ import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from tests.support.small_verifiers import VERIFIERS, small_verifier
+from tests.support.small_verifiers import ON_DEVICES, VERIFIERS, small_verifier
 
 SPECS = {
     "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=600),
@@ -25,9 +25,9 @@ SPECS = {
 }
 
 
-@pytest.fixture(scope="session", params=VERIFIERS)
+@pytest.fixture(scope="session", params=[*VERIFIERS, *ON_DEVICES])
 def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
-    """A small random model on each back end."""
+    """A small random model on each back end, and on each device."""
     return small_verifier(request.param, random_checkpoint)
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kakeya_fleet.engine.contracts.device import AUTO
 from kakeya_fleet.engine.contracts.draft import (
     MAX_BLOCK_SIZE,
     ConditionedDraftState,
@@ -26,6 +27,7 @@ from kakeya_fleet.fleet.placement.acceptance_prior import ASSUMED_ACCEPTANCE
 from kakeya_fleet.node.membership.card_wire import offer_from_wire, offer_to_wire
 from kakeya_fleet.node.roles.proposer.proposer_loading import proposer_offer
 from tests.support.hash_verifier import HashVerifier
+from tests.support.small_verifiers import DEVICES, require_device
 
 VOCABULARY = 5
 TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
@@ -46,14 +48,19 @@ DRAFTERS: dict[str, dict[str, object]] = {
 """Drafters that are conditioned on a verifier, by name, on both back ends."""
 BACKENDS = ("torch", "mlx")
 CONDITIONED = [f"{drafter}@{backend}" for drafter in sorted(DRAFTERS) for backend in BACKENDS]
+ON_DEVICES = [
+    pytest.param(f"{drafter}@{device}", marks=pytest.mark.device)
+    for drafter in sorted(DRAFTERS)
+    for device in DEVICES
+]
 WIDTH = 32
 VECTORS = np.random.default_rng(17).standard_normal((400, WIDTH), dtype=np.float32)
 """Of the positions of any history."""
 
 
-@pytest.fixture(scope="module", params=[*sorted(LOADERS), PLAIN, *CONDITIONED])
+@pytest.fixture(scope="module", params=[*sorted(LOADERS), PLAIN, *CONDITIONED, *ON_DEVICES])
 def named(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A proposer's name and its back end's."""
+    """A proposer's name and its back end's, or a device of torch's."""
     name, _, backend = str(request.param).partition("@")
     return name, backend
 
@@ -76,9 +83,13 @@ def proposer(
     if name in DRAFTERS:
         if backend == "mlx" and importlib.util.find_spec("mlx") is None:
             pytest.skip("MLX is not installed")
+        device = AUTO
+        if backend in DEVICES:
+            require_device(backend)
+            device, backend = backend, "torch"
         target = random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False)
         folder = random_drafter(target, name, block_size=6, **DRAFTERS[name])
-        return load_proposer(f"{folder}@{target}", backend=backend, dtype="float32")
+        return load_proposer(f"{folder}@{target}", backend=backend, device=device, dtype="float32")
     return load_proposer(name)
 
 

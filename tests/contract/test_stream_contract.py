@@ -23,7 +23,7 @@ from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
-from tests.support.small_verifiers import VERIFIERS, small_verifier
+from tests.support.small_verifiers import DEVICES, VERIFIERS, small_verifier
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
@@ -42,9 +42,14 @@ CASES = [
     ("mlx", "sink_window", "greedy"),
     ("mlx", "one_over", "seeded"),
 ]
+ON_DEVICES = [
+    pytest.param(case, marks=pytest.mark.device)
+    for device in DEVICES
+    for case in ((device, "sink_window", "seeded"), (device, "contiguous", "greedy"))
+]
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=[*CASES, *ON_DEVICES], ids="-".join)
 def case(request: pytest.FixtureRequest) -> tuple[str, str, str]:
     back_end, spec, sampling = request.param
     return back_end, spec, sampling
