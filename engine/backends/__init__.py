@@ -107,17 +107,17 @@ def folder_on_paper(
     return read(folder, dtype=settled_dtype(dtype, folder.path))
 
 
-def import_backend(backend: str = AUTO) -> None:
+def import_backend(backend: str = AUTO, device: str = devices.AUTO) -> None:
     """Imports what `load_verifier` and its like need: seconds that hold up other threads.
 
     Raises as `load_verifier` does when the back end is not there.
     """
-    _imported(_chosen(backend), lambda each: each.verifiers())
+    _imported(_chosen(backend, device), lambda each: each.verifiers())
 
 
-def import_dflash(backend: str = AUTO) -> None:
+def import_dflash(backend: str = AUTO, device: str = devices.AUTO) -> None:
     """Imports what `load_dflash` needs, as `import_backend` does."""
-    _imported(_chosen(backend), lambda each: each.drafters())
+    _imported(_chosen(backend, device), lambda each: each.drafters())
 
 
 def import_masked_diffusion() -> None:
@@ -226,15 +226,12 @@ def arithmetic_of(verifier: Verifier) -> str:
     return _imported(backend, lambda each: each.arithmetic())(verifier)
 
 
-def device_of(verifier: Verifier) -> DeviceFacts | None:
-    """What computes `verifier`, with the memory that is free there now.
+def device_facts(device: str = devices.AUTO, *, backend: str = AUTO) -> DeviceFacts:
+    """What computes where `load_verifier` is given these, with the memory that is free there now.
 
-    None for one that no back end made by itself.
+    Imports the back end. Raises as `load_verifier` does for a device that is not here.
     """
-    backend = BACKENDS.get(verifier.info.backend)
-    if backend is None or not _is_own(verifier):
-        return None
-    return _imported(backend, lambda each: each.device_facts())(verifier)
+    return _imported(_chosen(backend, device), lambda each: each.device_facts())(device)
 
 
 def stores_beside(verifier: Verifier) -> EvictedStores | None:

@@ -30,8 +30,8 @@ NewStores = Callable[[int], EvictedStores]
 """Evicted stores that share a budget in bytes."""
 ArithmeticOf = Callable[[Verifier], str]
 """What rounds a verifier's forwards besides their shapes and threads."""
-DeviceOf = Callable[[Verifier], DeviceFacts]
-"""What computes a verifier, and how much memory it has now."""
+FactsOfDevice = Callable[[str], DeviceFacts]
+"""Of a device by one of the back end's names, its memory now. Raises `DeviceUnavailable`."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
 
@@ -150,8 +150,8 @@ class Backend(Protocol):
         """Names what rounds the forwards of its verifiers: library, version, processor."""
         ...
 
-    def device_facts(self) -> DeviceOf:
-        """Tells what computes its verifiers."""
+    def device_facts(self) -> FactsOfDevice:
+        """Tells what is known of a device."""
         ...
 
     def threads(self) -> Threads | None:

@@ -201,6 +201,7 @@ def verifier_info(
     dtype: str,
     backend: str,
     quantization: str = "",
+    device: str,
 ) -> VerifierInfo:
     """What a verifier of the model in `folder` is; `config` is that of its text part."""
     return VerifierInfo(
@@ -219,4 +220,5 @@ def verifier_info(
         history_layer_count=layout.history_layer_count,
         hidden_size=config.hidden_size,
         backend=backend,
+        device=device,
     )

@@ -37,7 +37,8 @@ class VerifierInfo:
     windows, recurrent states); `width` the most tokens of a verified block, so
     that it holds at most `width - 1` drafted ones; `layer_count` and
     `hidden_size` shape the hidden states that can be tapped;
-    `history_layer_count` of the layers attend to all of the history.
+    `history_layer_count` of the layers attend to all of the history; `device` is the kind of
+    what computes it, `cpu`, `cuda`, `mps` or `metal`, empty where nobody tells.
     """
 
     model_id: str
@@ -55,6 +56,7 @@ class VerifierInfo:
     hidden_size: int = 0
     backend: str = ""
     history_layer_count: int = 0
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def info_from_header(header: Header) -> VerifierInfo:
     if header.keys() != names:
         raise MalformedMessage("the ranks' program is of another version than the leader's")
     texts = {"model_id", "architecture", "weights_digest", "tokenizer_digest", "quantization"}
-    texts |= {"dtype", "backend"}
+    texts |= {"dtype", "backend", "device"}
     values = {
         name: text(header, name) if name in texts else integer(header, name) for name in names
     }

@@ -249,7 +249,8 @@ class GroupStore(Generic[Array]):
         return self._kernels.segment_bytes(self.group, keys)
 
     def _take(self, keys: int, claim: Claim) -> Slab[Segment[Array]]:
-        kind = (self.shape_of(keys), self._kernels.dtype, self._kernels.packing)
+        kernels = self._kernels
+        kind = (self.shape_of(keys), kernels.dtype, kernels.packing, kernels.memory)
         return self.pool.take(
             kind, self._bytes(keys), lambda: self._kernels.segment(self.group, keys), claim
         )

@@ -129,6 +129,11 @@ class Kernels(Protocol[Array]):
         ...
 
     @property
+    def memory(self) -> str:
+        """Names where its segments lie; empty for the host's. Elsewhere others do not serve."""
+        ...
+
+    @property
     def tile(self) -> int:
         """Positions that are written and read together: those of a packed tile, else 1."""
         ...

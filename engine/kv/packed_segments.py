@@ -99,6 +99,7 @@ class PackedKernels:
         self.dtype = kernels.dtype
         self.item_bytes = kernels.item_bytes
         self.packing = codec.name
+        self.memory = ""
         self.tile = TILE
 
     def segment_bytes(self, group: LayerGroup, keys: int) -> int:

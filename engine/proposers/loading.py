@@ -17,13 +17,15 @@ from kakeya_fleet.engine.backends import (
 )
 from kakeya_fleet.engine.backends.families import FAMILIES
 from kakeya_fleet.engine.backends.model_sources import resolve_model
+from kakeya_fleet.engine.contracts.device import AUTO as ANY_DEVICE
+from kakeya_fleet.engine.contracts.device import CPU
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.proposer_info import (
     AUTOREGRESSIVE,
     DFLASH,
     MASKED_DIFFUSION,
 )
-from kakeya_fleet.engine.errors import ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.errors import DeviceUnavailable, ModelNotFound, ModelUnusable
 from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.json_object import read_json_object
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here
@@ -44,6 +46,7 @@ def load_proposer(
     name: str,
     *,
     backend: str = AUTO,
+    device: str = ANY_DEVICE,
     dtype: str = "auto",
     weights: str = weight_choice.AUTO,
     kv_budget_bytes: int | None = None,
@@ -56,9 +59,9 @@ def load_proposer(
     a masked-diffusion model, or a plain language model. `TARGET` names in the same
     way the verifier whose embedding and head a DFlash drafter uses; without it
     the drafter's manifest does. `backend` computes it: a name of `engine.backends`,
-    or `AUTO`. `dtype`: `float32` or `bfloat16`. A plain model's products take its weights as
-    `weights` say, see `load_verifier`, and the keys and values of all its sessions take
-    `kv_budget_bytes` at most. `progress` hears of downloads,
+    or `AUTO`, on `device`. `dtype`: `float32` or `bfloat16`. A plain model's products take its
+    weights as `weights` say, see `load_verifier` of these, and the keys and values of all its
+    sessions take `kv_budget_bytes` at most. `progress` hears of downloads,
     `reading` of the weights as they are read. The first call of a model imports its
     back end.
 
@@ -79,20 +82,34 @@ def load_proposer(
     if kind == AUTOREGRESSIVE:
         _begin(reading)
         drafter = load_verifier(
-            folder, backend=backend, dtype=dtype, weights=weights, reading=reading
+            folder,
+            backend=backend,
+            device=device,
+            dtype=dtype,
+            weights=weights,
+            reading=reading,
         )
         proposer = AutoregressiveProposer(drafter)
         drafter.pool.budget_bytes = kv_budget_bytes
         return proposer
     if kind == MASKED_DIFFUSION:
+        if device not in (ANY_DEVICE, CPU):
+            raise DeviceUnavailable(
+                f"{folder.model_id} is a masked-diffusion model, which the processor alone computes"
+                f" here: leave --device at {ANY_DEVICE}, or serve it by another node",
+                model_id=folder.model_id,
+                device=device,
+            )
         _begin(reading)
         return load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)
     target_folder = _target(folder, target, dtype, progress)
     _begin(reading)
-    return load_dflash(folder, target_folder, backend=backend, dtype=dtype, reading=reading)
+    return load_dflash(
+        folder, target_folder, backend=backend, device=device, dtype=dtype, reading=reading
+    )
 
 
-def import_proposer(name: str, backend: str = AUTO) -> None:
+def import_proposer(name: str, backend: str = AUTO, device: str = ANY_DEVICE) -> None:
     """Imports what `load_proposer` of the same name needs: seconds that hold up other threads.
 
     What kind a hub's model is its download tells: all that it may be is imported.
@@ -106,11 +123,11 @@ def import_proposer(name: str, backend: str = AUTO) -> None:
     except ModelNotFound:
         return
     if folder is None:
-        import_backend(backend)
+        import_backend(backend, device)
     elif (kind := proposer_kind(folder.path)) == DFLASH:
-        import_dflash(backend)
+        import_dflash(backend, device)
     elif kind == AUTOREGRESSIVE:
-        import_backend(backend)
+        import_backend(backend, device)
     else:
         import_masked_diffusion()
 

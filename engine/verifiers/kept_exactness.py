@@ -25,7 +25,18 @@ from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 
 MOST_RECORDS = 256
 """The oldest go first: every release of the fleet or of a library checks anew."""
-CHOOSE_KERNELS = ("ATEN_", "DNNL_", "MKL_", "MLX_", "OMP_", "ONEDNN_", "TORCH_")
+CHOOSE_KERNELS = (
+    "ATEN_",
+    "CUBLAS_",
+    "DNNL_",
+    "MKL_",
+    "MLX_",
+    "NVIDIA_",
+    "OMP_",
+    "ONEDNN_",
+    "PYTORCH_",
+    "TORCH_",
+)
 """Variables of the environment by which libraries choose kernels begin so."""
 ENGINE = Path(__file__).parents[1]
 SOURCES = (".py", ".h", ".cpp")

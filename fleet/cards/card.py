@@ -114,13 +114,19 @@ class ArchiveOffer:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """What the node's back ends compute with: `kind` is "cpu", "metal" or "cuda".
+    """What the node's back ends compute with: `kind` is "cpu", "metal", "cuda" or "mps".
 
-    One that is built in, and that no back end can use, does not count.
+    One that is built in, and that the node does not use, does not count. `memory_total_bytes`
+    are what the node may have at most where it computes, `memory_free_bytes` those that were
+    free there when the card was made; 0 from nodes that do not tell. `dtypes` are the number
+    formats that it computes in.
     """
 
     kind: str
     name: str
+    memory_total_bytes: int = 0
+    memory_free_bytes: int = 0
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ MAX_STEP_COSTS = 64
 MAX_TAPPED_LAYERS = 256
 MAX_HISTORY_LAYERS = 2**16
 MAX_RANKS = 64
+MAX_DTYPES = 16
 
 
 class CardRule(StrEnum):
@@ -114,7 +115,13 @@ def _check_text(card: Card) -> None:
         card.accelerator.name,
         card.software_version,
     )
-    for text in (*texts, card.host_id):
+    dtypes = card.accelerator.dtypes
+    _require(
+        len(dtypes) <= MAX_DTYPES,
+        CardRule.BAD_TEXT,
+        f"{len(dtypes)} number formats are more than {MAX_DTYPES}",
+    )
+    for text in (*texts, *dtypes, card.host_id):
         _require_text(text)
     _require(
         len(card.host_id) <= MAX_HOST_ID_CHARACTERS,
@@ -152,7 +159,9 @@ def _check_addresses(card: Card) -> None:
 
 
 def _check_machine(card: Card) -> None:
-    for amount in (card.memory_total_bytes, card.memory_free_bytes):
+    own = card.accelerator
+    memory = (card.memory_total_bytes, card.memory_free_bytes)
+    for amount in (*memory, own.memory_total_bytes, own.memory_free_bytes):
         _require(
             0 <= amount <= MAX_BYTES,
             CardRule.BAD_MEMORY,

@@ -242,7 +242,7 @@ def _card_maker(ground: Ground) -> CardMaker:
         fleet_name=ground.config.fleet_name,
         boot_id=secrets.token_hex(16),
         addresses=ground.own.addresses,
-        machine=machine(),
+        machine=machine(ground.device, ground.config.backend),
         memory_free_bytes=system_memory.available_bytes(),
         models=(),
         loading=bool(ground.expected.awaited),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
+from kakeya_fleet.engine.backends import device_facts
+from kakeya_fleet.engine.contracts.device import AUTO, DeviceFacts
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
@@ -50,7 +53,8 @@ class Ground:
     `http` is None when the configuration wants none. `trust` is None in a fleet without an
     authority; with it members alone call at `port`, programs of this machine in plain text at
     `local_port`, and applications with a key at `applications_port`, 0 for none. `beneath` is
-    closed once the server has stopped.
+    closed once the server has stopped. `device` is what was asked for by name; None where a back
+    end takes its own.
     """
 
     config: Config
@@ -62,6 +66,7 @@ class Ground:
     observers: tuple[SessionObserver, ...]
     expected: ExpectedRoles
     settings: RoleSettings
+    device: DeviceFacts | None
     server: grpc.aio.Server
     port: int
     own: OwnAddresses
@@ -119,7 +124,9 @@ async def break_ground(
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
-    settings = replace(role_settings(config), trust=trust, channels=Channels(trust))
+    device = await asyncio.to_thread(_named_device, config)
+    free = system_memory.available_bytes() if device is None else device.memory_free_bytes
+    settings = replace(role_settings(config, free), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
     server = _server(traces, kept, metrics, allowances, trust)
@@ -133,7 +140,7 @@ async def break_ground(
     _warn_if_exposed(config, is_member=trust is not None)
     if config.serve:
         _log.info("loading", serve=config.serve)
-    await expected.prepare(config.backend)
+    await expected.prepare(config.backend, config.device)
     recent = (http.recent,) if http is not None else ()
     observers = (*recent, kept.observer, *(each.observer for each in traces))
     return Ground(
@@ -146,6 +153,7 @@ async def break_ground(
         observers=observers,
         expected=expected,
         settings=settings,
+        device=device,
         server=server,
         port=port,
         own=own,
@@ -202,18 +210,33 @@ def _listening(
     return port, local_port, applications_port
 
 
-def role_settings(config: Config) -> RoleSettings:
-    """The limits of the roles, as configured; a quarter of the free memory for K/V if left open."""
+def _named_device(config: Config) -> DeviceFacts | None:
+    """What is known of the device that is asked for by name; imports the back end.
+
+    None where a back end takes its own, whose memory is the machine's. Raises
+    `DeviceUnavailable`.
+    """
+    if config.device == AUTO:
+        return None
+    return device_facts(config.device, backend=config.backend)
+
+
+def role_settings(config: Config, available_bytes: int) -> RoleSettings:
+    """The limits of the roles, as configured; a quarter of the memory that is free if left open.
+
+    `available_bytes` are free where keys and values will be.
+    """
     return RoleSettings(
-        kv_budget_bytes=config.kv_budget_bytes or kv_budget_bytes(system_memory.available_bytes()),
+        kv_budget_bytes=config.kv_budget_bytes or kv_budget_bytes(available_bytes),
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
         weights=config.weights,
         backend=config.backend,
+        device=config.device,
         links=config.links,
         host=config.bind_address[0],
-        group=_group(config),
+        group=group_of(config),
         trusted_network=config.trusted_network,
         codecs=CodecSettings(
             samples=config.codec_sampling, file=config.state_path.absolute() / CODECS_FILE
@@ -226,7 +249,8 @@ def role_settings(config: Config) -> RoleSettings:
     )
 
 
-def _group(config: Config) -> GroupSource | None:
+def group_of(config: Config) -> GroupSource | None:
+    """The ranks that serve the verifier together; None for this process alone."""
     if not config.group:
         return None
     return GroupSource(

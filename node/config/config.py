@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_config_path
 
+from kakeya_fleet.engine.contracts.device import DEVICES
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
 from kakeya_fleet.node.config.state_directory import default_state
 from kakeya_fleet.node.errors import BadConfig, InsecureBind, LoopbackBind
@@ -94,6 +95,11 @@ class Config:
     """
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
+    device: str = "auto"
+    """What computes: cpu, cuda, mps, or auto: Metal with MLX on Apple silicon, else the processor.
+
+    cuda and mps are torch's: docs/models.md says what they have been proven to do.
+    """
     group: str = ""
     """Hostfile of the ranks that serve the verifier together; empty for this process alone."""
     group_deadline_seconds: float = 10.0
@@ -352,6 +358,7 @@ def _check(config: Config, *, is_member: bool) -> None:
     _require(0.02 <= config.period_seconds <= 60, "period_seconds", "give 0.02 to 60 s")
     _require(0 <= config.drain_seconds <= 3600, "drain_seconds", "give 0 to 3600 s")
     _require(config.backend in BACKENDS, "backend", f"give one of {', '.join(BACKENDS)}")
+    _require(config.device in DEVICES, "device", f"give one of {', '.join(DEVICES)}")
     _require(
         0.5 <= config.group_deadline_seconds <= 3600, "group_deadline_seconds", "give 0.5 to 3600 s"
     )

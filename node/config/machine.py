@@ -12,9 +12,12 @@ from pathlib import Path
 import psutil
 
 from kakeya_fleet.engine.backends import installed_backends
+from kakeya_fleet.engine.contracts.device import AUTO, CPU, DeviceFacts
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.cards.card import Accelerator
 
+DTYPES = ("float32", "bfloat16")
+"""What every back end computes in."""
 HOST_ID_CHARACTERS = 32
 # Other programs that digest the same name get another digest.
 _HOST_SALT = b"kakeya host 1\0"
@@ -35,11 +38,15 @@ class Machine:
     host_id: str = ""
 
 
-def machine() -> Machine:
-    """What runs this process. Starts a short process on macOS; never imports a tensor library."""
+def machine(device: DeviceFacts | None = None, backend: str = AUTO) -> Machine:
+    """What runs this process. Starts a short process on macOS; never imports a tensor library.
+
+    `device` is what is known of the one that was asked for by name; without it the back end
+    that is asked for takes its own.
+    """
     return Machine(
         platform=f"{platform.system().lower()}/{platform.machine().lower()}",
-        accelerator=_accelerator(),
+        accelerator=_accelerator(backend) if device is None else _named(device),
         memory_total_bytes=system_memory.total_bytes(),
         host_id=host_id_of(_boot_name()),
     )
@@ -77,16 +84,41 @@ def _boot_name() -> str:
         return ""
 
 
-def _accelerator() -> Accelerator:
+def _accelerator(backend: str) -> Accelerator:
     """What a back end of this installation computes with, whatever else is built in.
 
-    The torch back end has no way to a device: it computes with the processor. MLX's
-    wheels compute with the GPU on Apple silicon, with the processor elsewhere.
+    The torch back end computes with the processor unless a device is asked for. MLX's
+    wheels compute with the GPU on Apple silicon, with the processor elsewhere. All of them
+    have the machine's memory.
     """
+    installed = installed_backends()
+    kind = CPU
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        kind = "metal" if "mlx" in installed and backend != "torch" else CPU
+    return Accelerator(
+        kind,
+        processor_name(),
+        system_memory.total_bytes(),
+        system_memory.available_bytes(),
+        DTYPES if installed else (),
+    )
+
+
+def _named(device: DeviceFacts) -> Accelerator:
+    return Accelerator(
+        device.kind,
+        device.name or processor_name(),
+        device.memory_total_bytes,
+        device.memory_free_bytes,
+        device.dtypes,
+    )
+
+
+def processor_name() -> str:
+    """Its maker's name for people."""
     if platform.system() == "Darwin":
-        on_gpu = platform.machine() == "arm64" and "mlx" in installed_backends()
-        return Accelerator("metal" if on_gpu else "cpu", _processor_of_macos())
-    return Accelerator("cpu", _field(Path("/proc/cpuinfo"), "model name") or platform.machine())
+        return _processor_of_macos()
+    return _field(Path("/proc/cpuinfo"), "model name") or platform.machine()
 
 
 def _field(path: Path, name: str) -> str:

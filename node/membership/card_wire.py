@@ -112,6 +112,9 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         running_seconds=card.running_seconds,
         applications_port=card.applications_port,
         https_port=card.https_port,
+        accelerator_memory_total_bytes=card.accelerator.memory_total_bytes,
+        accelerator_memory_free_bytes=card.accelerator.memory_free_bytes,
+        accelerator_dtypes=card.accelerator.dtypes,
     )
 
 
@@ -127,7 +130,13 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         public_key=wire.public_key,
         addresses=tuple(wire.addresses),
         platform=wire.platform,
-        accelerator=Accelerator(wire.accelerator.kind, wire.accelerator.name),
+        accelerator=Accelerator(
+            wire.accelerator.kind,
+            wire.accelerator.name,
+            wire.accelerator_memory_total_bytes,
+            wire.accelerator_memory_free_bytes,
+            tuple(wire.accelerator_dtypes),
+        ),
         memory_total_bytes=wire.memory_total_bytes,
         memory_free_bytes=wire.memory_free_bytes,
         software_version=wire.software_version,

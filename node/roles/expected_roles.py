@@ -84,7 +84,7 @@ class ExpectedRoles:
         awaited = (spec for spec in self._awaited if spec.role is Role.VERIFIER)
         return any(model_id_of(spec.model) == model_id for spec in awaited)
 
-    async def prepare(self, backend: str) -> None:
+    async def prepare(self, backend: str, device: str) -> None:
         """Finds local verifiers, and imports the libraries that loading needs.
 
         That holds up the event loop now and then: peers must not yet count on an answer.
@@ -95,9 +95,9 @@ class ExpectedRoles:
         for model in verifiers:
             folder_here(model)
         if verifiers:
-            await asyncio.to_thread(import_backend, backend)
+            await asyncio.to_thread(import_backend, backend, device)
         for model in self._models(Role.PROPOSER):
-            await asyncio.to_thread(import_proposer, model, backend)
+            await asyncio.to_thread(import_proposer, model, backend, device)
         if self._models(Role.ARCHIVE):
             await asyncio.to_thread(import_archives)
 

@@ -127,6 +127,8 @@ class RoleSettings:
     """What verifiers' products take weights as; see `engine.models.weight_choice`."""
     backend: str = "auto"
     """What computes: torch, mlx or auto."""
+    device: str = "auto"
+    """What the models are computed on; see `engine.contracts.device`."""
     links: str = "auto"
     """What carries tensors between nodes: grpc, local, ring or auto."""
     link_settings: LinkSettings = field(default_factory=LinkSettings)

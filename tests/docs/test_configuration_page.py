@@ -30,6 +30,7 @@ OWN = {
     "dtype": "bfloat16",
     "weights": "int8",
     "backend": "mlx",
+    "device": "cuda",
     "links": "grpc",
     "log_level": "error",
     "log_format": "json",

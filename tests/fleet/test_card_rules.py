@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.fleet.cards.card import (
+    Accelerator,
+    ArchiveOffer,
+    Card,
+    ModelKind,
+    ModelOffer,
+    Role,
+    StepCost,
+)
 from kakeya_fleet.fleet.cards.rules import MAX_INCARNATION, CardRule, check_card
 from kakeya_fleet.fleet.errors import CardRejected
 from scripts.simulator.cards import NOW_UNIX, simulated_card
@@ -36,6 +44,8 @@ def test_a_good_card_is_accepted() -> None:
     check_card(card(announced_at_unix=NOW_UNIX + 86399), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=0.0, ring_address="h:1"), now_unix=NOW_UNIX)
     check_card(card(host_id="a" * 64), now_unix=NOW_UNIX)
+    own = Accelerator("cuda", "H100", 2**64 - 1, 0, ("float32", "bfloat16"))
+    check_card(card(accelerator=own), now_unix=NOW_UNIX)
     check_card(card(archive=ArchiveOffer(1 << 40, 0, 7001, "torch")), now_unix=NOW_UNIX)
 
 
@@ -55,6 +65,10 @@ def test_a_good_card_is_accepted() -> None:
         (card(platform="x" * 257), CardRule.BAD_TEXT),
         (card(host_id="a" * 65), CardRule.BAD_TEXT),
         (card(host_id="\n"), CardRule.BAD_TEXT),
+        (card(accelerator=Accelerator("cuda", "x", dtypes=("\x1b",))), CardRule.BAD_TEXT),
+        (card(accelerator=Accelerator("cuda", "x", dtypes=("int8",) * 17)), CardRule.BAD_TEXT),
+        (card(accelerator=Accelerator("cuda", "x", 2**64)), CardRule.BAD_MEMORY),
+        (card(accelerator=Accelerator("cuda", "x", 1, -1)), CardRule.BAD_MEMORY),
         (card(addresses=()), CardRule.NO_ADDRESS),
         (card(addresses=("nowhere",)), CardRule.BAD_ADDRESS),
         (card(addresses=("h:1",) * 17), CardRule.BAD_ADDRESS),

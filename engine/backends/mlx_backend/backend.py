@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.backends.backend import (
     ArithmeticOf,
-    DeviceOf,
+    FactsOfDevice,
     LoadDFlash,
     LoadEncoder,
     LoadShard,
@@ -81,7 +81,7 @@ class MlxBackend:
 
         return arithmetic
 
-    def device_facts(self) -> DeviceOf:
+    def device_facts(self) -> FactsOfDevice:
         """Of MLX's default device."""
         from kakeya_fleet.engine.backends.mlx_backend.device_facts import device_facts
 

@@ -87,6 +87,7 @@ class MlxKernels:
     """MLX's arrays in one number format, on its default device."""
 
     packing = ""
+    memory = ""
     tile = 1
 
     def __init__(self, dtype: str) -> None:

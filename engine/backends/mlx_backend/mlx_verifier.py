@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends.mlx_backend.architectures import (
     read_architecture,
 )
 from kakeya_fleet.engine.backends.mlx_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.mlx_backend.device_facts import device_kind
 from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
 from kakeya_fleet.engine.backends.mlx_backend.forward_step import ArrayCache, layer_feeds
 from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
@@ -152,6 +153,7 @@ def verifier_of(
         architecture=architecture.name,
         dtype=dtype,
         backend="mlx",
+        device=device_kind(),
         quantization=quantization_of(weights, quantization.label if quantization else ""),
     )
     return MlxVerifier(TextModel(architecture, model, number, ranks=ranks), info, layout)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.backends.backend import (
     ArithmeticOf,
-    DeviceOf,
+    FactsOfDevice,
     LoadDFlash,
     LoadEncoder,
     LoadMaskedDiffusion,
@@ -96,8 +96,8 @@ class TorchBackend:
 
         return verifier_arithmetic
 
-    def device_facts(self) -> DeviceOf:
-        """Of the device that a verifier was loaded to."""
+    def device_facts(self) -> FactsOfDevice:
+        """Of torch's devices."""
         from kakeya_fleet.engine.backends.torch_backend.device_facts import device_facts
 
         return device_facts

@@ -1,19 +1,17 @@
-"""What is told of the device that computes a verifier on torch."""
+"""What is told of the device that computes on torch."""
 
 from __future__ import annotations
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
-from kakeya_fleet.engine.backends.torch_backend.device import HOST
+from kakeya_fleet.engine.backends.torch_backend.device import device_called
 from kakeya_fleet.engine.backends.torch_backend.dtypes import DTYPES
-from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier
 from kakeya_fleet.engine.contracts.device import DeviceFacts
-from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, WEIGHTS
 
 
-def device_facts(verifier: Verifier) -> DeviceFacts:
-    """Of the device that `verifier`, one of this back end, was loaded to; its memory now."""
-    device = verifier.device if isinstance(verifier, TorchVerifier) else HOST
+def device_facts(name: str) -> DeviceFacts:
+    """Of the device that `device_called` gives, which says what is raised; its memory now."""
+    device = device_called(name)
     # Whole numbers are multiplied by the compiled library, which is the processor's.
     whole = device.is_host and library() is not None
     return DeviceFacts(

@@ -97,6 +97,7 @@ class TorchKernels:
         """Raises `BadParameters` for another dtype than `float32` and `bfloat16`."""
         self.dtype = dtype
         self._device = device
+        self.memory = "" if device.is_host else device.kind
         self._dtype = torch_dtype(dtype)
         self.item_bytes = self._dtype.itemsize
 

@@ -185,7 +185,7 @@ def _loaded(
         if weights in BITS and not sizes_of(checkpoint.model).fit_groups:
             require_auto(weights, f"sizes in multiples of {GROUP}, and this model has others")
         decoder = CompiledDecoder(compiled, checkpoint, dtype=number, weights=weights)
-        info = info_of(folder, architecture, layout, dtype, weights)
+        info = info_of(folder, architecture, layout, dtype, weights, device)
         return CompiledVerifier(decoder, info, layout)
     choice = chosen_linears(weights, checkpoint.model, number, WIDTH, compiled, device)
     model = laid_out(checkpoint, WIDTH, choice=choice)
@@ -202,14 +202,19 @@ def verifier_of(
     device: Device = HOST,
 ) -> TorchVerifier:
     """A verifier of a loaded `model` of `folder`, on `device`, with caches of `layout`."""
-    info = info_of(folder, architecture, layout, dtype, weights)
+    info = info_of(folder, architecture, layout, dtype, weights, device)
     return TorchVerifier(TextModel(architecture, model), info, layout, device)
 
 
 def info_of(
-    folder: ModelFolder, architecture: TorchArchitecture, layout: KvLayout, dtype: str, weights: str
+    folder: ModelFolder,
+    architecture: TorchArchitecture,
+    layout: KvLayout,
+    dtype: str,
+    weights: str,
+    device: Device,
 ) -> VerifierInfo:
-    """What a verifier of the model in `folder` is, its weights computed as `weights` says."""
+    """What a verifier of the model in `folder` is, its weights as `weights` says, on `device`."""
     own = "" if architecture.quantization is None else architecture.quantization.label
     return verifier_info(
         folder,
@@ -218,6 +223,7 @@ def info_of(
         architecture=architecture.name,
         dtype=dtype,
         backend="torch",
+        device=device.kind,
         quantization=quantization_of(weights, own),
     )
 

@@ -9,7 +9,7 @@ from kakeya_fleet.engine.models.weight_choice import AUTO
 from kakeya_fleet.engine.speculation.stream_proof import StreamProof
 from kakeya_fleet.node.cli.check.checking import Checked
 from kakeya_fleet.node.cli.terminal.quantities import bytes_text, seconds_text, speed_text
-from kakeya_fleet.node.config.machine import machine
+from kakeya_fleet.node.config.machine import processor_name
 
 
 def fields(checked: Checked) -> dict[str, object]:
@@ -66,7 +66,7 @@ def _device(checked: Checked) -> str:
 
 def _name(checked: Checked) -> str:
     """The driver's name of the device; the processor's is the machine's own."""
-    return checked.device.name or machine().accelerator.name
+    return checked.device.name or processor_name()
 
 
 def _memory(checked: Checked) -> str:

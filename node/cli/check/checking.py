@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kakeya_fleet.engine.backends import device_of, load_verifier
+from kakeya_fleet.engine.backends import device_facts, load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.device import DeviceFacts
 from kakeya_fleet.engine.contracts.verifier import Verifier, VerifierInfo
@@ -80,9 +80,7 @@ def check(options: CheckOptions, said: Callable[[str], None]) -> Checked:
         weights=options.weights,
     )
     load_seconds = clock() - began
-    device = device_of(verifier)
-    if device is None:
-        raise TypeError(f"{type(verifier).__name__} is of no back end of this process")
+    device = device_facts(options.device, backend=options.backend)
     tried = verifier.row_counts
     choose_threads(verifier, clock)
     said("finding the forwards that give the same bits")

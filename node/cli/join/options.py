@@ -83,6 +83,12 @@ _OPTIONS = (
         help="What computes. Default: auto, mlx on Apple silicon and torch elsewhere.",
     ),
     click.option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+        help="What the models are computed on. Default: auto, Metal with MLX on Apple silicon and "
+        "the processor elsewhere. `fleet check MODEL --device` proves one.",
+    ),
+    click.option(
         "--links",
         type=click.Choice(["auto", "grpc", "local", "ring"]),
         help="What carries tensors between nodes. Default: auto, the fastest that was measured.",

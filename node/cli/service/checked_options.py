@@ -10,7 +10,7 @@ from kakeya_fleet.engine.models.gguf.source import PUBLISHED, names_gguf
 from kakeya_fleet.engine.models.model_folder import SHIPPED, folder_here
 from kakeya_fleet.engine.proposers.loading import TARGET_MARK
 from kakeya_fleet.fleet.cards.card import Role
-from kakeya_fleet.node.app.ground import role_settings
+from kakeya_fleet.node.app.ground import group_of
 from kakeya_fleet.node.config.config import Config, build
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
@@ -22,7 +22,7 @@ def checked_config(
 ) -> Config:
     """The node's configuration. Raises what `fleet join` raises of the same options."""
     config = build(flags, environment, file)
-    expected = ExpectedRoles(config.serve, role_settings(config).group)
+    expected = ExpectedRoles(config.serve, group_of(config))
     if config.group:
         read_hostfile(Path(config.group).expanduser())
     for spec in expected.specs:

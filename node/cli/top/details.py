@@ -34,8 +34,10 @@ from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, W
 from kakeya_fleet.node.cli.top.work import measure_of, most_text, work_facts
 
 if TYPE_CHECKING:
-    from kakeya import RestorerInfo
+    from kakeya import Card, RestorerInfo
 
+OWN_MEMORY = frozenset({"cuda"})
+"""Kinds of accelerators that do not compute in the machine's memory."""
 _HEAD = "bold cyan"
 _TITLE_WIDTH = 12
 _TIMELINE_ROWS = 10
@@ -55,9 +57,7 @@ def node_details(fleet: WatchedFleet, node: WatchedNode, width: int) -> list[Tex
     ]
     card = own.card if own else status.card
     if card is not None:
-        facts.append(
-            ("machine", f"{card.platform}, {card.accelerator_kind} {card.accelerator_name}")
-        )
+        facts.append(("machine", machine_text(card)))
         facts.append(("software", f"{card.software_version}, protocol {card.protocol_max}"))
     facts += [("cannot join", fault_line(fault)) for fault in (own.seed_faults if own else ())]
     facts.append(("memory", share_of_bytes_text(used, total) if total else "-"))
@@ -226,3 +226,12 @@ def _memory_facts(info: SessionInfo) -> list[tuple[str, str]]:
             )
         )
     return facts
+
+
+def machine_text(card: Card) -> str:
+    """Platform and accelerator, with the memory that is the accelerator's alone."""
+    text = f"{card.platform}, {card.accelerator_kind} {card.accelerator_name}"
+    if card.accelerator_kind not in OWN_MEMORY or not card.accelerator_memory_total_bytes:
+        return text
+    free, total = card.accelerator_memory_free_bytes, card.accelerator_memory_total_bytes
+    return f"{text}, {share_of_bytes_text(free, total)} of its own free at the start"

@@ -79,6 +79,7 @@ class ProposerRole:
                 load_proposer,
                 spec.model,
                 backend=settings.backend,
+                device=settings.device,
                 dtype=settings.dtype,
                 weights=settings.weights,
                 kv_budget_bytes=settings.kv_budget_bytes // DRAFTERS_SHARE,

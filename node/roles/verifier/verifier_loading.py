@@ -17,6 +17,7 @@ from kakeya_fleet.engine.backends import (
     threads_of,
 )
 from kakeya_fleet.engine.backends.model_sources import resolve_model
+from kakeya_fleet.engine.contracts.device import AUTO
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import Progress
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
@@ -51,6 +52,7 @@ async def load_served_verifier(
     dtype: str,
     weights: str = "auto",
     backend: str,
+    device: str = AUTO,
     progress: Progress | None = None,
     reading: Progress | None = None,
 ) -> ServedVerifier:
@@ -71,6 +73,7 @@ async def load_served_verifier(
             dtype=dtype,
             weights=weights,
             backend=backend,
+            device=device,
             reading=reading,
         )
         verifier = await worker.run(load)

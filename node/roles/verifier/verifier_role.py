@@ -10,7 +10,9 @@ from functools import partial
 from typing import Protocol
 
 from kakeya.v1 import placement_pb2_grpc, runtime_pb2_grpc
+from kakeya_fleet.engine.contracts.device import AUTO, CPU
 from kakeya_fleet.engine.contracts.draft import ProposerKey
+from kakeya_fleet.engine.errors import DeviceUnavailable
 from kakeya_fleet.engine.models.model_folder import model_id_of
 from kakeya_fleet.engine.models.weight_choice import require_auto
 from kakeya_fleet.engine.sessions.ended import EndReason
@@ -296,6 +298,7 @@ class VerifierRole:
             dtype=settings.dtype,
             weights=settings.weights,
             backend=settings.backend,
+            device=settings.device,
             progress=transfer.downloading,
             reading=transfer.reading,
         )
@@ -313,6 +316,12 @@ class VerifierRole:
     ) -> str:
         settings = self._context.settings
         require_auto(settings.weights, "a group's ranks compute this one")
+        if settings.device not in (AUTO, CPU):
+            raise DeviceUnavailable(
+                "the ranks of a group choose what they compute with by themselves, and not"
+                f" {settings.device}: leave --device at {AUTO}",
+                device=settings.device,
+            )
         group = ServedGroup(
             source.settings(
                 spec.model,

@@ -16,7 +16,7 @@ from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_veri
 from kakeya_fleet.engine.backends.backend import LoadVerifier
 from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
 from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
-from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.errors import BadParameters, DeviceUnavailable, ModelUnusable
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.loading import load_proposer
 
@@ -141,6 +141,27 @@ def test_a_masked_model_on_mlx_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ModelUnusable, match="back end mlx does not serve") as caught:
         load_proposer(str(folder), backend="mlx")
     assert caught.value.metadata == {"model_id": "masked", "backend": "mlx"}
+
+
+def test_a_masked_model_on_a_device_is_refused_by_name(tmp_path: Path) -> None:
+    """The processor computes it, and does not do so unasked where a device was asked for."""
+    folder = tmp_path / "masked"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"architectures": ["BertForMaskedLM"]}')
+    with pytest.raises(DeviceUnavailable, match="the processor alone computes") as caught:
+        load_proposer(str(folder), device="cuda")
+    assert caught.value.metadata == {"model_id": "masked", "device": "cuda"}
+
+
+def test_a_device_by_name_is_torchs_wherever_another_back_end_suits(
+    monkeypatch: pytest.MonkeyPatch, random_checkpoint: Callable[..., Path]
+) -> None:
+    monkeypatch.setattr(backends, "suited_backend", lambda: "mlx")
+    folder = ModelFolder(random_checkpoint(), "random")
+    info = load_verifier(folder, device="cpu").info
+    assert (info.backend, info.device) == ("torch", "cpu")
+    with pytest.raises(DeviceUnavailable, match="mlx chooses what it computes with by itself"):
+        load_verifier(folder, backend="mlx", device="cpu")
 
 
 def test_loading_on_mlx_leaves_the_process_as_it_was(

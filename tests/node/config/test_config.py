@@ -87,6 +87,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
         ({"mdns": 1}, "mdns"),
         ({"backend": True}, "backend"),
         ({"backend": "cuda"}, "backend"),
+        ({"device": "gpu"}, "device"),
         ({"links": "tcp"}, "links"),
         ({"links": True}, "links"),
         ({"period_seconds": 0}, "period_seconds"),

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya.v1 import capability_pb2
-from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.fleet.cards.card import (
+    Accelerator,
+    ArchiveOffer,
+    ModelKind,
+    ModelOffer,
+    Role,
+    StepCost,
+)
 from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.errors import CardRejected
 from kakeya_fleet.node.membership.card_wire import (
@@ -50,6 +57,7 @@ OFFER = ModelOffer(
 )
 
 
+ACCELERATOR = Accelerator("cuda", "H100", 2**36, 2**35, ("float32", "bfloat16"))
 ARCHIVE = ArchiveOffer(capacity_bytes=2**40, free_bytes=2**39, port=7001, arithmetic="torch 2.13")
 
 
@@ -66,10 +74,11 @@ def test_every_field_survives_the_wire(make_card: MakeCard) -> None:
         running_seconds=12.5,
         applications_port=7601,
         https_port=7602,
+        accelerator=ACCELERATOR,
     )
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
     assert all(values), "a field left at its default proves nothing"
-    for offer in (OFFER, ARCHIVE):
+    for offer in (OFFER, ARCHIVE, ACCELERATOR):
         values = [getattr(offer, name) for name in offer.__slots__]
         assert all(values), "a field left at its default proves nothing"
     assert signed_from_wire(signed_to_wire(signed)) == signed

@@ -916,7 +916,7 @@ class Card:
     platform: str
     """Operating system and processor, such as "linux/x86_64"."""
     accelerator_kind: str
-    """"cpu", "metal" or "cuda"; a device that no installed back end uses is not named."""
+    """"cpu", "metal", "cuda" or "mps"; a device that the node does not use is not named."""
     accelerator_name: str
     """Name for people, such as "Apple M4 Pro"."""
     memory_total_bytes: int
@@ -954,6 +954,17 @@ class Card:
     """The port of its addresses at which applications with a key call HTTPS; 0 when they cannot."""
     applications_port: int = 0
     """The same of gRPC, by TLS."""
+    accelerator_memory_total_bytes: int = 0
+    """Bytes that the node may have at most in the memory that its accelerator computes in, and
+    those free there at announcement: the machine's own unless the accelerator has memory apart. 0
+    from nodes that do not tell.
+    """
+    accelerator_memory_free_bytes: int = 0
+    """See `accelerator_memory_total_bytes`."""
+    accelerator_dtypes: tuple[str, ...] = ()
+    """Number formats in which the accelerator computes weights, keys and values: "float32",
+    "bfloat16". Empty from nodes that do not tell, and where no back end is installed.
+    """
 
 
 @dataclass(frozen=True, slots=True)

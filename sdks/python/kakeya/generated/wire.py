@@ -436,6 +436,9 @@ def card(message: capability_pb2.CapabilityCard) -> values.Card:
         certificate=message.certificate.hex(),
         https_port=message.https_port,
         applications_port=message.applications_port,
+        accelerator_memory_total_bytes=message.accelerator_memory_total_bytes,
+        accelerator_memory_free_bytes=message.accelerator_memory_free_bytes,
+        accelerator_dtypes=tuple(message.accelerator_dtypes),
     )
 
 

@@ -183,7 +183,7 @@ class Accelerator(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"cpu", "metal" or "cuda"; a device that no installed back end uses is not named."""
+    """"cpu", "metal", "cuda" or "mps"; a device that the node does not use is not named."""
     name: _builtins.str
     """Name for people, such as "Apple M4 Pro"."""
     def __init__(
@@ -267,6 +267,9 @@ class CapabilityCard(_message.Message):
     RUNNING_SECONDS_FIELD_NUMBER: _builtins.int
     HTTPS_PORT_FIELD_NUMBER: _builtins.int
     APPLICATIONS_PORT_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_MEMORY_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_MEMORY_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_DTYPES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -327,6 +330,13 @@ class CapabilityCard(_message.Message):
     """
     applications_port: _builtins.int
     """The same of gRPC, by TLS."""
+    accelerator_memory_total_bytes: _builtins.int
+    """Bytes that the node may have at most in the memory that its accelerator computes in, and
+    those free there at announcement: the machine's own unless the accelerator has memory apart.
+    0 from nodes that do not tell.
+    """
+    accelerator_memory_free_bytes: _builtins.int
+    """See accelerator_memory_total_bytes."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the node answers, host:port, best first."""
@@ -342,6 +352,12 @@ class CapabilityCard(_message.Message):
     @_builtins.property
     def archive(self) -> Global___ArchiveOffer:
         """Its archive; not set when it has none."""
+
+    @_builtins.property
+    def accelerator_dtypes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Number formats in which the accelerator computes weights, keys and values: "float32",
+        "bfloat16". Empty from nodes that do not tell, and where no back end is installed.
+        """
 
     def __init__(
         self,
@@ -373,10 +389,13 @@ class CapabilityCard(_message.Message):
         running_seconds: _builtins.float = ...,
         https_port: _builtins.int = ...,
         applications_port: _builtins.int = ...,
+        accelerator_memory_total_bytes: _builtins.int = ...,
+        accelerator_memory_free_bytes: _builtins.int = ...,
+        accelerator_dtypes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "applications_port", b"applications_port", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "https_port", b"https_port", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "running_seconds", b"running_seconds", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "accelerator_dtypes", b"accelerator_dtypes", "accelerator_memory_free_bytes", b"accelerator_memory_free_bytes", "accelerator_memory_total_bytes", b"accelerator_memory_total_bytes", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "applications_port", b"applications_port", "archive", b"archive", "boot_id", b"boot_id", "certificate", b"certificate", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "https_port", b"https_port", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "running_seconds", b"running_seconds", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

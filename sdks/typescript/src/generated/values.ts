@@ -865,7 +865,7 @@ export interface Card {
   readonly addresses: readonly string[];
   /** Operating system and processor, such as "linux/x86_64". */
   readonly platform: string;
-  /** "cpu", "metal" or "cuda"; a device that no installed back end uses is not named. */
+  /** "cpu", "metal", "cuda" or "mps"; a device that the node does not use is not named. */
   readonly acceleratorKind: string;
   /** Name for people, such as "Apple M4 Pro". */
   readonly acceleratorName: string;
@@ -905,6 +905,19 @@ export interface Card {
   readonly httpsPort: number;
   /** The same of gRPC, by TLS. */
   readonly applicationsPort: number;
+  /**
+   * Bytes that the node may have at most in the memory that its accelerator computes in, and those
+   * free there at announcement: the machine's own unless the accelerator has memory apart. 0 from
+   * nodes that do not tell.
+   */
+  readonly acceleratorMemoryTotalBytes: number;
+  /** See `acceleratorMemoryTotalBytes`. */
+  readonly acceleratorMemoryFreeBytes: number;
+  /**
+   * Number formats in which the accelerator computes weights, keys and values: "float32",
+   * "bfloat16". Empty from nodes that do not tell, and where no back end is installed.
+   */
+  readonly acceleratorDtypes: readonly string[];
 }
 
 /** A measured way to another node. */

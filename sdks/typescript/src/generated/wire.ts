@@ -445,6 +445,9 @@ export function card(message = create(capabilityPb.CapabilityCardSchema)): value
     certificate: Buffer.from(message.certificate).toString("hex"),
     httpsPort: message.httpsPort,
     applicationsPort: message.applicationsPort,
+    acceleratorMemoryTotalBytes: Number(message.acceleratorMemoryTotalBytes),
+    acceleratorMemoryFreeBytes: Number(message.acceleratorMemoryFreeBytes),
+    acceleratorDtypes: message.acceleratorDtypes,
   };
 }
 

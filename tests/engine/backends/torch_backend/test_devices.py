@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from kakeya_fleet.engine.backends import arithmetic_of, device_of, load_dflash, load_verifier
+from kakeya_fleet.engine.backends import (
+    arithmetic_of,
+    device_facts,
+    load_dflash,
+    load_verifier,
+    stores_beside,
+)
 from kakeya_fleet.engine.backends.torch_backend import (
     checkpoint,
     kernels,
@@ -225,6 +231,28 @@ def test_a_drafters_context_and_ends_are_there(
     assert isinstance(proposer.model._masks, PretendedTensor)  # type: ignore[attr-defined]
 
 
+def test_what_a_store_beside_it_gives_back_is_no_caches(
+    device: PretendedDevice, random_checkpoint: Callable[..., Path]
+) -> None:
+    """Both take slabs of one pool, of equal sizes; a store keeps them in the host's memory."""
+    verifier = loaded(random_checkpoint())
+    stores = stores_beside(verifier)
+    assert stores is not None
+    assert isinstance(verifier, TorchVerifier)
+    spec = CacheSpec(
+        CacheKind.RESTORED, sink=3, window=19, restorer=RestorerSpec(RestorerKind.ARCHIVE)
+    )
+    assert spec.restorer is not None
+    cache = verifier.allocate(spec, stores.make(verifier.evicted_shape(spec), spec.restorer))
+    for first in range(0, len(HISTORY), 15):
+        verifier.forward(cache, HISTORY[first : first + 15], want_logits=False)
+    cache.release()
+    growing = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=600, grows=True))
+    for first in range(0, len(HISTORY), 15):
+        verifier.forward(growing, HISTORY[first : first + 15], want_logits=True)
+    assert all(isinstance(each, PretendedTensor) for each in growing.arrays)
+
+
 @pytest.mark.parametrize(
     ("module", "name"), [(kernels.TorchKernels, "_placed"), (checkpoint, "_compute_buffers")]
 )
@@ -252,14 +280,15 @@ def test_numbers_of_a_device_are_nobodys_before_they_are_fetched(device: Pretend
 
 def test_what_it_is_is_told(device: PretendedDevice) -> None:
     verifier = load_verifier(resolve("tiny"), device=PRETENDED)
-    facts = device_of(verifier)
-    assert facts is not None
+    assert verifier.info.device == PRETENDED
+    facts = device_facts(PRETENDED)
     assert (facts.kind, facts.name) == (PRETENDED, "pretended")
     # What torch keeps and does not use is free.
     assert (facts.memory_total_bytes, facts.memory_free_bytes) == (8 << 30, (7 << 30) + (1 << 20))
     assert (facts.dtypes, facts.weights) == (("float32", "bfloat16"), ("auto", "bf16"))
     assert "pretended" in arithmetic_of(verifier)
     here = load_verifier(resolve("tiny"), device="cpu")
+    assert (here.info.device, device_facts("cpu").kind) == ("cpu", "cpu")
     assert arithmetic_of(here) != arithmetic_of(verifier)
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.support.commands import Agents, Terminal
 from tests.warm.starting import FLEET
@@ -168,3 +169,13 @@ def test_an_agent_whose_output_nobody_reads_serves_and_leaves(fleet: Terminal) -
             process.kill()
             os.close(reading)
             os.close(writing)
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_not_here_ends_the_start_by_name(fleet: Terminal, device: str) -> None:
+    if getattr(torch.backends, device).is_built():
+        pytest.skip(f"this torch has {device}")
+    done = fleet.run(*LONE, "--device", device)
+    assert done.code == 3
+    error = done.json["error"]
+    assert (error["reason"], error["metadata"]) == ("DEVICE_UNAVAILABLE", {"device": device})

@@ -15,6 +15,7 @@ import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import DeviceUnavailable
 from kakeya_fleet.engine.verifiers.exactness import Exactness
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
@@ -177,6 +178,14 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
         with pytest.raises(error, match=words):
             await roles.load()
         await roles.close()
+
+
+async def test_a_group_on_a_device_of_torchs_is_refused(tmp_path: Path) -> None:
+    settings = replace(settings_of(groups.write_hostfile(tmp_path)), device="cuda")
+    roles = nodes.roles_of("verifier=hash", settings=settings)
+    with pytest.raises(DeviceUnavailable, match="the ranks of a group choose"):
+        await roles.load()
+    await roles.close()
 
 
 def test_a_group_serves_one_verifier(tmp_path: Path) -> None:
