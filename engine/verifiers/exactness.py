@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.device import CUDA, MPS
 from kakeya_fleet.engine.contracts.positions import (
     COARSE_SEGMENT,
     FINE_SEGMENT,
@@ -35,6 +36,8 @@ TAIL = 20
 """Tokens that each case runs in different cuts; it reaches over a border in its middle."""
 BATCHES = ((1, 5, 1, 7), (16, 16, 9, 1))
 """Tokens of the sessions in a shared forward; the second fills the widest one."""
+WIDE_DEVICES = frozenset({CUDA, MPS})
+"""A forward of few rows takes about as long there as one of many: the widest is kept to."""
 CASE_BYTES = 1 << 29
 """Cases behind a history whose cache would take more are left out."""
 
@@ -54,14 +57,16 @@ class Exactness:
 def settle(verifier: Verifier, *, seed: int = 0) -> Exactness:
     """Restricts `verifier` to the row counts that agree bit for bit, and checks it with them.
 
-    Where the agreeing ones fail together, one count for all forwards is tried.
+    Agreeing with the least that holds a block, or on a device with the widest. Where the
+    agreeing ones fail together, that one count for all forwards is tried.
     If that is not exact either, the verifier keeps the counts it came with, and
     the result says so: the machine may serve it, labelled. It holds for the threads
     that forwards of the calling thread take now. The counts are found on as few
     layers as have every kind of them, the whole model is checked last.
     """
     loaded = verifier.row_counts
-    base = next(count for count in loaded if count >= verifier.info.width)
+    is_wide = verifier.info.device in WIDE_DEVICES
+    base = loaded[-1] if is_wide else next(n for n in loaded if n >= verifier.info.width)
     shallow = verifier.shallow()
     agreeing = tuple(
         count for count in loaded if count == base or _agrees(shallow, count, base, seed)

@@ -23,8 +23,9 @@ def raw(tensor: Tensor) -> Raw:
 
     Not copied where they are the host's.
     """
-    of = tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor
-    found: Raw = of.cpu().numpy()
+    here = tensor.cpu()
+    of = here.view(torch.uint16) if here.dtype is torch.bfloat16 else here
+    found: Raw = of.numpy()
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from kakeya_fleet.engine.backends import load_verifier
-from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier, VerifierInfo
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, is_exact, settle
 from tests.support.replacing import replace_method
@@ -26,19 +27,19 @@ class Altered:
     """`inner`, with the logits of each forward altered by `alter(feeds, rows, logits)`."""
 
     def __init__(
-        self, inner: Verifier, alter: Callable[[Sequence[Feed], int, list[Logits]], None]
+        self,
+        inner: Verifier,
+        alter: Callable[[Sequence[Feed], int, list[Logits]], None],
+        device: str = "cpu",
     ) -> None:
         self._inner = inner
+        self.info = replace(inner.info, device=device)
         self._alter = alter
         self.allocate = inner.allocate
         self.bytes_needed = inner.bytes_needed
         self.use_row_counts = inner.use_row_counts
         self.evicted_shape = inner.evicted_shape
         inner.use_row_counts((4, 8, 16, 32, 64))
-
-    @property
-    def info(self) -> VerifierInfo:
-        return self._inner.info
 
     @property
     def pool(self) -> Any:
@@ -72,6 +73,12 @@ def flip(logits: list[Logits]) -> None:
         logits[0].view("int32")[0, 0] ^= 1
 
 
+def flip_all(logits: list[Logits]) -> None:
+    """Changes the last bit of every number: as another kernel, whatever the block."""
+    for each in logits:
+        each.view("int32")[:] ^= 1
+
+
 def test_this_back_end_is_exact_with_all_its_row_counts(verifier: Verifier) -> None:
     verifier.use_row_counts((4, 8, 16, 32, 64))
     assert settle(verifier) == Exactness(
@@ -87,6 +94,25 @@ def test_row_counts_that_round_differently_are_left_out(verifier: Verifier) -> N
         exact=True, row_counts=(4, 16, 32), thread_count=torch.get_num_threads()
     )
     assert verifier.row_counts == (4, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("device", "odd", "kept"),
+    [
+        ("cpu", (4, 8, 16), (4, 8, 16)),
+        ("cuda", (4, 8, 16), (32, 64)),
+        ("mps", (4, 8, 16, 32), (64,)),
+        ("cuda", (64,), (64,)),
+    ],
+)
+def test_a_device_keeps_to_its_widest_forwards(
+    verifier: Verifier, device: str, odd: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    """Few rows take as long there as many, which read a history faster."""
+    altered = Altered(
+        verifier, lambda _, rows, logits: flip_all(logits) if rows in odd else None, device
+    )
+    assert settle(altered).row_counts == kept
 
 
 def test_a_row_count_whose_last_rows_round_differently_is_left_out(verifier: Verifier) -> None:
