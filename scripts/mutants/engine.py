@@ -416,6 +416,20 @@ MUTANTS = (
         ("tests/engine/backends/torch_backend/compiled/test_pairs.py",),
     ),
     Mutant(
+        "a mask that stays on the host of a device",
+        "engine/backends/torch_backend/kernels.py",
+        "        return tensor.to(self._device.place)",
+        "        return tensor",
+        ("tests/engine/backends/torch_backend/test_devices.py", "-k", "Llama"),
+    ),
+    Mutant(
+        "a slab of the host that a device's cache takes",
+        "engine/kv/group_store.py",
+        "kernels.dtype, kernels.packing, kernels.memory)",
+        "kernels.dtype, kernels.packing)",
+        ("tests/engine/backends/torch_backend/test_devices.py", "-k", "beside"),
+    ),
+    Mutant(
         "four bits where eight were asked for",
         "engine/backends/torch_backend/linear_choice.py",
         "Products(library), BITS[weights],",
