@@ -21,7 +21,8 @@ def prefill_tokens_per_second(verifier: Verifier, clock: Callable[[], float]) ->
     info = verifier.info
     cache = verifier.allocate(MEASURED_SPEC)
     try:
-        count = min(cache.widest, verifier.row_counts[-1], info.context_length // (ROUNDS + 1))
+        most = max(1, info.context_length // (ROUNDS + 1))
+        count = min(cache.widest, verifier.row_counts[-1], most)
         forwards = max(1, min(FORWARDS, (info.context_length // count - 1) // ROUNDS))
         block = [position % info.vocabulary_size for position in range(count)]
         # The first warms caches and kernels, and ends what others left to compute.

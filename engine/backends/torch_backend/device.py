@@ -18,6 +18,9 @@ from kakeya_fleet.engine.contracts.device import AUTO, CPU, CUDA, DEVICES, MPS
 from kakeya_fleet.engine.errors import BadParameters, DeviceUnavailable, OutOfMemory
 from kakeya_fleet.engine.memory import system_memory
 
+FULL = "out of memory"
+"""What the allocators of CUDA and MPS say, either by an error of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -107,7 +110,9 @@ def loading_on(device: Device) -> Iterator[None]:
     """Raises `OutOfMemory` where what is loaded meanwhile finds no room on `device`."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if FULL not in str(error):
+            raise
         raise OutOfMemory(
             f"{device.name or device.kind} has no memory left for the model ({error}); end other"
             " programs that use it, or choose a smaller model",
