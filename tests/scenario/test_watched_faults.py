@@ -132,10 +132,12 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
     blocks = [block for activity in seen.activities for block in activity.blocks]
     assert blocks[0].drafted_count or blocks[1].drafted_count
     assert not blocks[-1].drafted_count
-    assert sum(block.committed_count for block in blocks) == token_count
+    # Of a message that comes late the oldest blocks are left out, and never from what it counts.
+    last = seen.activities[-1]
+    assert last.generated_token_count == token_count
+    assert sum(block.committed_count for block in blocks) <= token_count
     # Drafts that were verified came to their end with the proposer.
-    drafted = [sample.drafted_count for sample in seen.samples]
-    assert sum(drafted) == sum(block.drafted_count for block in blocks)
+    assert sum(sample.drafted_count for sample in seen.samples) == last.drafted_count
     shut_out = [link for node in seen.nodes for link in node.links if link.breaker_open]
     assert {link.node_id for link in shut_out} == {proposer.node_id}
 

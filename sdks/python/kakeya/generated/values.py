@@ -830,7 +830,9 @@ class SessionActivity:
     session: SessionInfo
     """Its state."""
     blocks: tuple[BlockTiming, ...]
-    """Blocks since the message before, oldest first; at first the latest ones."""
+    """Blocks since the message before, at most the latest 256, oldest first; at first the latest
+    ones.
+    """
     tokens_per_second: float
     """Of the generation that runs, or of the latest, in tokens a second."""
     generation_count: int

@@ -785,7 +785,10 @@ export interface SessionInfo {
 export interface SessionActivity {
   /** Its state. */
   readonly session: SessionInfo;
-  /** Blocks since the message before, oldest first; at first the latest ones. */
+  /**
+   * Blocks since the message before, at most the latest 256, oldest first; at first the latest
+   * ones.
+   */
   readonly blocks: readonly BlockTiming[];
   /** Of the generation that runs, or of the latest, in tokens a second. */
   readonly tokensPerSecond: number;
