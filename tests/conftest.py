@@ -122,7 +122,7 @@ def _save(
 
 @pytest.fixture(scope="session")
 def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Makes the folder of a random DFlash drafter: (target_folder, name, seed=0, **config)."""
+    """Makes the folder of a random DFlash drafter: (target_folder, name, version=1, **config)."""
     made: dict[str, Path] = {}
 
     def make(
@@ -130,16 +130,17 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
         name: str = "drafter",
         *,
         seed: int = 0,
+        version: int = 1,
         manifest: bool = True,
         **config: object,
     ) -> Path:
-        key = repr((target_folder, name, seed, manifest, sorted(config.items(), key=str)))
+        key = repr((target_folder, name, seed, version, manifest, sorted(config.items(), key=str)))
         if key not in made:
             from scripts.train import tiny_dflash  # noqa: PLC0415
 
             folder = tmp_path_factory.mktemp("drafter") / name
             made[key] = tiny_dflash.write_random_dflash(
-                folder, target_folder, seed, manifest=manifest, **config
+                folder, target_folder, seed, version=version, manifest=manifest, **config
             )
         return made[key]
 

@@ -1,4 +1,4 @@
-"""Small random DFlash checkpoints (v1) in the hub's format, for a target model's folder."""
+"""Small random DFlash checkpoints in the hub's format, for a target model's folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,21 @@ from torch import Tensor
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 
 Shapes = dict[str, tuple[int, ...]]
+VERSION_2: dict[str, object] = {
+    "conv_kernel_size": 2,
+    "conv_group_size": 4,
+    "selector_rank": 8,
+    "selector_top_k": 16,
+}
 
 
-def random_dflash_config(target_folder: Path, **config: object) -> dict[str, object]:
-    """A v1 `config.json` for the target in `target_folder`; `config` overrides entries."""
+def random_dflash_config(
+    target_folder: Path, version: int = 1, **config: object
+) -> dict[str, object]:
+    """A `config.json` of a version for the target in `target_folder`; `config` overrides entries.
+
+    Of version 2, its own entries stand in `dflash_config` and the others as in version 1.
+    """
     target = json.loads((target_folder / "config.json").read_bytes())
     target = target.get("text_config", target)
     hidden_size = target["hidden_size"]
@@ -53,11 +64,17 @@ def random_dflash_config(target_folder: Path, **config: object) -> dict[str, obj
     if entries["layer_types"] is None:
         entries["layer_types"] = ["full_attention"] * _number(entries, "num_hidden_layers")
     entries["use_sliding_window"] = entries["sliding_window"] is not None
+    if version == 2:
+        own = {name: entries.pop(name, value) for name, value in VERSION_2.items()}
+        nested = entries["dflash_config"]
+        assert isinstance(nested, dict)
+        entries["dflash_config"] = own | nested
+        entries["architectures"] = ["DFlash2DraftModel"]
     return entries
 
 
 def dflash_shapes(entries: dict[str, object]) -> Shapes:
-    """Name and shape of every tensor of a v1 checkpoint with this config."""
+    """Name and shape of every tensor of a checkpoint with this config."""
     hidden, inner = _number(entries, "hidden_size"), _number(entries, "intermediate_size")
     head_dim = _number(entries, "head_dim")
     queries = _number(entries, "num_attention_heads") * head_dim
@@ -87,6 +104,29 @@ def dflash_shapes(entries: dict[str, object]) -> Shapes:
             layer + "mlp.up_proj.weight": (inner, hidden),
             layer + "mlp.down_proj.weight": (hidden, inner),
         }
+    if entries["architectures"] == ["DFlash2DraftModel"]:
+        shapes |= _shapes_2(entries | conditioning)
+    return shapes
+
+
+def _shapes_2(entries: dict[str, object]) -> Shapes:
+    """What version 2 has beside, of all entries side by side."""
+    hidden, rank = _number(entries, "hidden_size"), _number(entries, "selector_rank")
+    taps = _number(entries, "conv_kernel_size")
+    groups = hidden // _number(entries, "conv_group_size")
+    shapes: Shapes = {
+        "candidate_selector.hidden_projection.weight": (rank, hidden),
+        "candidate_selector.predecessor_codebook": (_number(entries, "vocab_size"), rank),
+        "candidate_selector.successor_codebook": (_number(entries, "vocab_size"), rank),
+    }
+    for index in range(_number(entries, "num_hidden_layers")):
+        for part in ("attention_conv", "mlp_conv"):
+            name = f"layers.{index}.{part}."
+            shapes[name + "base_kernel"] = (2, taps, hidden)
+            shapes[name + "kernel_projection.weight"] = (2 * taps * groups, hidden)
+    if entries.get("enable_confidence_head"):
+        seen = hidden + (rank if entries["confidence_head_with_markov"] else 0)
+        shapes |= {"confidence_head.proj.weight": (1, seen), "confidence_head.proj.bias": (1,)}
     return shapes
 
 
@@ -102,15 +142,21 @@ def random_tensors(shapes: Shapes, seed: int) -> dict[str, Tensor]:
 
 
 def write_random_dflash(
-    folder: Path, target_folder: Path, seed: int = 0, *, manifest: bool = True, **config: object
+    folder: Path,
+    target_folder: Path,
+    seed: int = 0,
+    *,
+    version: int = 1,
+    manifest: bool = True,
+    **config: object,
 ) -> Path:
-    """Writes a random v1 drafter for the target in `target_folder`; `config` overrides entries.
+    """Writes a random drafter for the target in `target_folder`; `config` overrides entries.
 
     `config.json`, `model.safetensors`, and with `manifest` a `training.json` that
     names the target by its folder and digests. Returns `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    entries = random_dflash_config(target_folder, **config)
+    entries = random_dflash_config(target_folder, version, **config)
     (folder / "config.json").write_text(json.dumps(entries, indent=2) + "\n")
     save_file(random_tensors(dflash_shapes(entries), seed), folder / "model.safetensors")
     if manifest:

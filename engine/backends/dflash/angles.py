@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE, DFlashConfig
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
 
 Frequencies = NDArray[np.float32]
@@ -62,7 +62,8 @@ def _frequencies(config: DFlashConfig) -> tuple[Frequencies, float]:
     kind = str(parameters.get("rope_type", "default"))
     if parameters.get("partial_rotary_factor", 1.0) not in (None, 1.0):
         raise ArchitectureUnsupported(
-            f"{ARCHITECTURE} that rotates a part of a head is not served", architecture=ARCHITECTURE
+            f"{config.architecture} that rotates a part of a head is not served",
+            architecture=config.architecture,
         )
     try:
         base = _number(parameters, "rope_theta")
@@ -80,8 +81,8 @@ def _frequencies(config: DFlashConfig) -> tuple[Frequencies, float]:
         raise ModelUnusable(f"config.json: no RoPE of type {kind}: {error!r}") from error
     if kind != "default":
         raise ArchitectureUnsupported(
-            f"{ARCHITECTURE} with RoPE of type {kind} is not served",
-            architecture=ARCHITECTURE,
+            f"{config.architecture} with RoPE of type {kind} is not served",
+            architecture=config.architecture,
             rope_type=kind,
         )
     return plain, 1.0

@@ -1,4 +1,4 @@
-"""A DFlash v1 checkpoint's own tensors: all of them, exactly, or nothing."""
+"""A DFlash checkpoint's own tensors: all of them, exactly, or nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What a DFlash checkpoint's config says, read strictly (DFlash, arXiv:2602.06036, version 1)."""
+"""What a DFlash checkpoint's config says, read strictly (DFlash, arXiv:2602.06036).
+
+What version 2 has beside is read by `version_2.py`.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +13,21 @@ from typing import cast
 from huggingface_hub.errors import StrictDataclassError
 from transformers import Qwen3Config
 
+from kakeya_fleet.engine.backends.dflash.checked_entries import flag, index, positive, real
+from kakeya_fleet.engine.backends.dflash.version_2 import (
+    ARCHITECTURE_2,
+    CONFIDENCE,
+    VERSION_2,
+    Version2,
+    read_version_2,
+)
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
 from kakeya_fleet.engine.models.json_object import read_json_object
 
 ARCHITECTURE = "DFlashDraftModel"
-ARCHITECTURE_NAME = f"{ARCHITECTURE} v1"
+SERVED = (ARCHITECTURE, ARCHITECTURE_2)
 MODEL_TYPE = "qwen3"
-"""What v1 configs call it, though the library's Qwen 3 is another model."""
+"""What configs of both versions call it, though the library's Qwen 3 is another model."""
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -26,9 +36,6 @@ POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
 
 CONTEXT_POSITIONS = 4096
 """Positions that a layer without a sliding window sees at most, so that memory has a bound."""
-
-VERSION_2 = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-"""Entries of version 2: convolutions around each sublayer, a candidate selector."""
 
 NESTED = "dflash_config"
 CONDITIONING = (
@@ -42,6 +49,8 @@ CONDITIONING = (
     "final_logit_softcapping",
 )
 """Entries that may stand at the top level or in `dflash_config`."""
+CONDITIONING_2 = (*CONDITIONING, *VERSION_2, *CONFIDENCE)
+"""Those of version 2."""
 
 SIZES = (
     "hidden_size",
@@ -72,7 +81,8 @@ class DFlashConfig:
 
     `block_size` counts the last committed token and the masks; `taps` are the
     target's layers, from 0, whose outputs are its context features. `rotary` is
-    the library's config, of which rotary frequencies are made.
+    the library's config, of which rotary frequencies are made. `version_2` is what
+    version 1 does not have, None for such a drafter.
     """
 
     hidden_size: int
@@ -90,6 +100,12 @@ class DFlashConfig:
     rules: tuple[DraftLayerRule, ...]
     embedding_scale: float
     rotary: Qwen3Config
+    version_2: Version2 | None = None
+
+    @property
+    def architecture(self) -> str:
+        """What its config calls it."""
+        return ARCHITECTURE if self.version_2 is None else ARCHITECTURE_2
 
     @property
     def layer_count(self) -> int:
@@ -117,15 +133,15 @@ def read_config(folder: Path) -> DFlashConfig:
     """The drafter that `config.json` in `folder` describes. No code in the folder is run.
 
     Raises `ModelNotFound` without a config, `ArchitectureUnsupported` for one
-    that is not DFlash v1 or not as served, `ModelUnusable` for entries that are
+    that is no DFlash or not as served, `ModelUnusable` for entries that are
     missing, contradict each other or cannot be.
     """
     entries = read_json_object(folder / "config.json")
-    _check_architecture(entries)
+    architecture = _checked_architecture(entries)
     try:
-        values = _conditioning(entries)
-        library = _library_config(entries)
-        return _config(entries, values, library)
+        values = _conditioning(entries, _conditioning_entries(architecture))
+        library = _library_config(entries, architecture)
+        return _config(entries, values, library, architecture)
     except (StrictDataclassError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         message = error.args[0] if isinstance(error, LookupError) and error.args else error
         raise ModelUnusable(
@@ -133,57 +149,65 @@ def read_config(folder: Path) -> DFlashConfig:
         ) from error
 
 
-def _check_architecture(entries: Mapping[str, object]) -> None:
-    """Raises `ArchitectureUnsupported` for what is not version 1, or not as it is served."""
+def _conditioning_entries(architecture: str) -> tuple[str, ...]:
+    return CONDITIONING if architecture == ARCHITECTURE else CONDITIONING_2
+
+
+def _checked_architecture(entries: Mapping[str, object]) -> str:
+    """Which of `SERVED` it is. Raises `ArchitectureUnsupported`: none, or not as it is served."""
     named = entries.get("architectures")
     names = [str(name) for name in named] if isinstance(named, list) else []
+    if len(names) != 1 or names[0] not in SERVED:
+        raise ArchitectureUnsupported(
+            f"{', '.join(names) or 'no architecture'} is not a drafter that is served; served are"
+            f" {' and '.join(SERVED)}",
+            architecture=",".join(names),
+            supported=",".join(SERVED),
+        )
+    (architecture,) = names
     nested = entries.get(NESTED)
     keys = {*entries, *(nested if isinstance(nested, dict) else ())}
     later = sorted(keys.intersection(VERSION_2))
-    if later or any(name.startswith("DFlash2") for name in names):
+    if later and architecture == ARCHITECTURE:
         raise _unsupported(
-            "version 2 (convolutions and a candidate selector)",
-            names,
+            f"entries of version 2, {ARCHITECTURE_2}: {', '.join(later)}",
+            architecture,
             entries=",".join(later),
-        )
-    if names != [ARCHITECTURE]:
-        raise ArchitectureUnsupported(
-            f"{', '.join(names) or 'no architecture'} is not a drafter that is served; served is"
-            f" {ARCHITECTURE}",
-            architecture=",".join(names),
-            supported=ARCHITECTURE,
         )
     if entries.get("model_type") != MODEL_TYPE:
         raise _unsupported(
-            f"model_type {entries.get('model_type')!r} instead of {MODEL_TYPE!r}", names
+            f"model_type {entries.get('model_type')!r} instead of {MODEL_TYPE!r}", architecture
         )
-    if isinstance(nested, dict) and (unknown := sorted(nested.keys() - set(CONDITIONING))):
+    known = set(_conditioning_entries(architecture))
+    if isinstance(nested, dict) and (unknown := sorted(nested.keys() - known)):
         raise _unsupported(
             f"{NESTED} entries not known here: {', '.join(unknown)}",
-            names,
+            architecture,
             entries=",".join(unknown),
         )
     for entry, served in (("attention_bias", False), ("quantization_config", None)):
         if entries.get(entry) not in (served, None):
-            raise _unsupported(f"{entry} {entries[entry]!r}", names, entries=entry)
+            raise _unsupported(f"{entry} {entries[entry]!r}", architecture, entries=entry)
     if entries.get("hidden_act", "silu") != "silu":
-        raise _unsupported(f"hidden_act {entries['hidden_act']!r}", names, entries="hidden_act")
+        raise _unsupported(
+            f"hidden_act {entries['hidden_act']!r}", architecture, entries="hidden_act"
+        )
+    return architecture
 
 
-def _unsupported(problem: str, names: list[str], **metadata: str) -> ArchitectureUnsupported:
-    architecture = ",".join(names) or ARCHITECTURE
+def _unsupported(problem: str, architecture: str, **metadata: str) -> ArchitectureUnsupported:
     return ArchitectureUnsupported(
         f"{architecture} with {problem} is not served", architecture=architecture, **metadata
     )
 
 
-def _conditioning(entries: Mapping[str, object]) -> dict[str, object]:
-    """The `CONDITIONING` entries that are given. Raises `ValueError` when two differ."""
+def _conditioning(entries: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:
+    """Those of the entries `names` that are given. Raises `ValueError` when two differ."""
     nested = entries.get(NESTED)
     if nested is not None and not isinstance(nested, dict):
         raise ValueError(f"{NESTED} is not an object")
     values: dict[str, object] = {}
-    for name in CONDITIONING:
+    for name in names:
         found = [part[name] for part in (entries, nested or {}) if part.get(name) is not None]
         if len(found) == 2 and found[0] != found[1]:
             raise ValueError(f"{name} is {found[0]!r} and, in {NESTED}, {found[1]!r}")
@@ -192,7 +216,7 @@ def _conditioning(entries: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def _library_config(entries: Mapping[str, object]) -> Qwen3Config:
+def _library_config(entries: Mapping[str, object], architecture: str) -> Qwen3Config:
     """The library's config, which brings the ways to write rotary parameters into one."""
     for name in (*SIZES, "rms_norm_eps"):
         if entries.get(name) is None:
@@ -203,37 +227,50 @@ def _library_config(entries: Mapping[str, object]) -> Qwen3Config:
     library = Qwen3Config.from_dict({"sliding_window": None, **entries})
     kind = library.rope_parameters.get("rope_type", "default")
     if kind not in POSITION_FREE_ROPE:
-        raise _unsupported(f"RoPE of type {kind}", [ARCHITECTURE], rope_type=str(kind))
+        raise _unsupported(f"RoPE of type {kind}", architecture, rope_type=str(kind))
     return library
 
 
 def _config(
-    entries: Mapping[str, object], values: Mapping[str, object], library: Qwen3Config
+    entries: Mapping[str, object],
+    values: Mapping[str, object],
+    library: Qwen3Config,
+    architecture: str,
 ) -> DFlashConfig:
-    sizes = {name: _positive(name, entries[name]) for name in SIZES}
-    layer_count = _positive("num_target_layers", values.get("num_target_layers"))
+    sizes = {name: positive(name, entries[name]) for name in SIZES}
+    layer_count = positive("num_target_layers", values.get("num_target_layers"))
+    block_size = positive("block_size", values.get("block_size"))
+    version_2 = None
+    if architecture == ARCHITECTURE_2:
+        version_2 = read_version_2(
+            values,
+            hidden_size=sizes["hidden_size"],
+            vocabulary_size=sizes["vocab_size"],
+            block_size=block_size,
+        )
     config = DFlashConfig(
         hidden_size=sizes["hidden_size"],
         intermediate_size=sizes["intermediate_size"],
         heads=sizes["num_attention_heads"],
         kv_heads=sizes["num_key_value_heads"],
         head_dim=sizes["head_dim"],
-        norm_eps=_real("rms_norm_eps", entries["rms_norm_eps"]),
-        block_size=_positive("block_size", values.get("block_size")),
-        mask_token_id=_index(
+        norm_eps=real("rms_norm_eps", entries["rms_norm_eps"]),
+        block_size=block_size,
+        mask_token_id=index(
             "mask_token_id", values.get("mask_token_id"), sizes["vocab_size"], "vocab_size"
         ),
         taps=_taps(values.get("target_layer_ids"), layer_count),
         target_layer_count=layer_count,
         vocabulary_size=sizes["vocab_size"],
         context_length=sizes["max_position_embeddings"],
-        rules=_rules(entries, values, library),
-        embedding_scale=_real("input_embedding_scale", values.get("input_embedding_scale", 1.0)),
+        rules=_rules(entries, values, library, architecture),
+        embedding_scale=real("input_embedding_scale", values.get("input_embedding_scale", 1.0)),
         rotary=library,
+        version_2=version_2,
     )
-    # Neither changes which token has the largest logit, so neither is applied.
+    # Neither changes which token has the largest logit, so that version 1 applies neither.
     for name in ("output_multiplier", "final_logit_softcapping"):
-        _real(name, values.get(name, 1.0))
+        real(name, values.get(name, 1.0))
     if config.block_size < 2:
         raise ValueError("a block_size of 1 has room for no draft")
     if config.heads % config.kv_heads:
@@ -244,62 +281,48 @@ def _config(
 
 
 def _rules(
-    entries: Mapping[str, object], values: Mapping[str, object], library: Qwen3Config
+    entries: Mapping[str, object],
+    values: Mapping[str, object],
+    library: Qwen3Config,
+    architecture: str,
 ) -> tuple[DraftLayerRule, ...]:
     """What each layer's queries see.
 
     `is_causal` holds for all layers; where it is not given, sliding layers are
-    causal and the others are not, as in the authors' code.
+    causal and the others are not, as in the authors' code. A `sliding_window` s that
+    is not causal means distances up to s in version 1, as transformers has it, and below s
+    in version 2, as the engines that serve it have it.
     """
     kinds = tuple(library.layer_types)
     strange = sorted(set(kinds) - {FULL, SLIDING})
     if strange:
-        raise _unsupported(f"layers of kind {', '.join(strange)}", [ARCHITECTURE])
+        raise _unsupported(f"layers of kind {', '.join(strange)}", architecture)
     if len(kinds) != library.num_hidden_layers:
         raise ValueError(f"{len(kinds)} layer_types for {library.num_hidden_layers} layers")
     window = entries.get("sliding_window")
     if SLIDING in kinds:
         if entries.get("use_sliding_window") is False:
             raise ValueError("layer_types has sliding layers and use_sliding_window is false")
-        window = _positive("sliding_window", window)
-    causal = values.get("is_causal")
-    if causal is not None and not isinstance(causal, bool):
-        raise ValueError(f"is_causal is {causal!r}")
-    return tuple(
-        DraftLayerRule(
-            causal=kind == SLIDING if causal is None else causal,
-            window=cast(int, window) if kind == SLIDING else None,
-        )
-        for kind in kinds
-    )
+        window = positive("sliding_window", window)
+    given = values.get("is_causal")
+    causal = None if given is None else flag("is_causal", given)
+    rules = []
+    for kind in kinds:
+        is_causal = kind == SLIDING if causal is None else causal
+        distance = None
+        if kind == SLIDING:
+            distance = cast(int, window) - int(architecture == ARCHITECTURE_2 and not is_causal)
+            if not distance:
+                raise ValueError("a sliding_window of 1 that is not causal shows no context")
+        rules.append(DraftLayerRule(causal=is_causal, window=distance))
+    return tuple(rules)
 
 
 def _taps(given: object, layer_count: int) -> tuple[int, ...]:
     """The target's layers, from 0, in the order in which they are concatenated."""
     if not isinstance(given, list) or not given:
         raise ValueError(f"target_layer_ids is {given!r}, not a list of layers")
-    taps = tuple(_index("target_layer_ids", tap, layer_count, "num_target_layers") for tap in given)
+    taps = tuple(index("target_layer_ids", tap, layer_count, "num_target_layers") for tap in given)
     if len(set(taps)) != len(taps):
         raise ValueError(f"target_layer_ids {list(taps)} has a layer twice")
     return taps
-
-
-def _positive(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {value!r}, not a number from 1 on")
-    return value
-
-
-def _index(name: str, value: object, end: int, end_name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < end:
-        raise ValueError(f"{name} has {value!r}, not a number from 0 to {end_name} {end}")
-    return value
-
-
-def _real(name: str, value: object) -> float:
-    """`value`, a positive number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is {value!r}, not a number")
-    if not (math.isfinite(value) and value > 0.0):
-        raise ValueError(f"{name} is {value!r}, not finite and above 0")
-    return float(value)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.contracts.evicted_store import Floats
 from kakeya_fleet.engine.models.model_folder import ModelFolder
@@ -27,6 +30,7 @@ class DraftArray(Protocol):
 
 Array = TypeVar("Array", bound=DraftArray)
 Map = Callable[[Array], Array]
+Indices = NDArray[np.int64]
 Turns = tuple[Array, Array]
 """Cosines and sines [n, head_dim] of n positions, as `Angles.of` has them."""
 
@@ -169,6 +173,21 @@ class DraftKernels(Protocol[Array]):
 
     def gated(self, made: Array) -> Array:
         """silu(a) * b [n, size / 2] of `made` [n, size] = (a, b)."""
+        ...
+
+    def convolved(self, values: Array, deltas: Array, base: Array, side: int) -> Array:
+        """The grouped dynamic convolution of `values` [n, channels]; see `convolution.py`.
+
+        `deltas` [n, sides * taps * groups] and `base` [sides, taps, channels] are of all sides.
+        """
+        ...
+
+    def rows(self, table: Array, indices: Indices) -> Array:
+        """[n, size] of the rows `indices` [n] of `table` [.., size]."""
+        ...
+
+    def numbers(self, array: Array) -> Floats:
+        """What `array` holds, in float32 for numpy, perhaps in the same memory. Computed."""
         ...
 
     def best(self, logits: Array) -> list[int]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Generic
 
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig, DraftLayerRule
+from kakeya_fleet.engine.backends.dflash.convolution import Entry, convolved_entry, plain_entry
 from kakeya_fleet.engine.backends.dflash.kernels import Array, DraftKernels, Map, Turns
+from kakeya_fleet.engine.backends.dflash.tensors import ATTENTION_CONVOLUTION, MLP_CONVOLUTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +17,15 @@ class DraftLayer(Generic[Array]):
     """One layer. `head_norm` is of queries and keys [n, heads + kv_heads, head_dim].
 
     The scale of scores, head_dim ** -0.5, is part of the queries' gain.
-    `queries_keys_values` and `gate_up` norm their input first.
+    `queries_keys_values` and `gate_up` norm their input first, and say what finishes what
+    `output` and `down` give.
     """
 
     rule: DraftLayerRule
-    queries_keys_values: Map[Array]
+    queries_keys_values: Entry[Array]
     head_norm: Map[Array]
     output: Map[Array]
-    gate_up: Map[Array]
+    gate_up: Entry[Array]
     down: Map[Array]
 
 
@@ -46,9 +49,19 @@ def _layer(
     def weight(part: str) -> Array:
         return weights[f"{name}{part}.weight"]
 
-    def normed(norm: str, *parts: str) -> Map[Array]:
+    def entry(norm: str, convolution: str, *parts: str) -> Entry[Array]:
         joint = kernels.joined([weight(part) for part in parts])
-        return kernels.normed_product(weight(norm), config.norm_eps, joint, config.block_size)
+        gain, eps, rows = weight(norm), config.norm_eps, config.block_size
+        if config.version_2 is None:
+            return plain_entry(kernels.normed_product(gain, eps, joint, rows))
+        return convolved_entry(
+            kernels,
+            weights,
+            name + convolution,
+            rows,
+            norm=kernels.norm(gain, eps),
+            product=kernels.product(joint, rows),
+        )
 
     queries = kernels.repeated(
         weight("self_attn.q_norm"), config.heads, scale=config.head_dim**-0.5
@@ -56,12 +69,16 @@ def _layer(
     keys = kernels.repeated(weight("self_attn.k_norm"), config.kv_heads, scale=1.0)
     return DraftLayer(
         rule=rule,
-        queries_keys_values=normed(
-            "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
+        queries_keys_values=entry(
+            "input_layernorm",
+            ATTENTION_CONVOLUTION,
+            "self_attn.q_proj",
+            "self_attn.k_proj",
+            "self_attn.v_proj",
         ),
         head_norm=kernels.norm(kernels.joined([queries, keys]), config.norm_eps),
         output=kernels.product(weight("self_attn.o_proj"), config.block_size),
-        gate_up=normed("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"),
+        gate_up=entry("post_attention_layernorm", MLP_CONVOLUTION, "mlp.gate_proj", "mlp.up_proj"),
         down=kernels.product(weight("mlp.down_proj"), config.block_size),
     )
 

@@ -1,4 +1,4 @@
-"""Loads the `dflash` proposer with a back end's kernels: a strictly read DFlash v1 drafter."""
+"""Loads the `dflash` proposer with a back end's kernels: a strictly read DFlash drafter."""
 
 from __future__ import annotations
 

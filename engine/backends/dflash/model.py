@@ -17,6 +17,7 @@ from kakeya_fleet.engine.backends.dflash.kernels import (
     Turns,
 )
 from kakeya_fleet.engine.backends.dflash.layers import ContextProjection, draft_layers
+from kakeya_fleet.engine.backends.dflash.selector import CandidateSelector
 from kakeya_fleet.engine.backends.dflash.tensors import NORM
 from kakeya_fleet.engine.backends.dflash.visible import visible_keys
 from kakeya_fleet.engine.contracts.features import ContextVectors
@@ -43,6 +44,11 @@ class DFlashModel(Generic[Array]):
         self._masks = self._embedded(config.mask_token_id, config.block_size)
         self._norm = kernels.norm(weights[NORM], config.norm_eps)
         self._layers = draft_layers(kernels, weights, config)
+        self._selector = (
+            None
+            if config.version_2 is None
+            else CandidateSelector(kernels, weights, config.version_2, config.block_size)
+        )
         self._rules = tuple(set(config.rules))
         self._projection = ContextProjection(kernels, weights, config)
         self._angles = Angles(config)
@@ -64,10 +70,16 @@ class DFlashModel(Generic[Array]):
             context.extend(*self._projection.keys_values(given, turns))
 
     def draft(self, context: DraftContext[Array], last_token: int, count: int) -> list[int]:
-        """The `count` tokens behind `last_token`, whose position is `context.end`."""
+        """`count` tokens behind `last_token`, whose position is `context.end`.
+
+        Fewer, or none, where a confidence head cuts the block.
+        """
         with self._kernels.computing():
-            hidden = self.block_hidden(context, last_token, count + 1)
-            return self._kernels.best(self.logits(hidden[1:]))
+            hidden = self.block_hidden(context, last_token, count + 1)[1:]
+            logits = self.logits(hidden)
+            if self._selector is None:
+                return self._kernels.best(logits)
+            return self._selector.chosen(hidden, logits, last_token)
 
     def block_hidden(self, context: DraftContext[Array], last_token: int, rows: int) -> Array:
         """What the head takes, [rows, hidden_size], of `last_token` and `rows` - 1 masks."""
@@ -83,7 +95,7 @@ class DFlashModel(Generic[Array]):
                 for rule, visible in seen.items()
             }
             for index, layer in enumerate(self._layers):
-                made = layer.queries_keys_values(hidden)
+                made, finished = layer.queries_keys_values(hidden)
                 turned, values = kernels.turned_heads(
                     made, layer.head_norm, heads + self.config.kv_heads, turns
                 )
@@ -94,8 +106,9 @@ class DFlashModel(Generic[Array]):
                     (turned[heads:], values),
                     masks[layer.rule],
                 )
-                hidden = hidden + layer.output(found)
-                hidden = hidden + layer.down(kernels.gated(layer.gate_up(hidden)))
+                hidden = hidden + finished(layer.output(found))
+                made, finished = layer.gate_up(hidden)
+                hidden = hidden + finished(layer.down(kernels.gated(made)))
             return self._norm(hidden)
 
     def logits(self, hidden: Array) -> Array:

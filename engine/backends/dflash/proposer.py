@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE_NAME, DFlashConfig
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState
 from kakeya_fleet.engine.backends.dflash.model import DFlashModel
 from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes
@@ -66,7 +66,7 @@ def drafter_info(
     return ProposerInfo(
         model_id=folder.model_id,
         kind=DFLASH,
-        architecture=ARCHITECTURE_NAME,
+        architecture=f"{config.architecture} v{1 if config.version_2 is None else 2}",
         weights_digest=weights_digest(folder.path),
         tokenizer_digest=tokenizer_digest(target.path),
         vocabulary_size=config.vocabulary_size,

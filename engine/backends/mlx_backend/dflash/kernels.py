@@ -11,7 +11,7 @@ import numpy as np
 
 from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
-from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Turns
+from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Indices, Turns
 from kakeya_fleet.engine.backends.mlx_backend.dflash.context_cache import ContextCache
 from kakeya_fleet.engine.backends.mlx_backend.dflash.target import read_target
 from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
@@ -99,6 +99,26 @@ class MlxDraftKernels:
         """silu(a) * b."""
         gate, up = mx.split(made, 2, axis=-1)
         return gate * mx.sigmoid(gate) * up
+
+    def convolved(self, values: mx.array, deltas: mx.array, base: mx.array, side: int) -> mx.array:
+        """One tap after the other, the row's own first."""
+        rows, channels = values.shape
+        sides, taps, _ = base.shape
+        own = deltas.reshape(rows, sides, taps, -1, 1)[:, side]
+        factors = (own + base[side].reshape(taps, own.shape[2], -1)).reshape(rows, taps, channels)
+        made = factors[:, 0] * values
+        for tap in range(1, min(taps, rows)):
+            before = mx.concatenate([mx.zeros((tap, channels)), values[:-tap]])
+            made = made + factors[:, tap] * before
+        return made
+
+    def rows(self, table: mx.array, indices: Indices) -> mx.array:
+        """A copy."""
+        return table[mx.array(indices)]
+
+    def numbers(self, array: mx.array) -> Floats:
+        """Computes all that it is made of."""
+        return np.array(array.astype(mx.float32))
 
     def best(self, logits: mx.array) -> list[int]:
         """Computes all that they are made of."""

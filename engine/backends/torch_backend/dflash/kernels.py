@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
-from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Turns
+from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Indices, Turns
 from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
 from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
@@ -108,6 +108,26 @@ class TorchDraftKernels:
         """silu(a) * b."""
         gate, up = made.chunk(2, dim=-1)
         return functional.silu(gate).mul_(up)
+
+    def convolved(self, values: Tensor, deltas: Tensor, base: Tensor, side: int) -> Tensor:
+        """One tap after the other, the row's own first."""
+        rows, channels = values.shape
+        sides, taps, _ = base.shape
+        own = deltas.view(rows, sides, taps, -1, 1)[:, side]
+        factors = (own + base[side].view(taps, own.shape[2], -1)).view(rows, taps, channels)
+        made = factors[:, 0] * values
+        for tap in range(1, min(taps, rows)):
+            made[tap:].addcmul_(factors[tap:, tap], values[:-tap])
+        return made
+
+    def rows(self, table: Tensor, indices: Indices) -> Tensor:
+        """A copy."""
+        return table[torch.from_numpy(indices)]
+
+    def numbers(self, array: Tensor) -> Floats:
+        """In the same memory where it is float32."""
+        found: Floats = array.to(torch.float32).numpy()
+        return found
 
     def best(self, logits: Tensor) -> list[int]:
         """NumPy compares with vector instructions, torch does not: a tenth of the time."""

@@ -42,9 +42,24 @@ def verifier(target: ModelFolder) -> Verifier:
     return load_verifier(target, backend="torch")
 
 
-@pytest.fixture(scope="module")
-def proposer(target: ModelFolder, random_drafter: Callable[..., Path]) -> DFlashProposer:
-    return load_dflash(ModelFolder(random_drafter(target.path, block_size=6), "drafter"), target)
+DRAFTERS: dict[str, dict[str, object]] = {
+    "version 1": {},
+    "version 2": {"version": 2},
+    "version 2, cut": {
+        "version": 2,
+        "enable_confidence_head": True,
+        "confidence_head_with_markov": True,
+        "confidence_threshold": 0.5,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=sorted(DRAFTERS))
+def proposer(
+    request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Callable[..., Path]
+) -> DFlashProposer:
+    folder = random_drafter(target.path, block_size=6, **DRAFTERS[request.param])
+    return load_dflash(ModelFolder(folder, "drafter"), target)
 
 
 def opened(verifier: Verifier, spec: CacheSpec, encoder: FeatureEncoder | None) -> Session:
@@ -66,7 +81,7 @@ class PartlyRight:
     def __init__(self, inner: DraftSource, text: Sequence[int]) -> None:
         self.inner = inner
         self.text = text
-        self.said: list[tuple[int, tuple[int, ...]]] = []
+        self.said: list[tuple[int, int, tuple[int, ...]]] = []
 
     @property
     def drafts_ahead(self) -> bool:
@@ -75,7 +90,7 @@ class PartlyRight:
     async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         assert not assumed
         draft = await self.inner.draft(history, assumed, block_size)
-        self.said.append((len(history), draft.token_ids))
+        self.said.append((len(history), block_size, draft.token_ids))
         length = len(history)
         right = len(self.said) % (block_size + 1)
         truth = self.text[length : length + block_size]
@@ -137,8 +152,8 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
     tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
     assert tokens == expected
     assert {block.accepted_count for block in done.timeline} >= {0, 1, 2, 3, 4}
-    assert len({drafted for _, drafted in source.said}) > 1
-    for length, drafted in source.said:
+    assert len({drafted for _, _, drafted in source.said}) > 1
+    for length, size, drafted in source.said:
         whole = Session(verifier, verifier.allocate(spec))
         whole.use_encoder(proposer.encoder)
         whole.append(text[:length])
@@ -147,7 +162,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
         state = proposer.open(text[:length])
         state.take_features(*features_of(whole).since(0))
         assert state.features_end == length - 1
-        assert state.propose((), len(drafted), 0).token_ids == drafted
+        assert state.propose((), size, 0).token_ids == drafted
 
 
 async def test_without_vectors_only_speed_is_lost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kakeya_fleet.engine.backends import BACKENDS
+from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule, read_config
 from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
+from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes
+from kakeya_fleet.engine.backends.dflash.version_2 import (
+    ConvolutionShape,
+    SelectorShape,
+    Version2,
+)
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.errors import (
@@ -57,9 +65,15 @@ def target(random_checkpoint: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
-def folder(target: Path, random_drafter: Callable[..., Path], tmp_path: Path) -> Path:
+def version() -> int:
+    """Of the drafter; tests of version 2 are parametrised with it."""
+    return 1
+
+
+@pytest.fixture
+def folder(version: int, target: Path, random_drafter: Callable[..., Path], tmp_path: Path) -> Path:
     """A whole drafter, to be spoiled."""
-    return shutil.copytree(random_drafter(target), tmp_path / "drafter")
+    return shutil.copytree(random_drafter(target, version=version), tmp_path / "drafter")
 
 
 @pytest.fixture
@@ -115,11 +129,14 @@ def load(request: pytest.FixtureRequest) -> Load:
     return run
 
 
-def test_what_a_whole_one_is(folder: Path, target: Path, load: Load) -> None:
+@pytest.mark.parametrize(
+    ("version", "architecture"), [(1, "DFlashDraftModel v1"), (2, "DFlash2DraftModel v2")]
+)
+def test_what_a_whole_one_is(architecture: str, folder: Path, target: Path, load: Load) -> None:
     proposer = load(folder, target)
     info = proposer.info
     assert (info.model_id, info.kind) == ("drafter", "dflash")
-    assert info.architecture == "DFlashDraftModel v1"
+    assert info.architecture == architecture
     assert info.weights_digest == weights_digest(folder)
     assert info.target_weights_digest == weights_digest(target)
     assert info.tokenizer_digest == tokenizer_digest(target)
@@ -154,7 +171,9 @@ def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"architectures": ["DFlash2DraftModel"]}, "version 2"),
+        ({"architectures": ["DFlash2DraftModel", "DFlashDraftModel"]}, "is not a drafter"),
+        ({"architectures": ["Qwen3DSparkModel"]}, "Qwen3DSparkModel is not a drafter"),
+        ({"dflash_config": {"enable_confidence_head": True}}, "enable_confidence_head"),
         ({"dflash_config": {"selector_rank": 256}}, "version 2"),
         ({"conv_kernel_size": 2}, "version 2"),
         ({"dflash_config": {"shift_label": True}}, "shift_label"),
@@ -186,6 +205,7 @@ def test_another_architecture_is_refused_by_name(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
+        ({"architectures": ["DFlash2DraftModel"]}, "no conv_kernel_size"),
         ({"dflash_config": {"target_layer_ids": None}}, "target_layer_ids"),
         ({"dflash_config": {"target_layer_ids": []}}, "target_layer_ids"),
         ({"dflash_config": {"target_layer_ids": [0, 2]}}, "target_layer_ids has 2"),
@@ -224,6 +244,131 @@ def test_a_config_that_cannot_be_is_refused(
         load(folder, target)
 
 
+HEAD = {"enable_confidence_head": True, "confidence_head_with_markov": True}
+SLIDING = {"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True}
+
+
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
+@pytest.mark.parametrize("version", [2])
+@pytest.mark.parametrize(
+    ("changes", "error", "named"),
+    [
+        ({"dflash_config": {"conv_kernel_size": None}}, ModelUnusable, "no conv_kernel_size"),
+        ({"dflash_config": {"conv_group_size": None}}, ModelUnusable, "no conv_group_size"),
+        ({"dflash_config": {"selector_rank": None}}, ModelUnusable, "no selector_rank"),
+        ({"dflash_config": {"selector_top_k": None}}, ModelUnusable, "no selector_top_k"),
+        ({"selector_top_k": 8}, ModelUnusable, "selector_top_k is 8 and, in dflash_config, 16"),
+        ({"dflash_config": {"conv_kernel_size": 0}}, ModelUnusable, "conv_kernel_size is 0"),
+        ({"dflash_config": {"conv_kernel_size": True}}, ModelUnusable, "conv_kernel_size is True"),
+        ({"dflash_config": {"conv_kernel_size": 2.0}}, ModelUnusable, "conv_kernel_size is 2.0"),
+        ({"dflash_config": {"conv_kernel_size": 17}}, ModelUnusable, "17 is more than the block"),
+        ({"dflash_config": {"conv_group_size": 5}}, ModelUnusable, "5 does not divide"),
+        ({"dflash_config": {"conv_group_size": 64}}, ModelUnusable, "64 does not divide"),
+        ({"dflash_config": {"selector_rank": -1}}, ModelUnusable, "selector_rank is -1"),
+        ({"dflash_config": {"selector_top_k": "16"}}, ModelUnusable, "selector_top_k is '16'"),
+        ({"dflash_config": {"selector_top_k": 97}}, ModelUnusable, "97 is more than the vocab"),
+        ({"dflash_config": {"output_multiplier": 0}}, ModelUnusable, "output_multiplier"),
+        ({"final_logit_softcapping": -2.0}, ModelUnusable, "final_logit_softcapping"),
+        ({"dflash_config": {"confidence_threshold": 0.5}}, ModelUnusable, "is not true"),
+        ({"enable_confidence_head": 1}, ModelUnusable, "enable_confidence_head is 1"),
+        ({"enable_confidence_head": True}, ModelUnusable, "no confidence_head_with_markov"),
+        (HEAD | {"confidence_head_with_markov": "yes"}, ModelUnusable, "markov is 'yes'"),
+        (HEAD | {"confidence_threshold": 1.0}, ModelUnusable, "confidence_threshold is 1.0"),
+        (HEAD | {"confidence_threshold": -0.1}, ModelUnusable, "confidence_threshold is -0.1"),
+        (HEAD | {"confidence_threshold": float("nan")}, ModelUnusable, "confidence_threshold"),
+        (HEAD | {"confidence_threshold": True}, ModelUnusable, "confidence_threshold is True"),
+        (HEAD, WeightsMismatch, "missing: confidence_head"),
+        (SLIDING | {"sliding_window": 1, "is_causal": False}, ModelUnusable, "no context"),
+        ({"dflash_config": {"conv_kernel_size": 3}}, WeightsMismatch, "wrong shape"),
+        ({"dflash_config": {"runtime_block_size": 5}}, ArchitectureUnsupported, "runtime_block"),
+        ({"architectures": ["DFlashDraftModel"]}, ArchitectureUnsupported, "version 2, DFlash2"),
+        ({"model_type": "llama"}, ArchitectureUnsupported, "DFlash2DraftModel with model_type"),
+        ({"quantization_config": {"bits": 4}}, ArchitectureUnsupported, "quantization_config"),
+        (
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+            ArchitectureUnsupported,
+            "DFlash2DraftModel with RoPE of type dynamic",
+        ),
+    ],
+    ids=str,
+)
+def test_version_2_says_what_is_wrong_with_its_own_entries(
+    changes: dict[str, object],
+    error: type[ModelUnusable],
+    named: str,
+    folder: Path,
+    target: Path,
+    entries: ChangeConfig,
+    load: Load,
+) -> None:
+    load(folder, target)
+    entries(**changes)
+    with pytest.raises(error, match=named):
+        load(folder, target)
+
+
+def test_the_published_config_is_read_as_it_stands(tmp_path: Path) -> None:
+    """What z-lab/Qwen3.8-27B-DFlash2 has, and tensors of the names and shapes of its file."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
+    config = read_config(tmp_path)
+    assert (config.block_size, config.layer_count, config.taps) == (8, 5, (5, 19, 33, 47, 61))
+    assert set(config.rules) == {DraftLayerRule(causal=False, window=2047)}
+    assert config.version_2 == Version2(
+        ConvolutionShape(taps=2, group_size=16),
+        SelectorShape(rank=256, top_k=16, multiplier=1.0, softcap=None),
+        confidence=None,
+    )
+    shapes = expected_shapes(config)
+    assert len(shapes) == 81
+    assert sum(math.prod(shape) for shape in shapes.values()) == 1_924_404_480
+    own = {
+        "layers.4.attention_conv.base_kernel": (2, 2, 5120),
+        "layers.4.attention_conv.kernel_projection.weight": (1280, 5120),
+        "layers.4.mlp_conv.base_kernel": (2, 2, 5120),
+        "layers.4.mlp_conv.kernel_projection.weight": (1280, 5120),
+        "candidate_selector.hidden_projection.weight": (256, 5120),
+        "candidate_selector.predecessor_codebook": (248_320, 256),
+        "candidate_selector.successor_codebook": (248_320, 256),
+    }
+    assert own.items() <= shapes.items()
+
+
+PUBLISHED = {
+    "architectures": ["DFlash2DraftModel"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "dflash_config": {
+        "block_size": 8,
+        "conv_group_size": 16,
+        "conv_kernel_size": 2,
+        "mask_token_id": 248_070,
+        "selector_rank": 256,
+        "selector_top_k": 16,
+        "target_layer_ids": [5, 19, 33, 47, 61],
+    },
+    "dtype": "bfloat16",
+    "eos_token_id": 248_044,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 5120,
+    "intermediate_size": 17_408,
+    "is_causal": False,
+    "layer_types": ["sliding_attention"] * 5,
+    "max_position_embeddings": 262_144,
+    "max_window_layers": 5,
+    "model_type": "qwen3",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 8,
+    "num_target_layers": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_theta": 10_000_000, "rope_type": "default"},
+    "sliding_window": 2048,
+    "tie_word_embeddings": False,
+    "vocab_size": 248_320,
+}
+
+
 @pytest.mark.parametrize("load", ["torch"], indirect=True)
 @pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
 def test_a_config_that_is_none(text: str, folder: Path, target: Path, load: Load) -> None:
@@ -240,20 +385,45 @@ def put(name: str, tensor: torch.Tensor) -> Edit:
     return lambda weights: weights.update({name: tensor})
 
 
+EDITS: list[tuple[Edit, tuple[str, str]]] = [
+    (remove("fc.weight"), ("missing", "fc.weight")),
+    (remove("layers.1.self_attn.k_norm.weight"), ("missing", "layers.1.self_attn.k_norm")),
+    # A checkpoint that brings an embedding of its own is no v1.
+    (put("embed_tokens.weight", torch.zeros(96, 32)), ("unexpected", "embed_tokens")),
+    (put("lm_head.weight", torch.zeros(96, 32)), ("unexpected", "lm_head")),
+    (put("layers.2.mlp.up_proj.weight", torch.zeros(64, 32)), ("unexpected", "layers.2")),
+    (put("layers.0.self_attn.q_proj.bias", torch.zeros(64)), ("unexpected", "bias")),
+    (put("hidden_norm.weight", torch.ones(31)), ("wrong_shape", "hidden_norm")),
+    (put("fc.weight", torch.zeros(32, 96)), ("wrong_shape", "fc.weight")),
+    (put("norm.weight", torch.ones(32, dtype=torch.int32)), ("not_floating_point", "norm")),
+]
+EDITS_2: list[tuple[Edit, tuple[str, str]]] = [
+    (
+        remove("candidate_selector.successor_codebook"),
+        ("missing", "candidate_selector.successor_codebook"),
+    ),
+    (remove("layers.1.mlp_conv.base_kernel"), ("missing", "layers.1.mlp_conv.base_kernel")),
+    (
+        put("layers.0.attention_conv.kernel_projection.bias", torch.zeros(32)),
+        ("unexpected", "kernel_projection.bias"),
+    ),
+    # The config knows of no such head.
+    (put("confidence_head.proj.weight", torch.zeros(1, 32)), ("unexpected", "confidence")),
+    (
+        put("layers.0.attention_conv.base_kernel", torch.zeros(2, 32, 2)),
+        ("wrong_shape", "base_kernel"),
+    ),
+    (
+        put("candidate_selector.predecessor_codebook", torch.zeros(8, 96)),
+        ("wrong_shape", "predecessor_codebook"),
+    ),
+]
+"""Of a drafter of version 2."""
+
+
 @pytest.mark.parametrize(
-    ("edit", "metadata"),
-    [
-        (remove("fc.weight"), ("missing", "fc.weight")),
-        (remove("layers.1.self_attn.k_norm.weight"), ("missing", "layers.1.self_attn.k_norm")),
-        # A checkpoint that brings an embedding of its own is no v1.
-        (put("embed_tokens.weight", torch.zeros(96, 32)), ("unexpected", "embed_tokens")),
-        (put("lm_head.weight", torch.zeros(96, 32)), ("unexpected", "lm_head")),
-        (put("layers.2.mlp.up_proj.weight", torch.zeros(64, 32)), ("unexpected", "layers.2")),
-        (put("layers.0.self_attn.q_proj.bias", torch.zeros(64)), ("unexpected", "bias")),
-        (put("hidden_norm.weight", torch.ones(31)), ("wrong_shape", "hidden_norm")),
-        (put("fc.weight", torch.zeros(32, 96)), ("wrong_shape", "fc.weight")),
-        (put("norm.weight", torch.ones(32, dtype=torch.int32)), ("not_floating_point", "norm")),
-    ],
+    ("version", "edit", "metadata"),
+    [*((1, *edit) for edit in EDITS), *((2, *edit) for edit in EDITS_2)],
 )
 def test_each_tensor_is_accounted_for(
     edit: Edit,
@@ -267,6 +437,18 @@ def test_each_tensor_is_accounted_for(
     with pytest.raises(WeightsMismatch) as caught:
         load(folder, target)
     assert metadata[1] in caught.value.metadata[metadata[0]]
+
+
+@pytest.mark.parametrize("version", [2])
+@pytest.mark.parametrize(
+    "name", ["layers.1.mlp_conv.base_kernel", "candidate_selector.predecessor_codebook"]
+)
+def test_numbers_of_version_2_that_are_not_finite_are_refused(
+    name: str, folder: Path, target: Path, tensors: Callable[[Edit], None], load: Load
+) -> None:
+    tensors(lambda weights: weights[name][1].fill_(float("inf")))
+    with pytest.raises(WeightsMismatch, match=f"not finite: {name}"):
+        load(folder, target)
 
 
 def test_numbers_that_are_not_finite_are_refused(

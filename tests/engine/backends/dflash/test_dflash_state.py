@@ -29,12 +29,14 @@ TOKENS = RNG.integers(0, 96, 400).tolist()
 VECTORS = RNG.standard_normal((400, WIDTH), dtype=np.float32)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[1, 2], ids="version {}".format)
 def proposer(
-    random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]
+    request: pytest.FixtureRequest,
+    random_checkpoint: Callable[..., Path],
+    random_drafter: Callable[..., Path],
 ) -> DFlashProposer:
     target = random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False)
-    folder = random_drafter(target, block_size=BLOCK)
+    folder = random_drafter(target, version=request.param, block_size=BLOCK)
     return load_dflash(ModelFolder(folder, "drafter"), ModelFolder(target, "target"))
 
 
@@ -75,7 +77,13 @@ def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(
     for size in (1, 3):
         assert len(drafted(state, size)) == size
         hidden = proposer.model.block_hidden(context, TOKENS[49], size + 1)
-        assert tuple(proposer.model.logits(hidden[1:]).argmax(1).tolist()) == drafted(state, size)
+        logits = proposer.model.logits(hidden[1:])
+        if proposer.model.config.version_2 is None:
+            assert tuple(logits.argmax(1).tolist()) == drafted(state, size)
+        else:
+            candidates = logits.topk(proposer.model.config.version_2.selector.top_k).indices
+            for token, row in zip(drafted(state, size), candidates.tolist(), strict=True):
+                assert token in row
     assert drafted(state, 0) == ()
 
 
@@ -199,12 +207,19 @@ def test_sessions_know_nothing_of_each_other(proposer: DFlashProposer) -> None:
     assert drafted(state) == alone
 
 
+@pytest.mark.parametrize("version", [1, 2])
 def test_memory_does_not_grow_with_the_history(
-    random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]
+    version: int, random_checkpoint: Callable[..., Path], random_drafter: Callable[..., Path]
 ) -> None:
     target = random_checkpoint("Qwen3ForCausalLM")
     window = 16
-    folder = random_drafter(target, layer_types=["sliding_attention"] * 2, sliding_window=window)
+    folder = random_drafter(
+        target,
+        version=version,
+        layer_types=["sliding_attention"] * 2,
+        sliding_window=window,
+        is_causal=False,
+    )
     proposer = load_dflash(ModelFolder(folder, "drafter"), ModelFolder(target, "target"))
     state = proposer.open(TOKENS[:1])
     sizes = []

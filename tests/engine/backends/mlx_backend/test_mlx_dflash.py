@@ -81,6 +81,14 @@ SHAPES: dict[str, dict[str, object]] = {
     "scaled embedding": {"input_embedding_scale": 3.0},
     "one head of keys": {"num_key_value_heads": 1},
     "llama3": SCALED["llama3"],
+    "version 2": {"version": 2},
+    "version 2, cut": {
+        "version": 2,
+        "conv_kernel_size": 3,
+        "enable_confidence_head": True,
+        "confidence_head_with_markov": True,
+        "confidence_threshold": 0.5,
+    },
 }
 
 
@@ -227,10 +235,12 @@ TOKENS = np.random.default_rng(11).integers(0, 96, 400).tolist()
 VECTORS = np.random.default_rng(12).standard_normal((400, 32), dtype=np.float32)
 
 
-@pytest.fixture(scope="module")
-def small(target: ModelFolder, random_drafter: Callable[..., Path]) -> DFlashProposer:
-    folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
-    return loaded(folder, target)
+@pytest.fixture(scope="module", params=[1, 2], ids="version {}".format)
+def small(
+    request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Callable[..., Path]
+) -> DFlashProposer:
+    path = random_drafter(target.path, version=request.param, block_size=6)
+    return loaded(ModelFolder(path, "drafter"), target)
 
 
 def whole(proposer: DFlashProposer, length: int, first: int = 0) -> DFlashDraftState:
@@ -279,11 +289,12 @@ def test_sessions_know_nothing_of_each_other(small: DFlashProposer) -> None:
     assert drafted(state) == alone
 
 
+@pytest.mark.parametrize("version", [1, 2])
 def test_any_thread_goes_on_where_another_left_off(
-    target: ModelFolder, random_drafter: Callable[..., Path]
+    version: int, target: ModelFolder, random_drafter: Callable[..., Path]
 ) -> None:
     """Nothing waits to be computed in the stream of the thread that made it."""
-    folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
+    folder = ModelFolder(random_drafter(target.path, version=version, block_size=6), "drafter")
     expected = drafted(whole(loaded(folder, target), 90))
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         proposer = first.submit(loaded, folder, target).result()
