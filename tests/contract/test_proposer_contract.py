@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, DraftState, Proposer
+from kakeya_fleet.engine.contracts.draft import (
+    MAX_BLOCK_SIZE,
+    ConditionedDraftState,
+    DraftState,
+    Proposer,
+)
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
@@ -24,24 +32,67 @@ TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
 PLAIN = "hash"
 """A plain language model, by its name."""
 SIZES = st.integers(1, MAX_BLOCK_SIZE)
+# Windows that histories outgrow.
+DRAFTERS: dict[str, dict[str, object]] = {
+    "dflash": {"layer_types": ["sliding_attention"] * 2, "sliding_window": 9},
+    "dflash2": {"version": 2, "layer_types": ["sliding_attention"] * 2, "sliding_window": 9},
+    "dflash2-cut": {
+        "version": 2,
+        "enable_confidence_head": True,
+        "confidence_head_with_markov": True,
+        "confidence_threshold": 0.6,
+    },
+}
+"""Drafters that are conditioned on a verifier, by name, on both back ends."""
+BACKENDS = ("torch", "mlx")
+CONDITIONED = [f"{drafter}@{backend}" for drafter in sorted(DRAFTERS) for backend in BACKENDS]
+WIDTH = 32
+VECTORS = np.random.default_rng(17).standard_normal((400, WIDTH), dtype=np.float32)
+"""Of the positions of any history."""
 
 
-@pytest.fixture(scope="module", params=[*sorted(LOADERS), PLAIN])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(scope="module", params=[*sorted(LOADERS), PLAIN, *CONDITIONED])
+def named(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A proposer's name and its back end's."""
+    name, _, backend = str(request.param).partition("@")
+    return name, backend
 
 
 @pytest.fixture(scope="module")
-def proposer(name: str) -> Proposer:
+def name(named: tuple[str, str]) -> str:
+    return named[0]
+
+
+@pytest.fixture(scope="module")
+def proposer(
+    named: tuple[str, str],
+    random_checkpoint: Callable[..., Path],
+    random_drafter: Callable[..., Path],
+) -> Proposer:
+    name, backend = named
     if name == PLAIN:
         # Few tokens, so that histories outgrow them.
         return AutoregressiveProposer(HashVerifier(), most_read=40)
+    if name in DRAFTERS:
+        if backend == "mlx" and importlib.util.find_spec("mlx") is None:
+            pytest.skip("MLX is not installed")
+        target = random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False)
+        folder = random_drafter(target, name, block_size=6, **DRAFTERS[name])
+        return load_proposer(f"{folder}@{target}", backend=backend, dtype="float32")
     return load_proposer(name)
+
+
+def vectors_since(state: DraftState) -> tuple[int, np.ndarray]:
+    """Those that a conditioned state wants, by position."""
+    assert isinstance(state, ConditionedDraftState)
+    return state.features_end, VECTORS[state.features_end : max(0, state.length - 1)]
 
 
 def drafted(state: DraftState, assumed: Sequence[int], size: int) -> tuple[int, ...]:
     while state.is_behind:
         state.read()
+    if isinstance(state, ConditionedDraftState):
+        state.take_features(*vectors_since(state))
     return state.propose(assumed, size, 0).token_ids
 
 
@@ -60,7 +111,10 @@ def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer: Pr
 def test_a_draft_is_well_formed(
     proposer: Proposer, prefix: list[int], assumed: list[int], size: int
 ) -> None:
-    draft = proposer.open(prefix).propose(assumed, size, 0)
+    state = proposer.open(prefix)
+    if isinstance(state, ConditionedDraftState):
+        state.take_features(*vectors_since(state))
+    draft = state.propose(assumed, size, 0)
     check_draft(draft, size, proposer.info.vocabulary_size or VOCABULARY)
     assert draft.compute_seconds >= 0.0
     assert draft.round_trip_seconds == draft.compute_seconds
@@ -96,9 +150,27 @@ def test_sessions_know_nothing_of_each_other(
     assert drafted(state, [], size) == alone
 
 
+@pytest.mark.parametrize("named", CONDITIONED, indirect=True)
+@pytest.mark.parametrize("size", [1e20, 3e38])
+def test_vectors_that_overflow_give_a_draft_of_ids_and_are_gone_with_the_session(
+    size: float, proposer: Proposer
+) -> None:
+    """Finite numbers that no honest verifier sends: what comes of them is no number any more."""
+    history = [1, 2, 3, 4, 0, 1, 2, 3, 4, 1]
+    expected = drafted(proposer.open(history), [], 5)
+    state = proposer.open(history)
+    assert isinstance(state, ConditionedDraftState)
+    state.take_features(0, np.sign(VECTORS[:9]) * np.float32(size))
+    check_draft(state.propose((), 5, 0), 5, proposer.info.vocabulary_size)
+    assert drafted(proposer.open(history), [], 5) == expected
+
+
 async def test_a_local_source_drafts_what_the_proposer_drafts(proposer: Proposer) -> None:
-    source = LocalDraftSource(proposer)
     history = [1, 2, 3, 4, 1, 2]
+    length = 0
+    source = LocalDraftSource(
+        proposer, features=lambda first: (first, VECTORS[first : max(0, length - 1)])
+    )
     for length in (4, 6):
         draft = await source.draft(history[:length], [3], 4)
         assert draft.token_ids == drafted(proposer.open(history[:length]), [3], 4)

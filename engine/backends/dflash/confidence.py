@@ -20,12 +20,12 @@ BIAS = "confidence_head.proj.bias"
 def confident_rows(features: Floats, weight: Floats, bias: Floats, threshold: float) -> int:
     """How many rows of `features` [n, size] stand before the first that is not confident.
 
-    `weight` [1, size] and `bias` [1]; a row is not when its confidence is below `threshold`
-    (0 to 1), which none is below 0.
+    `weight` [1, size] and `bias` [1]; a row is when its confidence is `threshold`, from 0 and
+    below 1, or more. All are with 0.
     """
     if threshold <= 0.0:
         return len(features)
-    # sigmoid(x) < t exactly when x < log(t / (1 - t)), which does not overflow.
+    # sigmoid(x) >= t exactly when x >= log(t / (1 - t)), which does not overflow.
     limit = math.log(threshold / (1.0 - threshold))
-    below = (features * weight[0]).sum(axis=1) + bias[0] < limit
-    return int(np.argmax(below)) if below.any() else len(features)
+    confident = (features * weight[0]).sum(axis=1) + bias[0] >= limit
+    return len(features) if confident.all() else int(np.argmin(confident))

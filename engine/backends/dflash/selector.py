@@ -56,6 +56,11 @@ class CandidateSelector(Generic[Array]):
 
         `hidden` [n, hidden_size] is what the head made `logits` [n, vocabulary_size] of.
         """
+        # A verifier that lies sends vectors that overflow: some candidates are drafted then.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._chosen(hidden, logits, last_token)
+
+    def _chosen(self, hidden: Array, logits: Array, last_token: int) -> list[int]:
         kernels = self._kernels
         candidates, unary = candidates_of(kernels.numbers(logits), self._shape)
         predecessors = np.concatenate(([last_token], candidates[:-1].ravel()))
