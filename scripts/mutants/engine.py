@@ -27,6 +27,20 @@ MUTANTS = (
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(
+        "a convolution of a block that sees later rows",
+        "engine/backends/torch_backend/dflash/kernels.py",
+        "made[tap:].addcmul_(factors[tap:, tap], values[:-tap])",
+        "made[:-tap].addcmul_(factors[:-tap, tap], values[tap:])",
+        ("tests/engine/backends/dflash/test_dflash2_reference.py",),
+    ),
+    Mutant(
+        "a path that forgets the token before",
+        "engine/backends/dflash/selector.py",
+        "        at = 1 + row * width + int(path[row])",
+        "        at = 0",
+        ("tests/engine/backends/dflash/test_candidate_path.py",),
+    ),
+    Mutant(
         "a plain drafter that reads a whole history",
         "engine/proposers/autoregressive.py",
         "        if start > self._start:",
