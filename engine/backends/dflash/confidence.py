@@ -20,8 +20,8 @@ BIAS = "confidence_head.proj.bias"
 def confident_rows(features: Floats, weight: Floats, bias: Floats, threshold: float) -> int:
     """How many rows of `features` [n, size] stand before the first that is not confident.
 
-    `weight` [1, size] and `bias` [1]; a row is when its confidence is `threshold`, from 0 and
-    below 1, or more. All are with 0.
+    `weight` [1, size] and `bias` [1]. A row is confident when its confidence is at least
+    `threshold`, a number from 0 and below 1, and always with 0.
     """
     if threshold <= 0.0:
         return len(features)

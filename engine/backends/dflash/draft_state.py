@@ -80,9 +80,9 @@ class DFlashDraftState(EagerDraftState):
         """Drafts up to `block_size` tokens after the history, in one pass.
 
         Nothing behind `assumed` tokens, of which there are no vectors, nor of an
-        empty history. Raises `DraftFailed`: FEATURES when the vectors end before
-        the last committed token, OUT_OF_VOCABULARY when that is no id of the
-        target's.
+        empty history; fewer, or none, where a confidence head cuts the block.
+        Raises `DraftFailed`: FEATURES when the vectors end before the last
+        committed token, OUT_OF_VOCABULARY when that is no id of the target's.
         """
         began = self._clock()
         count = min(block_size, self._model.config.block_size - 1)
