@@ -228,8 +228,8 @@ class VerifierRole:
     def _rates(self, *, sampled: bool) -> Mapping[tuple[str, str], MeasuredAcceptance]:
         return self._ledgers[sampled].rates(self._context.clock())
 
-    def open_breakers(self) -> frozenset[str]:
-        """Ids of the nodes whose proposers are shut out here."""
+    def open_breakers(self) -> frozenset[ProposerKey]:
+        """The proposers that are shut out here."""
         return self._breakers.shut_out()
 
     def archive_waits(self) -> dict[str, float]:

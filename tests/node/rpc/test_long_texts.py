@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from kakeya import AsyncClient
 from kakeya.v1 import archive_pb2_grpc, runtime_pb2_grpc, tensor_pb2_grpc
@@ -62,20 +63,21 @@ def bytes_in_use() -> int:
     return int(told.uordblks) + int(told.hblkhd)
 
 
-def texts_of(message: Message, depth: int = NESTED) -> Iterator[tuple[str, ...]]:
+def texts_of(kind: type[Message], depth: int = NESTED) -> Iterator[tuple[str, ...]]:
     """Where a message of this kind has a text, by the names of its fields."""
-    for field in message.DESCRIPTOR.fields:
+    for field in kind.DESCRIPTOR.fields:
+        inner = field.message_type
         if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
             if field.name not in BEARS_DATA:
                 yield (field.name,)
-        elif field.type == FieldDescriptor.TYPE_MESSAGE and depth and not _is_map(field):
-            inner = field.message_type._concrete_class()
-            for rest in texts_of(inner, depth - 1):
+        elif inner is not None and depth and not inner.GetOptions().map_entry:
+            for rest in texts_of(_made_of(inner), depth - 1):
                 yield (field.name, *rest)
 
 
-def _is_map(field: FieldDescriptor) -> bool:
-    return bool(field.message_type.GetOptions().map_entry)
+def _made_of(kind: Any) -> type[Message]:
+    # Its stubs know one of the two implementations of descriptors.
+    return GetMessageClass(kind)
 
 
 def with_text(message: Message, where: tuple[str, ...]) -> Message:
@@ -141,7 +143,7 @@ def requests_of(method: Method, seeds: Seeds) -> Mapping[str, list[Message]]:
     return {
         f"{method.path} {'.'.join(where)}": [*messages[:index], with_text(messages[index], where)]
         for index in range(len(messages) if method.sends_many else 1)
-        for where in texts_of(messages[index])
+        for where in texts_of(type(messages[index]))
     }
 
 

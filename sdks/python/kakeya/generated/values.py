@@ -967,7 +967,7 @@ class PeerLink:
     round_trip_seconds: float
     """Smallest round trip of the last exchanges, in seconds."""
     breaker_open: bool
-    """Whether the proposers there are shut out by this node's breaker."""
+    """Whether a proposer there is shut out by a breaker of this node."""
     archive_wait_seconds: float | None = None
     """What a layer of this node's verifiers waits for an answer of the archive there, in seconds:
     median of the latest; None before there were enough.
@@ -975,6 +975,10 @@ class PeerLink:
     address: str = ""
     """The address at which the other node answered last, host:port: of those on its card the one
     that works from here; empty from nodes that do not tell.
+    """
+    breaker_open_models: tuple[str, ...] = ()
+    """Proposer models there that are shut out. None beside `breaker_open`, from nodes that do not
+    tell, is all of them.
     """
 
 

@@ -447,6 +447,7 @@ def peer_link(message: capability_pb2.PeerLink) -> values.PeerLink:
         breaker_open=message.breaker_open,
         archive_wait_seconds=message.archive_wait_seconds if message.archive_wait_seconds else None,
         address=message.address,
+        breaker_open_models=tuple(message.breaker_open_models),
     )
 
 

@@ -916,7 +916,7 @@ export interface PeerLink {
   readonly nodeId: string;
   /** Smallest round trip of the last exchanges, in seconds. */
   readonly roundTripSeconds: number;
-  /** Whether the proposers there are shut out by this node's breaker. */
+  /** Whether a proposer there is shut out by a breaker of this node. */
   readonly breakerOpen: boolean;
   /**
    * What a layer of this node's verifiers waits for an answer of the archive there, in seconds:
@@ -928,6 +928,11 @@ export interface PeerLink {
    * works from here; empty from nodes that do not tell.
    */
   readonly address: string;
+  /**
+   * Proposer models there that are shut out. None beside `breakerOpen`, from nodes that do not
+   * tell, is all of them.
+   */
+  readonly breakerOpenModels: readonly string[];
 }
 
 /** Load of a node, which never rides on cards. */

@@ -456,6 +456,7 @@ export function peerLink(message: capabilityPb.PeerLink): values.PeerLink {
     breakerOpen: message.breakerOpen,
     archiveWaitSeconds: message.archiveWaitSeconds ? message.archiveWaitSeconds : null,
     address: message.address,
+    breakerOpenModels: message.breakerOpenModels,
   };
 }
 
