@@ -66,6 +66,22 @@ GEMMA4: dict[str, object] = {
     "final_logit_softcapping": 10.0,
 }
 
+GEMMA4_EXPERTS: dict[str, object] = {
+    # The 26B-A4B's shape in small: no shared keys, no inputs of layers, a feed-forward layer
+    # beside many experts, of which each token has eight.
+    "tie_word_embeddings": True,
+    "num_hidden_layers": 3,
+    "num_kv_shared_layers": 0,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "use_double_wide_mlp": False,
+    "hidden_size_per_layer_input": 0,
+    "enable_moe_block": True,
+    "num_experts": 32,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 16,
+}
+"""Besides or instead of `GEMMA4`."""
+
 QWEN3_5: dict[str, object] = {
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
@@ -81,11 +97,23 @@ QWEN3_5: dict[str, object] = {
     },
 }
 
+EXPERTS: dict[str, object] = {
+    "num_experts": 16,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 24,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+}
+
 TEXT: dict[str, dict[str, object]] = {
     "LlamaForCausalLM": {},
     "MistralForCausalLM": {"sliding_window": None},
     "Qwen2ForCausalLM": {"head_dim": None, "hidden_size": 64},
     "Qwen3ForCausalLM": {},
+    "Qwen3MoeForCausalLM": EXPERTS,
+    "MixtralForCausalLM": {"sliding_window": None, "num_local_experts": 6},
+    "Phi3ForCausalLM": {"sliding_window": None},
+    "Olmo2ForCausalLM": {"head_dim": None, "hidden_size": 64},
     "Gemma3ForCausalLM": GEMMA3,
     "Gemma4ForCausalLM": GEMMA4,
     "Qwen3_5ForCausalLM": QWEN3_5,

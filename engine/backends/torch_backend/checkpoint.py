@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,17 +16,21 @@ from kakeya_fleet.engine.backends.stored_tensors import FLOAT_TYPES
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
+from kakeya_fleet.engine.backends.torch_backend.experts import Experts, lay_out_experts, take_apart
+from kakeya_fleet.engine.backends.torch_backend.fused_experts import unfused
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
     LinearChoice,
     packed_linears,
     replace_linears,
 )
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
-from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
+from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain, joint_layers
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
+from kakeya_fleet.engine.backends.torch_backend.routers import lay_out_routers
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
+    Part,
     StoredTensor,
     check_tensors,
     listed,
@@ -61,7 +65,7 @@ class Checkpoint:
     is_plain: bool
     stored: Mapping[str, StoredTensor]
     quantized: Mapping[str, QuantizedWeight]
-    parts: Mapping[str, tuple[slice, ...]]
+    parts: Mapping[str, Part]
 
     def read_into(self, module: nn.Module, name: str = "") -> None:
         """Gives `module`, which `model` has as `name`, its weights in `dtype`, and no others.
@@ -119,6 +123,8 @@ def laid_out(
         shard.add_sums(model)
     fix_activations(model)
     fix_recurrent(model, dtype)
+    lay_out_routers(model, choice.router)
+    lay_out_experts(model, choice.layer)
     if type(model.lm_head) is nn.Linear:
         model.lm_head = choice.head(model.lm_head)
     if checkpoint.is_plain:
@@ -151,11 +157,15 @@ def open_checkpoint(
     needed = expected
     if tied and HEAD not in stored:
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
+    stored, parts = unfused(stored)
     check_tensors(folder, needed, stored)
     plain = shard is None and is_plain(model)
-    parts = shard.cut(model) if shard is not None else {}
+    joined = () if shard is not None else joint_layers(model)
+    if shard is not None:
+        # Of mixtures of experts, which alone have parts already, there are no shards.
+        parts = {**shard.cut(model)}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    check_weights_fit(folder, loading_bytes(kept, dtype, joined=plain), available_bytes)
+    check_weights_fit(folder, loading_bytes(kept, dtype, joined), available_bytes)
     _compute_buffers(model)
     _check_complete(architecture.name, model, needed)
     return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts)
@@ -174,6 +184,7 @@ def check_shapes(
         name = _text_name(architecture, stored_name)
         if name is not None:
             found[name] = StoredTensor(folder, stored_name, shape, FLOAT_TYPES[0])
+    found, _ = unfused(found)
     model = empty_model(folder, architecture, torch.float32)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if architecture.config.tie_word_embeddings and HEAD not in found:
@@ -200,6 +211,12 @@ def empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) ->
             f"this transformers version makes a {type(model).__name__} of {architecture.name}",
             architecture=architecture.name,
         )
+    take_apart(model)
+    if architecture.has_experts and not any(isinstance(each, Experts) for each in model.modules()):
+        raise ArchitectureUnsupported(
+            f"this transformers version has experts in {architecture.name} that are not known here",
+            architecture=architecture.name,
+        )
     return model
 
 
@@ -210,22 +227,24 @@ def _text_name(architecture: Architecture, stored_name: str) -> str | None:
 
 
 def loading_bytes(
-    expected: Mapping[str, tuple[int, ...]], dtype: torch.dtype, *, joined: bool
+    expected: Mapping[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    joined: Sequence[tuple[str, ...]],
 ) -> int:
     """Bytes that must be free to load weights of the `expected` shapes in `dtype`.
 
     A tied head counts: packed for products it is a copy of the embedding.
-    `joined` says that layers of the same input become one.
+    `joined` are the names of those layers of the same input that become one.
     """
     sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, shape in expected.items()}
     # While one tensor, or several as one, are converted or packed, they are there twice.
-    twice = max([*sizes.values(), *(_joint_sizes(sizes) if joined else ())], default=0)
+    twice = max([*sizes.values(), *_joint_sizes(sizes, joined)], default=0)
     return sum(sizes.values()) + twice
 
 
-def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:
+def _joint_sizes(sizes: dict[str, int], joined: Sequence[tuple[str, ...]]) -> Iterator[int]:
     """What those of `sizes` take together that become one layer."""
-    for names in JOINT:
+    for names in joined:
         first = f"{names[0]}.weight"
         for layer in (name.removesuffix(first) for name in sizes if name.endswith(first)):
             yield sum(sizes[f"{layer}{name}.weight"] for name in names)

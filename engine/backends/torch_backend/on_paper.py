@@ -17,7 +17,7 @@ from kakeya_fleet.engine.backends.torch_backend.checkpoint import (
 )
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout
-from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
+from kakeya_fleet.engine.backends.torch_backend.plain_families import joint_layers
 from kakeya_fleet.engine.backends.torch_backend.weight_sizes import loaded_bytes
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.errors import WeightFormatUnsupported
@@ -75,7 +75,7 @@ def model_on_paper(
         dtype=dtype,
         layout=kv_layout(architecture, number),
         weight_bytes=sizes,
-        loading_bytes=loading_bytes(shapes, number, joined=is_plain(model)),
+        loading_bytes=loading_bytes(shapes, number, joint_layers(model)),
         refused=refused,
         file_bytes=file_bytes,
     )

@@ -21,6 +21,9 @@ from kakeya_fleet.engine.backends.torch_backend.half_linear import (
     lossless_exponent,
 )
 
+GATE_UP = ("gate_proj", "up_proj")
+"""Layers of the same input of a gated feed-forward layer."""
+
 # The operators have no public names; the distribution pins torch to a minor version.
 _MKLDNN = torch.ops.mkldnn
 _PACK = "_reorder_linear_weight"
@@ -67,6 +70,16 @@ def _frozen(parts: Sequence[Tensor]) -> nn.Parameter:
     return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=False)
 
 
+def take(parent: object, names: Sequence[str], made: Made) -> nn.Module:
+    """What is `made` of the layers `names` of `parent` as one; `parent` has them no longer."""
+    linears: list[nn.Linear] = [getattr(parent, name) for name in names]
+    for name in names:
+        delattr(parent, name)
+    whole = linears[0] if len(linears) == 1 else joint(linears)
+    linears.clear()
+    return made(whole)
+
+
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this build and processor have packed products in `dtype`."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -97,16 +110,17 @@ def replace_linears(model: nn.Module, made: Made) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LinearChoice:
-    """For the linear layers of a model's layers, and for its head. Called once for each."""
+    """For the linear layers of a model's layers, its head and its routers. Called once for each."""
 
     layer: Made
     head: Made
+    router: Made
 
 
 def packed_linears(dtype: torch.dtype, rows: int) -> LinearChoice:
     """Laid out for about `rows` rows, where this build can."""
     made = partial(packed, rows=rows) if can_pack(dtype) else _as_it_is
-    return LinearChoice(made, made)
+    return LinearChoice(made, made, made)
 
 
 def _as_it_is(linear: nn.Linear) -> nn.Module:

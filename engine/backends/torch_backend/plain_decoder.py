@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
-from transformers.activations import SiLUActivation
 
-from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation, gated
+from kakeya_fleet.engine.backends.torch_backend.activation import bare, gated
 from kakeya_fleet.engine.backends.torch_backend.attention import LayerSegments, segment_attention
 from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import joint
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import take
 from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     JOINT,
     LibraryAttention,
@@ -34,6 +33,9 @@ from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
 
 class AttentionStep(Protocol):
     """A forward's way into the caches; see `engine.backends.torch_backend.forward_step`."""
+
+    rows: int
+    """Of the forward's rows so many are tokens; those behind them fill it up."""
 
     def update(
         self, keys: Tensor, values: Tensor, layer_idx: int
@@ -54,7 +56,7 @@ class PlainAttention(nn.Module):
         self._heads = attention.q_proj.out_features // self._head_dim
         self._kv_heads = attention.k_proj.out_features // self._head_dim
         # A plain object: asking a module for its children takes longer than a small product's call.
-        self._parts = (_take(attention, JOINT[0], pack), _take(attention, ("o_proj",), pack))
+        self._parts = (take(attention, JOINT[0], pack), take(attention, ("o_proj",), pack))
         self.input_scale = _folded(self._parts[0])
         """What `forward` takes its input times: the norm before it does that in passing."""
         self._norms: tuple[RmsNorm, ...] = ()
@@ -89,15 +91,15 @@ class PlainLayer(nn.Module):
     def __init__(self, layer: LibraryLayer, pack: Callable[[nn.Linear], nn.Module]) -> None:
         """Takes the weights of the library's `layer`, which is of no use afterwards."""
         super().__init__()
-        self._activation = _function(layer.mlp.act_fn)
+        self._activation = bare(layer.mlp.act_fn)
         attention = PlainAttention(layer.self_attn, pack)
-        gate_up = _take(layer.mlp, JOINT[1], pack)
+        gate_up = take(layer.mlp, JOINT[1], pack)
         self._parts = (
             _norm(layer.input_layernorm, attention.input_scale),
             attention,
             _norm(layer.post_attention_layernorm, _folded(gate_up)),
             gate_up,
-            _take(layer.mlp, ("down_proj",), pack),
+            take(layer.mlp, ("down_proj",), pack),
         )
 
     def forward(self, hidden: Tensor, angles: Angles, step: AttentionStep) -> Tensor:
@@ -141,24 +143,6 @@ def simplify(model: PreTrainedModel, pack: Callable[[nn.Linear], nn.Module]) -> 
     layers = model.model.layers
     for index in range(len(layers)):
         layers[index] = PlainLayer(cast(LibraryLayer, layers[index]), pack)
-
-
-def _take(
-    parent: object, names: tuple[str, ...], pack: Callable[[nn.Linear], nn.Module]
-) -> nn.Module:
-    """The layers `names` of `parent` as one; `parent` has them no longer."""
-    linears: list[nn.Linear] = [getattr(parent, name) for name in names]
-    for name in names:
-        delattr(parent, name)
-    whole = linears[0] if len(linears) == 1 else joint(linears)
-    linears.clear()
-    return pack(whole)
-
-
-def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:
-    """`activation` without the modules around it; its pieces are seen to by `gated`."""
-    inner = activation.inner if isinstance(activation, PiecewiseActivation) else activation
-    return functional.silu if isinstance(inner, (nn.SiLU, SiLUActivation)) else inner
 
 
 def _folded(linear: nn.Module) -> float:

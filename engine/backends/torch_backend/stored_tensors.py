@@ -29,7 +29,9 @@ __all__ = [
     "stored_tensors",
 ]
 
-NO_PARTS: Mapping[str, tuple[slice, ...]] = MappingProxyType({})
+Part = tuple[slice | int, ...]
+"""What is read of a stored tensor; a number takes one of a dimension, and drops it."""
+NO_PARTS: Mapping[str, Part] = MappingProxyType({})
 """Every tensor is read whole."""
 NONE_QUANTIZED: Mapping[str, QuantizedWeight] = MappingProxyType({})
 _OF_BYTES = {1: ("I8", "F8_E4M3"), 2: ("F16", "BF16"), 4: ("F32", "I32", "U32"), 8: ("I64",)}
@@ -40,7 +42,7 @@ def read_tensors(
     stored: Mapping[str, StoredTensor],
     names: Iterable[str],
     dtype: torch.dtype,
-    parts: Mapping[str, tuple[slice, ...]] = NO_PARTS,
+    parts: Mapping[str, Part] = NO_PARTS,
     quantized: Mapping[str, QuantizedWeight] = NONE_QUANTIZED,
 ) -> dict[str, Tensor]:
     """The tensors `names` of `stored`, in memory of their own and in `dtype`.
@@ -107,7 +109,7 @@ def read_whole(tensor: StoredTensor) -> Tensor:
         ) from error
 
 
-def _read(file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None) -> Tensor:
+def _read(file: safe_open, tensor: StoredTensor, part: Part | None) -> Tensor:
     if part is None:
         whole: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
         return whole

@@ -12,6 +12,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import compilab
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import fits_groups
 from kakeya_fleet.engine.backends.torch_backend.plain_families import LibraryLayer
+from kakeya_fleet.engine.backends.torch_backend.routers import is_router
 from kakeya_fleet.engine.contracts.positions import round_up
 from kakeya_fleet.engine.models.weight_choice import (
     BF16,
@@ -41,7 +42,7 @@ def loaded_bytes(model: PreTrainedModel, weights: str, dtype: torch.dtype, *, is
 
 def _check_groups(model: PreTrainedModel, weights: str) -> None:
     for name, module in model.named_modules():
-        if type(module) is nn.Linear and not fits_groups(module):
+        if type(module) is nn.Linear and not is_router(name) and not fits_groups(module):
             require_auto(
                 weights,
                 f"layers with inputs in multiples of {GROUP}: {name} has {module.in_features}",
@@ -90,7 +91,7 @@ def _laid_out_bytes(model: PreTrainedModel, weights: str) -> int:
     if weights not in BITS:
         return total
     for name, module in model.named_modules():
-        if type(module) is nn.Linear:
+        if type(module) is nn.Linear and not is_router(name):
             own = head_weights(weights) if name == "lm_head" else weights
             total -= sum(tensor.nbytes for tensor in module.state_dict().values())
             total += _panel_bytes([module], own, module.weight.dtype)

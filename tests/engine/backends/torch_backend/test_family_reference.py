@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from scripts.train.tiny_families import GEMMA4_EXPERTS
 from tests.support.forwards import logits_of
 
 SLIDING_WINDOW = 24
@@ -26,6 +27,16 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         "Qwen3ForCausalLM",
         {"sliding_window": SLIDING_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
     ),
+    "Phi 3": ("Phi3ForCausalLM", {"sliding_window": SLIDING_WINDOW}),
+    "OLMo 2": ("Olmo2ForCausalLM", {}),
+    "Qwen3 MoE": ("Qwen3MoeForCausalLM", {}),
+    # Shares that do not add up to 1, and a layer without experts.
+    "Qwen3 MoE, mixed": (
+        "Qwen3MoeForCausalLM",
+        {"norm_topk_prob": False, "mlp_only_layers": [0], "num_hidden_layers": 3},
+    ),
+    "Mixtral": ("MixtralForCausalLM", {}),
+    "Gemma 4, experts": ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
     "Gemma 3": ("Gemma3ForCausalLM", {}),
     "Gemma 4": ("Gemma4ForCausalLM", {}),
     # No keys are values, and no layer shares any or has inputs of its own.
@@ -62,7 +73,7 @@ def path(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path])
 
 def library_model(path: Path, dtype: torch.dtype) -> transformers.PreTrainedModel:
     model: transformers.PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype, attn_implementation="eager"
+        path, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     )
     return model.eval()
 

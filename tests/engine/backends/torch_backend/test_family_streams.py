@@ -18,6 +18,15 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.support.recomputing import RecomputingVerifier
+from scripts.train.tiny_families import GEMMA4_EXPERTS
+
+
+EXPERTS = "Gemma 4, experts"
+CONFIG: dict[str, tuple[str, dict[str, object]]] = {
+    "MistralForCausalLM": ("MistralForCausalLM", {"sliding_window": 24}),
+    EXPERTS: ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
+}
+"""Those that have more to say than the name of an architecture."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +45,16 @@ CASES = [
     Case("LlamaForCausalLM", "full", "greedy", 1),
     Case("MistralForCausalLM", "sink_window", "seeded", 15),
     Case("Qwen3ForCausalLM", "sink_window", "greedy", 11),
+    Case("Phi3ForCausalLM", "full", "greedy", 5),
+    Case("Olmo2ForCausalLM", "sink_window", "seeded", 2),
+    Case("Qwen3MoeForCausalLM", "sink_window", "seeded", 9),
+    Case("MixtralForCausalLM", "full", "greedy", 13),
+    Case(EXPERTS, "sink_window", "greedy", 6),
     Case("Gemma3ForCausalLM", "full", "seeded", 4),
     Case("Gemma4ForCausalLM", "sink_window", "seeded", 7),
     Case("Qwen3_5ForCausalLM", "sink_window", "greedy", 3),
     Case("Qwen3_5ForCausalLM", "full", "seeded", 16),
 ]
-CONFIG: dict[str, dict[str, object]] = {"MistralForCausalLM": {"sliding_window": 24}}
 SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=400),
     "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
@@ -57,7 +70,8 @@ COUNT = 40
 
 
 def loaded(random_checkpoint: Callable[..., Path], architecture: str) -> Verifier:
-    path = random_checkpoint(architecture, **CONFIG.get(architecture, {}))
+    name, config = CONFIG.get(architecture, (architecture, {}))
+    path = random_checkpoint(name, **config)
     return load_verifier(ModelFolder(path, "random"))
 
 
@@ -106,7 +120,7 @@ def test_neither_drafts_nor_the_cache_change_a_token(
 
 
 # A plain family is held to it in `test_exactness`; these have every other kind of layer.
-@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM"])
+@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM", EXPERTS])
 def test_the_check_at_load_finds_every_kind_of_layer_exact(
     random_checkpoint: Callable[..., Path], architecture: str
 ) -> None:

@@ -1,0 +1,159 @@
+"""Mixtures of experts whose rows are computed as if each were alone.
+
+Shazeer et al., "Outrageously Large Neural Networks" (2017). A router gives each row its
+`k` experts and their shares; a row's output is the sum of those experts' outputs, each
+times its share. What fixes the bits of a row, whatever rows share the forward:
+
+- An expert's rows are multiplied in groups of fixed sizes that were found to round
+  alike (`expert_groups`); the last group is filled up with another row.
+- A row's experts are added in ascending order, in float32, one elementwise operation at
+  a time, and the sum is rounded once.
+
+The library holds a layer's experts as one tensor; here each has linear layers of its own,
+which are read, laid out and counted as all others are: no load holds more than one
+expert twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from kakeya_fleet.engine.backends.torch_backend.activation import bare, gated
+from kakeya_fleet.engine.backends.torch_backend.expert_groups import GroupSizes, Known
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import Made, take
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import GATE_UP
+
+KNOWN = ("MixtralExperts", "Qwen3MoeExperts", "Gemma4TextExperts")
+"""The library's classes of gated experts without biases."""
+
+
+class Expert(nn.Module):
+    """One expert's weights as they are read: those of `down(f(gate) * up)`."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which rows are multiplied by which experts, in which groups.
+
+    `sources` are the rows of all groups one behind the other, `products` the expert of each
+    group and its rows' number; `places` says where each of the rows' choices, [rows * k] in
+    their order, lies among `sources`.
+    """
+
+    sources: list[int]
+    products: list[tuple[int, int]]
+    places: list[int]
+
+    @classmethod
+    def of(cls, chosen: Sequence[Sequence[int]], sizes: Sequence[int]) -> Grouping:
+        """For rows of which each has `chosen` some experts; `sizes` of groups are ascending."""
+        rows_of: dict[int, list[int]] = {}
+        choices = [(row, expert) for row, own in enumerate(chosen) for expert in own]
+        for place, (_, expert) in enumerate(choices):
+            rows_of.setdefault(expert, []).append(place)
+        sources: list[int] = []
+        products: list[tuple[int, int]] = []
+        places = [0] * len(choices)
+        for expert, own in rows_of.items():
+            done = 0
+            while done < len(own):
+                left = len(own) - done
+                size = next((size for size in sizes if size >= left), sizes[-1])
+                group = own[done : done + size]
+                for offset, place in enumerate(group):
+                    places[place] = len(sources) + offset
+                filled = [choices[place][0] for place in group]
+                sources += filled + filled[-1:] * (size - len(filled))
+                products.append((expert, size))
+                done += size
+        return cls(sources, products, places)
+
+
+class Experts(nn.ModuleList):
+    """The experts of one layer, in the place of the library's module of them."""
+
+    rows: int | None = None
+    """Of the next forward's rows so many are tokens, the others are left 0. None: all."""
+
+    def __init__(self, count: int, hidden: int, inner: int, activation: nn.Module) -> None:
+        super().__init__(Expert(hidden, inner) for _ in range(count))
+        # Plain objects: no more members of the list, and asking a module for its children takes
+        # longer than a small product's call.
+        self._gate = partial(gated, bare(activation))
+        self._products: tuple[tuple[nn.Module, nn.Module], ...] = ()
+        self._sizes = GroupSizes({})
+
+    def lay_out(self, made: Made, known: Known) -> None:
+        """Has each expert compute with the layers `made` of its own, the first two as one.
+
+        The original weights are freed, an expert's at a time. `known` is what is known of
+        sizes of groups, for all layers of a model.
+        """
+        sizes = GroupSizes(known)
+        products: list[tuple[nn.Module, nn.Module]] = []
+        for index in range(len(self)):
+            expert = self[index]
+            widths = expert.gate_proj.in_features, expert.down_proj.in_features
+            dtype = expert.down_proj.weight.dtype
+            gate_up, down = take(expert, GATE_UP, made), take(expert, ("down_proj",), made)
+            sizes.add(gate_up, widths[0], 2 * widths[1], dtype)
+            sizes.add(down, widths[1], widths[0], dtype)
+            products.append((gate_up, down))
+        self._products, self._sizes = tuple(products), sizes
+
+    def forward(self, hidden: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """The sums [rows, hidden] over the experts [rows, k] of each row, by their weights."""
+        rows = len(hidden) if self.rows is None else self.rows
+        experts, order = top_k_index[:rows].sort(dim=1)
+        shares = top_k_weights[:rows].gather(1, order).to(torch.float32)
+        grouping = Grouping.of(experts.tolist(), self._sizes.agreeing())
+        found = self._multiplied(hidden[torch.tensor(grouping.sources)], grouping)
+        chosen = found[torch.tensor(grouping.places)].view(*experts.shape, -1).to(torch.float32)
+        total = chosen[:, 0] * shares[:, 0, None]
+        for place in range(1, experts.shape[1]):
+            total += chosen[:, place] * shares[:, place, None]
+        result = hidden.new_zeros(hidden.shape)
+        result[:rows] = total
+        return result
+
+    def _multiplied(self, rows: Tensor, grouping: Grouping) -> Tensor:
+        """What its expert makes of each of the `rows` [n, hidden], in the same order."""
+        sizes = [size for _, size in grouping.products]
+        own = [self._products[expert] for expert, _ in grouping.products]
+        groups = zip(own, rows.split(sizes), strict=True)
+        both = torch.cat([gate_up(group) for (gate_up, _), group in groups])
+        inner = self._gate(both[None])[0]
+        groups = zip(own, inner.split(sizes), strict=True)
+        return torch.cat([down(group) for (_, down), group in groups])
+
+
+def take_apart(model: PreTrainedModel) -> None:
+    """Puts `Experts` in the place of each of the library's modules of them, without values."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__ not in KNOWN:
+                continue
+            count, hidden, inner = child.down_proj.shape
+            with torch.device("meta"):
+                experts = Experts(count, hidden, inner, child.act_fn)
+            setattr(parent, name, experts.to(child.down_proj.dtype))
+
+
+def lay_out_experts(model: nn.Module, made: Made) -> None:
+    """Has the experts of a loaded `model` compute with what is `made` of their layers."""
+    known: Known = {}
+    for module in model.modules():
+        if isinstance(module, Experts):
+            module.lay_out(made, known)
