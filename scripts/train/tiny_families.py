@@ -97,6 +97,9 @@ QWEN3_5: dict[str, object] = {
     },
 }
 
+HEADS_SHARE: dict[str, object] = {"head_dim": None, "hidden_size": 64}
+"""Heads share the hidden size: the config cannot say otherwise."""
+
 EXPERTS: dict[str, object] = {
     "num_experts": 16,
     "num_experts_per_tok": 4,
@@ -108,12 +111,12 @@ EXPERTS: dict[str, object] = {
 TEXT: dict[str, dict[str, object]] = {
     "LlamaForCausalLM": {},
     "MistralForCausalLM": {"sliding_window": None},
-    "Qwen2ForCausalLM": {"head_dim": None, "hidden_size": 64},
+    "Qwen2ForCausalLM": HEADS_SHARE,
     "Qwen3ForCausalLM": {},
     "Qwen3MoeForCausalLM": EXPERTS,
-    "MixtralForCausalLM": {"sliding_window": None, "num_local_experts": 6},
-    "Phi3ForCausalLM": {"sliding_window": None},
-    "Olmo2ForCausalLM": {"head_dim": None, "hidden_size": 64},
+    "MixtralForCausalLM": HEADS_SHARE | {"sliding_window": None, "num_local_experts": 6},
+    "Phi3ForCausalLM": HEADS_SHARE | {"sliding_window": None},
+    "Olmo2ForCausalLM": HEADS_SHARE,
     "Gemma3ForCausalLM": GEMMA3,
     "Gemma4ForCausalLM": GEMMA4,
     "Qwen3_5ForCausalLM": QWEN3_5,
