@@ -103,7 +103,7 @@ HEADS_SHARE: dict[str, object] = {"head_dim": None, "hidden_size": 64}
 EXPERTS: dict[str, object] = {
     "num_experts": 16,
     "num_experts_per_tok": 4,
-    "moe_intermediate_size": 24,
+    "moe_intermediate_size": 32,
     "norm_topk_prob": True,
     "decoder_sparse_step": 1,
 }

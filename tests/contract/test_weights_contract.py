@@ -36,10 +36,7 @@ OTHER = [(5 * index + 3) % 48 for index in range(41)]
 COUNT = 16
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 SIZES: dict[str, object] = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
-OWN_SIZES: dict[str, dict[str, object]] = {
-    "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 32},
-    "Qwen3MoeForCausalLM": {"moe_intermediate_size": 32},
-}
+OWN_SIZES: dict[str, dict[str, object]] = {"Gemma4ForCausalLM": {"hidden_size_per_layer_input": 32}}
 WIDE = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
 CHOICES = [each for each in WEIGHTS if each != AUTO]
 # Those with pictures have the same text model, which is read by other names.
@@ -49,6 +46,7 @@ CASES = [
     ("mlx", "LlamaForCausalLM", "int4"),
     ("mlx", "Gemma3ForCausalLM", "int8"),
     ("mlx", "Qwen3ForCausalLM", "bf16"),
+    ("mlx", "Qwen3MoeForCausalLM", "int4"),
 ]
 
 
