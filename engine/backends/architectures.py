@@ -26,9 +26,7 @@ POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
 that one session would change another.
 """
 
-REFUSED = (
-    ("use_bidirectional_attention", (True, "all"), "bidirectional attention"),
-)
+REFUSED = (("use_bidirectional_attention", (True, "all"), "bidirectional attention"),)
 """Config entries, the values of theirs that are not served, and what they stand for."""
 
 REUSES_KEYS = "reuse"

@@ -18,7 +18,9 @@ class Family:
     are the text model's under the second; those that start with one of `left_out`
     belong to other parts of the checkpoint; then each first of `renamed_parts` is the
     second anywhere in a name. `kinds` are the layers that the libraries' code tells
-    apart. `has_experts`: all of its models are mixtures of experts.
+    apart. `has_experts`: all of its models are mixtures of experts; with
+    `has_turned_experts` stored as one for a layer, [experts, inputs, outputs], those
+    of gate and up by turns.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Family:
     left_out: tuple[str, ...] = ()
     renamed_parts: tuple[tuple[str, str], ...] = ()
     has_experts: bool = False
+    has_turned_experts: bool = False
 
     def text_name(self, stored: str) -> str | None:
         """What the text model calls the tensor `stored`; None if it is left out."""
@@ -66,6 +69,13 @@ FAMILIES = {
                 (".w3.weight", ".up_proj.weight"),
             ),
             has_experts=True,
+        ),
+        Family(
+            "GptOssForCausalLM",
+            "gpt_oss",
+            "GptOssForCausalLM",
+            has_experts=True,
+            has_turned_experts=True,
         ),
         Family("Phi3ForCausalLM", "phi3", "Phi3ForCausalLM"),
         Family("Olmo2ForCausalLM", "olmo2", "Olmo2ForCausalLM"),

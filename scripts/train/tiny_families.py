@@ -115,6 +115,20 @@ TEXT: dict[str, dict[str, object]] = {
     "Qwen3ForCausalLM": {},
     "Qwen3MoeForCausalLM": EXPERTS,
     "MixtralForCausalLM": HEADS_SHARE | {"sliding_window": None, "num_local_experts": 6},
+    "GptOssForCausalLM": {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 4,
+        "sliding_window": SLIDING_WINDOW,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 150_000.0,
+            "factor": 4.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 256,
+        },
+    },
     "Phi3ForCausalLM": HEADS_SHARE | {"sliding_window": None},
     "Olmo2ForCausalLM": HEADS_SHARE,
     "Gemma3ForCausalLM": GEMMA3,
@@ -164,17 +178,27 @@ WRAPPED: dict[str, tuple[str, dict[str, object]]] = {
 }
 """Models of several modalities: their text part, and the config of the other parts."""
 
-FAMILIES = (*TEXT, *WRAPPED)
-"""All architectures of which there is a recipe here."""
+GEMMA4_26B = "Gemma 4 26B-A4B"
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    GEMMA4_26B: ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
+}
+"""Models with layers that others of their architecture do not have, by names of their own."""
+
+FAMILIES = (*TEXT, *WRAPPED, *VARIANTS)
+"""All of which there is a recipe here."""
 
 
 def save_random_checkpoint(
     folder: Path, architecture: str, *, seed: int = 0, shards: bool = False, **config: object
 ) -> None:
-    """Writes config, weights and a tokenizer; `config` goes into the text part's config."""
+    """Writes config, weights and a tokenizer of one of `FAMILIES`.
+
+    `config` goes into the text part's config.
+    """
+    architecture, own_config = VARIANTS.get(architecture, (architecture, {}))
     model_class = getattr(transformers, architecture)
     text, others = WRAPPED.get(architecture, (architecture, {}))
-    options = TINY | TEXT[text] | config
+    options = TINY | TEXT[text] | own_config | config
     if options["head_dim"] is None:
         options.pop("head_dim")
     if architecture in WRAPPED:

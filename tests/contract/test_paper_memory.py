@@ -22,7 +22,12 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported, OutOfMemory
+from kakeya_fleet.engine.errors import (
+    ArchitectureUnsupported,
+    BadParameters,
+    KvStrategyUnsupported,
+    OutOfMemory,
+)
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
 from kakeya_fleet.fleet.placement.fit import Way
@@ -144,9 +149,15 @@ def test_the_longest_that_fits_fits_and_one_token_more_does_not(
             assert verifier.bytes_needed(spec(longest + 1)) > room, way.name
 
 
-def test_mlx_takes_what_is_said(folder: ModelFolder) -> None:
+def test_mlx_takes_what_is_said(
+    folder: ModelFolder, random_checkpoint: Callable[..., Path]
+) -> None:
     if "mlx" not in installed_backends():
         pytest.skip("the libraries of the back end mlx are not installed")
+    if folder.path == random_checkpoint("GptOssForCausalLM"):
+        with pytest.raises(ArchitectureUnsupported, match="GptOssForCausalLM is not served"):
+            read_on_paper(str(folder.path), backend="mlx")
+        return
     verifier = load_verifier(folder, backend="mlx", dtype="auto")
     paper = read_on_paper(str(folder.path), backend="mlx")
     for way in ways(paper, Question(TOKENS, 1 << 30, SINK, WINDOW)):

@@ -100,9 +100,7 @@ def with_experts(
     return found
 
 
-def _sources(
-    name: str, shape: Shape, stored: Mapping[str, StoredTensor]
-) -> ExpertWeights | None:
+def _sources(name: str, shape: Shape, stored: Mapping[str, StoredTensor]) -> ExpertWeights | None:
     """What the weight `name` is made of; None for one that is no expert's, or is not there."""
     parent, _, own = name.rpartition(f".{WEIGHT}")[0].rpartition(".")
     block, _, module = parent.rpartition(".")

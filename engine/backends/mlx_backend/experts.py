@@ -34,7 +34,7 @@ class LibraryExperts(Protocol):
     activation: nn.Module
 
 
-class Experts(nn.Module):
+class Experts(nn.Module):  # type: ignore[misc]
     """The library's experts of one layer, with the same weights by the same names."""
 
     def __init__(self, library: LibraryExperts) -> None:
@@ -45,7 +45,7 @@ class Experts(nn.Module):
         self._activation = library.activation
 
     def __call__(self, rows: mx.array, experts: mx.array) -> mx.array:
-        """What each of a row's `experts` [..., k] makes of `rows` [..., hidden]: [..., k, hidden]."""
+        """What each of its `experts` [1, n, k] makes of each of `rows`: [1, n, k, hidden]."""
         alone = mx.expand_dims(rows, (-2, -3))
         up = _products(self.up_proj, alone, experts)
         gate = _products(self.gate_proj, alone, experts)
@@ -58,7 +58,7 @@ def _products(layer: nn.Module, rows: mx.array, experts: mx.array) -> mx.array:
     weight: mx.array = layer.weight
     if weight.dtype not in (mx.bfloat16, mx.float16) or mx.default_device() != mx.cpu:
         return cast(Joined, layer)(rows, experts)
-    # On the CPU the library gathers float32 alone. A row at a time: its experts' weights are copied.
+    # On the CPU the library gathers float32 alone. A row at a time: its experts are copied.
     turned = weight.swapaxes(-1, -2)
     found = [rows[:, row] @ turned[experts[:, row]] for row in range(experts.shape[1])]
     return mx.stack(found, axis=1)

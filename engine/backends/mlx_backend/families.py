@@ -81,5 +81,9 @@ def _with_conversions(family: Family) -> Family:
     )
 
 
-FAMILIES = {name: _with_conversions(family) for name, family in families.FAMILIES.items()}
+FAMILIES = {
+    name: _with_conversions(family)
+    for name, family in families.FAMILIES.items()
+    if family.text_model in LIBRARY_CODE
+}
 """By the name in `architectures`."""

@@ -43,7 +43,10 @@ def model_arguments(architecture: MlxArchitecture) -> Arguments:
 
 
 def _plain(architecture: MlxArchitecture) -> Arguments:
-    """Llama, Mistral, Mixtral, OLMo 2, Qwen 2 and 3. Sliding windows are the cache's business, not the model's."""
+    """Llama, Mistral, Mixtral, OLMo 2, Qwen 2 and 3.
+
+    Sliding windows are the cache's business, not the model's.
+    """
     config, module = architecture.config, architecture.code.module
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -118,9 +118,11 @@ def bare(activation: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def fix_activations(model: nn.Module) -> None:
-    """Wraps each of the `ACTIVATIONS` of `model` in place: of feed-forward layers and their like."""
+    """Wraps each of `ACTIVATIONS` in `model` in place: of feed-forward layers and their like."""
     for module in list(model.modules()):
         for name in ACTIVATIONS:
             activation = getattr(module, name, None)
-            if isinstance(activation, nn.Module) and not isinstance(activation, PiecewiseActivation):
+            if isinstance(activation, nn.Module) and not isinstance(
+                activation, PiecewiseActivation
+            ):
                 setattr(module, name, PiecewiseActivation(activation))

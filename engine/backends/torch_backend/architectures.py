@@ -87,7 +87,10 @@ def _problems(architecture: TorchArchitecture, entries: Entries) -> Problems:
         mend = MENDS.get(method, MENDS["awq"])
         yield f"weights quantized by {method or 'no name'} ({mend})", {"quant_method": method}
     elif architecture.quantization is not None and architecture.has_experts:
-        yield "experts whose weights are quantized", {"quant_method": architecture.quantization.label}
+        yield (
+            "experts whose weights are quantized",
+            {"quant_method": architecture.quantization.label},
+        )
     yield from common_problems(architecture)
     kinds = set(architecture.layer_kinds)
     text_model = architecture.family.text_model

@@ -157,13 +157,13 @@ def open_checkpoint(
     needed = expected
     if tied and HEAD not in stored:
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
-    stored, parts = unfused(stored)
+    stored, parts = unfused(stored, turned=architecture.family.has_turned_experts)
     check_tensors(folder, needed, stored)
     plain = shard is None and is_plain(model)
     joined = () if shard is not None else joint_layers(model)
     if shard is not None:
         # Of mixtures of experts, which alone have parts already, there are no shards.
-        parts = {**shard.cut(model)}
+        parts = {name: Part(place) for name, place in shard.cut(model).items()}
     kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     check_weights_fit(folder, loading_bytes(kept, dtype, joined), available_bytes)
     _compute_buffers(model)
@@ -184,7 +184,7 @@ def check_shapes(
         name = _text_name(architecture, stored_name)
         if name is not None:
             found[name] = StoredTensor(folder, stored_name, shape, FLOAT_TYPES[0])
-    found, _ = unfused(found)
+    found, _ = unfused(found, turned=architecture.family.has_turned_experts)
     model = empty_model(folder, architecture, torch.float32)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if architecture.config.tie_word_embeddings and HEAD not in found:

@@ -74,4 +74,4 @@ def agreeing_sizes(product: nn.Module, inputs: int, dtype: torch.dtype) -> tuple
 
 
 def _in_groups(product: nn.Module, values: Tensor, size: int) -> Tensor:
-    return torch.cat([product(group) for group in values.split(size)])
+    return torch.cat([product(group) for group in torch.split(values, size)])

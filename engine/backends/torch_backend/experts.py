@@ -16,31 +16,45 @@ expert twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from kakeya_fleet.engine.backends.torch_backend.activation import bare, gated
+from kakeya_fleet.engine.backends.torch_backend.activation import bare, gated, piecewise
 from kakeya_fleet.engine.backends.torch_backend.expert_groups import GroupSizes, Known
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import Made, take
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import GATE_UP
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import GATE_UP, Made, take
 
-KNOWN = ("MixtralExperts", "Qwen3MoeExperts", "Gemma4TextExperts")
-"""The library's classes of gated experts without biases."""
+GATED = ("MixtralExperts", "Qwen3MoeExperts", "Gemma4TextExperts")
+"""The library's classes of experts that are gated layers without biases."""
+GPT_OSS = "GptOssExperts"
+"""Its class of clamped ones, whose weights it holds transposed."""
+
+Gate = Callable[[Tensor], Tensor]
+"""Makes [1, rows, n] of gate and up side by side, [1, rows, 2 * n]."""
 
 
 class Expert(nn.Module):
-    """One expert's weights as they are read: those of `down(f(gate) * up)`."""
+    """One expert's weights as they are read: those of `down(f(gate, up))`."""
 
-    def __init__(self, hidden: int, inner: int) -> None:
+    def __init__(self, hidden: int, inner: int, *, bias: bool) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(hidden, inner, bias=False)
-        self.up_proj = nn.Linear(hidden, inner, bias=False)
-        self.down_proj = nn.Linear(inner, hidden, bias=False)
+        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
+
+
+class LibraryExperts(Protocol):
+    """All experts of a layer as the library holds them; gpt-oss has no `act_fn`, others no more."""
+
+    down_proj: Tensor
+    act_fn: nn.Module
+    alpha: float
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +101,10 @@ class Experts(nn.ModuleList):
     rows: int | None = None
     """Of the next forward's rows so many are tokens, the others are left 0. None: all."""
 
-    def __init__(self, count: int, hidden: int, inner: int, activation: nn.Module) -> None:
-        super().__init__(Expert(hidden, inner) for _ in range(count))
-        # Plain objects: no more members of the list, and asking a module for its children takes
-        # longer than a small product's call.
-        self._gate = partial(gated, bare(activation))
+    def __init__(self, gate: Gate, experts: Iterable[Expert]) -> None:
+        super().__init__(experts)
+        self._gate = gate
+        # Plain objects: asking a module for its children takes longer than a small product's call.
         self._products: tuple[tuple[nn.Module, nn.Module], ...] = ()
         self._sizes = GroupSizes({})
 
@@ -103,13 +116,13 @@ class Experts(nn.ModuleList):
         """
         sizes = GroupSizes(known)
         products: list[tuple[nn.Module, nn.Module]] = []
-        for index in range(len(self)):
-            expert = self[index]
-            widths = expert.gate_proj.in_features, expert.down_proj.in_features
+        for each in self:
+            expert = cast(Expert, each)
+            hidden, inner = expert.gate_proj.in_features, expert.down_proj.in_features
             dtype = expert.down_proj.weight.dtype
             gate_up, down = take(expert, GATE_UP, made), take(expert, ("down_proj",), made)
-            sizes.add(gate_up, widths[0], 2 * widths[1], dtype)
-            sizes.add(down, widths[1], widths[0], dtype)
+            sizes.add(gate_up, hidden, 2 * inner, dtype)
+            sizes.add(down, inner, hidden, dtype)
             products.append((gate_up, down))
         self._products, self._sizes = tuple(products), sizes
 
@@ -132,23 +145,41 @@ class Experts(nn.ModuleList):
         """What its expert makes of each of the `rows` [n, hidden], in the same order."""
         sizes = [size for _, size in grouping.products]
         own = [self._products[expert] for expert, _ in grouping.products]
-        groups = zip(own, rows.split(sizes), strict=True)
+        groups = zip(own, torch.split(rows, sizes), strict=True)
         both = torch.cat([gate_up(group) for (gate_up, _), group in groups])
         inner = self._gate(both[None])[0]
-        groups = zip(own, inner.split(sizes), strict=True)
+        groups = zip(own, torch.split(inner, sizes), strict=True)
         return torch.cat([down(group) for (_, down), group in groups])
+
+
+def clamped_gate(alpha: float, limit: float, both: Tensor) -> Tensor:
+    """(up + 1) * gate * sigmoid(alpha * gate), of clamped gate and up side by side."""
+    gate, up = both.chunk(2, 2)
+    gate = gate.clamp(max=limit)
+    passed = gate * piecewise(torch.sigmoid, gate * alpha)
+    return (up.clamp(-limit, limit) + 1) * passed
 
 
 def take_apart(model: PreTrainedModel) -> None:
     """Puts `Experts` in the place of each of the library's modules of them, without values."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child).__name__ not in KNOWN:
+            kind = type(child).__name__
+            if kind not in (*GATED, GPT_OSS):
                 continue
-            count, hidden, inner = child.down_proj.shape
+            library = cast(LibraryExperts, child)
+            count, *sizes = library.down_proj.shape
+            clamped = kind == GPT_OSS
+            inner, hidden = sizes if clamped else reversed(sizes)
+            gate = (
+                partial(clamped_gate, library.alpha, library.limit)
+                if clamped
+                else (partial(gated, bare(library.act_fn)))
+            )
             with torch.device("meta"):
-                experts = Experts(count, hidden, inner, child.act_fn)
-            setattr(parent, name, experts.to(child.down_proj.dtype))
+                each = (Expert(hidden, inner, bias=clamped) for _ in range(count))
+                experts = Experts(gate, each)
+            setattr(parent, name, experts.to(library.down_proj.dtype))
 
 
 def lay_out_experts(model: nn.Module, made: Made) -> None:

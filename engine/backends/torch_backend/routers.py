@@ -6,34 +6,48 @@ others are. A row's scores, experts and shares are functions of that row.
 
 from __future__ import annotations
 
+from typing import Protocol, cast
+
 import torch
 from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import Made
 
-KNOWN = ("MixtralTopKRouter", "Qwen3MoeTopKRouter")
-"""The library's classes of routers that take the likeliest experts."""
-WITH_LINEAR = ("Gemma4TextRouter",)
-"""Those that have a layer `proj` for it."""
+OWN_WEIGHTS = ("MixtralTopKRouter", "Qwen3MoeTopKRouter", "GptOssTopKRouter")
+"""The library's classes of routers that multiply by weights of their own."""
+WITH_LINEAR = "Gemma4TextRouter"
+"""That which has a layer `proj` for its scores."""
+
+
+class LibraryRouter(Protocol):
+    """A router of the library's that has weights of its own; gpt-oss's has a bias besides."""
+
+    weight: Tensor
+    top_k: int
 
 
 class TopKRouter(nn.Module):
     """The `k` likeliest experts of each row, and their shares."""
 
-    def __init__(self, router: nn.Module, made: Made) -> None:
-        """Takes the weights of the library's `router`; the product is `made` of them."""
+    def __init__(self, router: LibraryRouter, made: Made, *, normalized: bool) -> None:
+        """Takes the weights of the library's `router`; the product is `made` of them.
+
+        Shares are `normalized` to a sum of 1.
+        """
         super().__init__()
-        weight = router.weight.detach()
-        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-        linear.weight = nn.Parameter(weight, requires_grad=False)
+        weight, bias = router.weight, getattr(router, "bias", None)
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        linear.weight = nn.Parameter(weight.detach(), requires_grad=False)
+        if bias is not None:
+            linear.bias = nn.Parameter(bias.detach(), requires_grad=False)
         self._scores = made(linear)
-        self._count = int(router.top_k)
-        # Mixtral's has no such entry: shares always add up to 1.
-        self._normalized = bool(getattr(router, "norm_topk_prob", True))
+        self._count = router.top_k
+        self._normalized = normalized
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores [rows, experts], and of the chosen shares and indices [rows, k]."""
         scores: Tensor = self._scores(hidden)
+        # gpt-oss's are likelihoods among the chosen: those among all, normalized.
         probabilities = scores.softmax(-1, dtype=torch.float32)
         shares, experts = probabilities.topk(self._count, dim=-1)
         if self._normalized:
@@ -50,7 +64,11 @@ def lay_out_routers(model: nn.Module, made: Made) -> None:
     """Has each router of a loaded `model` score with what is `made` of its linear layer."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child).__name__ in KNOWN:
-                setattr(parent, name, TopKRouter(child, made))
-            elif type(child).__name__ in WITH_LINEAR:
-                child.proj = made(child.proj)
+            kind = type(child).__name__
+            if kind in OWN_WEIGHTS:
+                # Only Qwen's may leave shares as they are.
+                normalized = bool(getattr(child, "norm_topk_prob", True))
+                router = TopKRouter(cast(LibraryRouter, child), made, normalized=normalized)
+                setattr(parent, name, router)
+            elif kind == WITH_LINEAR:
+                child.proj = made(cast(nn.Linear, child.proj))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -29,8 +30,26 @@ __all__ = [
     "stored_tensors",
 ]
 
-Part = tuple[slice | int, ...]
-"""What is read of a stored tensor; a number takes one of a dimension, and drops it."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is read of a stored tensor, and which outputs of what is read are the weight's.
+
+    A number in `place` takes one of a dimension, and drops it.
+    """
+
+    place: tuple[slice | int, ...]
+    turned: bool = False
+    """Whether outputs are the last dimension there."""
+    first: int = 0
+    step: int = 1
+    """Each so-manieth output from the first one on."""
+
+    def own(self, read: Tensor) -> Tensor:
+        """The weight, a view of what was `read`."""
+        return (read.T if self.turned else read)[self.first :: self.step]
+
+
 NO_PARTS: Mapping[str, Part] = MappingProxyType({})
 """Every tensor is read whole."""
 NONE_QUANTIZED: Mapping[str, QuantizedWeight] = MappingProxyType({})
@@ -56,7 +75,9 @@ def read_tensors(
     for name in (each for each in every if each in quantized):
         own = quantized[name]
         made = own.numbers(*(read_whole(part) for part in own.parts))
-        weights[name] = made[parts.get(name, ())].to(dtype, copy=True)
+        if name in parts:
+            made = parts[name].own(made[parts[name].place])
+        weights[name] = made.to(dtype, copy=True)
         weights_read(sum(_stored_bytes(each) for each in own.parts))
     wanted = [name for name in every if name not in quantized]
     for path in sorted({stored[name].file for name in wanted}):
@@ -65,7 +86,9 @@ def read_tensors(
                 for name in (name for name in wanted if stored[name].file == path):
                     # A copy: the file's mapping is not aligned to vectors, and can change.
                     found = _read(file, stored[name], parts.get(name))
-                    weights[name] = found.to(dtype, copy=True)
+                    weights[name] = found.to(
+                        dtype, copy=True, memory_format=torch.contiguous_format
+                    )
                     weights_read(found.nbytes)
         except (SafetensorError, OSError) as error:
             raise WeightsMismatch(
@@ -113,5 +136,5 @@ def _read(file: safe_open, tensor: StoredTensor, part: Part | None) -> Tensor:
     if part is None:
         whole: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
         return whole
-    found: Tensor = file.get_slice(tensor.name)[part]  # type: ignore[no-untyped-call]
-    return found
+    found: Tensor = file.get_slice(tensor.name)[part.place]  # type: ignore[no-untyped-call]
+    return part.own(found)

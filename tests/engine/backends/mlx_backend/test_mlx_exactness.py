@@ -29,7 +29,7 @@ from kakeya_fleet.engine.kv.chunks import Run
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
-from scripts.train.tiny_families import GEMMA4_EXPERTS
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support.forwards import logits_of
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -48,7 +48,7 @@ MODELS: dict[str, dict[str, object]] = {
     "llama bfloat16": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16"},
     "gemma3 float32": {"architecture": "Gemma3ForCausalLM"},
     "gemma4 bfloat16": {"architecture": "Gemma4ForCausalLM", "dtype": "bfloat16"},
-    "experts float32": {"architecture": "Gemma4ForCausalLM", **GEMMA4_EXPERTS},
+    "experts float32": {"architecture": GEMMA4_26B},
     "experts bfloat16": {"architecture": "MixtralForCausalLM", "dtype": "bfloat16"},
     "qwen3.5 float32": {"architecture": "Qwen3_5ForCausalLM"},
     "qwen3.5 bfloat16": {"architecture": "Qwen3_5ForCausalLM", "dtype": "bfloat16"},

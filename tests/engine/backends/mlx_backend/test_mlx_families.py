@@ -13,7 +13,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
-from scripts.train.tiny_families import GEMMA4_EXPERTS
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import forwards
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -82,7 +82,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
     ),
     "tied": ("Qwen3ForCausalLM", {"tie_word_embeddings": True}),
-    "experts beside a layer of all": ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
+    "experts beside a layer of all": (GEMMA4_26B, {}),
     "experts in some layers": (
         "Qwen3MoeForCausalLM",
         {"norm_topk_prob": False, "mlp_only_layers": [0], "num_hidden_layers": 3},

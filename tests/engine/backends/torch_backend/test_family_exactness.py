@@ -20,7 +20,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, RecurrentLayer, SharedLayer
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
-from scripts.train.tiny_families import GEMMA4_EXPERTS
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support.forwards import logits_of
 
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
@@ -32,7 +32,8 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "OLMo 2": ("Olmo2ForCausalLM", {}),
     "Qwen3 MoE": ("Qwen3MoeForCausalLM", {}),
     "Mixtral": ("MixtralForCausalLM", {}),
-    "Gemma 4, experts": ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
+    "gpt-oss": ("GptOssForCausalLM", {}),
+    GEMMA4_26B: (GEMMA4_26B, {}),
     "Gemma 3": ("Gemma3ForCausalLM", {}),
     "Gemma 4": ("Gemma4ForCausalLM", {}),
     "Qwen3.5": ("Qwen3_5ForCausalLM", {}),
@@ -59,8 +60,10 @@ CASES = [
     ("OLMo 2", "full", "float32"),
     ("Qwen3 MoE", "narrow", "float32"),
     ("Mixtral", "full", "bfloat16"),
-    ("Gemma 4, experts", "wide", "float32"),
-    ("Gemma 4, experts", "narrow", "bfloat16"),
+    ("gpt-oss", "wide", "bfloat16"),
+    ("gpt-oss", "narrow", "float32"),
+    (GEMMA4_26B, "wide", "float32"),
+    (GEMMA4_26B, "narrow", "bfloat16"),
     ("Gemma 3", "narrow", "bfloat16"),
     ("Gemma 4", "narrow", "float32"),
     ("Gemma 4", "full", "float32"),

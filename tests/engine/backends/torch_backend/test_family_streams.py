@@ -18,16 +18,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.support.recomputing import RecomputingVerifier
-from scripts.train.tiny_families import GEMMA4_EXPERTS
-
-
-EXPERTS = "Gemma 4, experts"
-CONFIG: dict[str, tuple[str, dict[str, object]]] = {
-    "MistralForCausalLM": ("MistralForCausalLM", {"sliding_window": 24}),
-    EXPERTS: ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
-}
-"""Those that have more to say than the name of an architecture."""
-
+from scripts.train.tiny_families import GEMMA4_26B
 
 @dataclass(frozen=True)
 class Case:
@@ -49,12 +40,14 @@ CASES = [
     Case("Olmo2ForCausalLM", "sink_window", "seeded", 2),
     Case("Qwen3MoeForCausalLM", "sink_window", "seeded", 9),
     Case("MixtralForCausalLM", "full", "greedy", 13),
-    Case(EXPERTS, "sink_window", "greedy", 6),
+    Case("GptOssForCausalLM", "sink_window", "seeded", 10),
+    Case(GEMMA4_26B, "sink_window", "greedy", 6),
     Case("Gemma3ForCausalLM", "full", "seeded", 4),
     Case("Gemma4ForCausalLM", "sink_window", "seeded", 7),
     Case("Qwen3_5ForCausalLM", "sink_window", "greedy", 3),
     Case("Qwen3_5ForCausalLM", "full", "seeded", 16),
 ]
+CONFIG: dict[str, dict[str, object]] = {"MistralForCausalLM": {"sliding_window": 24}}
 SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=400),
     "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
@@ -70,8 +63,7 @@ COUNT = 40
 
 
 def loaded(random_checkpoint: Callable[..., Path], architecture: str) -> Verifier:
-    name, config = CONFIG.get(architecture, (architecture, {}))
-    path = random_checkpoint(name, **config)
+    path = random_checkpoint(architecture, **CONFIG.get(architecture, {}))
     return load_verifier(ModelFolder(path, "random"))
 
 
@@ -120,7 +112,7 @@ def test_neither_drafts_nor_the_cache_change_a_token(
 
 
 # A plain family is held to it in `test_exactness`; these have every other kind of layer.
-@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM", EXPERTS])
+@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM", GEMMA4_26B])
 def test_the_check_at_load_finds_every_kind_of_layer_exact(
     random_checkpoint: Callable[..., Path], architecture: str
 ) -> None:
