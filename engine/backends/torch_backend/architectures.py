@@ -24,6 +24,7 @@ COMPRESSED = "compressed-tensors"
 MENDS = {
     "gptq": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
     "fp8": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
+    "mxfp4": "a folder of the same model with weights in bfloat16 is served",
     "awq": "serve the checkpoint that it was made of, or a GGUF of that",
 }
 """What serves a model of which this is the quantized one, by `quant_method`."""

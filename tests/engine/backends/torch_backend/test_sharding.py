@@ -174,6 +174,9 @@ def test_a_rank_reads_and_keeps_its_own_part_alone(
             r"(gate|down|up)_proj has 48 values, which 5 ranks",
         ),
         ("Gemma4ForCausalLM", {}, 2, "1 key and value heads"),
+        ("Qwen3MoeForCausalLM", {}, 2, "its experts are not split"),
+        ("Phi3ForCausalLM", {}, 2, "is planned as"),
+        ("Olmo2ForCausalLM", {}, 2, "is planned as"),
         ("Qwen3_5ForCausalLM", {}, 2, r"linear_attn\.\w+ is planned as colwise_gather_output"),
     ],
 )

@@ -74,6 +74,16 @@ def test_what_would_run_but_not_as_meant_is_refused(
         load(checkpoint)
 
 
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "original_max_position_embeddings": 256,
+    "factor": 4.0,
+    "short_factor": [1.0] * 8,
+    "long_factor": [2.0] * 8,
+}
+
+
 @pytest.mark.parametrize(
     ("architecture", "entries", "named"),
     [
@@ -84,6 +94,13 @@ def test_what_would_run_but_not_as_meant_is_refused(
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "bidirectional"),
         ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "soft cap"),
         ("Gemma4ForCausalLM", {"use_bidirectional_attention": "all"}, "bidirectional"),
+        ("Phi3ForCausalLM", {"rope_parameters": LONG_ROPE}, "RoPE of type longrope"),
+        ("GptOssForCausalLM", {"quantization_config": {"quant_method": "mxfp4"}}, "bfloat16"),
+        (
+            "Qwen3MoeForCausalLM",
+            {"quantization": {"bits": 4, "group_size": 32}},
+            "experts whose weights are quantized",
+        ),
         ("Qwen3_5ForCausalLM", {"layer_types": ["linear_attention"] * 3}, "no layer of attention"),
     ],
 )
