@@ -68,8 +68,7 @@ GEMMA4: dict[str, object] = {
 
 GEMMA4_EXPERTS: dict[str, object] = {
     # The 26B-A4B's shape in small: no shared keys, no inputs of layers, a feed-forward layer
-    # beside many experts, of which each token has eight.
-    "tie_word_embeddings": True,
+    # beside many experts, of which each token has eight. Its head is tied there.
     "num_hidden_layers": 3,
     "num_kv_shared_layers": 0,
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
