@@ -1,7 +1,8 @@
 """Every family, its weights rounded or in whole numbers: past the window, one stream.
 
 However its history came, whoever drafted, whoever else was computed meanwhile, and where it went
-on. On torch every kind of products with every choice; on MLX, whose products are its library's, two.
+on. On torch every kind of products with every choice; on MLX, whose products are its library's,
+three.
 """
 
 from __future__ import annotations

@@ -16,7 +16,11 @@ from kakeya_fleet.engine.backends.mlx_backend.expert_weights import (
     expert_weights,
     with_experts,
 )
-from kakeya_fleet.engine.backends.mlx_backend.experts import expert_layers, replace_experts
+from kakeya_fleet.engine.backends.mlx_backend.experts import (
+    expert_layers,
+    is_experts,
+    replace_experts,
+)
 from kakeya_fleet.engine.backends.mlx_backend.library import model_module
 from kakeya_fleet.engine.backends.mlx_backend.model_arguments import model_arguments
 from kakeya_fleet.engine.backends.stored_tensors import (
@@ -35,6 +39,8 @@ from kakeya_fleet.engine.models.weight_reading import weights_read
 EMBEDDING = "model.embed_tokens"
 HEAD = "lm_head"
 SCALES = "scales"
+STORED_AS_ONE = 6
+"""Times a layer's experts' gate: with up as they are stored, twice as wide, and itself as wide."""
 DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 PRECISE_SUFFIX = ".A_log"
@@ -277,10 +283,11 @@ def _drop_tied_head(folder: Path, weights: dict[str, mx.array]) -> None:
 
 def _loading_bytes(expected: Kinds, kept: Kinds, dtype: mx.Dtype) -> int:
     """Bytes that must be free to load those of the `expected` weights that are `kept`."""
-    # While one tensor is converted, it is there twice, and may be wider on disk. Experts that
-    # are stored apart are converted one by one, before they are one tensor besides.
+    # While one tensor is converted, it is there twice, and may be wider on disk.
     largest = max(_sizes(expected, dtype), default=0)
-    return sum(_sizes(kept, dtype)) + 2 * largest
+    of_experts = {name: kind for name, kind in expected.items() if is_experts(name)}
+    apart = max(_sizes(of_experts, dtype), default=0)
+    return sum(_sizes(kept, dtype)) + max(2 * largest, STORED_AS_ONE * apart)
 
 
 def _sizes(kinds: Kinds, dtype: mx.Dtype) -> list[int]:

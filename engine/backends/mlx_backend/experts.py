@@ -64,6 +64,11 @@ def _products(layer: nn.Module, rows: mx.array, experts: mx.array) -> mx.array:
     return mx.stack(found, axis=1)
 
 
+def is_experts(name: str) -> bool:
+    """Whether the weight `name` is one of all experts of a layer."""
+    return not {*NAMES}.isdisjoint(name.split("."))
+
+
 def replace_experts(model: nn.Module) -> None:
     """Puts `Experts` in the place of each of the library's modules of them."""
     library = model_module(LIBRARY).SwitchGLU

@@ -17,7 +17,7 @@ from kakeya_fleet.engine.models.weight_choice import (
 )
 
 ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".router.proj")
-"""Modules whose names end so decide which experts there are: of few weights, none is rounded."""
+"""Modules whose names end so decide which experts there are: of few weights, none is quantized."""
 OUTPUTS = ("lm_head", "embed_tokens")
 """Modules of these names make the logits."""
 

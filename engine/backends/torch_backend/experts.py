@@ -174,7 +174,7 @@ def take_apart(model: PreTrainedModel) -> None:
             gate = (
                 partial(clamped_gate, library.alpha, library.limit)
                 if clamped
-                else (partial(gated, bare(library.act_fn)))
+                else partial(gated, bare(library.act_fn))
             )
             with torch.device("meta"):
                 each = (Expert(hidden, inner, bias=clamped) for _ in range(count))

@@ -57,7 +57,7 @@ def chosen_linears(
     return LinearChoice(
         lambda linear: WholeLinear(products, linear, bits),
         lambda linear: WholeLinear(products, linear, head_bits),
-        # Scores decide which experts there are: of few weights, none is rounded.
+        # Scores decide which experts there are: of few weights, none is quantized.
         plain.router,
     )
 

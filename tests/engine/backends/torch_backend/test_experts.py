@@ -81,9 +81,7 @@ def test_a_rows_bits_are_its_own(dtype: torch.dtype, made: object) -> None:
         nn.Sequential(experts), plain if made is plain else packed_linears(dtype, 16).layer
     )
     hidden, chosen, shares = routed(ROWS, dtype)
-    alone = torch.cat(
-        [experts(hidden[[row]], chosen[[row]], shares[[row]]) for row in range(ROWS)]
-    )
+    alone = torch.cat([experts(hidden[[row]], chosen[[row]], shares[[row]]) for row in range(ROWS)])
     rng = random.Random(3)
     for count in (2, 3, 7, 16, ROWS):
         rows = rng.sample(range(ROWS), count)

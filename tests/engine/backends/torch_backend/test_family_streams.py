@@ -20,6 +20,7 @@ from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.support.recomputing import RecomputingVerifier
 from scripts.train.tiny_families import GEMMA4_26B
 
+
 @dataclass(frozen=True)
 class Case:
     """A family, the cache and the way to choose that it meets, and how many tokens a draft has."""

@@ -140,7 +140,7 @@ def test_a_rank_reads_and_keeps_its_own_part_alone(
     real = stored_tensors._read
 
     def counted(
-        file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None
+        file: safe_open, tensor: StoredTensor, part: stored_tensors.Part | None
     ) -> torch.Tensor:
         found = real(file, tensor, part)
         read[len(sizes)] = read.get(len(sizes), 0) + found.numel()
