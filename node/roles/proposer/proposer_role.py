@@ -80,7 +80,7 @@ class ProposerRole:
                 spec.model,
                 backend=settings.backend,
                 dtype=settings.dtype,
-                weights=settings.weights,
+                weights=spec.weights or settings.weights,
                 kv_budget_bytes=settings.kv_budget_bytes // DRAFTERS_SHARE,
                 progress=transfer.downloading,
                 reading=transfer.reading,

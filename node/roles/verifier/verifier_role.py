@@ -294,7 +294,7 @@ class VerifierRole:
             spec.model,
             self._admission(),
             dtype=settings.dtype,
-            weights=settings.weights,
+            weights=spec.weights or settings.weights,
             backend=settings.backend,
             progress=transfer.downloading,
             reading=transfer.reading,
@@ -312,7 +312,7 @@ class VerifierRole:
         self, source: GroupSource, spec: RoleSpec, transfer: ModelTransfer
     ) -> str:
         settings = self._context.settings
-        require_auto(settings.weights, "a group's ranks compute this one")
+        require_auto(spec.weights or settings.weights, "a group's ranks compute this one")
         group = ServedGroup(
             source.settings(
                 spec.model,

@@ -213,6 +213,21 @@ class TransferState(StrEnum):
     """Newer than this client, or not given."""
 
 
+class LoadPhase(StrEnum):
+    """What a load does."""
+
+    WAITING = "waiting"
+    """Another model is loaded, or unloaded, first."""
+    FETCHING = "fetching"
+    """The model's files are looked for, or come from the hub, or a GGUF is converted."""
+    READING = "reading"
+    """Its weights come into memory."""
+    CHECKING = "checking"
+    """It is checked and measured on this machine."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
 class StopReason(StrEnum):
     """Why a generation ended."""
 
@@ -1310,3 +1325,37 @@ class NodeHistory:
     """The latest events, at most 256, oldest first."""
     transfers: tuple[Transfer, ...]
     """Transfers that run, and the latest that ended, at most 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How a load stands."""
+
+    phase: LoadPhase
+    """What it does now."""
+    transfer: Transfer | None
+    """The download or the load of this phase, as WatchNode tells of it; None while it waits, and
+    before there is one.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is served."""
+
+    offer: ModelOffer
+    """As the node's card offers it."""
+    was_served: bool
+    """Whether it was served when the call came."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadedModel:
+    """What is served no more."""
+
+    model_id: str
+    """The model's name."""
+    role: Role
+    """The role in which it was served."""
+    memory_free_bytes: int
+    """Free memory of the machine, in bytes."""

@@ -169,6 +169,17 @@ export const TRANSFER_STATES = ["running", "done", "failed"] as const;
 export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
 
 /**
+ * What a load does.
+ *
+ * - "waiting": Another model is loaded, or unloaded, first.
+ * - "fetching": The model's files are looked for, or come from the hub, or a GGUF is converted.
+ * - "reading": Its weights come into memory.
+ * - "checking": It is checked and measured on this machine.
+ */
+export const LOAD_PHASES = ["waiting", "fetching", "reading", "checking"] as const;
+export type LoadPhase = (typeof LOAD_PHASES)[number] | "unknown";
+
+/**
  * Why a generation ended.
  *
  * - "max_tokens": `maxTokens` were generated.
@@ -1241,4 +1252,33 @@ export interface NodeHistory {
   readonly events: readonly NodeEvent[];
   /** Transfers that run, and the latest that ended, at most 64. */
   readonly transfers: readonly Transfer[];
+}
+
+/** How a load stands. */
+export interface LoadProgress {
+  /** What it does now. */
+  readonly phase: LoadPhase;
+  /**
+   * The download or the load of this phase, as WatchNode tells of it; null while it waits, and
+   * before there is one.
+   */
+  readonly transfer: Transfer | null;
+}
+
+/** A model that is served. */
+export interface LoadedModel {
+  /** As the node's card offers it. */
+  readonly offer: ModelOffer;
+  /** Whether it was served when the call came. */
+  readonly wasServed: boolean;
+}
+
+/** What is served no more. */
+export interface UnloadedModel {
+  /** The model's name. */
+  readonly modelId: string;
+  /** The role in which it was served. */
+  readonly role: Role;
+  /** Free memory of the machine, in bytes. */
+  readonly memoryFreeBytes: number;
 }
