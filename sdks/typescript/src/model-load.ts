@@ -2,7 +2,10 @@
 
 import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
-import type { LoadModelRequest, LoadModelResponse } from "./generated/kakeya/v1/model_service_pb.js";
+import type {
+  LoadModelRequest,
+  LoadModelResponse,
+} from "./generated/kakeya/v1/model_service_pb.js";
 import type { LoadedModel, LoadProgress } from "./generated/values.js";
 import { loadedModel, loadProgress } from "./generated/wire.js";
 import { MessageStream, ServerStream, type MessageSource } from "./streams.js";
