@@ -17,6 +17,7 @@ from kakeya_fleet.fleet.errors import FleetError, ModelNotFound
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, RoleSpec, named_twice
 from kakeya_fleet.node.errors import NodeError
+from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.rpc.refusals import Draining, ModelLoading, Refusal, TooManyLoads
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.transfers import TransferKind, Transfers, TransferStatus
@@ -187,7 +188,12 @@ class ModelLoads:
         try:
             load.loaded(await self._loaded(load))
         except (EngineError, FleetError, NodeError, Refusal) as error:
+            has_read = load.status().phase in (LoadPhase.READING, LoadPhase.CHECKING)
+            # Frames have what was read of the model, and its modules refer to each other.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
             load.failed(error)
+            if has_read:
+                await free_removed()
         except Exception as error:
             load.failed(error)
             # A fault, which is counted and logged.

@@ -28,6 +28,7 @@ from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import NodeRole
+from kakeya_fleet.node.roles.cycles import set_loaded_aside
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.settings import RoleSettings
@@ -333,6 +334,7 @@ class Roles:
             on_turn()
             model_id = await self._roles[spec.role].open(spec)
         self._served[spec.role, model_id] = spec
+        set_loaded_aside()
         self.expected.arrived(spec)
         self.changed.set()
         return model_id

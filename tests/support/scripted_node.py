@@ -97,7 +97,11 @@ class ScriptedNode(
         self.node_events: list[capability_pb2.WatchNodeResponse] = []
         self.session_events: list[runtime_pb2.WatchSessionsResponse] = []
         # What is told of a load, to its end.
-        self.load_events: list[model_service_pb2.LoadModelResponse] = []
+        self.load_events = [
+            model_service_pb2.LoadModelResponse(
+                loaded=model_service_pb2.LoadedModel(offer=self.model)
+            )
+        ]
         # Whether a load has no end.
         self.loads_for_ever = False
         self.unloaded = model_service_pb2.UnloadModelResponse()

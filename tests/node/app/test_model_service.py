@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,14 @@ from kakeya import (
     TransferKind,
 )
 from kakeya.v1 import model_pb2, model_service_pb2, model_service_pb2_grpc
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import OutOfMemory
 from kakeya_fleet.node.membership import network
 from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.conftest import RunningAgent, StartAgent
+from tests.support.calls import until
 from tests.support.homes import Home, refusal
 from tests.support.members import channel_to
 
@@ -56,14 +60,18 @@ class HeldLoads:
         self.began = threading.Semaphore(0)
         self.go_on = threading.Event()
         self.error: Exception | None = None
-        self._load = verifier_loading.load_verifier
+        """Raised once the model is read."""
+        self.read: weakref.ref[Verifier] | None = None
+        self._load = load_verifier
 
-    def __call__(self, *arguments: Any, **options: Any) -> object:
+    def __call__(self, *arguments: Any, **options: Any) -> Verifier:
         self.began.release()
         assert self.go_on.wait(PATIENCE)
+        verifier = self._load(*arguments, **options)
+        self.read = weakref.ref(verifier)
         if self.error is not None:
             raise self.error
-        return self._load(*arguments, **options)
+        return verifier
 
     async def until_begun(self) -> None:
         assert await asyncio.to_thread(self.began.acquire, timeout=PATIENCE)
@@ -249,6 +257,9 @@ async def test_a_load_that_fails_leaves_the_node_as_it_was(
         assert not agent.node.control.card_maker.current.card.loading
         (_, failed) = agent.node.activity.transfers.statuses()
         assert failed.error
+        if reason == "OUT_OF_MEMORY":
+            # What was read of it is given back.
+            await until(lambda: held.read is not None and held.read() is None)
         with pytest.raises(ModelNotFound, match="nowhere"):
             await client.fleet.load_model("./nowhere").wait()
         held.error = None

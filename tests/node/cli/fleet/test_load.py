@@ -144,10 +144,13 @@ def test_a_load_in_words() -> None:
     newer = LoadProgress(LoadPhase.UNKNOWN, None)
     assert load_text(newer, "toy", "mini-1") == "loading toy"
     offer = ModelOffer(
-        **dict.fromkeys(("weights_digest", "tokenizer_digest", "quantization", "dtype"), ""),
         model_id="ngram",
         role=Role.PROPOSER,
         kind=ModelKind.NGRAM,
+        weights_digest="",
+        tokenizer_digest="",
+        quantization="",
+        dtype="",
         vocabulary_size=0,
         context_length=0,
         kv_bytes_per_token=0,
