@@ -174,8 +174,7 @@ class ModelLoads:
                 " again when one of them is there"
             )
         load = ModelLoad(spec, self._transfers)
-        work = partial(self._run, load)
-        self._running[load] = self._tasks.once(f"load of {spec.model[:64]}", work)
+        self._running[load] = self._tasks.once("load of a model", partial(self._run, load))
         return load
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -184,7 +185,9 @@ def _is_known_anywhere(role: Role, model: str) -> bool:
     """Whether a name says the same to every machine; `MODEL@TARGET` if both do."""
     if role is not Role.PROPOSER:
         return is_public_name(model)
-    return model in LOADERS or all(map(is_public_name, model.split(TARGET_MARK, 1)))
+    if model in LOADERS:
+        return True
+    return all(map(is_public_name, model.split(TARGET_MARK, 1))) and not Path(model).exists()
 
 
 def _role_of(number: model_pb2.Role.ValueType) -> Role:

@@ -99,8 +99,11 @@ class ScriptedNode(
         # What is told of a load, to its end.
         self.load_events = [
             model_service_pb2.LoadModelResponse(
+                progress=model_service_pb2.LoadProgress(phase=model_service_pb2.LOAD_PHASE_READING)
+            ),
+            model_service_pb2.LoadModelResponse(
                 loaded=model_service_pb2.LoadedModel(offer=self.model)
-            )
+            ),
         ]
         # Whether a load has no end.
         self.loads_for_ever = False

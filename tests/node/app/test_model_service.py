@@ -167,6 +167,11 @@ async def test_weights_are_those_of_the_load_and_others_are_refused_by_name(
         assert caught.value.reason == "BAD_ROLE_SPEC"
         with pytest.raises(BadRequest, match="auto, bf16, int8, int4"):
             await client.fleet.load_model(small, weights="int3").wait()
+        for name in ("ngram", "tiny-dflash"):
+            drafting = client.fleet.load_model(name, role=Role.PROPOSER, weights="int8")
+            with pytest.raises(KakeyaError, match="with the weights that it has"):
+                await drafting.wait()
+    assert models_of(agent) == [MODEL]
 
 
 async def test_a_copy_of_a_served_models_folder_is_refused_before_it_is_read(
@@ -325,6 +330,7 @@ async def test_a_keeper_loads_what_has_a_name_everywhere_and_the_owner_any_path(
     b = await home.start("b")
     beside = tmp_path / "beside"
     shutil.copytree(small, beside / "organisation" / "name")
+    (beside / "tiny-dflash@smollm2").mkdir()
     monkeypatch.chdir(beside)
     paths = [
         (small, model_pb2.ROLE_VERIFIER),
@@ -334,6 +340,8 @@ async def test_a_keeper_loads_what_has_a_name_everywhere_and_the_owner_any_path(
         ("../beside/model.gguf", model_pb2.ROLE_VERIFIER),
         ("organisation/other:../../../model.gguf", model_pb2.ROLE_VERIFIER),
         (f"tiny-dflash@{small}", model_pb2.ROLE_PROPOSER),
+        # A folder of that whole name.
+        ("tiny-dflash@smollm2", model_pb2.ROLE_PROPOSER),
     ]
     async with channel_to(b.address, home.keeper) as keepers:
         stub = model_service_pb2_grpc.ModelServiceStub(keepers)

@@ -190,7 +190,9 @@ class UnloadModelRequest(_message.Message):
     role: _model_pb2.Role.ValueType
     """In which role; ROLE_UNSPECIFIED for the only one in which it is served."""
     drain_seconds: _builtins.float
-    """Seconds that running generations may take to end, at most 3,600; 0 for 5."""
+    """Seconds that running generations may take to end, at most 3,600; 0 for what the node is
+    configured to give them (`drain_seconds`).
+    """
     def __init__(
         self,
         *,

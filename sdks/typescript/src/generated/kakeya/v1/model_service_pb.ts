@@ -169,7 +169,8 @@ export type UnloadModelRequest = Message<"kakeya.v1.UnloadModelRequest"> & {
   role: Role;
 
   /**
-   * Seconds that running generations may take to end, at most 3,600; 0 for 5.
+   * Seconds that running generations may take to end, at most 3,600; 0 for what the node is
+   * configured to give them (`drain_seconds`).
    *
    * @generated from field: double drain_seconds = 3;
    */
