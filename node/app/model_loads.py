@@ -159,9 +159,6 @@ class ModelLoads:
         """
         if self._roles.draining:
             raise _leaving()
-        for each in self._roles.expected.loading:
-            if _names_one(spec, each):
-                self._check_weights(spec, each, "is being loaded")
         for load in self._running:
             if _names_one(spec, load.spec):
                 self._check_weights(spec, load.spec, "is being loaded")
@@ -173,8 +170,17 @@ class ModelLoads:
                 f"{len(self._running)} models are loaded here, or wait for it ({waiting}): ask"
                 " again when one of them is there"
             )
+        loading = self._roles.expected.loading
+        under_way = next((each for each in loading if _names_one(each, spec)), None)
         load = ModelLoad(spec, self._transfers)
-        self._running[load] = self._tasks.once("load of a model", partial(self._run, load))
+        if under_way is not None:
+            self._check_weights(spec, under_way, "is being loaded")
+            load.joins()
+        elif not self._running and not self._roles.is_changing:
+            # It is its turn as soon as it runs.
+            load.begins()
+        work = partial(self._run, load, under_way)
+        self._running[load] = self._tasks.once("load of a model", work)
         return load
 
     def close(self) -> None:
@@ -183,9 +189,9 @@ class ModelLoads:
             load.failed(_leaving())
             task.cancel()
 
-    async def _run(self, load: ModelLoad) -> None:
+    async def _run(self, load: ModelLoad, under_way: RoleSpec | None) -> None:
         try:
-            load.loaded(await self._loaded(load))
+            load.loaded(await self._loaded(load, under_way))
         except (EngineError, FleetError, NodeError, Refusal) as error:
             has_read = load.status().phase in (LoadPhase.READING, LoadPhase.CHECKING)
             # Frames have what was read of the model, and its modules refer to each other.
@@ -200,9 +206,9 @@ class ModelLoads:
         finally:
             del self._running[load]
 
-    async def _loaded(self, load: ModelLoad) -> ModelOffer:
+    async def _loaded(self, load: ModelLoad, under_way: RoleSpec | None) -> ModelOffer:
+        """Loads it, or waits where the node does so for another reason, as `under_way` says."""
         spec, roles = load.spec, self._roles
-        under_way = next((each for each in roles.expected.loading if _names_one(each, spec)), None)
         if under_way is not None:
             load.joins()
             await roles.expected.settled(under_way)
@@ -214,7 +220,8 @@ class ModelLoads:
         offer = roles.offer_of(spec.role, model_id)
         if offer is None:
             name = spec.model[:64]
-            raise ModelNotFound(f"{name} was unloaded as soon as it was there", model_id=name)
+            cause = f"{name} was unloaded as soon as it was there, or its other load failed"
+            raise ModelNotFound(cause, model_id=name)
         return offer
 
     def _check_weights(self, asked: RoleSpec, there: RoleSpec, cause: str) -> None:

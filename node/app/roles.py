@@ -241,6 +241,11 @@ class Roles:
         return self._draining
 
     @property
+    def is_changing(self) -> bool:
+        """Whether something is being opened or removed."""
+        return self._one_at_a_time.locked()
+
+    @property
     def begun(self) -> bool:
         """Whether all is loaded that the node began with."""
         return self._begun

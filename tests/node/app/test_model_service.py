@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import shutil
 import threading
 import weakref
@@ -53,6 +55,22 @@ def small(random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempP
     return str(shutil.copytree(random_checkpoint(), tmp_path_factory.mktemp("m") / MODEL))
 
 
+class Modules:
+    """They refer to each other, and to what has them."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.verifier = verifier
+        self.other = self
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nothing is looked through but when it is asked for."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 class HeldLoads:
     """Loads of verifiers wait in their threads until they may go on."""
 
@@ -70,6 +88,7 @@ class HeldLoads:
         verifier = self._load(*arguments, **options)
         self.read = weakref.ref(verifier)
         if self.error is not None:
+            Modules(verifier)
             raise self.error
         return verifier
 
@@ -193,7 +212,7 @@ async def test_who_asks_for_what_is_loading_hears_of_that_load_which_outlives_it
     agent = await start_agent()
     async with AsyncClient(agent.address) as client, AsyncClient(agent.address) as second:
         first = aiter(client.fleet.load_model(small))
-        assert (await anext(first)).phase in (LoadPhase.WAITING, LoadPhase.FETCHING)
+        assert (await anext(first)).phase is LoadPhase.FETCHING
         await held.until_begun()
         joined = second.fleet.load_model(small)
         progress = await anext(aiter(joined))
@@ -212,6 +231,29 @@ async def test_who_asks_for_what_is_loading_hears_of_that_load_which_outlives_it
         assert not (await second.fleet.load_model(small).wait()).was_served
         assert models_of(agent) == [MODEL]
     # One load was made of all of these.
+    assert not held.began.acquire(blocking=False)
+
+
+async def test_who_asks_for_what_the_node_begins_with_hears_of_that_load(
+    start_agent: StartAgent, small: str, held: HeldLoads, tmp_path: Path
+) -> None:
+    starting = asyncio.ensure_future(start_agent("mini-1", serve=[f"verifier={small}"]))
+    await held.until_begun()
+    address = json.loads((tmp_path / "mini-1" / "agent.json").read_text())["address"]
+    async with AsyncClient(address) as client:
+        load = client.fleet.load_model(small)
+        progress = aiter(load)
+        assert (await anext(progress)).phase is LoadPhase.READING
+        with pytest.raises(ModelLoading, match="it is being loaded"):
+            await client.fleet.unload_model(small)
+        with pytest.raises(KakeyaError, match="being loaded with --weights auto"):
+            await client.fleet.load_model(small, weights="int8").wait()
+        held.go_on.set()
+        async for _ in progress:
+            pass
+        assert load.loaded is not None
+        assert (load.loaded.offer.model_id, load.loaded.was_served) == (MODEL, False)
+    await starting
     assert not held.began.acquire(blocking=False)
 
 
@@ -248,6 +290,7 @@ async def test_loads_wait_for_each_other_and_as_many_as_may(
         (OSError(28, "No space left on device"), "INTERNAL_ERROR"),
     ],
 )
+@pytest.mark.usefixtures("no_collector")
 async def test_a_load_that_fails_leaves_the_node_as_it_was(
     start_agent: StartAgent, small: str, held: HeldLoads, error: Exception, reason: str
 ) -> None:
