@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from kakeya import LoadedModel, LoadPhase, LoadProgress
-from kakeya_fleet.node.cli.terminal.output import fields_of, note, say, write_json
+from kakeya_fleet.node.cli.terminal.output import (
+    fields_of,
+    note,
+    say,
+    screen_size,
+    write_json,
+)
 from kakeya_fleet.node.cli.terminal.status_line import status_line
 from kakeya_fleet.node.cli.terminal.transfer_text import progress_text
 
@@ -32,7 +40,9 @@ class LoadView:
         if self._as_json:
             write_json({"event": "progress", "node": self._node, **fields_of(progress)})
         elif self._line is not None:
-            self._line.show(load_text(progress, self._model, self._node))
+            # A line that the terminal breaks could not be taken away again.
+            room = screen_size(sys.stderr)[0] - 1
+            self._line.show(load_text(progress, self._model, self._node)[:room])
         elif progress.phase is not self._phase:
             note(load_text(LoadProgress(progress.phase, None), self._model, self._node))
         self._phase = progress.phase

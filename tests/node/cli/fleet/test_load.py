@@ -19,11 +19,12 @@ from kakeya import (
     TransferKind,
     TransferState,
 )
+from kakeya.v1 import capability_pb2, model_pb2
 from kakeya.v1 import model_service_pb2 as wire
 from kakeya_fleet.node.cli.fleet.load_view import load_text, loaded_text
 from kakeya_fleet.node.cli.fleet.model_names import name_to_load, name_to_unload
 from scripts.support.agent_process import AgentProcess, LocalFleet
-from tests.support.commands import NODE, Terminal
+from tests.support.commands import NODE, Screen, Terminal
 from tests.support.scripted_node import ScriptedNode
 
 MIB = 1 << 20
@@ -106,6 +107,25 @@ def test_ctrl_c_ends_the_waiting_and_says_that_the_load_goes_on(
     done = waiting.interrupt()
     assert done.code == 130
     assert "goes on loading smollm2" in done.err
+
+
+def test_on_a_terminal_one_line_moves_and_is_gone_at_the_end(
+    screen: Screen, threaded_node: ScriptedNode
+) -> None:
+    reading = capability_pb2.Transfer(done_bytes=40 * MIB, total_bytes=100 * MIB)
+    threaded_node.load_events = [
+        wire.LoadModelResponse(progress=wire.LoadProgress(phase=phase, transfer=reading))
+        for phase in (wire.LOAD_PHASE_READING, wire.LOAD_PHASE_CHECKING)
+    ]
+    offer = model_pb2.ModelOffer(model_id="smollm2", role=model_pb2.ROLE_VERIFIER)
+    loaded = wire.LoadModelResponse(loaded=wire.LoadedModel(offer=offer))
+    threaded_node.load_events.append(loaded)
+    process = screen("load", "smollm2", "--on", threaded_node.address, columns=32)
+    assert process.end(seconds=60) == 0
+    assert [line for line in process.lines if line] == ["mini-1 serves smollm2 as a verif", "ier"]
+    # A line that was broken would have stayed.
+    assert b"reading smollm2: 40.0 MiB of 10\r" in process.raw
+    assert b"checking and measuring smollm2\r" in process.raw
 
 
 def test_paths_are_absolute_and_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
