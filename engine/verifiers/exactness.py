@@ -229,7 +229,8 @@ def _run(
             logits = verifier.forward(cache, chunk, want_logits=True)
             if logits is None:
                 raise TypeError("a verifier that was asked for logits gave none")
-            rows.append(logits[:kept])
+            # A copy: the rows of wrong tokens would stay, a vocabulary of numbers each.
+            rows.append(logits[:kept].copy())
             done += kept
             cache.truncate(start.length + done)
         return np.concatenate(rows)

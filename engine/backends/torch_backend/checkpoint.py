@@ -21,7 +21,7 @@ from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
     packed_linears,
     replace_linears,
 )
-from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
+from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplified
 from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
@@ -42,6 +42,7 @@ from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+LAYERS = "model.layers."
 DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 
@@ -63,14 +64,18 @@ class Checkpoint:
     quantized: Mapping[str, QuantizedWeight]
     parts: Mapping[str, tuple[slice, ...]]
 
-    def read_into(self, module: nn.Module, name: str = "") -> None:
-        """Gives `module`, which `model` has as `name`, its weights in `dtype`, and no others.
+    def read_into(self, module: nn.Module, name: str = "", *, without: str = "") -> None:
+        """Gives `module`, which `model` has as `name`, what it has not yet of its weights.
 
+        In `dtype`, and but for those whose names in `model` begin with `without`, if given.
         Raises `WeightsMismatch` for tensors that are not finite or cannot be read, and where
         a head is stored that should be the embedding and is not.
         """
         prefix = f"{name}." if name else ""
-        names = [f"{prefix}{own}" for own in module.state_dict()]
+        state = module.state_dict()
+        names = [f"{prefix}{own}" for own, tensor in state.items() if tensor.is_meta]
+        if without:
+            names = [each for each in names if not each.startswith(without)]
         is_head = self.is_tied and HEAD in names
         if is_head and HEAD not in self.stored:
             names.remove(HEAD)
@@ -78,7 +83,8 @@ class Checkpoint:
         if is_head:
             _tie(self.folder, weights)
         own = {each.removeprefix(prefix): tensor for each, tensor in weights.items()}
-        module.load_state_dict(own, strict=True, assign=True)
+        # Their names are its own: it has the others already, or is to have them later.
+        module.load_state_dict(own, strict=False, assign=True)
         module.requires_grad_(requires_grad=False)
 
 
@@ -110,21 +116,38 @@ def laid_out(
 ) -> PreTrainedModel:
     """Its model with all weights, for torch's own operators and forwards of `rows` tokens.
 
-    `choice` is what becomes of its linear layers: packed ones, unless given.
+    `choice` is what becomes of its linear layers: packed ones, unless given. They are read one
+    after the other, or by layers where those of one input become one: no more is there twice.
+    A shard has the memory of its part once more while it is packed.
     """
     model, dtype = checkpoint.model, checkpoint.dtype
     choice = choice or packed_linears(dtype, rows)
-    checkpoint.read_into(model)
+    checkpoint.read_into(model, without="" if shard is not None else LAYERS)
     if shard is not None:
         shard.add_sums(model)
     fix_activations(model)
-    fix_recurrent(model, dtype)
     if type(model.lm_head) is nn.Linear:
         model.lm_head = choice.head(model.lm_head)
-    if checkpoint.is_plain:
-        simplify(model, choice.layer)
-    replace_linears(model, choice.layer)
+    layers = model.model.layers
+    for index in range(len(layers)):
+        name = f"{LAYERS}{index}"
+        if checkpoint.is_plain:
+            checkpoint.read_into(layers[index], name)
+            layers[index] = simplified(layers[index], choice.layer)
+        else:
+            replace_linears(layers[index], partial(_read, checkpoint, choice, name))
+            checkpoint.read_into(layers[index], name)
+    replace_linears(model, lambda _, linear: choice.layer(linear))
+    fix_recurrent(model, dtype)
     return model.eval()
+
+
+def _read(
+    checkpoint: Checkpoint, choice: LinearChoice, layer: str, name: str, linear: nn.Linear
+) -> nn.Module:
+    """What becomes of a linear layer of `layer`, which has it as `name`, once it is read."""
+    checkpoint.read_into(linear, f"{layer}.{name}")
+    return choice.layer(linear)
 
 
 def open_checkpoint(

@@ -84,15 +84,15 @@ def packed(linear: nn.Linear, rows: int) -> nn.Module:
     return PackedLinear(linear, rows)
 
 
-def replace_linears(model: nn.Module, made: Made) -> None:
-    """Puts what is `made` of each `nn.Linear` in `model` in its place.
+def replace_linears(model: nn.Module, made: Callable[[str, nn.Linear], nn.Module]) -> None:
+    """Puts what is `made` of each `nn.Linear` in `model`, by its name there, in its place.
 
-    Their weights are freed unless tied.
+    Their weights are freed one after the other unless tied.
     """
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, made(child))
+    for name in [name for name, child in model.named_modules() if type(child) is nn.Linear]:
+        path, _, own = name.rpartition(".")
+        parent = model.get_submodule(path)
+        setattr(parent, own, made(name, getattr(parent, own)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class PlainDecoder:
     """A plain family's model between the token ids and the head."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """`model` as `simplify` left it."""
+        """`model`, whose layers are `simplified`."""
         body = model.model
         self._embedding: Tensor = body.embed_tokens.weight
         self._norm = _norm(body.norm)
@@ -132,15 +132,13 @@ class PlainDecoder:
         return normed
 
 
-def simplify(model: PreTrainedModel, pack: Callable[[nn.Linear], nn.Module]) -> None:
-    """Replaces the layers of a model that `is_plain`, in place and one at a time.
+def simplified(layer: nn.Module, pack: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    """What takes the place of a loaded layer of a model that `is_plain`.
 
     `pack` makes of a linear layer the one that is called; the weights of the
-    library's layers are freed.
+    library's are freed.
     """
-    layers = model.model.layers
-    for index in range(len(layers)):
-        layers[index] = PlainLayer(cast(LibraryLayer, layers[index]), pack)
+    return PlainLayer(cast(LibraryLayer, layer), pack)
 
 
 def _take(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import torch
@@ -49,32 +49,28 @@ def read_tensors(
     what is stored of them. Raises `WeightsMismatch`
     for a file that breaks off and for numbers that are not finite, `OutOfMemory`.
     """
-    every = list(names)
-    weights: dict[str, Tensor] = {}
-    for name in (each for each in every if each in quantized):
-        own = quantized[name]
-        made = own.numbers(*(read_whole(part) for part in own.parts))
-        weights[name] = made[parts.get(name, ())].to(dtype, copy=True)
-        weights_read(sum(_stored_bytes(each) for each in own.parts))
-    wanted = [name for name in every if name not in quantized]
-    for path in sorted({stored[name].file for name in wanted}):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in (name for name in wanted if stored[name].file == path):
-                    # A copy: the file's mapping is not aligned to vectors, and can change.
-                    found = _read(file, stored[name], parts.get(name))
-                    weights[name] = found.to(dtype, copy=True)
-                    weights_read(found.nbytes)
-        except (SafetensorError, OSError) as error:
-            raise WeightsMismatch(
-                f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
-            ) from error
-        except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
-            raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error
+    weights = {name: _numbers(name, stored, dtype, parts, quantized) for name in names}
     broken = sorted(name for name, tensor in weights.items() if not _is_finite(tensor))
     if broken:
         raise WeightsMismatch(f"numbers that are not finite: {listed(broken)}")
     return weights
+
+
+def _numbers(
+    name: str,
+    stored: Mapping[str, StoredTensor],
+    dtype: torch.dtype,
+    parts: Mapping[str, tuple[slice, ...]],
+    quantized: Mapping[str, QuantizedWeight],
+) -> Tensor:
+    """One tensor of `read_tensors`. What is mapped of its file is mapped no more behind it."""
+    if name not in quantized:
+        # A copy: the file's mapping is not aligned to vectors, and can change.
+        return _read(stored[name], parts.get(name), lambda found: found.to(dtype, copy=True))
+    own = quantized[name]
+    made = own.numbers(*(read_whole(part) for part in own.parts))
+    weights_read(sum(_stored_bytes(each) for each in own.parts))
+    return made.to(dtype) if name not in parts else made[parts[name]].to(dtype, copy=True)
 
 
 def _is_finite(tensor: Tensor) -> bool:
@@ -94,22 +90,34 @@ def _stored_bytes(tensor: StoredTensor) -> int:
 
 def read_whole(tensor: StoredTensor) -> Tensor:
     """All of it, as it is stored. Raises `WeightsMismatch`, `OutOfMemory`."""
+    return _read(tensor, None, lambda found: found, tell=False)
+
+
+def _read(
+    tensor: StoredTensor,
+    part: tuple[slice, ...] | None,
+    made: Callable[[Tensor], Tensor],
+    *,
+    tell: bool = True,
+) -> Tensor:
+    """What is `made` of a tensor, or of a part of it, in the mapped file.
+
+    Mapped for this tensor alone: pages of a mapping that stays count as the process's memory.
+    """
+    path = tensor.file
     try:
-        with safe_open(tensor.file, framework="pt") as file:
-            return _read(file, tensor, None)
+        with safe_open(path, framework="pt") as file:
+            if part is None:
+                found: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
+            else:
+                found = file.get_slice(tensor.name)[part]  # type: ignore[no-untyped-call]
+            result = made(found)
+            if tell:
+                weights_read(found.nbytes)
+            return result
     except (SafetensorError, OSError) as error:
         raise WeightsMismatch(
-            f"{tensor.file.name} cannot be read ({error}); fetch it again", path=str(tensor.file)
+            f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
         ) from error
     except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
-        raise OutOfMemory(
-            f"{tensor.file} does not fit into memory", path=str(tensor.file)
-        ) from error
-
-
-def _read(file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None) -> Tensor:
-    if part is None:
-        whole: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
-        return whole
-    found: Tensor = file.get_slice(tensor.name)[part]  # type: ignore[no-untyped-call]
-    return found
+        raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
 from kakeya_fleet.engine.contracts.model_shape import UNBOUNDED, ModelShape
 from kakeya_fleet.engine.models.weight_choice import BITS, INT4, INT8, whole_bytes
@@ -32,7 +33,7 @@ def test_weights_are_counted_with_their_scales() -> None:
 @pytest.mark.parametrize("weights", [INT8, INT4])
 @pytest.mark.parametrize(("outputs", "inputs"), [(32, 32), (64, 96), (128, 64)])
 def test_whole_numbers_take_what_their_panels_do(weights: str, outputs: int, inputs: int) -> None:
-    panels = whole_panels(torch.ones(outputs, inputs), None, BITS[weights])
+    panels = whole_panels(product_of(torch.ones(outputs, inputs)), BITS[weights])
     assert whole_bytes(weights, outputs, inputs) == panels.blocks.nbytes
 
 
