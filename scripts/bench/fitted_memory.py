@@ -21,10 +21,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kakeya_fleet.engine.backends.model_sources import resolve_model
+from kakeya_fleet.engine.backends.on_paper import read_on_paper
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from scripts.bench.decode_models import SHAPES, random_checkpoint
 from scripts.bench.machine import ROOT, command, machine, write_report
 
@@ -35,15 +40,15 @@ SMALLER: dict[str, dict[str, int]] = {
 }
 """Of the shapes: a few hundred megabytes."""
 SIDES = (
-    ("auto", "auto"),
-    ("auto", "bf16"),
-    ("auto", "int8"),
-    ("auto", "int4"),
-    ("float32", "auto"),
+    ("auto", "auto", "auto"),
+    ("auto", "bf16", "auto"),
+    ("auto", "int8", "auto"),
+    ("auto", "int4", "auto"),
+    ("float32", "auto", "auto"),
+    ("auto", "auto", "off"),
 )
-"""Number format and `--weights`."""
-OPERATORS = "operators"
-"""Stands for torch's operators in place of the compiled forward."""
+"""Number format, `--weights`, and whether there is a compiled forward: `off` for torch's operators."""
+SWITCH = "KAKEYA_COMPILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,7 @@ def main(words: list[str] | None = None) -> int:
         print(json.dumps(asdict(_measured(**json.loads(arguments.measure)))))
         return 0
     with tempfile.TemporaryDirectory(prefix="kakeya-memory-") as folder:
-        told = {
-            model: _told(model, arguments.context, Path(folder)) for model in arguments.models
-        }
+        told = {model: _told(model, arguments.context, Path(folder)) for model in arguments.models}
     report = {
         "command": command(__file__),
         "machine": machine(),
@@ -84,30 +87,47 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _told(model: str, context: int, parent: Path) -> dict[str, object]:
-    from kakeya_fleet.engine.backends.model_sources import resolve_model  # noqa: PLC0415
-    from kakeya_fleet.engine.backends.on_paper import read_on_paper  # noqa: PLC0415
-
     found: dict[str, object] = {}
-    for dtype, weights in SIDES:
+    for dtype, weights, compiled in SIDES:
         if model in SHAPES:
             path = random_checkpoint(model, "bfloat16", parent, **SMALLER.get(model, {}))
         else:
             path = resolve_model(model, dtype=dtype).path
-        paper = read_on_paper(str(path), backend="torch", dtype=dtype)
-        for compiled in ("auto", "off"):
-            if compiled == "off" and (weights in ("int8", "int4")):
-                continue
-            asked = {
-                "path": str(path),
-                "dtype": dtype,
-                "weights": weights,
-                "context": min(context, paper.layout.context_length),
-            }
-            taken = _apart(asked, compiled)
-            name = f"{dtype} {weights}" + (f", {OPERATORS}" if compiled == "off" else "")
-            print(model, name, paper.weight_bytes[weights], paper.loading_bytes, taken, flush=True)
-            found[name] = {"taken": asdict(taken)}
+        with _environment(compiled):
+            paper = read_on_paper(str(path), backend="torch", dtype=dtype)
+        positions = min(context, paper.layout.context_length)
+        asked = {"path": str(path), "dtype": dtype, "weights": weights, "context": positions}
+        name = f"{dtype} {weights}" + (", operators" if compiled == "off" else "")
+        found[name] = _compared(paper, weights, _apart(asked, compiled), positions)
+        print(model, name, found[name], flush=True)
     return found
+
+
+@contextmanager
+def _environment(compiled: str) -> Iterator[None]:
+    """With the compiled forward, or without."""
+    os.environ[SWITCH] = compiled
+    try:
+        yield
+    finally:
+        del os.environ[SWITCH]
+
+
+def _compared(
+    paper: ModelOnPaper, weights: str, taken: Measured, context: int
+) -> dict[str, object]:
+    kept, loading = paper.weight_bytes[weights], paper.loading_bytes[weights]
+    cache = CacheSpec(CacheKind.CONTIGUOUS, capacity=context)
+    session = kept + paper.working_bytes + paper.layout.bytes_needed(cache)
+    return {
+        "weight_bytes": kept,
+        "loading_bytes": loading,
+        "session_bytes": session,
+        "taken": asdict(taken),
+        "loading_over_weights": taken.loading / kept,
+        "loading_said_over_taken": loading / taken.loading,
+        "session_said_over_taken": session / taken.session,
+    }
 
 
 def _apart(asked: Mapping[str, object], compiled: str) -> Measured:
@@ -115,7 +135,7 @@ def _apart(asked: Mapping[str, object], compiled: str) -> Measured:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.bench.fitted_memory", "--measure", json.dumps(asked)],
         cwd=ROOT,
-        env={**os.environ, "KAKEYA_COMPILED": compiled},
+        env={**os.environ, SWITCH: compiled},
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -125,10 +145,8 @@ def _apart(asked: Mapping[str, object], compiled: str) -> Measured:
 
 def _measured(path: str, dtype: str, weights: str, context: int) -> Measured:
     import psutil  # noqa: PLC0415
-    import torch  # noqa: PLC0415
 
     from kakeya_fleet.engine.backends import load_verifier  # noqa: PLC0415
-    from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec  # noqa: PLC0415
     from kakeya_fleet.engine.models.model_folder import ModelFolder  # noqa: PLC0415
     from kakeya_fleet.engine.verifiers.exactness import settle  # noqa: PLC0415
     from scripts.bench.process_memory import PeakMemory, trim  # noqa: PLC0415
@@ -158,7 +176,6 @@ def _measured(path: str, dtype: str, weights: str, context: int) -> Measured:
         with PeakMemory() as checking:
             settle(verifier)
         held = resident()
-        print("threads", torch.get_num_threads(), "held", held - before, file=sys.stderr)
         with PeakMemory() as session:
             cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=context))
             tokens = list(range(64))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
     replace_linears,
 )
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplified
-from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
+from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
@@ -51,7 +51,7 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 class Checkpoint:
     """A text model as the library builds it, on no device, and its weights in files.
 
-    All of them are there, of the right shapes, and fit into memory; none is read yet.
+    All of them are there, of the right shapes; none is read yet.
     """
 
     folder: Path
@@ -99,12 +99,12 @@ def load_model(
 ) -> PreTrainedModel:
     """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
-    With `shard` the part of one rank: no other slices are read. Raises what
-    `open_checkpoint` and `Checkpoint.read_into` raise.
+    With `shard` the part of one rank: no other slices are read. Raises `OutOfMemory` when
+    `available_bytes` do not hold it, and what `open_checkpoint` and `Checkpoint.read_into` raise.
     """
-    checkpoint = open_checkpoint(
-        folder, architecture, dtype=dtype, available_bytes=available_bytes, shard=shard
-    )
+    checkpoint = open_checkpoint(folder, architecture, dtype=dtype, shard=shard)
+    needed = _part_bytes(checkpoint.model, dtype)
+    check_weights_fit(folder, needed, available_bytes)
     return laid_out(checkpoint, rows, shard)
 
 
@@ -155,13 +155,11 @@ def open_checkpoint(
     architecture: TorchArchitecture,
     *,
     dtype: torch.dtype,
-    available_bytes: int,
     shard: ModelShard | None = None,
 ) -> Checkpoint:
     """The model in `folder`, checked before a weight is read.
 
-    Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors,
-    `OutOfMemory` when `available_bytes` do not hold it.
+    Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors.
     """
     stored = stored_tensors(folder, partial(_text_name, architecture))
     quantized: dict[str, QuantizedWeight] = {}
@@ -177,8 +175,6 @@ def open_checkpoint(
     check_tensors(folder, needed, stored)
     plain = shard is None and is_plain(model)
     parts = shard.cut(model) if shard is not None else {}
-    kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    check_weights_fit(folder, loading_bytes(kept, dtype, joined=plain), available_bytes)
     _compute_buffers(model)
     _check_complete(architecture.name, model, needed)
     return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts)
@@ -232,26 +228,13 @@ def _text_name(architecture: Architecture, stored_name: str) -> str | None:
     return None if name is None or name.endswith(DERIVED_SUFFIX) else name
 
 
-def loading_bytes(
-    expected: Mapping[str, tuple[int, ...]], dtype: torch.dtype, *, joined: bool
-) -> int:
-    """Bytes that must be free to load weights of the `expected` shapes in `dtype`.
+def _part_bytes(model: PreTrainedModel, dtype: torch.dtype) -> int:
+    """Bytes that must be free to load all weights of `model`, and then lay out one after the other.
 
     A tied head counts: packed for products it is a copy of the embedding.
-    `joined` says that layers of the same input become one.
     """
-    sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, shape in expected.items()}
-    # While one tensor, or several as one, are converted or packed, they are there twice.
-    twice = max([*sizes.values(), *(_joint_sizes(sizes) if joined else ())], default=0)
-    return sum(sizes.values()) + twice
-
-
-def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:
-    """What those of `sizes` take together that become one layer."""
-    for names in JOINT:
-        first = f"{names[0]}.weight"
-        for layer in (name.removesuffix(first) for name in sizes if name.endswith(first)):
-            yield sum(sizes[f"{layer}{name}.weight"] for name in names)
+    sizes = [tensor.numel() * dtype.itemsize for tensor in model.state_dict().values()]
+    return sum(sizes) + max(sizes, default=0)
 
 
 def _tie(folder: Path, weights: dict[str, Tensor]) -> None:

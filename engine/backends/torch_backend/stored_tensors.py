@@ -26,6 +26,7 @@ __all__ = [
     "listed",
     "read_tensors",
     "read_whole",
+    "stored_bytes",
     "stored_tensors",
 ]
 
@@ -69,7 +70,7 @@ def _numbers(
         return _read(stored[name], parts.get(name), lambda found: found.to(dtype, copy=True))
     own = quantized[name]
     made = own.numbers(*(read_whole(part) for part in own.parts))
-    weights_read(sum(_stored_bytes(each) for each in own.parts))
+    weights_read(sum(stored_bytes(each) for each in own.parts))
     return made.to(dtype) if name not in parts else made[parts[name]].to(dtype, copy=True)
 
 
@@ -84,7 +85,8 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(least.isfinite() and most.isfinite())
 
 
-def _stored_bytes(tensor: StoredTensor) -> int:
+def stored_bytes(tensor: StoredTensor) -> int:
+    """Bytes that it takes in its file."""
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
 
 

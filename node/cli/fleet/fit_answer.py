@@ -32,12 +32,17 @@ class Answer:
 def answer(model: ModelOnPaper, asked: Asked) -> Answer:
     """The answer for `model`, which has weights as they are asked for."""
     memory_bytes = asked.memory_bytes or system_memory.available_bytes()
-    memory = MemoryOnPaper(
-        memory_bytes=memory_bytes,
-        weight_bytes=model.weight_bytes[asked.weights],
-        loading_bytes=model.loading_bytes,
-        budget_bytes=kv_budget_bytes(memory_bytes),
-    )
+    memories = {
+        weights: MemoryOnPaper(
+            memory_bytes=memory_bytes,
+            weight_bytes=weight_bytes,
+            loading_bytes=model.loading_bytes[weights],
+            budget_bytes=kv_budget_bytes(memory_bytes),
+            working_bytes=model.working_bytes,
+        )
+        for weights, weight_bytes in model.weight_bytes.items()
+    }
+    memory = memories[asked.weights]
     asked_tokens = asked.context_tokens or model.layout.context_length
     tokens = min(asked_tokens, model.layout.context_length)
     sink = DEFAULT_SINK_TOKENS if asked.window.sink_tokens is None else asked.window.sink_tokens
@@ -51,7 +56,7 @@ def answer(model: ModelOnPaper, asked: Asked) -> Answer:
         tokens=tokens,
         memory=memory,
         ways=found,
-        other_weights=model.weight_bytes,
+        others=memories,
     )
     return Answer(
         model=model,

@@ -26,8 +26,8 @@ def test_weights_are_counted_with_their_scales() -> None:
     # 8 bits and a float32 of 32 numbers; 4 bits and two of them.
     assert paper.weight_bytes["int8"] == 6_738_415_616 * 9 // 8
     assert paper.weight_bytes["int4"] == 6_738_415_616 * 6 // 8
-    assert paper.loading_bytes == paper.weight_bytes["auto"]
-    assert LLAMA.on_paper("float32").loading_bytes == 2 * paper.loading_bytes
+    assert paper.loading_bytes["auto"] == paper.weight_bytes["auto"]
+    assert LLAMA.on_paper("float32").loading_bytes["auto"] == 2 * paper.loading_bytes["auto"]
 
 
 @pytest.mark.parametrize("weights", [INT8, INT4])
