@@ -15,9 +15,9 @@ class ModelOnPaper:
     `dtype` is that of its keys and values. `weight_bytes` are those of its weights in memory at
     most, by what products take them as (`engine.models.weight_choice.WEIGHTS`); `refused` says
     why it has no weights of the others. `loading_bytes` are, by the same names, what must be free
-    before it is loaded: the most that is there at once while weights are read. In
-    `working_bytes` a forward computes; `file_bytes` those of its weights' files, 0 when they
-    were not looked at. One that `is_bounded` has no more positions than its layout says.
+    before it is loaded: the most that is there at once while weights are read, or they and the
+    `working_bytes` that a forward computes in; `file_bytes` those of its weights' files, 0 when
+    they were not looked at. One that `is_bounded` has no more positions than its layout says.
     """
 
     name: str

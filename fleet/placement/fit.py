@@ -121,6 +121,19 @@ def fits(way: Way, memory: MemoryOnPaper) -> Fits:
     return Fits.YES if way.resident_bytes <= memory.budget_bytes else Fits.WITH_BUDGET
 
 
+def with_archives(way: Way, free_bytes: int) -> Way:
+    """`way`, which cannot be where archives have `free_bytes` and it needs more."""
+    if way.archive_bytes <= free_bytes:
+        return way
+    free = f"have {bytes_text(free_bytes)} free" if free_bytes else "have no room"
+    return Way(
+        way.strategy,
+        way.quality,
+        problem=f"the archives of other machines {free}, and {bytes_text(way.archive_bytes)} are"
+        " needed",
+    )
+
+
 def verdict(question: FitQuestion) -> Verdict:
     """The answer: the first way that fits and sees all, of ways in the order of preference."""
     beyond = _beyond(question)

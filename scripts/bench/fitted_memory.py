@@ -47,7 +47,7 @@ SIDES = (
     ("float32", "auto", "auto"),
     ("auto", "auto", "off"),
 )
-"""Number format, `--weights`, and whether there is a compiled forward: `off` for torch's operators."""
+"""Number format, `--weights`, and the compiled forward's switch: `off` for torch's operators."""
 SWITCH = "KAKEYA_COMPILED"
 
 

@@ -277,14 +277,13 @@ def test_loading_whole_numbers_asks_for_what_is_said(
     """And for no more than they and one tensor take."""
     if library() is None:
         pytest.skip("there is no C++ compiler here")
-    path = random_checkpoint(
-        architecture, hidden_size=64, intermediate_size=96, head_dim=32, num_hidden_layers=6
-    )
+    path = random_checkpoint(architecture, hidden_size=64, intermediate_size=96, head_dim=32)
     paper = read_on_paper(str(path))
     for weights in ("int8", "int4"):
         require_foretold(ModelFolder(path, "random"), paper, weights)
         # The embedding is the largest, of 96 tokens in float32; it is mapped and copied.
-        assert paper.loading_bytes[weights] <= paper.weight_bytes[weights] + 2 * 96 * 64 * 4
+        besides = max(2 * 96 * 64 * 4, paper.working_bytes)
+        assert paper.loading_bytes[weights] <= paper.weight_bytes[weights] + besides
 
 
 def require_foretold(folder: ModelFolder, paper: ModelOnPaper, weights: str) -> None:

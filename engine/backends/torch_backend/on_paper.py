@@ -18,7 +18,6 @@ from kakeya_fleet.engine.backends.torch_backend.weight_sizes import (
     loading_of,
     stored_as,
     stored_in,
-    working_bytes,
 )
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.errors import WeightFormatUnsupported
@@ -84,8 +83,8 @@ def _on_paper(
         dtype=dtype,
         layout=kv_layout(architecture, number),
         weight_bytes={weights: each.kept_bytes for weights, each in found.items()},
-        loading_bytes={weights: each.peak_bytes for weights, each in found.items()},
-        working_bytes=working_bytes(model, number, has_library=has_library),
+        loading_bytes={weights: each.needed_bytes for weights, each in found.items()},
+        working_bytes=max(each.working_bytes for each in found.values()),
         refused=refused,
         file_bytes=file_bytes,
     )

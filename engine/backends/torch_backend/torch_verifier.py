@@ -148,7 +148,7 @@ def load_verifier(
         is_tied=checkpoint.is_tied,
         has_library=compiled is not None,
     )
-    check_weights_fit(folder.path, loading.peak_bytes, available_bytes)
+    check_weights_fit(folder.path, loading.needed_bytes, available_bytes)
     if compiled is not None and compilable(checkpoint.model):
         decoder = CompiledDecoder(compiled, checkpoint, dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype, weights)

@@ -78,10 +78,17 @@ class Loading:
     """Bytes of weights that stay, at most, and of those that are there at once while they are read.
 
     The latter have the pages of the file that are mapped at the time: the tensor's that is read.
+    Forwards compute in `working_bytes`.
     """
 
     kept_bytes: int
     peak_bytes: int
+    working_bytes: int
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes without which the model cannot be loaded, or compute."""
+        return max(self.peak_bytes, self.kept_bytes + self.working_bytes)
 
 
 class _Steps:
@@ -96,10 +103,6 @@ class _Steps:
         self.peak = max([self.peak, *(self.kept + each for each in besides)])
         self.kept += kept
         self.peak = max(self.peak, self.kept)
-
-    @property
-    def found(self) -> Loading:
-        return Loading(self.kept, self.peak)
 
 
 def loading_of(
@@ -127,7 +130,7 @@ def loading_of(
         _Compiled(model, weights, dtype, stored, steps).walk(is_tied=is_tied)
     else:
         _Operators(model, weights, dtype, stored, steps).walk(is_tied=is_tied)
-    return steps.found
+    return Loading(steps.kept, steps.peak, _working_bytes(model, dtype, has_library=has_library))
 
 
 def _check_groups(model: PreTrainedModel, weights: str) -> None:
@@ -287,7 +290,7 @@ class _Operators(_Walk):
         return (outputs * inputs + bias) * self._dtype.itemsize
 
 
-def working_bytes(model: PreTrainedModel, dtype: torch.dtype, *, has_library: bool) -> int:
+def _working_bytes(model: PreTrainedModel, dtype: torch.dtype, *, has_library: bool) -> int:
     """Bytes that a forward of the most rows computes in, the logits of all of them included.
 
     At most: a layer's products do not give their outputs all at once. torch's operators have

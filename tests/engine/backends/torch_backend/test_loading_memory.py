@@ -1,0 +1,97 @@
+"""Loading holds the weights and one tensor more, measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from kakeya_fleet.engine.backends.on_paper import read_on_paper
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import SWITCH, library
+from scripts.train.tiny_families import save_random_checkpoint
+
+ROOT = Path(__file__).parents[4]
+MARGIN = 1.15
+SIZES: dict[str, object] = {
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "num_hidden_layers": 9,
+    "vocab_size": 2048,
+}
+LARGEST = 2 * 768 * 2048
+"""Bytes of the largest tensor: of a feed-forward layer, and the embedding."""
+SMALL: dict[str, object] = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 32}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is loaded, and how."""
+
+    architecture: str
+    weights: str = "auto"
+    switch: str = "on"
+
+
+CASES = (
+    Case("LlamaForCausalLM"),
+    Case("LlamaForCausalLM", weights="int8"),
+    Case("LlamaForCausalLM", switch="off"),
+    Case("Gemma3ForCausalLM"),
+)
+
+
+def checkpoint(folder: Path, architecture: str) -> Path:
+    """Some 100 MB of random numbers in bfloat16."""
+    options = {"layer_types": ["full_attention"] * 9} if architecture.startswith("Gemma") else {}
+    config = getattr(transformers, architecture).config_class(**SIZES | options)
+    torch.manual_seed(3)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    save_random_checkpoint(folder / "small", architecture, **SMALL)
+    (folder / "tokenizer.json").write_bytes((folder / "small" / "tokenizer.json").read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    architectures = {case.architecture for case in CASES}
+    return {each: checkpoint(tmp_path_factory.mktemp(each), each) for each in architectures}
+
+
+@pytest.fixture(scope="module")
+def peaks(folders: dict[str, Path]) -> dict[Case, int]:
+    if sys.platform != "linux":
+        pytest.skip("only Linux resets the mark of the most memory")
+    if library() is None:
+        pytest.skip("there is no C++ compiler here")
+    asked = []
+    for case in CASES:
+        folder = folders[case.architecture]
+        asked.append([str(folder), str(folder / "small"), case.weights, case.switch])
+    words = [sys.executable, "-m", "tests.support.loading_peaks", json.dumps(asked)]
+    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=300)
+    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_more_than_one_tensor_is_there_besides_the_weights(
+    case: Case,
+    peaks: dict[Case, int],
+    folders: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is there as it is mapped, and as it is copied."""
+    monkeypatch.setenv(SWITCH, case.switch)
+    paper = read_on_paper(str(folders[case.architecture]))
+    kept = paper.weight_bytes[case.weights]
+    assert kept > 30_000_000
+    assert peaks[case] <= MARGIN * kept + 2 * LARGEST
