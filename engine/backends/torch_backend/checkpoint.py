@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,10 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 
 
+Wanted = Callable[[str], bool]
+"""Whether a tensor of this name is to be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A text model as the library builds it, on no device, and its weights in files.
@@ -64,18 +68,17 @@ class Checkpoint:
     quantized: Mapping[str, QuantizedWeight]
     parts: Mapping[str, tuple[slice, ...]]
 
-    def read_into(self, module: nn.Module, name: str = "", *, without: str = "") -> None:
+    def read_into(self, module: nn.Module, name: str = "", *, wanted: Wanted = bool) -> None:
         """Gives `module`, which `model` has as `name`, what it has not yet of its weights.
 
-        In `dtype`, and but for those whose names in `model` begin with `without`, if given.
+        In `dtype`, and of those the ones whose names in `model` are `wanted`: all, unless given.
         Raises `WeightsMismatch` for tensors that are not finite or cannot be read, and where
         a head is stored that should be the embedding and is not.
         """
         prefix = f"{name}." if name else ""
         state = module.state_dict()
         names = [f"{prefix}{own}" for own, tensor in state.items() if tensor.is_meta]
-        if without:
-            names = [each for each in names if not each.startswith(without)]
+        names = [each for each in names if wanted(each)]
         is_head = self.is_tied and HEAD in names
         if is_head and HEAD not in self.stored:
             names.remove(HEAD)
@@ -117,37 +120,52 @@ def laid_out(
     """Its model with all weights, for torch's own operators and forwards of `rows` tokens.
 
     `choice` is what becomes of its linear layers: packed ones, unless given. They are read one
-    after the other, or by layers where those of one input become one: no more is there twice.
-    A shard has the memory of its part once more while it is packed.
+    after the other: no more is there twice than one, or those of one input, which become one.
+    Of a shard all is read first.
     """
     model, dtype = checkpoint.model, checkpoint.dtype
     choice = choice or packed_linears(dtype, rows)
-    checkpoint.read_into(model, without="" if shard is not None else LAYERS)
-    if shard is not None:
+    if shard is None:
+        checkpoint.read_into(model, wanted=lambda name: not name.startswith(LAYERS))
+    else:
+        checkpoint.read_into(model)
         shard.add_sums(model)
     fix_activations(model)
     if type(model.lm_head) is nn.Linear:
         model.lm_head = choice.head(model.lm_head)
     layers = model.model.layers
     for index in range(len(layers)):
-        name = f"{LAYERS}{index}"
-        if checkpoint.is_plain:
-            checkpoint.read_into(layers[index], name)
-            layers[index] = simplified(layers[index], choice.layer)
-        else:
-            replace_linears(layers[index], partial(_read, checkpoint, choice, name))
-            checkpoint.read_into(layers[index], name)
-    replace_linears(model, lambda _, linear: choice.layer(linear))
+        layers[index] = _laid_out(checkpoint, layers[index], f"{LAYERS}{index}", choice)
+    replace_linears(model, choice.layer)
     fix_recurrent(model, dtype)
     return model.eval()
 
 
-def _read(
-    checkpoint: Checkpoint, choice: LinearChoice, layer: str, name: str, linear: nn.Linear
+def _laid_out(
+    checkpoint: Checkpoint, layer: nn.Module, name: str, choice: LinearChoice
 ) -> nn.Module:
-    """What becomes of a linear layer of `layer`, which has it as `name`, once it is read."""
-    checkpoint.read_into(linear, f"{layer}.{name}")
-    return choice.layer(linear)
+    """What takes the place of a layer, which the model has as `name`; what is not there is read."""
+    names = {
+        linear: f"{name}.{own}"
+        for own, linear in layer.named_modules()
+        if type(linear) is nn.Linear
+    }
+    within = tuple(f"{each}." for each in names.values())
+    checkpoint.read_into(layer, name, wanted=lambda each: not each.startswith(within))
+
+    def read(linear: nn.Linear) -> None:
+        # By whom it was named it is held no longer: it goes when it has been laid out.
+        checkpoint.read_into(linear, names.pop(linear))
+
+    if checkpoint.is_plain:
+        return simplified(layer, read, choice.layer)
+
+    def made(linear: nn.Linear) -> nn.Module:
+        read(linear)
+        return choice.layer(linear)
+
+    replace_linears(layer, made)
+    return layer
 
 
 def open_checkpoint(

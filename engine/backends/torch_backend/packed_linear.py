@@ -8,7 +8,7 @@ neither on the other rows, nor on how many there are from 2 up, nor on the threa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,22 +49,35 @@ class PackedLinear(nn.Module):
         return product
 
 
-def joint(linears: Sequence[nn.Linear]) -> nn.Linear:
+def joint(linears: list[nn.Linear], read: Callable[[nn.Linear], None]) -> nn.Linear:
     """One layer of the same input that gives the outputs of `linears` one after the other.
 
-    All have a bias, or none. Their weights are copied.
+    All have a bias, or none. `read` gives each its weights, and `linears` is emptied: no two of
+    them are there at once besides the one.
     """
     first = linears[0]
-    outputs = sum(linear.out_features for linear in linears)
-    whole = nn.Linear(first.in_features, outputs, bias=first.bias is not None, device="meta")
-    whole.weight = _frozen([linear.weight for linear in linears])
-    if first.bias is not None:
-        whole.bias = _frozen([linear.bias for linear in linears])
+    sizes = [linear.out_features for linear in linears]
+    has_bias, dtype = first.bias is not None, first.weight.dtype
+    whole = nn.Linear(first.in_features, sum(sizes), bias=has_bias, device="meta")
+    whole.weight = _frozen(torch.empty(sum(sizes), first.in_features, dtype=dtype))
+    if has_bias:
+        whole.bias = _frozen(torch.empty(sum(sizes), dtype=dtype))
+    del first
+    done = 0
+    for size in sizes:
+        linear = linears.pop(0)
+        read(linear)
+        own = slice(done, done + size)
+        whole.weight[own] = linear.weight
+        if has_bias:
+            whole.bias[own] = linear.bias
+        done += size
+        del linear
     return whole
 
 
-def _frozen(parts: Sequence[Tensor]) -> nn.Parameter:
-    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=False)
+def _frozen(numbers: Tensor) -> nn.Parameter:
+    return nn.Parameter(numbers, requires_grad=False)
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -84,15 +97,15 @@ def packed(linear: nn.Linear, rows: int) -> nn.Module:
     return PackedLinear(linear, rows)
 
 
-def replace_linears(model: nn.Module, made: Callable[[str, nn.Linear], nn.Module]) -> None:
-    """Puts what is `made` of each `nn.Linear` in `model`, by its name there, in its place.
+def replace_linears(model: nn.Module, made: Made) -> None:
+    """Puts what is `made` of each `nn.Linear` in `model` in its place.
 
     Their weights are freed one after the other unless tied.
     """
     for name in [name for name, child in model.named_modules() if type(child) is nn.Linear]:
         path, _, own = name.rpartition(".")
         parent = model.get_submodule(path)
-        setattr(parent, own, made(name, getattr(parent, own)))
+        setattr(parent, own, made(getattr(parent, own)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,14 @@ class AttentionStep(Protocol):
         ...
 
 
+Take = Callable[[object, tuple[str, ...]], nn.Module]
+"""Makes one layer of the linear layers of a parent that have these names, who loses them."""
+
+
 class PlainAttention(nn.Module):
     """A layer's attention: queries, keys and values in one product."""
 
-    def __init__(self, attention: LibraryAttention, pack: Callable[[nn.Linear], nn.Module]) -> None:
+    def __init__(self, attention: LibraryAttention, take: Take) -> None:
         """Takes the weights of the library's `attention`, which is of no use afterwards."""
         super().__init__()
         self.layer_idx = attention.layer_idx
@@ -54,7 +58,7 @@ class PlainAttention(nn.Module):
         self._heads = attention.q_proj.out_features // self._head_dim
         self._kv_heads = attention.k_proj.out_features // self._head_dim
         # A plain object: asking a module for its children takes longer than a small product's call.
-        self._parts = (_take(attention, JOINT[0], pack), _take(attention, ("o_proj",), pack))
+        self._parts = (take(attention, JOINT[0]), take(attention, ("o_proj",)))
         self.input_scale = _folded(self._parts[0])
         """What `forward` takes its input times: the norm before it does that in passing."""
         self._norms: tuple[RmsNorm, ...] = ()
@@ -86,18 +90,18 @@ class PlainAttention(nn.Module):
 class PlainLayer(nn.Module):
     """A decoder layer of a plain family."""
 
-    def __init__(self, layer: LibraryLayer, pack: Callable[[nn.Linear], nn.Module]) -> None:
+    def __init__(self, layer: LibraryLayer, take: Take) -> None:
         """Takes the weights of the library's `layer`, which is of no use afterwards."""
         super().__init__()
         self._activation = _function(layer.mlp.act_fn)
-        attention = PlainAttention(layer.self_attn, pack)
-        gate_up = _take(layer.mlp, JOINT[1], pack)
+        attention = PlainAttention(layer.self_attn, take)
+        gate_up = take(layer.mlp, JOINT[1])
         self._parts = (
             _norm(layer.input_layernorm, attention.input_scale),
             attention,
             _norm(layer.post_attention_layernorm, _folded(gate_up)),
             gate_up,
-            _take(layer.mlp, ("down_proj",), pack),
+            take(layer.mlp, ("down_proj",)),
         )
 
     def forward(self, hidden: Tensor, angles: Angles, step: AttentionStep) -> Tensor:
@@ -132,25 +136,25 @@ class PlainDecoder:
         return normed
 
 
-def simplified(layer: nn.Module, pack: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    """What takes the place of a loaded layer of a model that `is_plain`.
-
-    `pack` makes of a linear layer the one that is called; the weights of the
-    library's are freed.
-    """
-    return PlainLayer(cast(LibraryLayer, layer), pack)
-
-
-def _take(
-    parent: object, names: tuple[str, ...], pack: Callable[[nn.Linear], nn.Module]
+def simplified(
+    layer: nn.Module, read: Callable[[nn.Linear], None], pack: Callable[[nn.Linear], nn.Module]
 ) -> nn.Module:
-    """The layers `names` of `parent` as one; `parent` has them no longer."""
-    linears: list[nn.Linear] = [getattr(parent, name) for name in names]
-    for name in names:
-        delattr(parent, name)
-    whole = linears[0] if len(linears) == 1 else joint(linears)
-    linears.clear()
-    return pack(whole)
+    """What takes the place of a layer of a model that `is_plain`, its norms loaded.
+
+    `read` gives a linear layer its weights, one after the other, and `pack` makes of one or of
+    several as one the layer that is called; the library's are freed.
+    """
+
+    def take(parent: object, names: tuple[str, ...]) -> nn.Module:
+        linears: list[nn.Linear] = [getattr(parent, name) for name in names]
+        for name in names:
+            delattr(parent, name)
+        if len(linears) > 1:
+            return pack(joint(linears, read))
+        read(linears[0])
+        return pack(linears.pop())
+
+    return PlainLayer(cast(LibraryLayer, layer), take)
 
 
 def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,7 @@ From shapes and number formats alone, in the steps in which `CompiledDecoder` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -247,30 +247,29 @@ class _Operators(_Walk):
                 self._replaced(name, module)
 
     def _layer(self, path: str, layer: nn.Module, *, joined: bool) -> None:
-        linears = [
-            (f"{path}.{name}", module)
+        linears = {
+            f"{path}.{name}": module
             for name, module in layer.named_modules()
             if type(module) is nn.Linear
-        ]
-        if joined:
-            # All of it is read, then those of one input become one.
-            for name in self._tensors:
-                if name.startswith(f"{path}."):
-                    self._read(name)
-            sizes = {name.rpartition(".")[2]: self._own(f"{name}.weight") for name, _ in linears}
-            self._steps.step(0, [sum(sizes[each] for each in names) for names in JOINT])
-            for name, module in linears:
-                self._replaced(name, module)
-            return
-        within = set()
-        for name, module in linears:
-            own = self._own(f"{name}.weight")
-            packed = self._packed(name, module)
-            self._steps.step(packed, [own + self._mapped(f"{name}.weight"), own + packed])
-            within |= {f"{name}.weight", f"{name}.bias"}
+        }
+        within = tuple(f"{name}." for name in linears)
         for name in self._tensors:
-            if name.startswith(f"{path}.") and name not in within:
+            if name.startswith(f"{path}.") and not name.startswith(within):
                 self._read(name)
+        while linears:
+            name = next(iter(linears))
+            together = next((each for each in JOINT if joined and name.endswith(each)), ())
+            parent = name.rpartition(".")[0]
+            names = [f"{parent}.{each}" for each in together] or [name]
+            self._product({each: linears.pop(each) for each in names})
+
+    def _product(self, linears: Mapping[str, nn.Linear]) -> None:
+        """Layers that are read one after the other, and become one where there are several."""
+        packed = sum(self._packed(name, linear) for name, linear in linears.items())
+        reads = [self._own(f"{name}.weight") + self._mapped(f"{name}.weight") for name in linears]
+        whole = sum(self._own(f"{name}.weight") for name in linears)
+        joint = whole if len(linears) > 1 else 0
+        self._steps.step(packed, [joint + max(reads), whole + packed])
 
     def _replaced(self, name: str, linear: nn.Linear) -> None:
         """What is read already becomes what computes."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
 from kakeya_fleet.engine.contracts.positions import round_up
 
-PIECE_VALUES = 1 << 18
+PIECE_VALUES = 1 << 17
 """Numbers that are laid out at once: what bounds the memory of it, whatever a layer's size."""
 
 
