@@ -33,7 +33,7 @@ from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from scripts.bench.decode_models import SHAPES, random_checkpoint
 from scripts.bench.machine import ROOT, command, machine, write_report
 
-MODELS = ("smollm2", "tiny", "Qwen3-0.6B", "Gemma-3-270M")
+MODELS = ("smollm2", "Qwen3-0.6B", "Gemma-3-270M", "tiny")
 SMALLER: dict[str, dict[str, int]] = {
     "Qwen3-0.6B": {"num_hidden_layers": 8, "vocab_size": 32_768},
     "Gemma-3-270M": {"vocab_size": 65_536},
@@ -72,8 +72,7 @@ def main(words: list[str] | None = None) -> int:
     if arguments.measure:
         print(json.dumps(asdict(_measured(**json.loads(arguments.measure)))))
         return 0
-    with tempfile.TemporaryDirectory(prefix="kakeya-memory-") as folder:
-        told = {model: _told(model, arguments.context, Path(folder)) for model in arguments.models}
+    told: dict[str, object] = {}
     report = {
         "command": command(__file__),
         "machine": machine(),
@@ -81,8 +80,11 @@ def main(words: list[str] | None = None) -> int:
         "context": arguments.context,
         "models": told,
     }
-    if arguments.out:
-        write_report(arguments.out, report)
+    with tempfile.TemporaryDirectory(prefix="kakeya-memory-") as folder:
+        for model in arguments.models:
+            told[model] = _told(model, arguments.context, Path(folder))
+            if arguments.out:
+                write_report(arguments.out, report)
     return 0
 
 

@@ -18,6 +18,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
 )
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.errors import OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.memory.system_memory import give_back
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
 __all__ = [
@@ -65,6 +66,8 @@ def _numbers(
     quantized: Mapping[str, QuantizedWeight],
 ) -> Tensor:
     """One tensor of `read_tensors`. What is mapped of its file is mapped no more behind it."""
+    # What was freed since the one before: between what stays, the heap would keep the holes.
+    give_back()
     if name not in quantized:
         # A copy: the file's mapping is not aligned to vectors, and can change.
         return _read(stored[name], parts.get(name), lambda found: found.to(dtype, copy=True))

@@ -129,5 +129,7 @@ def test_joint_layers_give_the_outputs_one_after_the_other() -> None:
     values = torch.randn(1, 5, 32)
     expected = torch.cat([part(values) for part in parts], dim=-1)
     assert torch.allclose(joint(list(parts), lambda _: None)(values), expected, atol=1e-6)
-    assert torch.allclose(packed(joint(list(parts), lambda _: None), 16)(values), expected, atol=1e-5)
+    assert torch.allclose(
+        packed(joint(list(parts), lambda _: None), 16)(values), expected, atol=1e-5
+    )
     assert isinstance(packed(joint(list(parts), lambda _: None), 16), HalfLinear)

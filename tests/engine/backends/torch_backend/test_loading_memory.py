@@ -1,4 +1,4 @@
-"""Loading holds the weights and one tensor more, measured in a process of its own."""
+"""Loading holds the weights and one tensor more, and takes what `fleet fit` says: measured."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from kakeya_fleet.engine.backends.on_paper import read_on_paper
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import SWITCH, library
 from scripts.train.tiny_families import save_random_checkpoint
 
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[4]
 MARGIN = 1.15
+"""Of the weights at the peak: one of the tensors is copied and mapped, and the heap has holes."""
+BELOW, ABOVE = 0.96, 1.10
+"""What is said on paper, of what is measured; the heap's holes differ from run to run."""
 SIZES: dict[str, object] = {
     "hidden_size": 768,
     "intermediate_size": 2048,
@@ -27,8 +32,6 @@ SIZES: dict[str, object] = {
     "num_hidden_layers": 9,
     "vocab_size": 2048,
 }
-LARGEST = 2 * 768 * 2048
-"""Bytes of the largest tensor: of a feed-forward layer, and the embedding."""
 SMALL: dict[str, object] = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 32}
 
 
@@ -83,15 +86,15 @@ def peaks(folders: dict[str, Path]) -> dict[Case, int]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_more_than_one_tensor_is_there_besides_the_weights(
+def test_the_peak_is_that_of_the_weights_and_as_it_was_said(
     case: Case,
     peaks: dict[Case, int],
     folders: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is there as it is mapped, and as it is copied."""
     monkeypatch.setenv(SWITCH, case.switch)
-    paper = read_on_paper(str(folders[case.architecture]))
-    kept = paper.weight_bytes[case.weights]
-    assert kept > 30_000_000
-    assert peaks[case] <= MARGIN * kept + 2 * LARGEST
+    paper = read_on_paper(str(folders[case.architecture]), backend="torch")
+    kept, said = paper.weight_bytes[case.weights], paper.loading_bytes[case.weights]
+    assert kept > 60_000_000
+    assert kept < peaks[case] <= MARGIN * kept
+    assert BELOW * peaks[case] <= said <= ABOVE * peaks[case]
