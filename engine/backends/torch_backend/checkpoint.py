@@ -251,7 +251,8 @@ def _part_bytes(model: PreTrainedModel, dtype: torch.dtype) -> int:
 
     A tied head counts: packed for products it is a copy of the embedding.
     """
-    sizes = [tensor.numel() * dtype.itemsize for tensor in model.state_dict().values()]
+    tensors: list[Tensor] = list(model.state_dict().values())
+    sizes = [tensor.numel() * dtype.itemsize for tensor in tensors]
     return sum(sizes) + max(sizes, default=0)
 
 

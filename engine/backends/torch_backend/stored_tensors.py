@@ -113,9 +113,9 @@ def _read(
     try:
         with safe_open(path, framework="pt") as file:
             if part is None:
-                found: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
+                found: Tensor = file.get_tensor(tensor.name)
             else:
-                found = file.get_slice(tensor.name)[part]  # type: ignore[no-untyped-call]
+                found = file.get_slice(tensor.name)[part]
             result = made(found)
             if tell:
                 weights_read(found.nbytes)

@@ -8,7 +8,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Piece, Product, new_bias
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
+    Piece,
+    Product,
+    new_bias,
+    new_panels,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     BFLOAT16,
     FLOAT32,
@@ -77,10 +82,10 @@ def panels_of(
     """
     if weights in BITS:
         return whole_panels(product, BITS[weights])
-    shape: tuple[int, ...] = (product.panels, product.inputs, PANEL)
+    shape: tuple[int, ...] = (product.inputs, PANEL)
     if dtype == torch.bfloat16:
-        shape = (product.panels, product.inputs // 2, PANEL, 2)
-    panels, bias = torch.zeros(shape, dtype=torch.bfloat16), new_bias(product)
+        shape = (product.inputs // 2, PANEL, 2)
+    panels, bias = new_panels(product, *shape, dtype=torch.bfloat16), new_bias(product)
 
     def put(piece: Piece) -> None:
         nonlocal panels
@@ -89,7 +94,7 @@ def panels_of(
             # What is there already has lost nothing.
             panels = panels.to(values.dtype)
         if panels.dim() == 4:
-            values = values.unflatten(2, (-1, 2))
+            values = values.view(*values.shape[:2], -1, 2)
         panels[piece.panels, :, piece.lanes] = values.transpose(1, 2)
         if bias is not None and piece.bias is not None:
             bias[piece.panels, piece.lanes] = piece.bias.to(torch.float32)

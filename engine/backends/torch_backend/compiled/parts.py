@@ -119,6 +119,16 @@ def product_of(weight: Tensor) -> Product:
     return Product([Part(outputs, inputs, has_bias=False, read=lambda: (weight, None))])
 
 
+def new_panels(product: Product, *shape: int, dtype: torch.dtype) -> Tensor:
+    """Numbers [panel, *shape] to be laid out; those of outputs that there are not are zeros.
+
+    All others are left as they are: the machine gives a block its pages when they are written.
+    """
+    found = torch.empty(product.panels, *shape, dtype=dtype)
+    found[-1:] = 0
+    return found
+
+
 def new_bias(product: Product) -> Tensor | None:
     """Zeros [panel, 32] for a product that has a bias."""
     return torch.zeros(product.panels, PANEL) if product.has_bias else None

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Piece, Product, new_bias
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
+    Piece,
+    Product,
+    new_bias,
+    new_panels,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, PANEL, Matrix
 from kakeya_fleet.engine.models.weight_choice import GROUP
 
@@ -70,20 +75,21 @@ def whole_panels(product: Product, bits: int) -> WholePanels:
     """
     groups = product.inputs // GROUP
     block_bytes = (1 if bits == 8 else 2) * SCALE_BYTES + PANEL * GROUP * bits // 8
-    blocks = torch.zeros(product.panels, groups, block_bytes, dtype=torch.uint8)
+    blocks = new_panels(product, groups, block_bytes, dtype=torch.uint8)
     bias = new_bias(product)
 
     def put(piece: Piece) -> None:
         panels, lanes = piece.panels, piece.lanes
-        grouped = piece.weights.to(torch.float32).unflatten(2, (groups, GROUP))
+        values = piece.weights.to(torch.float32)
+        grouped = values.view(*values.shape[:2], groups, GROUP)
         if bits == 8:
             scales, whole = _of_eight(grouped)
-            fours = whole.unflatten(3, (GROUP // 4, 4)).permute(0, 2, 3, 1, 4)
+            fours = whole.view(*whole.shape[:3], GROUP // 4, 4).permute(0, 2, 3, 1, 4)
             _bytes_at(blocks, SCALE_BYTES, 4)[panels, :, :, lanes] = fours
         else:
             scales, minima, whole = _of_four(grouped)
             # Of eight inputs the first four in low halves of bytes, the others in high ones.
-            halves = whole.unflatten(3, (GROUP // 8, 2, 4))
+            halves = whole.view(*whole.shape[:3], GROUP // 8, 2, 4)
             eights = (halves[..., 0, :] | halves[..., 1, :] << 4).permute(0, 2, 3, 1, 4)
             _bytes_at(blocks, 2 * SCALE_BYTES, 8)[panels, :, :, lanes] = eights
             _numbers_at(blocks, SCALE_BYTES)[panels, :, lanes] = minima.transpose(1, 2)
