@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,14 +39,14 @@ SMALLER: dict[str, dict[str, int]] = {
     "Gemma-3-270M": {"vocab_size": 65_536},
 }
 """Of the shapes: a few hundred megabytes."""
-SIDES = (
-    ("auto", "auto", "auto"),
-    ("auto", "bf16", "auto"),
-    ("auto", "int8", "auto"),
-    ("auto", "int4", "auto"),
-    ("float32", "auto", "auto"),
-    ("auto", "auto", "off"),
-)
+SIDES = {
+    "auto": ("auto", "auto", "auto"),
+    "bf16": ("auto", "bf16", "auto"),
+    "int8": ("auto", "int8", "auto"),
+    "int4": ("auto", "int4", "auto"),
+    "float32": ("float32", "auto", "auto"),
+    "operators": ("auto", "auto", "off"),
+}
 """Number format, `--weights`, and the compiled forward's switch: `off` for torch's operators."""
 SWITCH = "KAKEYA_COMPILED"
 
@@ -65,6 +65,7 @@ def main(words: list[str] | None = None) -> int:
     """Measures each model in each way, and writes the report."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=MODELS, help=f"and {', '.join(SHAPES)}")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
@@ -82,15 +83,16 @@ def main(words: list[str] | None = None) -> int:
     }
     with tempfile.TemporaryDirectory(prefix="kakeya-memory-") as folder:
         for model in arguments.models:
-            told[model] = _told(model, arguments.context, Path(folder))
+            told[model] = _told(model, arguments.sides, arguments.context, Path(folder))
             if arguments.out:
                 write_report(arguments.out, report)
     return 0
 
 
-def _told(model: str, context: int, parent: Path) -> dict[str, object]:
+def _told(model: str, sides: Sequence[str], context: int, parent: Path) -> dict[str, object]:
     found: dict[str, object] = {}
-    for dtype, weights, compiled in SIDES:
+    for side in sides:
+        dtype, weights, compiled = SIDES[side]
         if model in SHAPES:
             path = random_checkpoint(model, "bfloat16", parent, **SMALLER.get(model, {}))
         else:
@@ -99,9 +101,8 @@ def _told(model: str, context: int, parent: Path) -> dict[str, object]:
             paper = read_on_paper(str(path), backend="torch", dtype=dtype)
         positions = min(context, paper.layout.context_length)
         asked = {"path": str(path), "dtype": dtype, "weights": weights, "context": positions}
-        name = f"{dtype} {weights}" + (", operators" if compiled == "off" else "")
-        found[name] = _compared(paper, weights, _apart(asked, compiled), positions)
-        print(model, name, found[name], flush=True)
+        found[side] = _compared(paper, weights, _apart(asked, compiled), positions)
+        print(model, side, found[side], flush=True)
     return found
 
 
@@ -162,8 +163,9 @@ def _measured(path: str, dtype: str, weights: str, context: int) -> Measured:
 
     architecture = json.loads((Path(path) / "config.json").read_bytes())["architectures"][0]
     with tempfile.TemporaryDirectory() as name:
-        sizes = {"hidden_size": 64, "head_dim": 32, "intermediate_size": 64}
-        save_random_checkpoint(Path(name), architecture, **sizes)
+        save_random_checkpoint(
+            Path(name), architecture, hidden_size=64, head_dim=32, intermediate_size=64
+        )
         small = load_verifier(
             ModelFolder(Path(name), "small"), backend="torch", dtype=dtype, weights=weights
         )

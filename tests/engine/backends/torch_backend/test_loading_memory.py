@@ -32,7 +32,6 @@ SIZES: dict[str, object] = {
     "num_hidden_layers": 9,
     "vocab_size": 2048,
 }
-SMALL: dict[str, object] = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 32}
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,9 @@ def checkpoint(folder: Path, architecture: str) -> Path:
     torch.manual_seed(3)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
-    save_random_checkpoint(folder / "small", architecture, **SMALL)
+    save_random_checkpoint(
+        folder / "small", architecture, hidden_size=64, head_dim=32, intermediate_size=64
+    )
     (folder / "tokenizer.json").write_bytes((folder / "small" / "tokenizer.json").read_bytes())
     return folder
 
