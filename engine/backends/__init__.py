@@ -18,6 +18,7 @@ from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.memory.allocation import told_as_unloadable
 from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
@@ -71,13 +72,14 @@ def load_verifier(
     `backend`: one of `BACKENDS`, or `AUTO`. `dtype`: `float32` or `bfloat16`, of
     weights and K/V, or `auto`: the checkpoint's own. `weights`: what products take them
     as, one of `weight_choice.WEIGHTS`. `available_bytes`: memory the
-    weights may take; what the machine has available if None. `reading` hears of
+    weights may take; what the machine has available if None. A load that lacks some in the end
+    is an `OutOfMemory` too. `reading` hears of
     (done bytes, total bytes) of the weights, in this thread. Raises a `ModelUnusable`,
     also when the back end is not installed or has no such weights, or `BadParameters`
     for an unknown back end or dtype.
     """
     load = _imported(_chosen(backend), lambda each: each.verifiers())
-    with _told(reading, folder):
+    with _told(reading, folder), told_as_unloadable(folder.path):
         settled = settled_dtype(dtype, folder.path)
         return load(folder, dtype=settled, available_bytes=available_bytes, weights=weights)
 

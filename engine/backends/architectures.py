@@ -178,7 +178,7 @@ def _check_numbers(architecture: Architecture) -> None:
         raise ValueError("linear_num_value_heads is no multiple of linear_num_key_heads")
     if architecture.has_experts:
         experts = _first(config, "num_local_experts", "num_experts")
-        chosen = _first(config, "num_experts_per_tok", "top_k_experts")
+        chosen = chosen_experts(config)
         if not 0 < chosen <= experts:
             raise ValueError(f"{chosen} of {experts} experts a token")
     with_inputs = getattr(config, "hidden_size_per_layer_input", 0)
@@ -186,6 +186,11 @@ def _check_numbers(architecture: Architecture) -> None:
         raise ValueError("vocab_size_per_layer_input is less than vocab_size")
     # Of a kind that has no keys of its own to be shared there is no source.
     _ = architecture.sources
+
+
+def chosen_experts(config: transformers.PretrainedConfig) -> int:
+    """How many experts each token asks in a layer. Raises `ValueError` if none are asked."""
+    return _first(config, "num_experts_per_tok", "top_k_experts")
 
 
 def _first(config: transformers.PretrainedConfig, *entries: str) -> int:

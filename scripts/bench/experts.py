@@ -62,7 +62,7 @@ def sides(dtype: torch.dtype, count: int, hidden: int, inner: int, chosen: int) 
         for name, weight in zip(names, parts, strict=True):
             linear = getattr(own[index], name)
             linear.weight = nn.Parameter(weight, requires_grad=False)
-    lay_out_experts(nn.Sequential(own), packed_linears(dtype, WIDTH).layer)
+    lay_out_experts(nn.Sequential(own), packed_linears(dtype, WIDTH).layer, {})
     return found | {"exact": own}
 
 

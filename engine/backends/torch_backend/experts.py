@@ -27,7 +27,13 @@ from transformers import PreTrainedModel
 
 from kakeya_fleet.engine.backends.torch_backend.activation import bare, gated, piecewise
 from kakeya_fleet.engine.backends.torch_backend.expert_groups import GroupSizes, Known
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import GATE_UP, Made, take
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
+    GATE_UP,
+    Made,
+    Read,
+    is_read,
+    taken,
+)
 
 GATED = ("MixtralExperts", "Qwen3MoeExperts", "Gemma4TextExperts")
 """The library's classes of experts that are gated layers without biases."""
@@ -108,11 +114,11 @@ class Experts(nn.ModuleList):
         self._products: tuple[tuple[nn.Module, nn.Module], ...] = ()
         self._sizes = GroupSizes({})
 
-    def lay_out(self, made: Made, known: Known) -> None:
+    def lay_out(self, made: Made, known: Known, read: Read) -> None:
         """Has each expert compute with the layers `made` of its own, the first two as one.
 
-        The original weights are freed, an expert's at a time. `known` is what is known of
-        sizes of groups, for all layers of a model.
+        `read` gives a layer its weights, which are freed, one after the other. `known` is what is
+        known of sizes of groups, for all layers of a model.
         """
         sizes = GroupSizes(known)
         products: list[tuple[nn.Module, nn.Module]] = []
@@ -120,7 +126,8 @@ class Experts(nn.ModuleList):
             expert = cast(Expert, each)
             hidden, inner = expert.gate_proj.in_features, expert.down_proj.in_features
             dtype = expert.down_proj.weight.dtype
-            gate_up, down = take(expert, GATE_UP, made), take(expert, ("down_proj",), made)
+            gate_up = taken(expert, GATE_UP, read=read, made=made)
+            down = taken(expert, ("down_proj",), read=read, made=made)
             sizes.add(gate_up, hidden, 2 * inner, dtype)
             sizes.add(down, inner, hidden, dtype)
             products.append((gate_up, down))
@@ -182,9 +189,8 @@ def take_apart(model: PreTrainedModel) -> None:
             setattr(parent, name, experts.to(library.down_proj.dtype))
 
 
-def lay_out_experts(model: nn.Module, made: Made) -> None:
-    """Has the experts of a loaded `model` compute with what is `made` of their layers."""
-    known: Known = {}
-    for module in model.modules():
+def lay_out_experts(model: nn.Module, made: Made, known: Known, read: Read = is_read) -> None:
+    """Has the experts of `model` compute with what is `made` of their layers; see `lay_out`."""
+    for module in list(model.modules()):
         if isinstance(module, Experts):
-            module.lay_out(made, known)
+            module.lay_out(made, known, read)

@@ -30,6 +30,8 @@ _PACK = "_reorder_linear_weight"
 _PRODUCT = "_linear_pointwise"
 _HAS_BFLOAT16 = "_is_mkldnn_bf16_supported"
 
+Read = Callable[[nn.Linear], None]
+"""Gives a linear layer its weights."""
 Made = Callable[[nn.Linear], nn.Module]
 """What takes a linear layer's place."""
 
@@ -52,32 +54,53 @@ class PackedLinear(nn.Module):
         return product
 
 
-def joint(linears: Sequence[nn.Linear]) -> nn.Linear:
+def joint(linears: list[nn.Linear], read: Read) -> nn.Linear:
     """One layer of the same input that gives the outputs of `linears` one after the other.
 
-    All have a bias, or none. Their weights are copied.
+    All have a bias, or none. `read` gives each its weights, and `linears` is emptied: no two of
+    them are there at once besides the one.
     """
     first = linears[0]
-    outputs = sum(linear.out_features for linear in linears)
-    whole = nn.Linear(first.in_features, outputs, bias=first.bias is not None, device="meta")
-    whole.weight = _frozen([linear.weight for linear in linears])
-    if first.bias is not None:
-        whole.bias = _frozen([linear.bias for linear in linears])
+    sizes = [linear.out_features for linear in linears]
+    has_bias, dtype = first.bias is not None, first.weight.dtype
+    whole = nn.Linear(first.in_features, sum(sizes), bias=has_bias, device="meta")
+    whole.weight = _frozen(torch.empty(sum(sizes), first.in_features, dtype=dtype))
+    if has_bias:
+        whole.bias = _frozen(torch.empty(sum(sizes), dtype=dtype))
+    del first
+    done = 0
+    for size in sizes:
+        linear = linears.pop(0)
+        read(linear)
+        own = slice(done, done + size)
+        whole.weight[own] = linear.weight
+        if has_bias:
+            whole.bias[own] = linear.bias
+        done += size
+        del linear
     return whole
 
 
-def _frozen(parts: Sequence[Tensor]) -> nn.Parameter:
-    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=False)
+def _frozen(numbers: Tensor) -> nn.Parameter:
+    return nn.Parameter(numbers, requires_grad=False)
 
 
-def take(parent: object, names: Sequence[str], made: Made) -> nn.Module:
-    """What is `made` of the layers `names` of `parent` as one; `parent` has them no longer."""
+def taken(parent: object, names: Sequence[str], *, read: Read, made: Made) -> nn.Module:
+    """What is `made` of the layers `names` of `parent` as one; `parent` has them no longer.
+
+    `read` gives each its weights, one after the other.
+    """
     linears: list[nn.Linear] = [getattr(parent, name) for name in names]
     for name in names:
         delattr(parent, name)
-    whole = linears[0] if len(linears) == 1 else joint(linears)
-    linears.clear()
-    return made(whole)
+    if len(linears) > 1:
+        return made(joint(linears, read))
+    read(linears[0])
+    return made(linears.pop())
+
+
+def is_read(linear: nn.Linear) -> None:
+    """A `Read` of layers that have been read."""
 
 
 def can_pack(dtype: torch.dtype) -> bool:
@@ -100,12 +123,12 @@ def packed(linear: nn.Linear, rows: int) -> nn.Module:
 def replace_linears(model: nn.Module, made: Made) -> None:
     """Puts what is `made` of each `nn.Linear` in `model` in its place.
 
-    Their weights are freed unless tied.
+    Their weights are freed one after the other unless tied.
     """
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, made(child))
+    for name in [name for name, child in model.named_modules() if type(child) is nn.Linear]:
+        path, _, own = name.rpartition(".")
+        parent = model.get_submodule(path)
+        setattr(parent, own, made(getattr(parent, own)))
 
 
 @dataclass(frozen=True, slots=True)

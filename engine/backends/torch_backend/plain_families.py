@@ -16,7 +16,6 @@ from typing import Protocol
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from kakeya_fleet.engine.backends.torch_backend.experts import Experts
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import GATE_UP
 
 JOINT = (("q_proj", "k_proj", "v_proj"), GATE_UP)
@@ -110,13 +109,6 @@ def is_plain(model: PreTrainedModel) -> bool:
     body = {"embed_tokens", "layers", "norm", "rotary_emb"}
     whole = _has_children(model.model, body) and _has_children(model, {"model", "lm_head"})
     return whole and all(_is_plain_layer(layer, parts) for layer in model.model.layers)
-
-
-def joint_layers(model: PreTrainedModel) -> tuple[tuple[str, ...], ...]:
-    """The names of those layers that become one in `model`: nowhere else are there more of them."""
-    if is_plain(model):
-        return JOINT
-    return (GATE_UP,) if any(isinstance(module, Experts) for module in model.modules()) else ()
 
 
 def _is_plain_layer(layer: nn.Module, parts: _Parts) -> bool:

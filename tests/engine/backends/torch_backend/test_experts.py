@@ -78,7 +78,7 @@ def test_a_rows_bits_are_its_own(dtype: torch.dtype, made: object) -> None:
     """In any company, at any place, whatever products torch has."""
     experts = experts_of(dtype)
     lay_out_experts(
-        nn.Sequential(experts), plain if made is plain else packed_linears(dtype, 16).layer
+        nn.Sequential(experts), plain if made is plain else packed_linears(dtype, 16).layer, {}
     )
     hidden, chosen, shares = routed(ROWS, dtype)
     alone = torch.cat([experts(hidden[[row]], chosen[[row]], shares[[row]]) for row in range(ROWS)])
@@ -93,7 +93,7 @@ def test_a_rows_bits_are_its_own(dtype: torch.dtype, made: object) -> None:
 
 def test_the_sum_is_that_of_the_experts(dtype: torch.dtype) -> None:
     experts, whole = experts_of(dtype), experts_of(dtype)
-    lay_out_experts(nn.Sequential(experts), packed_linears(dtype, 16).layer)
+    lay_out_experts(nn.Sequential(experts), packed_linears(dtype, 16).layer, {})
     routes = routed(ROWS, dtype)
     expected = as_the_library(whole, *routes)
     error = (experts(*routes).double() - expected).abs().max()
@@ -108,7 +108,7 @@ def test_rows_that_are_no_tokens_ask_no_expert() -> None:
         linear.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
         return linear
 
-    lay_out_experts(nn.Sequential(experts), counted)
+    lay_out_experts(nn.Sequential(experts), counted, {})
     hidden, chosen, shares = routed(16, torch.float32)
     whole = experts(hidden, chosen, shares)
     asked.clear()

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend import torch_verifier
+from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import CompiledDecoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
@@ -174,4 +176,18 @@ def test_memory_that_the_allocator_does_not_have_is_named(
 
     monkeypatch.setattr(torch.Tensor, "to", short_of_memory)
     with pytest.raises(OutOfMemory, match="does not fit"):
+        load(checkpoint)
+
+
+def test_memory_that_is_gone_when_weights_are_laid_out_is_named(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others took it since it was found free: nothing says so but the allocator."""
+
+    def short_of_memory(*_: object, **__: object) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
+    monkeypatch.setattr(CompiledDecoder, "__init__", short_of_memory)
+    monkeypatch.setattr(torch_verifier, "laid_out", short_of_memory)
+    with pytest.raises(OutOfMemory, match="smaller --weights"):
         load(checkpoint)
