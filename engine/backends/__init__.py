@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, DeviceUnavailable, ModelUnusable
+from kakeya_fleet.engine.memory.allocation import told_as_unloadable
 from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
@@ -78,13 +79,14 @@ def load_verifier(
     weights and K/V, or `auto`: the checkpoint's own. `weights`: what products take them
     as, one of `weight_choice.WEIGHTS`. `device`: what computes it,
     one of `engine.contracts.device.DEVICES`. `available_bytes`: memory of the device that the
-    weights may take; what it has available if None. `reading` hears of
+    weights may take; what it has available if None. A load that lacks some in the end
+    is an `OutOfMemory` too. `reading` hears of
     (done bytes, total bytes) of the weights, in this thread. Raises a `ModelUnusable`,
     also when the back end is not installed or has no such weights, or `BadParameters`
     for an unknown back end, dtype or device.
     """
     load = _imported(_chosen(backend, device), lambda each: each.verifiers())
-    with _told(reading, folder):
+    with _told(reading, folder), told_as_unloadable(folder.path):
         settled = settled_dtype(dtype, folder.path)
         return load(
             folder,
@@ -317,7 +319,11 @@ def _incomplete(backend: Backend, problem: str) -> ModelUnusable:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without the collector of cycles: looking for garbage is a fifth of a large import's time."""
+    """Without the collector of cycles: looking for garbage is a fifth of a large import's time.
+
+    A process that has set aside what it was made of (`gc.freeze`) has this set aside, too: all
+    of it would be looked through at the next chance, 0.3 s in which no other thread runs.
+    """
     if not gc.isenabled():
         yield
         return
@@ -325,6 +331,8 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        if gc.get_freeze_count():
+            gc.freeze()
         gc.enable()
 
 

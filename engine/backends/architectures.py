@@ -26,10 +26,7 @@ POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
 that one session would change another.
 """
 
-REFUSED = (
-    ("enable_moe_block", (True,), "mixture-of-experts layers"),
-    ("use_bidirectional_attention", (True, "all"), "bidirectional attention"),
-)
+REFUSED = (("use_bidirectional_attention", (True, "all"), "bidirectional attention"),)
 """Config entries, the values of theirs that are not served, and what they stand for."""
 
 REUSES_KEYS = "reuse"
@@ -75,6 +72,12 @@ class Architecture:
         if name is None or self._unused_modules & {name, name.rpartition(".")[0]}:
             return None
         return name
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether it is a mixture of experts, at least in some layers."""
+        # Gemma 4's config says which of its models are.
+        return self.family.has_experts or bool(getattr(self.config, "enable_moe_block", False))
 
     @cached_property
     def _unused_modules(self) -> frozenset[str]:
@@ -173,11 +176,30 @@ def _check_numbers(architecture: Architecture) -> None:
     key_heads = getattr(config, "linear_num_key_heads", 1)
     if getattr(config, "linear_num_value_heads", key_heads) % key_heads:
         raise ValueError("linear_num_value_heads is no multiple of linear_num_key_heads")
+    if architecture.has_experts:
+        experts = _first(config, "num_local_experts", "num_experts")
+        chosen = chosen_experts(config)
+        if not 0 < chosen <= experts:
+            raise ValueError(f"{chosen} of {experts} experts a token")
     with_inputs = getattr(config, "hidden_size_per_layer_input", 0)
     if with_inputs and config.vocab_size_per_layer_input < config.vocab_size:
         raise ValueError("vocab_size_per_layer_input is less than vocab_size")
     # Of a kind that has no keys of its own to be shared there is no source.
     _ = architecture.sources
+
+
+def chosen_experts(config: transformers.PretrainedConfig) -> int:
+    """How many experts each token asks in a layer. Raises `ValueError` if none are asked."""
+    return _first(config, "num_experts_per_tok", "top_k_experts")
+
+
+def _first(config: transformers.PretrainedConfig, *entries: str) -> int:
+    """The first of the `entries` that `config` has. Raises `ValueError` if it has none."""
+    for entry in entries:
+        found = getattr(config, entry, None)
+        if found is not None:
+            return int(found)
+    raise ValueError(f"there is no {entries[-1]}")
 
 
 def common_problems(architecture: Architecture) -> Problems:

@@ -16,8 +16,11 @@ class Family:
     `model_type` is what transformers calls its config, `text_model` the architecture
     of its text part. Stored names that start with the first of a pair in `renamed`
     are the text model's under the second; those that start with one of `left_out`
-    belong to other parts of the checkpoint. `kinds` are the layers that the
-    libraries' code tells apart.
+    belong to other parts of the checkpoint; then each first of `renamed_parts` is the
+    second anywhere in a name. `kinds` are the layers that the libraries' code tells
+    apart. `has_experts`: all of its models are mixtures of experts; with
+    `has_turned_experts` stored as one for a layer, [experts, inputs, outputs], those
+    of gate and up by turns.
     """
 
     name: str
@@ -26,15 +29,22 @@ class Family:
     kinds: frozenset[str] = frozenset({FULL, SLIDING})
     renamed: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
+    renamed_parts: tuple[tuple[str, str], ...] = ()
+    has_experts: bool = False
+    has_turned_experts: bool = False
 
     def text_name(self, stored: str) -> str | None:
         """What the text model calls the tensor `stored`; None if it is left out."""
         if stored.startswith(self.left_out):
             return None
+        name = stored
         for before, after in self.renamed:
             if stored.startswith(before):
-                return after + stored.removeprefix(before)
-        return stored
+                name = after + stored.removeprefix(before)
+                break
+        for before, after in self.renamed_parts:
+            name = name.replace(before, after)
+        return name
 
 
 WITHIN_MODEL = ("model.language_model.", "model.")
@@ -47,6 +57,28 @@ FAMILIES = {
         Family("MistralForCausalLM", "mistral", "MistralForCausalLM"),
         Family("Qwen2ForCausalLM", "qwen2", "Qwen2ForCausalLM"),
         Family("Qwen3ForCausalLM", "qwen3", "Qwen3ForCausalLM"),
+        Family("Qwen3MoeForCausalLM", "qwen3_moe", "Qwen3MoeForCausalLM", has_experts=True),
+        Family(
+            "MixtralForCausalLM",
+            "mixtral",
+            "MixtralForCausalLM",
+            renamed_parts=(
+                (".block_sparse_moe.", ".mlp."),
+                (".w1.weight", ".gate_proj.weight"),
+                (".w2.weight", ".down_proj.weight"),
+                (".w3.weight", ".up_proj.weight"),
+            ),
+            has_experts=True,
+        ),
+        Family(
+            "GptOssForCausalLM",
+            "gpt_oss",
+            "GptOssForCausalLM",
+            has_experts=True,
+            has_turned_experts=True,
+        ),
+        Family("Phi3ForCausalLM", "phi3", "Phi3ForCausalLM"),
+        Family("Olmo2ForCausalLM", "olmo2", "Olmo2ForCausalLM"),
         Family("Gemma3ForCausalLM", "gemma3_text", "Gemma3ForCausalLM"),
         Family(
             "Gemma3ForConditionalGeneration",
@@ -95,4 +127,4 @@ FAMILIES = {
         ),
     )
 }
-"""By the name in `architectures`. Mixtures of experts are not among them."""
+"""By the name in `architectures`."""

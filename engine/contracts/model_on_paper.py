@@ -14,9 +14,10 @@ class ModelOnPaper:
 
     `dtype` is that of its keys and values. `weight_bytes` are those of its weights in memory at
     most, by what products take them as (`engine.models.weight_choice.WEIGHTS`); `refused` says
-    why it has no weights of the others. `loading_bytes` are what must be free before it is
-    loaded, whatever its weights become; `file_bytes` those of its weights' files, 0 when they
-    were not looked at. One that `is_bounded` has no more positions than its layout says.
+    why it has no weights of the others. `loading_bytes` are, by the same names, what must be free
+    before it is loaded: the most that is there at once while weights are read, or they and the
+    `working_bytes` that a forward computes in; `file_bytes` those of its weights' files, 0 when
+    they were not looked at. One that `is_bounded` has no more positions than its layout says.
     """
 
     name: str
@@ -24,7 +25,8 @@ class ModelOnPaper:
     dtype: str
     layout: KvLayout
     weight_bytes: Mapping[str, int]
-    loading_bytes: int
+    loading_bytes: Mapping[str, int]
+    working_bytes: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
     file_bytes: int = 0
     is_bounded: bool = True

@@ -34,23 +34,23 @@ class ModelShape:
         """The model in `dtype`, bfloat16 for `auto`.
 
         Of its weights all count alike: a head, which keeps eight bits of four, and embeddings,
-        which are no product, take somewhat more. Loading asks for all in `dtype` at least.
+        which are no product, take somewhat more; so does loading, by the tensor that is read.
         """
         number = BFLOAT16 if dtype == AUTO else dtype
         item = ITEM_BYTES[number]
         layer = AttentionLayer(self.kv_heads, 1, self.head_dim, self.sliding_window or None)
         numbers = round_up(self.parameters, GROUP)
-        own = self.parameters * item
+        sizes = {
+            AUTO: self.parameters * item,
+            BF16: self.parameters * ITEM_BYTES[BFLOAT16],
+            **{weights: whole_bytes(weights, 1, numbers) for weights in BITS},
+        }
         return ModelOnPaper(
             name="a model of this shape",
             architecture="",
             dtype=number,
             layout=KvLayout((layer,) * self.layers, self.positions or UNBOUNDED, item),
-            weight_bytes={
-                AUTO: own,
-                BF16: self.parameters * ITEM_BYTES[BFLOAT16],
-                **{weights: whole_bytes(weights, 1, numbers) for weights in BITS},
-            },
-            loading_bytes=own,
+            weight_bytes=sizes,
+            loading_bytes=sizes,
             is_bounded=bool(self.positions),
         )

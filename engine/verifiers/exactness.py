@@ -180,7 +180,7 @@ def _border_agrees(verifier: Verifier, case: _Case, block: int) -> bool:
             chunk = case.tail[first : first + block]
             got = verifier.forward(cache, chunk, want_logits=True)
             expected = case.expected[first : first + len(chunk)]
-            if got is None or got.tobytes() != expected.tobytes():
+            if got is None or not _equal(got, expected):
                 return False
         return True
     finally:
@@ -208,7 +208,12 @@ def _same(
     verifier: Verifier, case: _Case, tokens: Sequence[int], cut: Sequence[tuple[int, int]]
 ) -> bool:
     got = _run(verifier, case.cache, tokens, cut)
-    return got.tobytes() == case.expected[: len(tokens)].tobytes()
+    return _equal(got, case.expected[: len(tokens)])
+
+
+def _equal(found: Logits, expected: Logits) -> bool:
+    """Whether they are the same bits, of numbers that are none too."""
+    return np.array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
 def _run(
@@ -234,7 +239,8 @@ def _run(
             logits = verifier.forward(cache, chunk, want_logits=True)
             if logits is None:
                 raise TypeError("a verifier that was asked for logits gave none")
-            rows.append(logits[:kept])
+            # A copy: the rows of wrong tokens would stay, a vocabulary of numbers each.
+            rows.append(logits[:kept].copy())
             done += kept
             cache.truncate(start.length + done)
         return np.concatenate(rows)
@@ -275,7 +281,7 @@ def _shared_forward_agrees(
             expected.append(case.expected[offset : offset + count])
         outputs = verifier.forward_batch(feeds)
         return all(
-            output.logits is not None and output.logits.tobytes() == rows.tobytes()
+            output.logits is not None and _equal(output.logits, rows)
             for output, rows in zip(outputs, expected, strict=True)
         )
     finally:

@@ -71,10 +71,10 @@ def draft_costs(
         return DraftCosts(costs, claimed, costs, CostBasis.MEASURED)
     others = [
         each.costs
-        for (verifier, proposer, _), each in measured.draft_costs.items()
+        for (verifier, proposer, model), each in measured.draft_costs.items()
         if verifier == verifier_node_id
         and each.kind is offer.kind
-        and (verifier, proposer) not in measured.open_breakers
+        and not measured.are_held_apart(verifier, proposer, model)
     ]
     least = LEAST_DRAFT_SECONDS[offer.kind]
     counts = {1, MAX_BLOCK_SIZE} | {

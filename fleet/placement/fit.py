@@ -14,26 +14,32 @@ LOSSLESS = "lossless"
 
 @dataclass(frozen=True, slots=True)
 class MemoryOnPaper:
-    """Memory in bytes: all that is free, of that the weights, and what loading them asks for.
+    """Memory in bytes: all that is free, of that the weights, and the most while they are read.
 
-    `budget_bytes` are those that a node gives to all sessions' keys and values if nothing is
-    said.
+    A forward computes in `working_bytes`. `budget_bytes` are those that a node gives to all
+    sessions' keys and values if nothing is said.
     """
 
     memory_bytes: int
     weight_bytes: int
     loading_bytes: int
     budget_bytes: int
+    working_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes without which the model cannot be loaded, or compute."""
+        return max(self.weight_bytes + self.working_bytes, self.loading_bytes)
 
     @property
     def loads(self) -> bool:
-        """Whether the model can be loaded."""
-        return max(self.weight_bytes, self.loading_bytes) <= self.memory_bytes
+        """Whether the model can be loaded, and compute."""
+        return self.needed_bytes <= self.memory_bytes
 
     @property
     def room_bytes(self) -> int:
-        """Bytes beside the weights; 0 for a model that cannot be loaded."""
-        return self.memory_bytes - self.weight_bytes if self.loads else 0
+        """Bytes for keys and values; 0 for a model that cannot be loaded."""
+        return self.memory_bytes - self.weight_bytes - self.working_bytes if self.loads else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class FitQuestion:
     tokens: int
     memory: MemoryOnPaper
     ways: tuple[Way, ...]
-    other_weights: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, MemoryOnPaper] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +121,25 @@ def fits(way: Way, memory: MemoryOnPaper) -> Fits:
     return Fits.YES if way.resident_bytes <= memory.budget_bytes else Fits.WITH_BUDGET
 
 
+def with_archives(way: Way, free_bytes: int) -> Way:
+    """`way`, which cannot be where archives have `free_bytes` and it needs more."""
+    if way.archive_bytes <= free_bytes:
+        return way
+    free = f"have {bytes_text(free_bytes)} free" if free_bytes else "have no room"
+    return Way(
+        way.strategy,
+        way.quality,
+        problem=f"the archives of other machines {free}, and {bytes_text(way.archive_bytes)} are"
+        " needed",
+    )
+
+
 def verdict(question: FitQuestion) -> Verdict:
     """The answer: the first way that fits and sees all, of ways in the order of preference."""
     beyond = _beyond(question)
     if not question.memory.loads:
-        return Verdict(fits=False, sentences=(_unloadable(question), *beyond))
+        sentences = (_unloadable(question), *beyond, *filter(None, (_loadable(question),)))
+        return Verdict(fits=False, sentences=sentences)
     chosen = next((way for way in question.ways if way.sees_all and _holds(way, question)), None)
     if chosen is None:
         sentences = (_refusal(question), *beyond, *_mends(question))
@@ -155,13 +175,31 @@ def _beyond(question: FitQuestion) -> tuple[str, ...]:
 
 
 def _unloadable(question: FitQuestion) -> str:
-    """Loading reads the checkpoint's own numbers first: smaller weights help nothing there."""
     memory = question.memory
     return (
-        f"Nothing fits: to load {question.model} takes {bytes_text(memory.loading_bytes)} at"
-        f" once, of which its weights keep {bytes_text(memory.weight_bytes)}, and"
+        f"Nothing fits: {question.model} takes {bytes_text(memory.needed_bytes)} at once, of which"
+        f" its weights keep {bytes_text(memory.weight_bytes)}, and"
         f" {bytes_text(memory.memory_bytes)} are there; take a smaller model or more memory."
     )
+
+
+def _loadable(question: FitQuestion) -> str:
+    """The largest of the weights that can be loaded; empty for none."""
+    for name, memory in _by_size(question):
+        if memory.loads:
+            return (
+                f"Smaller weights: with --weights {name} it loads,"
+                f" {bytes_text(memory.weight_bytes)}, and {bytes_text(memory.room_bytes)} are left"
+                " for keys and values."
+            )
+    return ""
+
+
+def _by_size(question: FitQuestion) -> list[tuple[str, MemoryOnPaper]]:
+    """Smaller weights than those that are asked about, the largest first."""
+    own = question.memory.weight_bytes
+    smaller = [each for each in question.others.items() if each[1].weight_bytes < own]
+    return sorted(smaller, key=lambda each: -each[1].weight_bytes)
 
 
 def _refusal(question: FitQuestion) -> str:
@@ -205,14 +243,12 @@ def _fewer_tokens(ways: Sequence[Way]) -> str:
 
 def _smaller_weights(question: FitQuestion, ways: Sequence[Way]) -> str:
     """The largest of the other weights beside which one of `ways` fits; empty for none."""
-    memory = question.memory
-    for name, count in sorted(question.other_weights.items(), key=lambda each: -each[1]):
-        room = memory.memory_bytes - count
-        way = next((way for way in ways if way.resident_bytes <= room), None)
-        if count < memory.weight_bytes and way is not None:
+    for name, memory in _by_size(question):
+        way = next((way for way in ways if way.resident_bytes <= memory.room_bytes), None)
+        if memory.loads and way is not None:
             return (
-                f"Smaller weights: with --weights {name}, {bytes_text(count)}, they fit,"
-                f" {way.name}."
+                f"Smaller weights: with --weights {name}, {bytes_text(memory.weight_bytes)}, they"
+                f" fit, {way.name}."
             )
     return ""
 

@@ -130,9 +130,10 @@ def _way_objection(
     verifier_card: Card, card: Card, offer: ModelOffer, measured: Measurements
 ) -> Objection | None:
     pair = (verifier_card.node_id, card.node_id)
-    if pair in measured.open_breakers:
+    if measured.are_held_apart(*pair, offer.model_id):
         return RejectionReason.BREAKER_OPEN, (
-            f"{card.name} served bad blocks to {verifier_card.name}; the circuit breaker is open."
+            f"{offer.model_id} on {card.name} served bad blocks to {verifier_card.name}; the"
+            " circuit breaker is open."
         )
     if not offer.step_costs:
         return RejectionReason.NOT_MEASURED, (

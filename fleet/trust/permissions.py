@@ -35,6 +35,7 @@ _ANYBODY_WITH_A_KEY = _GENERATING | _OBSERVING
 _MEMBERS = frozenset({Caller.OWNER, Caller.KEEPER, Caller.MEMBER})
 _KEEPERS = frozenset({Caller.KEEPER})
 _OWNER = frozenset({Caller.OWNER})
+_RESPONSIBLE = _OWNER | _KEEPERS
 
 PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
     {
@@ -62,6 +63,8 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.TrustService/RenewCertificate": _MEMBERS,
         "kakeya.v1.TrustService/MakeAuthority": _KEEPERS,
         "kakeya.v1.TrustService/GetTrust": _EVERYONE,
+        # What a node serves: whose machine it is, and who keeps the fleet.
+        "kakeya.v1.ModelService": _RESPONSIBLE,
         # Whose machine it is.
         "kakeya.v1.CapabilityService/Leave": _OWNER,
         "kakeya.v1.CapabilityService/ResetCodecs": _OWNER,

@@ -70,6 +70,10 @@ class MeasuredDrafts:
     costs: tuple[StepCost, ...]
 
 
+ANY_MODEL = ""
+"""In place of a model's name: whichever."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """What was measured.
@@ -77,9 +81,10 @@ class Measurements:
     `round_trips`: (verifier node, proposer node) -> seconds. `acceptances`:
     (verifier model, proposer model) -> share. `free_bytes`: node -> bytes that
     a session may take, in place of the card's, or `UNLIMITED_BYTES`.
-    `open_breakers`: (verifier node, proposer node) pairs that a circuit breaker
-    holds apart. `archive_waits`: (verifier node, archive node) -> seconds that a
-    layer waits for an archive's answer, in place of the round trip.
+    `open_breakers`: (verifier node, proposer node, proposer model) that a circuit breaker
+    holds apart, `ANY_MODEL` for all models there. `archive_waits`: (verifier node,
+    archive node) -> seconds that a layer waits for an archive's answer, in place of the
+    round trip.
     `archive_free_bytes`: node -> bytes that its archive has free, in place of the card's.
     `distrusted_archives`: (verifier node, archive node) -> what the archive did, the end of a
     sentence. `draft_costs`: (verifier node, proposer node, proposer model) -> what its drafts
@@ -89,8 +94,14 @@ class Measurements:
     round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     free_bytes: Mapping[str, int] = field(default_factory=dict)
-    open_breakers: frozenset[tuple[str, str]] = frozenset()
+    open_breakers: frozenset[tuple[str, str, str]] = frozenset()
     archive_waits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     archive_free_bytes: Mapping[str, int] = field(default_factory=dict)
     distrusted_archives: Mapping[tuple[str, str], str] = field(default_factory=dict)
     draft_costs: Mapping[tuple[str, str, str], MeasuredDrafts] = field(default_factory=dict)
+
+    def are_held_apart(self, verifier: str, proposer: str, model: str) -> bool:
+        """Whether a breaker of the node `verifier` shuts out that model of the node `proposer`."""
+        return not self.open_breakers.isdisjoint(
+            {(verifier, proposer, model), (verifier, proposer, ANY_MODEL)}
+        )

@@ -288,6 +288,17 @@ class JoiningLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """Models that a running node is asked to serve."""
+
+    loads: int = knob(
+        8,
+        "That run or wait, each for the one before it: a load takes seconds to minutes, and who "
+        "asks for more is told at once instead.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class WatchLimits:
     """What those who watch a node are told; each watch is one of `calls.at_once`."""
 
@@ -343,6 +354,7 @@ class Limits:
     archives: ArchiveLimits = field(default_factory=ArchiveLimits)
     membership: MembershipLimits = field(default_factory=MembershipLimits)
     joining: JoiningLimits = field(default_factory=JoiningLimits)
+    models: ModelLimits = field(default_factory=ModelLimits)
     watches: WatchLimits = field(default_factory=WatchLimits)
     dashboard: DashboardLimits = field(default_factory=DashboardLimits)
 

@@ -48,6 +48,11 @@ class Announcements:
             free = system_memory.available_bytes()
             self._control.gossip.announce(maker.offers(offers, archive, free, loading=loading))
 
+    async def tell_peers(self) -> None:
+        """Does so, and tells some peers at once."""
+        self.tell()
+        await self._control.spread()
+
     async def offer_ring(self, probe: RingProbe) -> None:
         """Puts a ring on the card when this host can form one; `links` may forbid the trial."""
         control = self._control

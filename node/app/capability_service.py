@@ -28,7 +28,7 @@ from kakeya_fleet.node.membership.fleet_snapshot import WatchedNodes, subject_of
 from kakeya_fleet.node.membership.fleet_watch import FleetWatch
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
-from kakeya_fleet.node.membership.network import is_own_address
+from kakeya_fleet.node.membership.network import is_of_this_machine
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.authorisation import require_sender
 from kakeya_fleet.node.rpc.grpc_settings import PROBE_TIMEOUT_SECONDS
@@ -171,7 +171,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         context: Context[capability_pb2.ResetCodecsRequest, capability_pb2.ResetCodecsResponse],
     ) -> capability_pb2.ResetCodecsResponse:
         """Forgets what was measured. Raises `NotLoopback`, `ModelNotFound`."""
-        if not _is_of_this_machine(context.peer()):
+        if not is_of_this_machine(context.peer()):
             raise NotLoopback("what a node measured of codecs is reset from its own machine only")
         count = await self._report.codecs.reset(request.model_id)
         return capability_pb2.ResetCodecsResponse(codec_count=count)
@@ -231,7 +231,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         context: Context[capability_pb2.LeaveRequest, capability_pb2.LeaveResponse],
     ) -> capability_pb2.LeaveResponse:
         """Starts the drain. Raises `NotLoopback`, `MalformedMessage`."""
-        if not _is_of_this_machine(context.peer()):
+        if not is_of_this_machine(context.peer()):
             raise NotLoopback("a node is asked to leave from its own machine only")
         seconds = request.drain_seconds
         if not (math.isfinite(seconds) and 0 <= seconds <= 3600):
@@ -258,13 +258,6 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
                 protocol_min=str(PROTOCOL_MIN),
                 protocol_max=str(PROTOCOL_MAX),
             )
-
-
-def _is_of_this_machine(peer: str) -> bool:
-    """Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:5000", is of this machine."""
-    if peer.startswith("unix"):
-        return True
-    return is_own_address(_host_of(peer))
 
 
 def _host_of(peer: str) -> str:

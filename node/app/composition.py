@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_SERVICE
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
-from kakeya.v1 import capability_pb2_grpc, trust_pb2_grpc
+from kakeya.v1 import capability_pb2_grpc, model_service_pb2_grpc, trust_pb2_grpc
 from kakeya_fleet.node.app.agent_events import AgentEvents
 from kakeya_fleet.node.app.announcements import Announcements
 from kakeya_fleet.node.app.capability_service import SERVICE_NAME, CapabilityServicer
@@ -20,6 +20,9 @@ from kakeya_fleet.node.app.control_plane import ControlPlane, open_control_plane
 from kakeya_fleet.node.app.departure import Departure
 from kakeya_fleet.node.app.event_order import EventOrder
 from kakeya_fleet.node.app.ground import Ground, break_ground
+from kakeya_fleet.node.app.model_loads import ModelLoads
+from kakeya_fleet.node.app.model_service import SERVICE_NAME as MODEL_SERVICE
+from kakeya_fleet.node.app.model_service import ModelServicer
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.app.roles import Roles
@@ -127,12 +130,14 @@ def _composed(
     )
     is_local = ground.own.stays_here
     health = _registered(ground.server, capability, roles, is_local=is_local)
+    announcements = Announcements(roles, control, health, settings.ring_trial_seconds)
+    loads = _open_loads(ground, control, roles, activity, announcements)
     return Node(
         ground=ground,
         control=control,
         roles=roles,
         health=health,
-        announcements=Announcements(roles, control, health, settings.ring_trial_seconds),
+        announcements=announcements,
         watch=watch,
         events=AgentEvents(
             ground.identity.node_id,
@@ -147,8 +152,26 @@ def _composed(
         activity=activity,
         ring_probe=probe,
         departure=departure,
+        loads=loads,
         on_event=on_event,
     )
+
+
+def _open_loads(
+    ground: Ground,
+    control: ControlPlane,
+    roles: Roles,
+    activity: NodeActivity,
+    announcements: Announcements,
+) -> ModelLoads:
+    """Lets models come and go while the node runs, and adds what they are asked for by."""
+    most = ground.allowances.limits.models.loads
+    tell_peers = announcements.tell_peers
+    loads = ModelLoads(roles, activity.transfers, control.tasks, tell_peers, most)
+    ground.allowances.watch("models.loads", lambda: len(loads), lambda: loads.refused_count)
+    servicer = ModelServicer(roles, loads, tell_peers, ground.config.drain_seconds)
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(servicer, ground.server)
+    return loads
 
 
 def _registered(
@@ -156,7 +179,7 @@ def _registered(
 ) -> Health:
     """Adds all services to the server; what it can do is told to programs of this host alone."""
     capability_pb2_grpc.add_CapabilityServiceServicer_to_server(capability, server)
-    services = (SERVICE_NAME, *roles.register(server))
+    services = (SERVICE_NAME, MODEL_SERVICE, *roles.register(server))
     health = Health(services)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     if is_local:

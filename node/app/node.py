@@ -19,6 +19,7 @@ from kakeya_fleet.node.app.announcements import Announcements
 from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.departure import Departure
 from kakeya_fleet.node.app.ground import Ground
+from kakeya_fleet.node.app.model_loads import ModelLoads
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.config.state_directory import RUNNING
@@ -55,6 +56,7 @@ class Node:
     activity: NodeActivity
     ring_probe: RingProbe
     departure: Departure
+    loads: ModelLoads
     on_event: EventSink
     _loaded: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -87,7 +89,7 @@ class Node:
         `node.app.roles.Roles.add` says.
         """
         await self.roles.add(parse_role_spec(text))
-        await self._tell_peers()
+        await self.announcements.tell_peers()
 
     async def remove_role(
         self, role: Role, model_id: str = "", *, drain_seconds: float | None = None
@@ -100,7 +102,7 @@ class Node:
         configured = self.ground.config.drain_seconds
         seconds = configured if drain_seconds is None else drain_seconds
         await self.roles.remove(role, model_id, seconds)
-        await self._tell_peers()
+        await self.announcements.tell_peers()
 
     async def serve(self) -> None:
         """Joins the fleet, loads, serves until it is asked to leave, and has left on return.
@@ -170,15 +172,11 @@ class Node:
 
     async def _ready(self) -> None:
         """All is loaded: peers and people hear of it."""
-        await self._tell_peers()
+        await self.announcements.tell_peers()
         self._loaded.set()
         mdns = self.control.discovery.fault or "on" if self.ground.config.mdns else "off"
         self.on_event(self.events.ready(self.roles.offers(), mdns, self.ground.state.path))
         self.watch.changed()
-
-    async def _tell_peers(self) -> None:
-        self.announcements.tell()
-        await self.control.spread()
 
     async def _advise(self) -> None:
         """Tells the person at the terminal what the fleet lacks."""
@@ -198,6 +196,7 @@ class Node:
             f"{self.events.name} leaves the fleet; running answers get {drain_seconds:g} s.",
         )
         self.health.drain()
+        self.loads.close()
         await self.roles.drain(drain_seconds)
         await self.control.gossip.leave()
         self.control.watch.close()

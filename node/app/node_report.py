@@ -75,7 +75,9 @@ class NodeReport:
         )
 
     def _links(self) -> list[capability_pb2.PeerLink]:
-        shut_out = self._roles.verifier.open_breakers()
+        shut_out: dict[str, list[str]] = {}
+        for node_id, model_id in sorted(self._roles.verifier.open_breakers()):
+            shut_out.setdefault(node_id, []).append(model_id)
         waits = self._roles.verifier.archive_waits()
         return [
             capability_pb2.PeerLink(
@@ -84,6 +86,7 @@ class NodeReport:
                 breaker_open=state.node_id in shut_out,
                 archive_wait_seconds=waits.get(state.node_id, 0.0),
                 address=self._known.way(state.node_id),
+                breaker_open_models=shut_out.get(state.node_id, ()),
             )
             for state in self._known.states()
             if not state.is_self and state.round_trip_seconds > 0

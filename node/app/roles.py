@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,7 @@ from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import NodeRole
+from kakeya_fleet.node.roles.cycles import set_loaded_aside
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.settings import RoleSettings
@@ -39,6 +40,7 @@ from kakeya_fleet.node.roles.verifier.verifier_role import VerifierRole
 from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.background import FaultBook
+from kakeya_fleet.node.watch.event_log import EventKind
 from kakeya_fleet.node.watch.node_sample import Totals
 
 _log = structlog.get_logger(__name__)
@@ -56,6 +58,18 @@ class RoleLoad:
     archive_count: int
     archive_bytes: int
     archive_budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that is served, and what it was told by."""
+
+    model_id: str
+    spec: RoleSpec
+
+
+def _ignore() -> None:
+    """Nobody waits for a turn."""
 
 
 class Roles:
@@ -122,9 +136,11 @@ class Roles:
             table, metrics, self.links, {LinkPurpose.FEATURES: self.proposer.features}
         )
         self._sweep_seconds = min(settings.sweep_seconds, settings.session_ttl_seconds / 10)
+        self._events = activity.events
+        self._weights = settings.weights
         self._served: dict[tuple[Role, str], RoleSpec] = {}
         self._one_at_a_time = asyncio.Lock()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: set[asyncio.Task[str]] = set()
         self._removing: set[asyncio.Task[None]] = set()
         self._draining = False
         self._begun = not expected.specs
@@ -147,9 +163,10 @@ class Roles:
         self._begun = True
         self.changed.set()
 
-    async def add(self, spec: RoleSpec) -> None:
-        """Serves one more, while everything else goes on.
+    async def add(self, spec: RoleSpec, on_turn: Callable[[], None] = _ignore) -> str:
+        """Serves one more, while everything else goes on; its model id, empty for memory.
 
+        `on_turn` is called when nothing else is opened or removed any more, and this begins.
         When this raises, or is cancelled, the node serves what it served before. Raises
         `BadRoleSpec`, `Draining`, a `ModelUnusable`, `BadParameters`, `PortInUse`; for a
         group also `BadGroup`, `GroupNotStarted` and `fleet.hostfiles.hostfile.HostfileError`.
@@ -158,11 +175,11 @@ class Roles:
             raise _leaving()
         self.expected.add(spec)
         self.changed.set()
-        opening = asyncio.create_task(self._open(spec), name="role-open")
+        opening = asyncio.create_task(self._open(spec, on_turn), name="role-open")
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         try:
-            await opening
+            return await opening
         except BaseException:
             self.expected.forget(spec)
             self.changed.set()
@@ -224,6 +241,11 @@ class Roles:
         return self._draining
 
     @property
+    def is_changing(self) -> bool:
+        """Whether something is being opened or removed."""
+        return self._one_at_a_time.locked()
+
+    @property
     def begun(self) -> bool:
         """Whether all is loaded that the node began with."""
         return self._begun
@@ -269,6 +291,22 @@ class Roles:
             role.value: role in served and (self._begun or role not in awaited) for role in roles
         }
 
+    def served_as(self, role: Role, name: str) -> Served | None:
+        """What is served in a role by a name: its model id, or what it was told by."""
+        for (at, model_id), spec in self._served.items():
+            if at is role and name in (model_id, spec.model):
+                return Served(model_id, spec)
+        return None
+
+    def weights_of(self, spec: RoleSpec) -> str:
+        """What its products take weights as."""
+        return spec.weights or self._weights
+
+    def offer_of(self, role: Role, model_id: str) -> ModelOffer | None:
+        """What the card says of a model in a role; None while it says nothing."""
+        found = (each for each in self.offers() if (each.role, each.model_id) == (role, model_id))
+        return next(found, None)
+
     def load_numbers(self) -> RoleLoad:
         """For GetNode."""
         kv = self.verifier.kv
@@ -296,12 +334,15 @@ class Roles:
             link_bytes=self.links.byte_count,
         )
 
-    async def _open(self, spec: RoleSpec) -> None:
+    async def _open(self, spec: RoleSpec, on_turn: Callable[[], None] = _ignore) -> str:
         async with self._one_at_a_time:
+            on_turn()
             model_id = await self._roles[spec.role].open(spec)
         self._served[spec.role, model_id] = spec
+        set_loaded_aside()
         self.expected.arrived(spec)
         self.changed.set()
+        return model_id
 
     async def _remove(self, role: Role, model_id: str, seconds: float) -> None:
         async with self._one_at_a_time:
@@ -318,6 +359,10 @@ class Roles:
             self.changed.set()
             await self._roles[role].remove(model_id, seconds)
         _log.info("role_removed", role=role.value, model=model_id)
+        if model_id:
+            self._events.add(
+                EventKind.MODEL_UNLOADED, f"{model_id} is served as a {role.value} no more."
+            )
 
 
 def _leaving() -> Draining:

@@ -26,11 +26,13 @@ class BadRoleSpec(NodeError):
 class RoleSpec:
     """One model in one role; `model` as `engine.models.model_folder` or the proposers name it.
 
-    Of an archive `model` is the amount of memory, such as "512MiB".
+    Of an archive `model` is the amount of memory, such as "512MiB". `weights` are one of
+    `engine.models.weight_choice.WEIGHTS`; empty for those that the node was started with.
     """
 
     role: Role
     model: str
+    weights: str = ""
 
 
 def parse_role_spec(text: str) -> RoleSpec:
@@ -76,7 +78,7 @@ def check_memory(budget_bytes: int) -> None:
 def check_together(specs: Sequence[RoleSpec]) -> None:
     """Raises `BadRoleSpec` unless one node may serve all of them."""
     for index, spec in enumerate(specs):
-        if spec in specs[:index]:
+        if any((spec.role, spec.model) == (each.role, each.model) for each in specs[:index]):
             raise BadRoleSpec(
                 f"{spec.role.value}={spec.model} is given twice", "give it once", spec=spec.model
             )

@@ -9,6 +9,7 @@ import socket
 import psutil
 
 from kakeya_fleet.fleet.cards.ways import ip_of
+from kakeya_fleet.node.admission.caller import host_of_peer
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.errors import BadConfig
 
@@ -42,6 +43,11 @@ def addresses_of(host: str) -> tuple[str, ...]:
             key="bind",
         ) from error
     return tuple(sorted({str(entry[4][0]) for entry in found}, key=_four_first))
+
+
+def is_of_this_machine(peer: str) -> bool:
+    """Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:5000", is of this machine."""
+    return peer.startswith("unix") or is_own_address(host_of_peer(peer))
 
 
 def is_own_address(address: str) -> bool:

@@ -19,7 +19,7 @@ from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_str
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
-from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, MeasuredDrafts
+from kakeya_fleet.fleet.views.node_view import ANY_MODEL, UNLIMITED_BYTES, MeasuredDrafts
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
@@ -45,7 +45,7 @@ class OwnMeasurements:
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     sampled_acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
-    open_breakers: frozenset[str] = frozenset()
+    open_breakers: frozenset[ProposerKey] = frozenset()
     free_archive_bytes: int | None = None
     archive_waits: Mapping[str, float] = field(default_factory=dict)
     distrusted_archives: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class _Collected:
     round_trips: dict[tuple[str, str], float] = field(default_factory=dict)
     acceptances: dict[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     free_bytes: dict[str, int] = field(default_factory=dict)
-    open_breakers: set[tuple[str, str]] = field(default_factory=set)
+    open_breakers: set[tuple[str, str, str]] = field(default_factory=set)
     archive_free_bytes: dict[str, int] = field(default_factory=dict)
     archive_waits: dict[tuple[str, str], float] = field(default_factory=dict)
     distrusted_archives: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class Planner:
             collected.archive_waits[self_id, node_id] = wait
         for node_id, why in own.distrusted_archives.items():
             collected.distrusted_archives[self_id, node_id] = why
-        collected.open_breakers.update((self_id, node_id) for node_id in own.open_breakers)
+        collected.open_breakers.update((self_id, *proposer) for proposer in own.open_breakers)
         return collected
 
     async def _ask(self, node_id: str, collected: _Collected) -> None:
@@ -220,7 +220,8 @@ def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Coll
         if 0.0 < link.archive_wait_seconds < math.inf:
             collected.archive_waits[node_id, link.node_id] = link.archive_wait_seconds
         if link.breaker_open:
-            collected.open_breakers.add((node_id, link.node_id))
+            models = link.breaker_open_models or (ANY_MODEL,)
+            collected.open_breakers.update((node_id, link.node_id, model) for model in models)
     for line in answer.acceptances:
         pair = (line.verifier_model_id, line.proposer_model_id)
         theirs = _acceptance(line)

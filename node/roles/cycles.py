@@ -32,6 +32,15 @@ def set_aside() -> None:
     gc.set_threshold(*THRESHOLDS)
 
 
+def set_loaded_aside() -> None:
+    """Keeps the collector from what was loaded since `set_aside`; nothing where that was not.
+
+    At once, for nobody looks for garbage in it: the next removal finds what there is.
+    """
+    if gc.get_freeze_count():
+        gc.freeze()
+
+
 async def free_removed() -> None:
     """Frees what nothing refers to any more, of what was set aside too; that is again, later."""
     loop = asyncio.get_running_loop()

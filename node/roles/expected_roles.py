@@ -31,6 +31,7 @@ class ExpectedRoles:
         self._group = group
         self._specs: tuple[RoleSpec, ...] = ()
         self._awaited: tuple[RoleSpec, ...] = ()
+        self._fewer = asyncio.Event()
         for text in texts:
             self.add(parse_role_spec(text))
         if group is not None and not self.verifier_count:
@@ -45,6 +46,11 @@ class ExpectedRoles:
     def awaited(self) -> frozenset[Role]:
         """The roles of which something is not loaded yet."""
         return frozenset(spec.role for spec in self._awaited)
+
+    @property
+    def loading(self) -> tuple[RoleSpec, ...]:
+        """What is to be served and is not loaded yet."""
+        return self._awaited
 
     @property
     def verifier_count(self) -> int:
@@ -72,11 +78,18 @@ class ExpectedRoles:
     def arrived(self, spec: RoleSpec) -> None:
         """One of them is loaded."""
         self._awaited = tuple(each for each in self._awaited if each != spec)
+        before, self._fewer = self._fewer, asyncio.Event()
+        before.set()
 
     def forget(self, spec: RoleSpec) -> None:
         """One of them is not to be served any more, or could not be."""
         self._specs = tuple(each for each in self._specs if each != spec)
         self.arrived(spec)
+
+    async def settled(self, spec: RoleSpec) -> None:
+        """Waits until it is loaded, or is not to be any more."""
+        while spec in self._awaited:
+            await self._fewer.wait()
 
     def is_loading(self, model_id: str) -> bool:
         """Whether the model will be served as a verifier, and is not yet."""

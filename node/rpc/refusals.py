@@ -19,6 +19,7 @@ Refusal
 ├── ArchiveNotFound       the archive is unknown, expired, released or in use
 ├── RestorerMismatch      the learned map here is another than the session's
 ├── BadPageToken          the page token is not one of ours
+├── TooManyLoads         as many models wait to be loaded as may
 ├── TooManyProbes        a host asks too often for probes of third nodes
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
@@ -180,6 +181,12 @@ class MalformedMessage(Refusal):
 
 class TooManyProbes(Refusal):
     """A host asks too often for probes of third nodes."""
+
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class TooManyLoads(Refusal):
+    """As many models are loaded, or wait for it, as may."""
 
     reason = "RESOURCE_EXHAUSTED"
 

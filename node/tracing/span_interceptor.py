@@ -15,7 +15,7 @@ import grpc.aio
 from kakeya_fleet.node.rpc.error_status import INTERNAL_REASON
 from kakeya_fleet.node.rpc.handlers import behaviour_of
 from kakeya_fleet.node.rpc.trace_context import HEADER, TraceContext, working_for
-from kakeya_fleet.node.watch.span_ring import MAX_REQUEST_CHARACTERS, Span, SpanRing
+from kakeya_fleet.node.watch.span_ring import Span, SpanRing
 
 if TYPE_CHECKING:
     from kakeya_fleet.node.rpc.handlers import Context, Handler
@@ -93,7 +93,6 @@ class SpanInterceptor(grpc.aio.ServerInterceptor):
             fault = str(getattr(error, "reason", INTERNAL_REASON))
             raise
         finally:
-            request_id = str(getattr(request, "request_id", ""))[:MAX_REQUEST_CHARACTERS]
             span = Span(
                 trace_id=own.trace_id,
                 span_id=own.span_id,
@@ -101,7 +100,7 @@ class SpanInterceptor(grpc.aio.ServerInterceptor):
                 name=method,
                 started_at_unix=began,
                 duration_seconds=time.monotonic() - started,
-                request_id=request_id,
+                request_id=str(getattr(request, "request_id", "")),
                 fault=fault,
                 attributes=(("session", session_id),) if session_id else (),
             )

@@ -54,6 +54,7 @@ class EventKind(StrEnum):
     GROUP_READY = "GROUP_READY"
     MODEL_LOADED = "MODEL_LOADED"
     LOAD_FAILED = "LOAD_FAILED"
+    MODEL_UNLOADED = "MODEL_UNLOADED"
     DRAINING = "DRAINING"
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
     CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
@@ -155,6 +156,7 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
     EventKind.GROUP_NOT_STARTED: (_ERROR, "See whether all hosts of its hostfile are up."),
     EventKind.GROUP_READY: (_INFO, ""),
     EventKind.MODEL_LOADED: (_INFO, ""),
+    EventKind.MODEL_UNLOADED: (_INFO, ""),
     EventKind.LOAD_FAILED: (_ERROR, "Mend what the sentence names, then join again."),
     EventKind.DRAINING: (_INFO, ""),
     EventKind.BACKGROUND_FAULT: (

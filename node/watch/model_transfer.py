@@ -83,4 +83,8 @@ def model_transfer(model_id: str, activity: NodeActivity) -> Iterator[ModelTrans
     except asyncio.CancelledError:
         transfer.given_up()
         raise
+    except BaseException as error:
+        # A fault: its words are the log's.
+        transfer.failed(f"{type(error).__name__}, which the node's log tells more of.")
+        raise
     transfer.loaded()

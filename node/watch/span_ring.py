@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # A span takes about 1 KiB, so that all of them take 4 MiB; those of a busy minute.
 KEPT_SPANS = 4096
 MAX_REQUEST_CHARACTERS = 128
+"""Of a request's id and of each value: callers say some of them, of any length."""
 _TRACE_ID = re.compile("[0-9a-f]{32}")
 
 Attributes = tuple[tuple[str, str], ...]
@@ -43,8 +44,8 @@ class SpanRing:
         return len(self._spans)
 
     def add(self, spans: Iterable[Span]) -> None:
-        """Keeps spans that ended."""
-        self._spans.extend(spans)
+        """Keeps spans that ended, of their texts the first `MAX_REQUEST_CHARACTERS`."""
+        self._spans.extend(map(_cut, spans))
 
     def of(self, request: str) -> list[Span]:
         """All spans of the traces that `request` names, by their id or a request id."""
@@ -53,3 +54,9 @@ class SpanRing:
         traces |= {span.trace_id for span in spans if request and span.request_id == request}
         found = [span for span in spans if span.trace_id in traces]
         return sorted(found, key=lambda span: span.started_at_unix)
+
+
+def _cut(span: Span) -> Span:
+    most = MAX_REQUEST_CHARACTERS
+    attributes = tuple((name, value[:most]) for name, value in span.attributes)
+    return replace(span, request_id=span.request_id[:most], attributes=attributes)

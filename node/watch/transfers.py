@@ -58,8 +58,10 @@ def _ignore(_transfer_id: str) -> None:
 class Transfer:
     """One download or load. Any thread may tell of it."""
 
-    def __init__(self, transfer_id: str, kind: TransferKind, model_id: str, of: Transfers) -> None:
-        self.transfer_id = transfer_id
+    def __init__(self, number: int, kind: TransferKind, model_id: str, of: Transfers) -> None:
+        """The `number`-th of its node, from 1."""
+        self.number = number
+        self.transfer_id = f"{kind.value}-{number}"
         self._kind = kind
         self._model_id = model_id
         self._of = of
@@ -72,6 +74,11 @@ class Transfer:
         self._started_at_unix = of.unix()
         self._told_at = of.clock()
         self._rate.reached(0, self._told_at)
+
+    @property
+    def model_id(self) -> str:
+        """What is brought."""
+        return self._model_id
 
     @property
     def running(self) -> bool:
@@ -143,7 +150,7 @@ class Transfers:
         """A transfer that begins now."""
         with self._lock:
             self._count += 1
-            transfer = Transfer(f"{kind.value}-{self._count}", kind, model_id, self)
+            transfer = Transfer(self._count, kind, model_id, self)
             self._transfers[transfer.transfer_id] = transfer
             while len(self._transfers) > MOST_TRANSFERS:
                 ended = (key for key, each in self._transfers.items() if not each.running)
@@ -151,6 +158,24 @@ class Transfers:
                 del self._transfers[oldest]
         self.on_change(transfer.transfer_id)
         return transfer
+
+    @property
+    def count(self) -> int:
+        """How many have begun since the node's start."""
+        return self._count
+
+    def latest_of(self, model_id: str, after: int) -> TransferStatus | None:
+        """How the latest of a model stands, of those that began when `count` was `after`, or later.
+
+        None before there is one.
+        """
+        with self._lock:
+            transfers = [
+                each
+                for each in self._transfers.values()
+                if each.model_id == model_id and each.number > after
+            ]
+        return transfers[-1].status() if transfers else None
 
     def statuses(self) -> tuple[TransferStatus, ...]:
         """How all of them stand, oldest first."""

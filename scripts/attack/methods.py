@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from kakeya.v1 import (
     archive_pb2,
     capability_pb2,
+    model_service_pb2,
     placement_pb2,
     proposer_pb2,
     runtime_pb2,
@@ -28,6 +29,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
             runtime_pb2,
             placement_pb2,
             capability_pb2,
+            model_service_pb2,
             proposer_pb2,
             tensor_pb2,
             archive_pb2,

@@ -19,6 +19,7 @@ from kakeya.v1 import (
     capability_pb2,
     capability_pb2_grpc,
     model_pb2,
+    model_service_pb2,
     placement_pb2,
     proposer_pb2,
     runtime_pb2,
@@ -112,6 +113,7 @@ class Seeds:
         self._make: Mapping[str, Make] = {
             **self._of_sessions(),
             **self._of_the_fleet(),
+            **self._of_models(),
             **self._of_proposers_and_links(),
             **self._of_archives(),
             **self._of_the_authority(),
@@ -217,6 +219,20 @@ class Seeds:
                     kv_strategy=placement_pb2.KV_STRATEGY_SINK_WINDOW,
                     window_tokens=64,
                     restorer=placement_pb2.Restorer(node_id=self._node_id),
+                )
+            ],
+        }
+
+    def _of_models(self) -> Mapping[str, Make]:
+        """What is served already, and what never was: the node serves on what others attack."""
+        wire = model_service_pb2
+        return {
+            "LoadModel": lambda: [
+                wire.LoadModelRequest(model=NGRAM, role=model_pb2.ROLE_PROPOSER, weights="auto")
+            ],
+            "UnloadModel": lambda: [
+                wire.UnloadModelRequest(
+                    model_id="absent", role=model_pb2.ROLE_PROPOSER, drain_seconds=0.1
                 )
             ],
         }

@@ -185,7 +185,13 @@ def attacked(
     It may have `files` open, as many as this process may by default. Its state is in the folder of
     its name in `directory`, where it may be a member already.
     """
-    own = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **(environment or {})}
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        # Names of models that are made up are looked for nowhere else.
+        "HF_HUB_OFFLINE": "1",
+        **(environment or {}),
+    }
     with LocalFleet(f"attack-{name}", directory=directory) as fleet:
         agent = fleet.start(name, serve=SERVED, environment=own)
         if files is not None:

@@ -53,6 +53,22 @@ SHAPES: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "Gemma-3-270M": (
+        "Gemma3ForCausalLM",
+        {
+            "hidden_size": 640,
+            "intermediate_size": 2048,
+            "num_hidden_layers": 18,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 256,
+            "query_pre_attn_scalar": 256,
+            "sliding_window": 512,
+            "vocab_size": 262_144,
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+        },
+    ),
 }
 """Architecture and config by name. All tie the head to the embeddings."""
 

@@ -32,7 +32,7 @@ from scripts.eval.families_checks import (
     greedy_equals,
     reference_greedy,
 )
-from scripts.train.tiny_families import SLIDING_WINDOW, save_random_checkpoint
+from scripts.train.tiny_families import GEMMA4_26B, SLIDING_WINDOW, save_random_checkpoint
 
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "Llama 3": (
@@ -51,8 +51,14 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "Mistral": ("MistralForCausalLM", {"sliding_window": SLIDING_WINDOW}),
     "Qwen2": ("Qwen2ForCausalLM", {}),
     "Qwen3": ("Qwen3ForCausalLM", {}),
+    "Phi 3": ("Phi3ForCausalLM", {"sliding_window": SLIDING_WINDOW}),
+    "OLMo 2": ("Olmo2ForCausalLM", {}),
     "Gemma 3": ("Gemma3ForCausalLM", {}),
     "Gemma 4": ("Gemma4ForCausalLM", {}),
+    "Qwen3 MoE": ("Qwen3MoeForCausalLM", {}),
+    "Mixtral": ("MixtralForCausalLM", {}),
+    "Gemma 4, experts": (GEMMA4_26B, {}),
+    "gpt-oss": ("GptOssForCausalLM", {}),
     "Qwen3.5": ("Qwen3_5ForCausalLM", {}),
 }
 """Architecture and what its config has besides `scripts.train.tiny_families`' own."""

@@ -27,6 +27,27 @@ MUTANTS = (
         ("tests/node/roles/archive/test_archive_opening.py",),
     ),
     Mutant(
+        "a path of the disk loaded for another machine",
+        "engine/models/public_names.py",
+        'return _UP not in spec.split("/") and not Path(spec).exists()',
+        'return _UP not in spec.split("/")',
+        ("tests/node/app/test_model_service.py",),
+    ),
+    Mutant(
+        "models loaded for whoever is on the network",
+        "node/app/model_service.py",
+        "if not is_of_this_machine(context.peer()):",
+        "if not context.peer():",
+        ("tests/node/app/test_model_service.py",),
+    ),
+    Mutant(
+        "one load more than may wait",
+        "node/app/model_loads.py",
+        "if len(self._running) >= self._most:",
+        "if len(self._running) > self._most:",
+        ("tests/node/app/test_model_service.py",),
+    ),
+    Mutant(
         "who prints waits for a reader",
         "node/cli/terminal/writing_aside.py",
         "has_room = self._waiting_bytes + len(chunk) <= MAX_WAITING_BYTES",

@@ -66,6 +66,21 @@ GEMMA4: dict[str, object] = {
     "final_logit_softcapping": 10.0,
 }
 
+GEMMA4_EXPERTS: dict[str, object] = {
+    # The 26B-A4B's shape in small: no shared keys, no inputs of layers, a feed-forward layer
+    # beside many experts, of which each token has eight. Its head is tied there.
+    "num_hidden_layers": 3,
+    "num_kv_shared_layers": 0,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "use_double_wide_mlp": False,
+    "hidden_size_per_layer_input": 0,
+    "enable_moe_block": True,
+    "num_experts": 32,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 16,
+}
+"""Besides or instead of `GEMMA4`."""
+
 QWEN3_5: dict[str, object] = {
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
@@ -81,11 +96,40 @@ QWEN3_5: dict[str, object] = {
     },
 }
 
+HEADS_SHARE: dict[str, object] = {"head_dim": None, "hidden_size": 64}
+"""Heads share the hidden size: the config cannot say otherwise."""
+
+EXPERTS: dict[str, object] = {
+    "num_experts": 16,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 32,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+}
+
 TEXT: dict[str, dict[str, object]] = {
     "LlamaForCausalLM": {},
     "MistralForCausalLM": {"sliding_window": None},
-    "Qwen2ForCausalLM": {"head_dim": None, "hidden_size": 64},
+    "Qwen2ForCausalLM": HEADS_SHARE,
     "Qwen3ForCausalLM": {},
+    "Qwen3MoeForCausalLM": EXPERTS,
+    "MixtralForCausalLM": HEADS_SHARE | {"sliding_window": None, "num_local_experts": 6},
+    "GptOssForCausalLM": {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 4,
+        "sliding_window": SLIDING_WINDOW,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 150_000.0,
+            "factor": 4.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 256,
+        },
+    },
+    "Phi3ForCausalLM": HEADS_SHARE | {"sliding_window": None},
+    "Olmo2ForCausalLM": HEADS_SHARE,
     "Gemma3ForCausalLM": GEMMA3,
     "Gemma4ForCausalLM": GEMMA4,
     "Qwen3_5ForCausalLM": QWEN3_5,
@@ -133,17 +177,27 @@ WRAPPED: dict[str, tuple[str, dict[str, object]]] = {
 }
 """Models of several modalities: their text part, and the config of the other parts."""
 
-FAMILIES = (*TEXT, *WRAPPED)
-"""All architectures of which there is a recipe here."""
+GEMMA4_26B = "Gemma 4 26B-A4B"
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    GEMMA4_26B: ("Gemma4ForCausalLM", GEMMA4_EXPERTS),
+}
+"""Models with layers that others of their architecture do not have, by names of their own."""
+
+FAMILIES = (*TEXT, *WRAPPED, *VARIANTS)
+"""All of which there is a recipe here."""
 
 
 def save_random_checkpoint(
     folder: Path, architecture: str, *, seed: int = 0, shards: bool = False, **config: object
 ) -> None:
-    """Writes config, weights and a tokenizer; `config` goes into the text part's config."""
+    """Writes config, weights and a tokenizer of one of `FAMILIES`.
+
+    `config` goes into the text part's config.
+    """
+    architecture, own_config = VARIANTS.get(architecture, (architecture, {}))
     model_class = getattr(transformers, architecture)
     text, others = WRAPPED.get(architecture, (architecture, {}))
-    options = TINY | TEXT[text] | config
+    options = TINY | TEXT[text] | own_config | config
     if options["head_dim"] is None:
         options.pop("head_dim")
     if architecture in WRAPPED:

@@ -183,12 +183,16 @@ def test_too_little_memory_is_foretold(load: Load, checkpoint: Path) -> None:
     with pytest.raises(OutOfMemory, match="bytes of memory") as caught:
         load(checkpoint, available_bytes=size)
     needed = int(caught.value.metadata["needed_bytes"])
-    assert size < needed < 2 * size
+    assert size < needed
     assert int(caught.value.metadata["available_bytes"]) == size
     load(checkpoint, available_bytes=needed)
+    with pytest.raises(OutOfMemory) as caught:
+        load(checkpoint, available_bytes=size // 2, dtype="bfloat16")
+    half = int(caught.value.metadata["needed_bytes"])
+    assert half < needed
+    load(checkpoint, available_bytes=half, dtype="bfloat16")
     with pytest.raises(OutOfMemory):
-        load(checkpoint, available_bytes=needed // 2 - 1, dtype="bfloat16")
-    load(checkpoint, available_bytes=needed // 2, dtype="bfloat16")
+        load(checkpoint, available_bytes=half - 1, dtype="bfloat16")
 
 
 def test_unknown_options_are_refused(load: Load, checkpoint: Path) -> None:

@@ -1,7 +1,8 @@
 """Every family, its weights rounded or in whole numbers: past the window, one stream.
 
 However its history came, whoever drafted, whoever else was computed meanwhile, and where it went
-on. On torch every family with every choice; on MLX, whose products are its library's, two.
+on. On torch every kind of products with every choice; on MLX, whose products are its library's,
+three.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import draft_sources as sources
 from tests.support import streams
 from tests.support.forwards import logits_of
@@ -36,13 +38,30 @@ OTHER = [(5 * index + 3) % 48 for index in range(41)]
 COUNT = 16
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 SIZES: dict[str, object] = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
-OWN_SIZES: dict[str, dict[str, object]] = {"Gemma4ForCausalLM": {"hidden_size_per_layer_input": 32}}
+OWN_SIZES: dict[str, dict[str, object]] = {
+    "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 32},
+    GEMMA4_26B: {"moe_intermediate_size": 32},
+}
 WIDE = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
 CHOICES = [each for each in WEIGHTS if each != AUTO]
 # Those with pictures have the same text model, which is read by other names.
 TEXT_FAMILIES = sorted({family.text_model for family in FAMILIES.values()} & FAMILIES.keys())
+ONE_CHOICE = {
+    "GptOssForCausalLM": "int4",
+    "MixtralForCausalLM": "int8",
+    "Olmo2ForCausalLM": "bf16",
+    "Phi3ForCausalLM": "int4",
+}
+"""Families whose kinds of products others have too: each meets one choice."""
 CASES = [
-    *(("torch", family, weights) for family in TEXT_FAMILIES for weights in CHOICES),
+    *(
+        ("torch", family, weights)
+        for family in TEXT_FAMILIES
+        for weights in CHOICES
+        if ONE_CHOICE.get(family, weights) == weights
+    ),
+    ("torch", GEMMA4_26B, "int4"),
+    ("mlx", GEMMA4_26B, "int8"),
     ("mlx", "LlamaForCausalLM", "int4"),
     ("mlx", "Gemma3ForCausalLM", "int8"),
     ("mlx", "Qwen3ForCausalLM", "bf16"),

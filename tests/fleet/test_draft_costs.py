@@ -19,6 +19,7 @@ from kakeya_fleet.fleet.placement.draft_costs import (
 from kakeya_fleet.fleet.placement.placement import plan
 from kakeya_fleet.fleet.placement.plan import Plan, PlanRequest
 from kakeya_fleet.fleet.views.node_view import (
+    ANY_MODEL,
     MeasuredAcceptance,
     MeasuredDrafts,
     Measurements,
@@ -165,7 +166,8 @@ def test_a_claim_is_compared_with_the_median_of_its_kind_and_of_this_verifier(
     costs = draft_costs("v", "liar", drafter(0.0), measured)
     assert step_seconds(costs.expected, 8) == pytest.approx(UNMEASURED_FACTOR * 0.004)
     # Nor is one that is shut out an example.
-    shut_out = replace(measured, open_breakers=frozenset({("v", "b"), ("v", "c")}))
+    apart = frozenset({("v", "b", "drafter"), ("v", "c", ANY_MODEL)})
+    shut_out = replace(measured, open_breakers=apart)
     cheap = draft_costs("v", "liar", drafter(0.0), shut_out)
     assert step_seconds(cheap.expected, 8) == pytest.approx(UNMEASURED_FACTOR * 0.001)
     # A higher claim stands.

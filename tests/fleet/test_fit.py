@@ -28,6 +28,10 @@ def memory(total: int, weights: int = 4, loading: int = 5) -> MemoryOnPaper:
     return MemoryOnPaper(total * GIB, weights * GIB, loading * GIB, total * GIB // 4)
 
 
+def by_weights(total: int, **weights: int) -> dict[str, MemoryOnPaper]:
+    return {name: memory(total, own, own) for name, own in weights.items()}
+
+
 def asked(total: int, *ways: Way, weights: int = 4, tokens: int = 100_000) -> FitQuestion:
     return FitQuestion("some-model", tokens, min(tokens, 131_072), memory(total, weights), ways)
 
@@ -54,9 +58,7 @@ def test_one_that_needs_a_larger_budget_says_which() -> None:
 
 
 def test_beside_an_archive_it_says_what_would_do_without() -> None:
-    question = replace(
-        asked(13, FULL, ECONOMY, RESTORED), other_weights={"auto": 4 * GIB, "int4": 2 * GIB}
-    )
+    question = replace(asked(13, FULL, ECONOMY, RESTORED), others=by_weights(13, auto=4, int4=2))
     _, fewer, smaller = verdict(question).sentences
     assert fewer == "Without an archive: fewer tokens: 70,000 fit, full, packed economy."
     assert "--weights int4, 2.0 GiB, they fit, full, packed economy" in smaller
@@ -65,7 +67,7 @@ def test_beside_an_archive_it_says_what_would_do_without() -> None:
 def test_why_nothing_fits_and_what_would_mend_it() -> None:
     question = replace(
         asked(14, FULL, HIGH, WINDOW),
-        other_weights={"auto": 4 * GIB, "int8": 3 * GIB, "int4": 0},
+        others=by_weights(14, auto=4, int8=3, int4=0),
     )
     found = verdict(question)
     assert not found.fits
@@ -85,6 +87,23 @@ def test_a_model_that_cannot_be_loaded_fits_in_no_way() -> None:
     assert "takes 15.0 GiB at once, of which its weights keep 4.0 GiB" in found.sentences[0]
     assert question.memory.room_bytes == 0
     assert fits(WINDOW, question.memory) is Fits.NO
+
+
+def test_a_model_that_cannot_be_loaded_is_told_of_the_weights_with_which_it_can() -> None:
+    large = memory(14, weights=15, loading=16)
+    others = by_weights(14, auto=15, int8=16, int4=5)
+    question = replace(asked(14, WINDOW), memory=large, others=others)
+    _, smaller = verdict(question).sentences
+    assert smaller.startswith("Smaller weights: with --weights int4 it loads, 5.0 GiB, and 9.0 GiB")
+    never = replace(question, others=by_weights(14, auto=15))
+    assert len(verdict(never).sentences) == 1
+
+
+def test_what_a_forward_computes_in_is_no_room_for_keys_and_values() -> None:
+    found = replace(memory(14), working_bytes=GIB)
+    assert found.room_bytes == 9 * GIB
+    assert replace(found, working_bytes=10 * GIB).room_bytes == 0
+    assert replace(found, working_bytes=10 * GIB + 1).loads is False
 
 
 def test_tokens_beyond_the_positions_are_said_and_the_positions_judged() -> None:

@@ -24,7 +24,7 @@ from kakeya_fleet.fleet.placement.plan import (
     RejectionReason,
     Transport,
 )
-from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, view_of
+from kakeya_fleet.fleet.views.node_view import ANY_MODEL, UNLIMITED_BYTES, view_of
 
 MakeCard = Callable[..., Card]
 TINY = PlanRequest("tiny", kv_strategy=KvStrategy.SINK_WINDOW)
@@ -258,7 +258,7 @@ def test_each_reason_against_a_proposer(
         case RejectionReason.UNREACHABLE:
             measured = Measurements()
         case RejectionReason.BREAKER_OPEN:
-            measured = replace(measured, open_breakers=frozenset({("a", "b")}))
+            measured = replace(measured, open_breakers=frozenset({("a", "b", ANY_MODEL)}))
         case _:
             request = replace(request, proposer_model="ngram")
     bystander = alive(make_card("c", ngram_offer))
@@ -274,6 +274,24 @@ def test_each_reason_against_a_proposer(
     assert said in rejected[0].explanation
     assert made.proposer is not None
     assert made.proposer.node_id == "c"
+
+
+def test_a_breaker_holds_one_model_of_a_node_apart_and_no_other(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    drafter = replace(
+        ngram_offer,
+        model_id="drafter",
+        kind=ModelKind.MASKED_DIFFUSION,
+        tokenizer_digest=verifier_offer.tokenizer_digest,
+    )
+    nodes = [alive(make_card("a", verifier_offer)), alive(make_card("b", drafter, ngram_offer))]
+    measured = replace(way(), open_breakers=frozenset({("a", "b", "drafter")}))
+    made = plan(TINY, nodes, measured)
+    assert made.proposer is not None
+    assert (made.proposer.node_id, made.proposer.model_id) == ("b", "ngram")
+    apart = [line for line in made.rejections if line.reason is RejectionReason.BREAKER_OPEN]
+    assert [line.proposer and line.proposer.model_id for line in apart] == ["drafter"]
 
 
 @pytest.mark.parametrize("liveness", [Liveness.SUSPECT, Liveness.DEAD])

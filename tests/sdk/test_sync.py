@@ -11,7 +11,7 @@ import pytest
 
 import kakeya
 from kakeya import Client, Session, Timeouts
-from kakeya.v1 import capability_pb2, runtime_pb2
+from kakeya.v1 import capability_pb2, model_pb2, model_service_pb2, runtime_pb2
 from tests.support.scripted_node import ScriptedNode
 
 ENDLESS = 1_000_000
@@ -80,6 +80,27 @@ def test_the_fleet(threaded_node: ScriptedNode) -> None:
             assert next(events) == kakeya.NodeRemoved("bb")
         assert client.fleet.leave(1) == "aa"
         assert all(stream.cancelled.wait(10) for stream in node.streams)
+
+
+def test_a_model_is_loaded_and_unloaded(threaded_node: ScriptedNode) -> None:
+    wire = model_service_pb2
+    offer = model_pb2.ModelOffer(model_id="small", role=model_pb2.ROLE_VERIFIER)
+    threaded_node.load_events = [
+        wire.LoadModelResponse(progress=wire.LoadProgress(phase=wire.LOAD_PHASE_CHECKING)),
+        wire.LoadModelResponse(loaded=wire.LoadedModel(offer=offer)),
+    ]
+    threaded_node.unloaded = wire.UnloadModelResponse(model_id="small", memory_free_bytes=7)
+    with Client(threaded_node.address) as client:
+        load = client.fleet.load_model("small", role=kakeya.Role.VERIFIER, weights="int8")
+        assert load.loaded is None
+        assert [each.phase for each in load] == [kakeya.LoadPhase.CHECKING]
+        assert load.loaded is not None
+        assert client.fleet.load_model("small").wait() == load.loaded
+        with client.fleet.load_model("small") as left:
+            next(iter(left))
+        assert left.loaded is None
+        assert client.fleet.unload_model("small", drain_seconds=0).memory_free_bytes == 7
+    assert threaded_node.requests["LoadModel"][0].weights == "int8"
 
 
 def leave_by_break(session: Session) -> None:

@@ -18,6 +18,8 @@ from kakeya.v1 import (
     capability_pb2,
     capability_pb2_grpc,
     model_pb2,
+    model_service_pb2,
+    model_service_pb2_grpc,
     placement_pb2,
     placement_pb2_grpc,
     runtime_pb2,
@@ -54,6 +56,7 @@ class Stream:
 class ScriptedNode(
     runtime_pb2_grpc.RuntimeServiceServicer,
     capability_pb2_grpc.CapabilityServiceServicer,
+    model_service_pb2_grpc.ModelServiceServicer,
     placement_pb2_grpc.PlacementServiceServicer,
 ):
     def __init__(self, name: str = "mini-1", node_id: str = "aa") -> None:
@@ -93,6 +96,18 @@ class ScriptedNode(
         self.fleet_events = [fleet_of(self)]
         self.node_events: list[capability_pb2.WatchNodeResponse] = []
         self.session_events: list[runtime_pb2.WatchSessionsResponse] = []
+        # What is told of a load, to its end.
+        self.load_events = [
+            model_service_pb2.LoadModelResponse(
+                progress=model_service_pb2.LoadProgress(phase=model_service_pb2.LOAD_PHASE_READING)
+            ),
+            model_service_pb2.LoadModelResponse(
+                loaded=model_service_pb2.LoadedModel(offer=self.model)
+            ),
+        ]
+        # Whether a load has no end.
+        self.loads_for_ever = False
+        self.unloaded = model_service_pb2.UnloadModelResponse()
         self.tokenizer_files: dict[str, bytes] = {}
         # What is sent in place of those files.
         self.tokenizer_messages: list[runtime_pb2.GetTokenizerResponse] | None = None
@@ -112,6 +127,7 @@ class ScriptedNode(
         self._server = aio.server(options=(("grpc.so_reuseport", 0),))
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(self, self._server)
         capability_pb2_grpc.add_CapabilityServiceServicer_to_server(self, self._server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
         placement_pb2_grpc.add_PlacementServiceServicer_to_server(self, self._server)
         asked = f"127.0.0.1:{port}"
         port = (
@@ -439,6 +455,21 @@ class ScriptedNode(
         await self._enter("WatchSessions", request, context)
         async for event in self._watched(self.session_events):
             yield event
+
+    async def LoadModel(  # noqa: N802
+        self, request: model_service_pb2.LoadModelRequest, context: Context
+    ) -> AsyncIterator[model_service_pb2.LoadModelResponse]:
+        await self._enter("LoadModel", request, context)
+        for event in self.load_events:
+            yield event
+        if self.loads_for_ever:
+            await asyncio.Event().wait()
+
+    async def UnloadModel(  # noqa: N802
+        self, request: model_service_pb2.UnloadModelRequest, context: Context
+    ) -> model_service_pb2.UnloadModelResponse:
+        await self._enter("UnloadModel", request, context)
+        return self.unloaded
 
     async def Leave(  # noqa: N802
         self, request: capability_pb2.LeaveRequest, context: Context

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from kakeya.v1 import capability_pb2, runtime_pb2
+from kakeya.v1 import capability_pb2, model_service_pb2, runtime_pb2
 from tests.support.refusal import Refusal
 from tests.support.scripted_node import ScriptedNode, Stream
 
@@ -24,11 +24,12 @@ Json = dict[str, Any]
 _PATIENCE_SECONDS = 10.0
 _PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel", "vocabulary_size")
 _FLAGS = ("ends_without_done", "skips_position", "takes_first_tokens")
-_MESSAGES = ("model", "opened", "appended", "done", "session_fields")
+_MESSAGES = ("model", "opened", "appended", "done", "session_fields", "unloaded")
 _EVENTS = {
     "fleet_events": capability_pb2.WatchFleetResponse,
     "node_events": capability_pb2.WatchNodeResponse,
     "session_events": runtime_pb2.WatchSessionsResponse,
+    "load_events": model_service_pb2.LoadModelResponse,
 }
 
 

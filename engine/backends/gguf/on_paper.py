@@ -39,6 +39,7 @@ def gguf_on_paper(
     check_shapes(file.path, architecture_of(described.config, file.path), shapes)
     number = gguf_dtype(header) if dtype == AUTO else dtype
     with TemporaryDirectory(prefix="kakeya-") as name:
-        (Path(name) / "config.json").write_text(json.dumps(described.config), "utf-8")
+        config = {**described.config, "dtype": number}
+        (Path(name) / "config.json").write_text(json.dumps(config), "utf-8")
         found = read(ModelFolder(Path(name), file.model_id), number)
     return replace(found, file_bytes=sum(each.tensor.byte_count for each in placed.values()))

@@ -12,6 +12,15 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from kakeya_fleet.engine.backends.mlx_backend.architectures import MlxArchitecture
+from kakeya_fleet.engine.backends.mlx_backend.expert_weights import (
+    expert_weights,
+    with_experts,
+)
+from kakeya_fleet.engine.backends.mlx_backend.experts import (
+    expert_layers,
+    is_experts,
+    replace_experts,
+)
 from kakeya_fleet.engine.backends.mlx_backend.library import model_module
 from kakeya_fleet.engine.backends.mlx_backend.model_arguments import model_arguments
 from kakeya_fleet.engine.backends.stored_tensors import (
@@ -22,7 +31,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
     refuse,
     stored_tensors,
 )
-from kakeya_fleet.engine.errors import ModelUnusable, WeightsMismatch
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch
 from kakeya_fleet.engine.models.digests import has_weights
 from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 from kakeya_fleet.engine.models.weight_reading import weights_read
@@ -30,6 +39,8 @@ from kakeya_fleet.engine.models.weight_reading import weights_read
 EMBEDDING = "model.embed_tokens"
 HEAD = "lm_head"
 SCALES = "scales"
+STORED_AS_ONE = 6
+"""Times a layer's experts' gate: with up as they are stored, twice as wide, and itself as wide."""
 DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
 PRECISE_SUFFIX = ".A_log"
@@ -69,7 +80,7 @@ def load_model(
     except for a file that breaks off and for numbers that are not finite.
     """
     stored = stored_tensors(folder, partial(_own_name, architecture))
-    model, weights, expected = _opened(folder, architecture, stored)
+    model, weights, expected = _opened(folder, architecture, stored, dtype)
     kept = expected
     if shard is not None:
         empty = _empty_model(folder, architecture, stored)
@@ -107,7 +118,7 @@ def unread_model(
     """
     if has_weights(folder):
         stored = stored_tensors(folder, partial(_own_name, architecture))
-        model, _, expected = _opened(folder, architecture, stored)
+        model, _, expected = _opened(folder, architecture, stored, dtype)
     else:
         model = _empty_model(folder, architecture, {})
         expected = _kinds(model)
@@ -120,9 +131,11 @@ def unread_model(
 
 
 def _opened(
-    folder: Path, architecture: MlxArchitecture, stored: dict[str, StoredTensor]
+    folder: Path, architecture: MlxArchitecture, stored: dict[str, StoredTensor], dtype: mx.Dtype
 ) -> tuple[nn.Module, dict[str, mx.array], Kinds]:
     """An empty model, the weights for it, which are read when they are asked for, and their kinds.
+
+    Those of experts are in `dtype`.
 
     Raises `WeightsMismatch` unless they are those of the model.
     """
@@ -131,11 +144,19 @@ def _opened(
     tied = bool(architecture.config.tie_word_embeddings)
     if tied:
         expected = {name: kind for name, kind in expected.items() if not _is_of(name, HEAD)}
-    _check_names(folder, expected, stored, tied=tied)
+    made = expert_weights(folder, {name: kind[0] for name, kind in expected.items()}, stored)
+    _check_names(folder, expected, with_experts(stored, made), tied=tied)
     weights = _lazy_weights(stored)
     if tied:
         _drop_tied_head(folder, weights)
-    weights = model.sanitize(weights)
+    for each in made:
+        weights[each.name] = each.made(weights, lambda array: array.astype(dtype))
+    for source in {source for each in made for source in each.sources}:
+        del weights[source]
+    # What a conversion leaves to do; some families' have nothing.
+    sanitize = getattr(model, "sanitize", None)
+    if sanitize is not None:
+        weights = sanitize(weights)
     _check_shapes(folder, expected, weights)
     return model, weights, expected
 
@@ -164,6 +185,12 @@ def _empty_model(
         raise ModelUnusable(
             f"{folder}/config.json asks for a model that cannot be: {error!r}", path=str(folder)
         ) from error
+    replace_experts(model)
+    if architecture.has_experts and not any(True for _ in expert_layers(model)):
+        raise ArchitectureUnsupported(
+            f"this version of mlx-lm has experts in {architecture.name} that are not known here",
+            architecture=architecture.name,
+        )
     if quantization is None:
         return model
 
@@ -258,7 +285,9 @@ def _loading_bytes(expected: Kinds, kept: Kinds, dtype: mx.Dtype) -> int:
     """Bytes that must be free to load those of the `expected` weights that are `kept`."""
     # While one tensor is converted, it is there twice, and may be wider on disk.
     largest = max(_sizes(expected, dtype), default=0)
-    return sum(_sizes(kept, dtype)) + 2 * largest
+    of_experts = {name: kind for name, kind in expected.items() if is_experts(name)}
+    apart = max(_sizes(of_experts, dtype), default=0)
+    return sum(_sizes(kept, dtype)) + max(2 * largest, STORED_AS_ONE * apart)
 
 
 def _sizes(kinds: Kinds, dtype: mx.Dtype) -> list[int]:

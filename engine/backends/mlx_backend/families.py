@@ -52,6 +52,10 @@ LIBRARY_CODE: Mapping[str, LibraryCode] = MappingProxyType(
         "MistralForCausalLM": _plain("llama"),
         "Qwen2ForCausalLM": _plain("qwen2"),
         "Qwen3ForCausalLM": _plain("qwen3"),
+        "Qwen3MoeForCausalLM": _plain("qwen3_moe"),
+        "MixtralForCausalLM": _plain("mixtral"),
+        "Phi3ForCausalLM": _plain("phi3"),
+        "Olmo2ForCausalLM": _plain("olmo2"),
         "Gemma3ForCausalLM": _plain("gemma3_text", "gelu_pytorch_tanh"),
         "Gemma4ForCausalLM": _plain("gemma4_text", "gelu_pytorch_tanh"),
         "Qwen3_5ForCausalLM": LibraryCode(
@@ -64,6 +68,10 @@ LIBRARY_CODE: Mapping[str, LibraryCode] = MappingProxyType(
 
 def _with_conversions(family: Family) -> Family:
     """`family` with the names of mlx-lm's conversion beside the hub's."""
+    if family.text_model == "MixtralForCausalLM":
+        # Its code has the hub's name of the layer, and its own of an expert's weights.
+        own = tuple(pair for pair in family.renamed_parts if pair[0].endswith(".weight"))
+        return replace(family, renamed_parts=own)
     if not family.renamed and family.text_model != "Qwen3_5ForCausalLM":
         return family
     return replace(
@@ -73,5 +81,9 @@ def _with_conversions(family: Family) -> Family:
     )
 
 
-FAMILIES = {name: _with_conversions(family) for name, family in families.FAMILIES.items()}
+FAMILIES = {
+    name: _with_conversions(family)
+    for name, family in families.FAMILIES.items()
+    if family.text_model in LIBRARY_CODE
+}
 """By the name in `architectures`."""

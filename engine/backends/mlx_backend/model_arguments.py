@@ -33,24 +33,50 @@ def model_arguments(architecture: MlxArchitecture) -> Arguments:
         return arguments | _gemma4(architecture)
     if module == "qwen3_5":
         return arguments | _qwen3_5(architecture)
+    if module == "phi3":
+        return arguments | _phi3(architecture)
+    if module == "qwen3_moe":
+        # Its config has this entry by another name.
+        arguments["num_experts"] = architecture.config.num_experts
+        arguments["mlp_only_layers"] = list(architecture.config.mlp_only_layers or ())
     return arguments | _rope(architecture) | _plain(architecture)
 
 
 def _plain(architecture: MlxArchitecture) -> Arguments:
-    """Llama, Mistral, Qwen 2 and 3. Sliding windows are the cache's business, not the model's."""
+    """Llama, Mistral, Mixtral, OLMo 2, Qwen 2 and 3.
+
+    Sliding windows are the cache's business, not the model's.
+    """
     config, module = architecture.config, architecture.code.module
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    if module == "qwen2" and head_dim * heads != config.hidden_size:
+    if module in ("qwen2", "mixtral") and head_dim * heads != config.hidden_size:
         raise _unsupported(architecture, f"heads of {head_dim}")
-    if module == "qwen3" and getattr(config, "attention_bias", False):
+    if module in ("qwen3", "qwen3_moe") and getattr(config, "attention_bias", False):
         raise _unsupported(architecture, "biases in its attention")
+    if module in ("qwen3_moe", "mixtral") and _scaling(*rope_parameters(config)) is not None:
+        raise _unsupported(architecture, "scaled RoPE")
     return {
         "head_dim": head_dim,
         "num_key_value_heads": getattr(config, "num_key_value_heads", None) or heads,
         "layer_types": [FULL] * config.num_hidden_layers,
         "sliding_window": None,
         "rope_parameters": None,
+    }
+
+
+def _phi3(architecture: MlxArchitecture) -> Arguments:
+    config = architecture.config
+    (parameters,) = rope_parameters(config)
+    if _scaling(parameters) is not None:
+        raise _unsupported(architecture, "scaled RoPE")
+    head_dim = getattr(config, "head_dim", None)
+    if head_dim not in (None, config.hidden_size // config.num_attention_heads):
+        raise _unsupported(architecture, f"heads of {head_dim}")
+    return {
+        "rope_theta": parameters["rope_theta"],
+        "rope_scaling": None,
+        "partial_rotary_factor": parameters.get("partial_rotary_factor", 1.0),
     }
 
 

@@ -46,7 +46,7 @@ def folder_on_paper(folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
         dtype=dtype,
         layout=kv_layout(architecture, number),
         weight_bytes=sizes,
-        loading_bytes=loading_bytes,
+        loading_bytes=dict.fromkeys(sizes, loading_bytes),
         refused=refused,
         file_bytes=weight_bytes(folder.path) if has_weights(folder.path) else 0,
     )

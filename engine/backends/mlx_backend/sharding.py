@@ -83,6 +83,8 @@ class ModelShard:
         self._planned = _PlannedRanks(rank, size)
         self.group: mx.distributed.Group | None = None
         """The ranks, once they are joined."""
+        if architecture.has_experts:
+            raise self._refused("its experts are not split")
         module = model_module(architecture.code.module)
         if not any(hasattr(getattr(module, name, None), "shard") for name in self._owners):
             raise self._refused("mlx-lm does not split this family")

@@ -6,6 +6,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from kakeya_fleet.engine.backends.mlx_backend.experts import expert_layers
 from kakeya_fleet.engine.models.weight_choice import (
     AUTO,
     BF16,
@@ -15,6 +16,8 @@ from kakeya_fleet.engine.models.weight_choice import (
     require_auto,
 )
 
+ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".router.proj")
+"""Modules whose names end so decide which experts there are: of few weights, none is quantized."""
 OUTPUTS = ("lm_head", "embed_tokens")
 """Modules of these names make the logits."""
 
@@ -39,15 +42,23 @@ def quantize(model: nn.Module, weights: str) -> None:
 
     `weights` is one of `BITS`. Raises as `choose_weights` does.
     """
+    expert_paths = {path for path, _ in expert_layers(model)}
+    routers = {path for path, _ in model.named_modules() if path.endswith(ROUTERS)}
+
+    def is_quantizable(path: str, layer: nn.Module) -> bool:
+        if path in routers:
+            return False
+        return path in expert_paths or isinstance(layer, nn.Linear | nn.Embedding)
+
     for path, layer in model.named_modules():
-        if _is_quantizable(layer) and layer.weight.shape[-1] % GROUP:
+        if is_quantizable(path, layer) and layer.weight.shape[-1] % GROUP:
             inputs = layer.weight.shape[-1]
             require_auto(
                 weights, f"layers with inputs in multiples of {GROUP}: {path} has {inputs}"
             )
 
     def sizes(path: str, layer: nn.Module) -> bool | dict[str, int]:
-        if not _is_quantizable(layer):
+        if not is_quantizable(path, layer):
             return False
         is_output = path.rpartition(".")[2] in OUTPUTS
         bits = BITS[head_weights(weights) if is_output else weights]
@@ -56,12 +67,9 @@ def quantize(model: nn.Module, weights: str) -> None:
     nn.quantize(model, group_size=GROUP, bits=BITS[weights], class_predicate=sizes)
 
 
-def _is_quantizable(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Linear | nn.Embedding)
-
-
 def _round(model: nn.Module) -> None:
-    for _, layer in model.named_modules():
-        if isinstance(layer, nn.Linear):
+    expert_paths = {path for path, _ in expert_layers(model)}
+    for path, layer in model.named_modules():
+        if isinstance(layer, nn.Linear) or path in expert_paths:
             layer.weight = layer.weight.astype(mx.bfloat16).astype(layer.weight.dtype)
     mx.eval(model.parameters())

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from transformers.activations import SiLUActivation
 
 VECTOR_ELEMENTS = 64
 """A multiple of the elements of an unrolled vector step, for all dtypes and processors."""
@@ -26,6 +27,10 @@ PIECE_ELEMENTS = 16_384
 
 For most it does from at::internal::GRAIN_SIZE (32,768) on, for GELU above 16,384.
 """
+
+
+ACTIVATIONS = ("act_fn", "activation_fn")
+"""What the library's modules call their activation function."""
 
 
 def piecewise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
@@ -111,9 +116,18 @@ class PiecewiseGates(nn.Module):
             return self.inner(*args, **kwargs)
 
 
+def bare(activation: nn.Module) -> Callable[[Tensor], Tensor]:
+    """`activation` without the modules around it; its pieces are seen to by `gated`."""
+    inner = activation.inner if isinstance(activation, PiecewiseActivation) else activation
+    return functional.silu if isinstance(inner, (nn.SiLU, SiLUActivation)) else inner
+
+
 def fix_activations(model: nn.Module) -> None:
-    """Wraps each `act_fn` of `model` in place: of feed-forward layers and their like."""
+    """Wraps each of `ACTIVATIONS` in `model` in place: of feed-forward layers and their like."""
     for module in list(model.modules()):
-        activation = getattr(module, "act_fn", None)
-        if isinstance(activation, nn.Module) and not isinstance(activation, PiecewiseActivation):
-            module.act_fn = PiecewiseActivation(activation)
+        for name in ACTIVATIONS:
+            activation = getattr(module, name, None)
+            if isinstance(activation, nn.Module) and not isinstance(
+                activation, PiecewiseActivation
+            ):
+                setattr(module, name, PiecewiseActivation(activation))

@@ -24,6 +24,7 @@ COMPRESSED = "compressed-tensors"
 MENDS = {
     "gptq": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
     "fp8": "llama.cpp's convert_hf_to_gguf.py makes a GGUF of it, which is served",
+    "mxfp4": "a folder of the same model with weights in bfloat16 is served",
     "awq": "serve the checkpoint that it was made of, or a GGUF of that",
 }
 """What serves a model of which this is the quantized one, by `quant_method`."""
@@ -86,6 +87,11 @@ def _problems(architecture: TorchArchitecture, entries: Entries) -> Problems:
         method = str(_quantization_config(entries).get("quant_method", ""))[:64]
         mend = MENDS.get(method, MENDS["awq"])
         yield f"weights quantized by {method or 'no name'} ({mend})", {"quant_method": method}
+    elif architecture.quantization is not None and architecture.has_experts:
+        yield (
+            "experts whose weights are quantized",
+            {"quant_method": architecture.quantization.label},
+        )
     yield from common_problems(architecture)
     kinds = set(architecture.layer_kinds)
     text_model = architecture.family.text_model

@@ -34,11 +34,13 @@ def segment_attention(
     *,
     scaling: float,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
     """Softmax attention of `query` [1, heads, rows, head_dim] over each feed's segments.
 
-    Returns [1, rows, heads, head_dim], 0 in the rows of no feed. The signature
+    Returns [1, rows, heads, head_dim], 0 in the rows of no feed. With `s_aux` [heads] each
+    head has one score more that weighs nothing: gpt-oss's attention sinks. The signature
     is that of transformers' attention functions; `value` is `key`, and there is
     no mask but the segments' own, so that one from the model is a `ValueError`.
     """
@@ -51,19 +53,21 @@ def segment_attention(
         if feed.evicted is not None:
             _begin(query[0], feed, feed.evicted, scaling)
     if len(key) == 1 and key[0].masks.queries == rows:
-        return _feed(query[0], key[0], scaling).transpose(0, 1)[None], None
+        return _feed(query[0], key[0], scaling, s_aux).transpose(0, 1)[None], None
     output = query.new_zeros((1, rows, heads, head_dim))
     for feed in key:
         first, count, queries = feed.masks.first_row, feed.masks.count, feed.masks.queries
         own = query[0, :, first : first + queries]
         if own.shape[1] < queries:
             own = pad(own, (0, 0, 0, queries - own.shape[1]))
-        found = _feed(own, feed, scaling)
+        found = _feed(own, feed, scaling, s_aux)
         output[0, first : first + count] = found[:, :count].transpose(0, 1)
     return output, None
 
 
-def _feed(query: Tensor, feed: FeedSegments[Tensor], scaling: float) -> Tensor:
+def _feed(
+    query: Tensor, feed: FeedSegments[Tensor], scaling: float, sinks: Tensor | None
+) -> Tensor:
     """The outputs [heads, queries, head_dim] of `query`, same shape."""
     heads, queries, head_dim = query.shape
     kv_heads = feed.values[0].shape[0]
@@ -71,15 +75,33 @@ def _feed(query: Tensor, feed: FeedSegments[Tensor], scaling: float) -> Tensor:
     if feed.masks.stacked is not None:
         ring = ring_attention(rows, feed, feed.masks.stacked, scaling)
         mixed = ring.output.view(heads, queries, head_dim)
+        more = None
         if feed.evicted is not None:
-            mixed = ring.joined(_finished(feed.evicted, queries, query.device)).to(query.dtype)
-        return mixed
+            more = _finished(feed.evicted, queries, query.device)
+        if sinks is not None:
+            nothing = _weightless(sinks, head_dim)
+            more = nothing if more is None else _after(more, nothing)
+        return mixed if more is None else ring.joined(more).to(query.dtype)
     found = partial_attention(rows, feed, scaling)
+    total, output, maximum = (part.view(heads, queries, -1) for part in found)
     if feed.evicted is not None:
-        total, output, maximum = (part.view(heads, queries, -1) for part in found)
-        found = merged((total, output, maximum), _finished(feed.evicted, queries, query.device))
-    total, output, _ = found
+        more = _finished(feed.evicted, queries, query.device)
+        total, output, maximum = merged((total, output, maximum), more)
+    if sinks is not None:
+        total, output, _ = merged((total, output, maximum), _weightless(sinks, head_dim))
     return (output / total).to(query.dtype).view(heads, queries, head_dim)
+
+
+def _weightless(sinks: Tensor, head_dim: int) -> Partial[Tensor]:
+    """What a key of the scores `sinks` [heads] and of values 0 adds, for all queries of a head."""
+    maximum = sinks.to(torch.float32).view(-1, 1, 1)
+    return torch.ones_like(maximum), maximum.new_zeros(len(maximum), 1, head_dim), maximum
+
+
+def _after(partial: Partial[Tensor], more: Partial[Tensor]) -> Partial[Tensor]:
+    """Both, without writing over `partial`: it may be memory of a store's."""
+    total, output, maximum = (part.clone() for part in partial)
+    return merged((total, output, maximum), more)
 
 
 def _begin(query: Tensor, feed: FeedSegments[Tensor], evicted: EvictedRead, scaling: float) -> None:

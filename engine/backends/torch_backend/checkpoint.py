@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,23 @@ from kakeya_fleet.engine.backends.torch_backend.activation import fix_activation
 from kakeya_fleet.engine.backends.torch_backend.architectures import TorchArchitecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
+from kakeya_fleet.engine.backends.torch_backend.expert_groups import Known
+from kakeya_fleet.engine.backends.torch_backend.experts import Experts, lay_out_experts, take_apart
+from kakeya_fleet.engine.backends.torch_backend.fused_experts import unfused
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
     LinearChoice,
+    Made,
     packed_linears,
     replace_linears,
 )
-from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
-from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
+from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplified
+from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
+from kakeya_fleet.engine.backends.torch_backend.routers import lay_out_routers
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
 from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
+    Part,
     StoredTensor,
     check_tensors,
     listed,
@@ -43,15 +49,20 @@ from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+LAYERS = "model.layers."
 DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
+
+
+Wanted = Callable[[str], bool]
+"""Whether a tensor of this name is to be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A text model as the library builds it, on no device, and its weights in files.
 
-    All of them are there, of the right shapes, and fit into memory; none is read yet.
+    All of them are there, of the right shapes; none is read yet.
     """
 
     folder: Path
@@ -62,17 +73,20 @@ class Checkpoint:
     is_plain: bool
     stored: Mapping[str, StoredTensor]
     quantized: Mapping[str, QuantizedWeight]
-    parts: Mapping[str, tuple[slice, ...]]
+    parts: Mapping[str, Part]
     device: Device
 
-    def read_into(self, module: nn.Module, name: str = "") -> None:
-        """Gives `module`, which `model` has as `name`, its weights on `device`, and no others.
+    def read_into(self, module: nn.Module, name: str = "", *, wanted: Wanted = bool) -> None:
+        """Gives `module`, which `model` has as `name`, what it has not yet of its weights.
 
-        In `dtype`. Raises `WeightsMismatch` for tensors that are not finite or cannot be read,
+        On `device`, in `dtype`, and of those the ones whose names in `model` are `wanted`: all,
+        unless given. Raises `WeightsMismatch` for tensors that are not finite or cannot be read,
         and where a head is stored that should be the embedding and is not.
         """
         prefix = f"{name}." if name else ""
-        names = [f"{prefix}{own}" for own in module.state_dict()]
+        state = module.state_dict()
+        names = [f"{prefix}{own}" for own, tensor in state.items() if tensor.is_meta]
+        names = [each for each in names if wanted(each)]
         is_head = self.is_tied and HEAD in names
         if is_head and HEAD not in self.stored:
             names.remove(HEAD)
@@ -82,7 +96,8 @@ class Checkpoint:
         if is_head:
             _tie(self.folder, weights)
         own = {each.removeprefix(prefix): tensor for each, tensor in weights.items()}
-        module.load_state_dict(own, strict=True, assign=True)
+        # Their names are its own: it has the others already, or is to have them later.
+        module.load_state_dict(own, strict=False, assign=True)
         module.requires_grad_(requires_grad=False)
 
 
@@ -97,12 +112,12 @@ def load_model(
 ) -> PreTrainedModel:
     """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
-    With `shard` the part of one rank: no other slices are read. Raises what
-    `open_checkpoint` and `Checkpoint.read_into` raise.
+    With `shard` the part of one rank: no other slices are read. Raises `OutOfMemory` when
+    `available_bytes` do not hold it, and what `open_checkpoint` and `Checkpoint.read_into` raise.
     """
-    checkpoint = open_checkpoint(
-        folder, architecture, dtype=dtype, available_bytes=available_bytes, shard=shard
-    )
+    checkpoint = open_checkpoint(folder, architecture, dtype=dtype, shard=shard)
+    needed = _part_bytes(checkpoint.model, dtype)
+    check_weights_fit(folder, needed, available_bytes)
     return laid_out(checkpoint, rows, shard)
 
 
@@ -114,21 +129,65 @@ def laid_out(
 ) -> PreTrainedModel:
     """Its model with all weights, for torch's own operators and forwards of `rows` tokens.
 
-    `choice` is what becomes of its linear layers: packed ones, unless given.
+    `choice` is what becomes of its linear layers: packed ones, unless given. They are read one
+    after the other: no more is there twice than one, or those of one input, which become one.
+    Of a shard all is read first.
     """
     model, dtype = checkpoint.model, checkpoint.dtype
     choice = choice or packed_linears(dtype, rows, checkpoint.device)
-    checkpoint.read_into(model)
-    if shard is not None:
+    if shard is None:
+        checkpoint.read_into(model, wanted=lambda name: not name.startswith(LAYERS))
+    else:
+        checkpoint.read_into(model)
         shard.add_sums(model)
     fix_activations(model)
-    fix_recurrent(model, dtype)
     if type(model.lm_head) is nn.Linear:
         model.lm_head = choice.head(model.lm_head)
-    if checkpoint.is_plain:
-        simplify(model, choice.layer)
+    known: Known = {}
+    layers = model.model.layers
+    for index in range(len(layers)):
+        layers[index] = _laid_out(checkpoint, layers[index], f"{LAYERS}{index}", choice, known)
     replace_linears(model, choice.layer)
+    fix_recurrent(model, dtype)
     return model.eval()
+
+
+def _laid_out(
+    checkpoint: Checkpoint, layer: nn.Module, name: str, choice: LinearChoice, known: Known
+) -> nn.Module:
+    """What takes the place of a layer, which the model has as `name`; what is not there is read.
+
+    `known` is what is known of groups of experts' rows.
+    """
+    names = {
+        linear: f"{name}.{own}"
+        for own, linear in layer.named_modules()
+        if type(linear) is nn.Linear
+    }
+    within = tuple(f"{each}." for each in names.values())
+    checkpoint.read_into(layer, name, wanted=lambda each: not each.startswith(within))
+
+    def read(linear: nn.Linear) -> None:
+        # By whom it was named it is held no longer: it goes when it has been laid out. Nobody
+        # has named what is made of a tensor that was read already.
+        own = names.pop(linear, None)
+        if own is not None:
+            checkpoint.read_into(linear, own)
+
+    if checkpoint.is_plain:
+        return simplified(layer, read, choice.layer)
+
+    def laid_out_by(made: Made) -> Made:
+        def laid_out(linear: nn.Linear) -> nn.Module:
+            read(linear)
+            return made(linear)
+
+        return laid_out
+
+    lay_out_routers(layer, laid_out_by(choice.router))
+    lay_out_experts(layer, choice.layer, known, read)
+    replace_linears(layer, laid_out_by(choice.layer))
+    return layer
 
 
 def open_checkpoint(
@@ -136,14 +195,12 @@ def open_checkpoint(
     architecture: TorchArchitecture,
     *,
     dtype: torch.dtype,
-    available_bytes: int,
     shard: ModelShard | None = None,
     device: Device = HOST,
 ) -> Checkpoint:
     """The model in `folder`, checked before a weight is read, which will be on `device`.
 
-    Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors,
-    `OutOfMemory` when `available_bytes` do not hold it.
+    Raises `WeightsMismatch` naming missing, unexpected and mis-shaped tensors.
     """
     stored = stored_tensors(folder, partial(_text_name, architecture))
     quantized: dict[str, QuantizedWeight] = {}
@@ -156,11 +213,12 @@ def open_checkpoint(
     needed = expected
     if tied and HEAD not in stored:
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
+    stored, parts = unfused(stored, turned=architecture.family.has_turned_experts)
     check_tensors(folder, needed, stored)
     plain = shard is None and is_plain(model)
-    parts = shard.cut(model) if shard is not None else {}
-    kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    check_weights_fit(folder, loading_bytes(kept, dtype, joined=plain), available_bytes)
+    if shard is not None:
+        # Of mixtures of experts, which alone have parts already, there are no shards.
+        parts = {name: Part(place) for name, place in shard.cut(model).items()}
     _compute_buffers(model, device)
     _check_complete(architecture.name, model, needed)
     return Checkpoint(folder, model, dtype, tied, plain, stored, quantized, parts, device)
@@ -179,6 +237,7 @@ def check_shapes(
         name = _text_name(architecture, stored_name)
         if name is not None:
             found[name] = StoredTensor(folder, stored_name, shape, FLOAT_TYPES[0])
+    found, _ = unfused(found, turned=architecture.family.has_turned_experts)
     model = empty_model(folder, architecture, torch.float32)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if architecture.config.tie_word_embeddings and HEAD not in found:
@@ -205,6 +264,12 @@ def empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) ->
             f"this transformers version makes a {type(model).__name__} of {architecture.name}",
             architecture=architecture.name,
         )
+    take_apart(model)
+    if architecture.has_experts and not any(isinstance(each, Experts) for each in model.modules()):
+        raise ArchitectureUnsupported(
+            f"this transformers version has experts in {architecture.name} that are not known here",
+            architecture=architecture.name,
+        )
     return model
 
 
@@ -214,26 +279,14 @@ def _text_name(architecture: Architecture, stored_name: str) -> str | None:
     return None if name is None or name.endswith(DERIVED_SUFFIX) else name
 
 
-def loading_bytes(
-    expected: Mapping[str, tuple[int, ...]], dtype: torch.dtype, *, joined: bool
-) -> int:
-    """Bytes that must be free to load weights of the `expected` shapes in `dtype`.
+def _part_bytes(model: PreTrainedModel, dtype: torch.dtype) -> int:
+    """Bytes that must be free to load all weights of `model`, and then lay out one after the other.
 
     A tied head counts: packed for products it is a copy of the embedding.
-    `joined` says that layers of the same input become one.
     """
-    sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, shape in expected.items()}
-    # While one tensor, or several as one, are converted or packed, they are there twice.
-    twice = max([*sizes.values(), *(_joint_sizes(sizes) if joined else ())], default=0)
-    return sum(sizes.values()) + twice
-
-
-def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:
-    """What those of `sizes` take together that become one layer."""
-    for names in JOINT:
-        first = f"{names[0]}.weight"
-        for layer in (name.removesuffix(first) for name in sizes if name.endswith(first)):
-            yield sum(sizes[f"{layer}{name}.weight"] for name in names)
+    tensors: list[Tensor] = list(model.state_dict().values())
+    sizes = [tensor.numel() * dtype.itemsize for tensor in tensors]
+    return sum(sizes) + max(sizes, default=0)
 
 
 def _tie(folder: Path, weights: dict[str, Tensor]) -> None:

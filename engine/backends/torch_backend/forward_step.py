@@ -65,6 +65,8 @@ class ForwardStep:
             rows = slice(first, first + count)
             self._parts.append(_Part(cache, rows, cache.prepare(count), masks))
             first += count
+        self.rows = first
+        """Of the forward's rows so many are tokens."""
 
     def update(
         self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object

@@ -16,6 +16,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
 )
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import LinearChoice, packed_linears
+from kakeya_fleet.engine.backends.torch_backend.routers import is_router
 from kakeya_fleet.engine.models.weight_choice import (
     AUTO,
     BF16,
@@ -47,13 +48,12 @@ def chosen_linears(
         return LinearChoice(
             lambda linear: plain.layer(_rounded(linear)),
             lambda linear: plain.head(_rounded(linear)),
+            lambda linear: plain.router(_rounded(linear)),
         )
-    if not device.is_host:
-        require_auto(weights, "the processor, whose products of whole numbers they are")
     if library is None:
         require_auto(weights, "a C++ compiler at the first load, which is not here")
     for name, linear in model.named_modules():
-        if type(linear) is nn.Linear and not fits_groups(linear):
+        if type(linear) is nn.Linear and not is_router(name) and not fits_groups(linear):
             require_auto(
                 weights,
                 f"layers with inputs in multiples of {GROUP}: {name} has {linear.in_features}",
@@ -64,6 +64,8 @@ def chosen_linears(
     return LinearChoice(
         lambda linear: WholeLinear(products, linear, bits),
         lambda linear: WholeLinear(products, linear, head_bits),
+        # Scores decide which experts there are: of few weights, none is quantized.
+        plain.router,
     )
 
 

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-
 from transformers import PreTrainedModel
 
 from kakeya_fleet.engine.backends.torch_backend.architectures import (
     TorchArchitecture,
     read_architecture,
 )
-from kakeya_fleet.engine.backends.torch_backend.checkpoint import (
-    empty_model,
-    loading_bytes,
-    open_checkpoint,
-)
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import empty_model, open_checkpoint
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import will_be
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout
-from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
-from kakeya_fleet.engine.backends.torch_backend.weight_sizes import loaded_bytes
+from kakeya_fleet.engine.backends.torch_backend.weight_sizes import (
+    Loading,
+    StoredItems,
+    loading_of,
+    stored_as,
+    stored_in,
+)
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.errors import WeightFormatUnsupported
 from kakeya_fleet.engine.models.digests import has_weights, weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.own_dtype import own_dtype
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
 
 
@@ -34,38 +35,45 @@ def folder_on_paper(folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
     Raises a `ModelUnusable`, `BadParameters` for an unknown dtype.
     """
     architecture = read_architecture(folder.path)
+    number = torch_dtype(dtype)
     if not has_weights(folder.path):
-        model = empty_model(folder.path, architecture, torch_dtype(dtype))
-        return model_on_paper(folder.model_id, architecture, model, dtype)
-    checkpoint = open_checkpoint(
-        folder.path, architecture, dtype=torch_dtype(dtype), available_bytes=sys.maxsize
-    )
-    return model_on_paper(
+        model = empty_model(folder.path, architecture, number)
+        stored = stored_as(torch_dtype(own_dtype(folder.path)))
+        return _on_paper(folder.model_id, architecture, model, stored, dtype)
+    checkpoint = open_checkpoint(folder.path, architecture, dtype=number)
+    return _on_paper(
         folder.model_id,
         architecture,
         checkpoint.model,
+        stored_in(checkpoint),
         dtype,
         file_bytes=weight_bytes(folder.path),
     )
 
 
-def model_on_paper(
+def _on_paper(
     name: str,
     architecture: TorchArchitecture,
     model: PreTrainedModel,
+    stored: StoredItems,
     dtype: str,
     *,
     file_bytes: int = 0,
 ) -> ModelOnPaper:
     """What is known of a `model` without weights, to be computed in `dtype`."""
     number = torch_dtype(dtype)
-    shapes = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
-    sizes: dict[str, int] = {}
+    has_library = will_be()
+    found: dict[str, Loading] = {}
     refused: dict[str, str] = {}
     for weights in WEIGHTS:
         try:
-            sizes[weights] = loaded_bytes(
-                model, weights, number, is_tied=bool(architecture.config.tie_word_embeddings)
+            found[weights] = loading_of(
+                model,
+                weights,
+                number,
+                stored,
+                is_tied=bool(architecture.config.tie_word_embeddings),
+                has_library=has_library,
             )
         except WeightFormatUnsupported as error:
             refused[weights] = str(error)
@@ -74,8 +82,9 @@ def model_on_paper(
         architecture=architecture.name,
         dtype=dtype,
         layout=kv_layout(architecture, number),
-        weight_bytes=sizes,
-        loading_bytes=loading_bytes(shapes, number, joined=is_plain(model)),
+        weight_bytes={weights: each.kept_bytes for weights, each in found.items()},
+        loading_bytes={weights: each.needed_bytes for weights, each in found.items()},
+        working_bytes=max(each.working_bytes for each in found.values()),
         refused=refused,
         file_bytes=file_bytes,
     )

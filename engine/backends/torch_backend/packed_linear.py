@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +23,17 @@ from kakeya_fleet.engine.backends.torch_backend.half_linear import (
     lossless_exponent,
 )
 
+GATE_UP = ("gate_proj", "up_proj")
+"""Layers of the same input of a gated feed-forward layer."""
+
 # The operators have no public names; the distribution pins torch to a minor version.
 _MKLDNN = torch.ops.mkldnn
 _PACK = "_reorder_linear_weight"
 _PRODUCT = "_linear_pointwise"
 _HAS_BFLOAT16 = "_is_mkldnn_bf16_supported"
 
+Read = Callable[[nn.Linear], None]
+"""Gives a linear layer its weights."""
 Made = Callable[[nn.Linear], nn.Module]
 """What takes a linear layer's place."""
 
@@ -50,22 +56,61 @@ class PackedLinear(nn.Module):
         return product
 
 
-def joint(linears: Sequence[nn.Linear]) -> nn.Linear:
+class _Kind(TypedDict):
+    dtype: torch.dtype
+    device: torch.device
+
+
+def joint(linears: list[nn.Linear], read: Read) -> nn.Linear:
     """One layer of the same input that gives the outputs of `linears` one after the other.
 
-    All have a bias, or none. Their weights are copied.
+    All have a bias, or none. `read` gives each its weights, and `linears` is emptied: no two of
+    them are there at once besides the one.
     """
     first = linears[0]
-    outputs = sum(linear.out_features for linear in linears)
-    whole = nn.Linear(first.in_features, outputs, bias=first.bias is not None, device="meta")
-    whole.weight = _frozen([linear.weight for linear in linears])
-    if first.bias is not None:
-        whole.bias = _frozen([linear.bias for linear in linears])
+    sizes = [linear.out_features for linear in linears]
+    has_bias = first.bias is not None
+    read(first)
+    kind: _Kind = {"dtype": first.weight.dtype, "device": first.weight.device}
+    whole = nn.Linear(first.in_features, sum(sizes), bias=has_bias, device="meta")
+    whole.weight = _frozen(torch.empty(sum(sizes), first.in_features, **kind))
+    if has_bias:
+        whole.bias = _frozen(torch.empty(sum(sizes), **kind))
+    del first
+    done = 0
+    for index, size in enumerate(sizes):
+        linear = linears.pop(0)
+        if index:
+            read(linear)
+        own = slice(done, done + size)
+        whole.weight[own] = linear.weight
+        if has_bias:
+            whole.bias[own] = linear.bias
+        done += size
+        del linear
     return whole
 
 
-def _frozen(parts: Sequence[Tensor]) -> nn.Parameter:
-    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=False)
+def _frozen(numbers: Tensor) -> nn.Parameter:
+    return nn.Parameter(numbers, requires_grad=False)
+
+
+def taken(parent: object, names: Sequence[str], *, read: Read, made: Made) -> nn.Module:
+    """What is `made` of the layers `names` of `parent` as one; `parent` has them no longer.
+
+    `read` gives each its weights, one after the other.
+    """
+    linears: list[nn.Linear] = [getattr(parent, name) for name in names]
+    for name in names:
+        delattr(parent, name)
+    if len(linears) > 1:
+        return made(joint(linears, read))
+    read(linears[0])
+    return made(linears.pop())
+
+
+def is_read(linear: nn.Linear) -> None:
+    """A `Read` of layers that have been read."""
 
 
 def can_pack(dtype: torch.dtype, device: Device = HOST) -> bool:
@@ -90,26 +135,27 @@ def packed(linear: nn.Linear, rows: int) -> nn.Module:
 def replace_linears(model: nn.Module, made: Made) -> None:
     """Puts what is `made` of each `nn.Linear` in `model` in its place.
 
-    Their weights are freed unless tied.
+    Their weights are freed one after the other unless tied.
     """
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, made(child))
+    for name in [name for name, child in model.named_modules() if type(child) is nn.Linear]:
+        path, _, own = name.rpartition(".")
+        parent = model.get_submodule(path)
+        setattr(parent, own, made(getattr(parent, own)))
 
 
 @dataclass(frozen=True, slots=True)
 class LinearChoice:
-    """For the linear layers of a model's layers, and for its head. Called once for each."""
+    """For the linear layers of a model's layers, its head and its routers. Called once for each."""
 
     layer: Made
     head: Made
+    router: Made
 
 
 def packed_linears(dtype: torch.dtype, rows: int, device: Device = HOST) -> LinearChoice:
     """Laid out for about `rows` rows, where `device` can."""
     made = partial(packed, rows=rows) if can_pack(dtype, device) else _as_it_is
-    return LinearChoice(made, made)
+    return LinearChoice(made, made, made)
 
 
 def _as_it_is(linear: nn.Linear) -> nn.Module:

@@ -10,18 +10,18 @@ and nothing asks per layer what is the same for all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
-from transformers.activations import SiLUActivation
 
-from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation, gated
+from kakeya_fleet.engine.backends.torch_backend.activation import bare, gated
 from kakeya_fleet.engine.backends.torch_backend.attention import LayerSegments, segment_attention
 from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear
-from kakeya_fleet.engine.backends.torch_backend.packed_linear import joint
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import Made, Read, taken
 from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     JOINT,
     LibraryAttention,
@@ -35,6 +35,9 @@ from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
 class AttentionStep(Protocol):
     """A forward's way into the caches; see `engine.backends.torch_backend.forward_step`."""
 
+    rows: int
+    """Of the forward's rows so many are tokens; those behind them fill it up."""
+
     def update(
         self, keys: Tensor, values: Tensor, layer_idx: int
     ) -> tuple[LayerSegments, LayerSegments]:
@@ -42,10 +45,14 @@ class AttentionStep(Protocol):
         ...
 
 
+Take = Callable[[object, tuple[str, ...]], nn.Module]
+"""Makes one layer of the linear layers of a parent that have these names, who loses them."""
+
+
 class PlainAttention(nn.Module):
     """A layer's attention: queries, keys and values in one product."""
 
-    def __init__(self, attention: LibraryAttention, pack: Callable[[nn.Linear], nn.Module]) -> None:
+    def __init__(self, attention: LibraryAttention, take: Take) -> None:
         """Takes the weights of the library's `attention`, which is of no use afterwards."""
         super().__init__()
         self.layer_idx = attention.layer_idx
@@ -54,7 +61,7 @@ class PlainAttention(nn.Module):
         self._heads = attention.q_proj.out_features // self._head_dim
         self._kv_heads = attention.k_proj.out_features // self._head_dim
         # A plain object: asking a module for its children takes longer than a small product's call.
-        self._parts = (_take(attention, JOINT[0], pack), _take(attention, ("o_proj",), pack))
+        self._parts = (take(attention, JOINT[0]), take(attention, ("o_proj",)))
         self.input_scale = _folded(self._parts[0])
         """What `forward` takes its input times: the norm before it does that in passing."""
         self._norms: tuple[RmsNorm, ...] = ()
@@ -86,18 +93,18 @@ class PlainAttention(nn.Module):
 class PlainLayer(nn.Module):
     """A decoder layer of a plain family."""
 
-    def __init__(self, layer: LibraryLayer, pack: Callable[[nn.Linear], nn.Module]) -> None:
+    def __init__(self, layer: LibraryLayer, take: Take) -> None:
         """Takes the weights of the library's `layer`, which is of no use afterwards."""
         super().__init__()
-        self._activation = _function(layer.mlp.act_fn)
-        attention = PlainAttention(layer.self_attn, pack)
-        gate_up = _take(layer.mlp, JOINT[1], pack)
+        self._activation = bare(layer.mlp.act_fn)
+        attention = PlainAttention(layer.self_attn, take)
+        gate_up = take(layer.mlp, JOINT[1])
         self._parts = (
             _norm(layer.input_layernorm, attention.input_scale),
             attention,
             _norm(layer.post_attention_layernorm, _folded(gate_up)),
             gate_up,
-            _take(layer.mlp, ("down_proj",), pack),
+            take(layer.mlp, ("down_proj",)),
         )
 
     def forward(self, hidden: Tensor, angles: Angles, step: AttentionStep) -> Tensor:
@@ -113,7 +120,7 @@ class PlainDecoder:
     """A plain family's model between the token ids and the head."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """`model` as `simplify` left it."""
+        """`model`, whose layers are `simplified`."""
         body = model.model
         self._embedding: Tensor = body.embed_tokens.weight
         self._norm = _norm(body.norm)
@@ -132,33 +139,12 @@ class PlainDecoder:
         return normed
 
 
-def simplify(model: PreTrainedModel, pack: Callable[[nn.Linear], nn.Module]) -> None:
-    """Replaces the layers of a model that `is_plain`, in place and one at a time.
+def simplified(layer: nn.Module, read: Read, made: Made) -> nn.Module:
+    """What takes the place of a layer of a model that `is_plain`, its norms loaded.
 
-    `pack` makes of a linear layer the one that is called; the weights of the
-    library's layers are freed.
+    `read` and `made` are those of `packed_linear.taken`; the library's layers are freed.
     """
-    layers = model.model.layers
-    for index in range(len(layers)):
-        layers[index] = PlainLayer(cast(LibraryLayer, layers[index]), pack)
-
-
-def _take(
-    parent: object, names: tuple[str, ...], pack: Callable[[nn.Linear], nn.Module]
-) -> nn.Module:
-    """The layers `names` of `parent` as one; `parent` has them no longer."""
-    linears: list[nn.Linear] = [getattr(parent, name) for name in names]
-    for name in names:
-        delattr(parent, name)
-    whole = linears[0] if len(linears) == 1 else joint(linears)
-    linears.clear()
-    return pack(whole)
-
-
-def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:
-    """`activation` without the modules around it; its pieces are seen to by `gated`."""
-    inner = activation.inner if isinstance(activation, PiecewiseActivation) else activation
-    return functional.silu if isinstance(inner, (nn.SiLU, SiLUActivation)) else inner
+    return PlainLayer(cast(LibraryLayer, layer), partial(taken, read=read, made=made))
 
 
 def _folded(linear: nn.Module) -> float:

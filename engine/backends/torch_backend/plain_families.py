@@ -16,7 +16,9 @@ from typing import Protocol
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-JOINT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import GATE_UP
+
+JOINT = (("q_proj", "k_proj", "v_proj"), GATE_UP)
 """Layers of the same input, whose products become one."""
 
 

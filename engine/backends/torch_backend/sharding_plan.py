@@ -68,6 +68,8 @@ class ModelShard:
         self._rank = rank
         self._size = size
         self._add = add
+        if architecture.has_experts:
+            raise self._refused("its experts are not split")
         plan = getattr(architecture.config, "base_model_tp_plan", None)
         if not plan:
             raise self._refused("the library has no plan to split it")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -19,6 +20,7 @@ from kakeya_fleet.engine.backends.stored_tensors import (
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.quantized_weights import QuantizedWeight
 from kakeya_fleet.engine.errors import OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.memory.system_memory import give_back
 from kakeya_fleet.engine.models.weight_reading import weights_read
 
 __all__ = [
@@ -27,10 +29,31 @@ __all__ = [
     "listed",
     "read_tensors",
     "read_whole",
+    "stored_bytes",
     "stored_tensors",
 ]
 
-NO_PARTS: Mapping[str, tuple[slice, ...]] = MappingProxyType({})
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is read of a stored tensor, and which outputs of what is read are the weight's.
+
+    A number in `place` takes one of a dimension, and drops it.
+    """
+
+    place: tuple[slice | int, ...]
+    turned: bool = False
+    """Whether outputs are the last dimension there."""
+    first: int = 0
+    step: int = 1
+    """Each so-manieth output from the first one on."""
+
+    def own(self, read: Tensor) -> Tensor:
+        """The weight, a view of what was `read`."""
+        return (read.T if self.turned else read)[self.first :: self.step]
+
+
+NO_PARTS: Mapping[str, Part] = MappingProxyType({})
 """Every tensor is read whole."""
 NONE_QUANTIZED: Mapping[str, QuantizedWeight] = MappingProxyType({})
 _OF_BYTES = {1: ("I8", "F8_E4M3"), 2: ("F16", "BF16"), 4: ("F32", "I32", "U32"), 8: ("I64",)}
@@ -41,7 +64,7 @@ def read_tensors(
     stored: Mapping[str, StoredTensor],
     names: Iterable[str],
     dtype: torch.dtype,
-    parts: Mapping[str, tuple[slice, ...]] = NO_PARTS,
+    parts: Mapping[str, Part] = NO_PARTS,
     quantized: Mapping[str, QuantizedWeight] = NONE_QUANTIZED,
     device: Device = HOST,
 ) -> dict[str, Tensor]:
@@ -53,32 +76,40 @@ def read_tensors(
     what is stored of them. Raises `WeightsMismatch`
     for a file that breaks off and for numbers that are not finite, `OutOfMemory`.
     """
-    every = list(names)
-    weights: dict[str, Tensor] = {}
-    for name in (each for each in every if each in quantized):
-        own = quantized[name]
-        made = own.numbers(*(read_whole(part) for part in own.parts))
-        weights[name] = made[parts.get(name, ())].to(device.place, dtype, copy=True)
-        weights_read(sum(_stored_bytes(each) for each in own.parts))
-    wanted = [name for name in every if name not in quantized]
-    for path in sorted({stored[name].file for name in wanted}):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in (name for name in wanted if stored[name].file == path):
-                    # A copy: the file's mapping is not aligned to vectors, and can change.
-                    found = _read(file, stored[name], parts.get(name))
-                    weights[name] = found.to(device.place, dtype, copy=True)
-                    weights_read(found.nbytes)
-        except (SafetensorError, OSError) as error:
-            raise WeightsMismatch(
-                f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
-            ) from error
-        except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
-            raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error
+    weights = {name: _numbers(name, stored, dtype, parts, quantized, device) for name in names}
     broken = sorted(name for name, tensor in weights.items() if not _is_finite(tensor))
     if broken:
         raise WeightsMismatch(f"numbers that are not finite: {listed(broken)}")
     return weights
+
+
+def _numbers(
+    name: str,
+    stored: Mapping[str, StoredTensor],
+    dtype: torch.dtype,
+    parts: Mapping[str, Part],
+    quantized: Mapping[str, QuantizedWeight],
+    device: Device,
+) -> Tensor:
+    """One tensor of `read_tensors`. What is mapped of its file is mapped no more behind it."""
+    # What was freed since the one before: between what stays, the heap would keep the holes.
+    give_back()
+    if name not in quantized:
+        # A copy: the file's mapping is not aligned to vectors, and can change.
+        return _read(
+            stored[name],
+            parts.get(name),
+            lambda found: found.to(
+                device.place, dtype, copy=True, memory_format=torch.contiguous_format
+            ),
+        )
+    own = quantized[name]
+    made = own.numbers(*(read_whole(part) for part in own.parts))
+    weights_read(sum(stored_bytes(each) for each in own.parts))
+    part = parts.get(name)
+    if part is None:
+        return made.to(device.place, dtype)
+    return part.own(made[part.place]).to(device.place, dtype, copy=True)
 
 
 def _is_finite(tensor: Tensor) -> bool:
@@ -92,28 +123,41 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(least.isfinite() and most.isfinite())
 
 
-def _stored_bytes(tensor: StoredTensor) -> int:
+def stored_bytes(tensor: StoredTensor) -> int:
+    """Bytes that it takes in its file."""
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
 
 
 def read_whole(tensor: StoredTensor) -> Tensor:
     """All of it, as it is stored. Raises `WeightsMismatch`, `OutOfMemory`."""
+    return _read(tensor, None, lambda found: found, tell=False)
+
+
+def _read(
+    tensor: StoredTensor,
+    part: Part | None,
+    made: Callable[[Tensor], Tensor],
+    *,
+    tell: bool = True,
+) -> Tensor:
+    """What is `made` of a tensor, or of a part of it, in the mapped file.
+
+    Mapped for this tensor alone: pages of a mapping that stays count as the process's memory.
+    """
+    path = tensor.file
     try:
-        with safe_open(tensor.file, framework="pt") as file:
-            return _read(file, tensor, None)
+        with safe_open(path, framework="pt") as file:
+            if part is None:
+                found: Tensor = file.get_tensor(tensor.name)
+            else:
+                found = file.get_slice(tensor.name)[part.place]
+            result = made(found if part is None else part.own(found))
+            if tell:
+                weights_read(found.nbytes)
+            return result
     except (SafetensorError, OSError) as error:
         raise WeightsMismatch(
-            f"{tensor.file.name} cannot be read ({error}); fetch it again", path=str(tensor.file)
+            f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
         ) from error
     except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
-        raise OutOfMemory(
-            f"{tensor.file} does not fit into memory", path=str(tensor.file)
-        ) from error
-
-
-def _read(file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None) -> Tensor:
-    if part is None:
-        whole: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
-        return whole
-    found: Tensor = file.get_slice(tensor.name)[part]  # type: ignore[no-untyped-call]
-    return found
+        raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error

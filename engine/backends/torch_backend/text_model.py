@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation
 from kakeya_fleet.engine.backends.torch_backend.delta_rule import DeltaRule
+from kakeya_fleet.engine.backends.torch_backend.experts import Experts
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import (
     AttentionStep,
     PlainDecoder,
@@ -38,6 +39,7 @@ class TextModel:
         plain = all(isinstance(layer, PlainLayer) for layer in self.layers)
         self._decoder = PlainDecoder(model) if plain else None
         self._head = model.lm_head
+        self._experts = [module for module in model.modules() if isinstance(module, Experts)]
         self._masks = NO_MASKS if getattr(config, "layer_types", None) is not None else None
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self._tanh = PiecewiseActivation(nn.Tanh())
@@ -63,6 +65,8 @@ class TextModel:
         """
         if self._decoder is not None:
             return self._decoder.hidden(self.layers, input_ids, position_ids, step)
+        for experts in self._experts:
+            experts.rows = step.rows
         body = self._body
         whole, body.layers = body.layers, self.layers
         try:

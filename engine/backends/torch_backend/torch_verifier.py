@@ -18,7 +18,6 @@ from kakeya_fleet.engine.backends.torch_backend.checkpoint import laid_out, open
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import (
     CompiledDecoder,
     compilable,
-    sizes_of,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
 from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
@@ -38,19 +37,15 @@ from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.tapped import TappedLayers
 from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
+from kakeya_fleet.engine.backends.torch_backend.weight_sizes import loading_of, stored_in
 from kakeya_fleet.engine.contracts import device as devices
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
-from kakeya_fleet.engine.models.weight_choice import (
-    AUTO,
-    BITS,
-    GROUP,
-    quantization_of,
-    require_auto,
-)
+from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, quantization_of, require_auto
+from kakeya_fleet.engine.models.weight_memory import check_weights_fit
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""
@@ -176,14 +171,21 @@ def _loaded(
     check_tokenizer(folder.path, architecture.config.vocab_size)
     if available_bytes is None:
         available_bytes = device.available_bytes
+    if weights in BITS and not device.is_host:
+        require_auto(weights, "the processor, whose products of whole numbers they are")
     compiled = library() if device.is_host else None
-    checkpoint = open_checkpoint(
-        folder.path, architecture, dtype=number, available_bytes=available_bytes, device=device
-    )
+    checkpoint = open_checkpoint(folder.path, architecture, dtype=number, device=device)
     layout = kv_layout(architecture, number)
+    loading = loading_of(
+        checkpoint.model,
+        weights,
+        number,
+        stored_in(checkpoint),
+        is_tied=checkpoint.is_tied,
+        has_library=compiled is not None,
+    )
+    check_weights_fit(folder.path, loading.needed_bytes, available_bytes)
     if compiled is not None and compilable(checkpoint.model):
-        if weights in BITS and not sizes_of(checkpoint.model).fit_groups:
-            require_auto(weights, f"sizes in multiples of {GROUP}, and this model has others")
         decoder = CompiledDecoder(compiled, checkpoint, dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype, weights, device)
         return CompiledVerifier(decoder, info, layout)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from kakeya import Alternative, AsyncClient, GenerationDone, Plan, SpeculationChoice, Tokens
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node
-from kakeya_fleet.node.cli.asking.prefill import PrefillLine, pieces
+from kakeya_fleet.node.cli.asking.prefill import pieces
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer, check_same
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
+from kakeya_fleet.node.cli.terminal.status_line import StatusLine
 
 LABEL = "fleet"
 
@@ -69,7 +70,7 @@ async def answer(
     *,
     on_plan: Callable[[Plan], None] | None = None,
     on_tokens: Callable[[Tokens], None] | None = None,
-    line: PrefillLine | None = None,
+    line: StatusLine | None = None,
 ) -> Answer:
     """Asks the question in a session of its own; `line` shows how far a long prompt is.
 

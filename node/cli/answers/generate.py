@@ -179,9 +179,9 @@ async def _show(
     view: View,
 ) -> int:
     from kakeya_fleet.node.cli.answers.answer import answer
-    from kakeya_fleet.node.cli.asking.prefill import prefill_line
     from kakeya_fleet.node.cli.fleet.plan_text import pair_text
     from kakeya_fleet.node.cli.terminal.output import fields_of, note, write_json
+    from kakeya_fleet.node.cli.terminal.status_line import status_line
 
     printer = Printer(text_tokenizer.stream(), view.as_json)
 
@@ -198,7 +198,7 @@ async def _show(
         choice,
         on_plan=announce,
         on_tokens=printer.take,
-        line=None if view.as_json else prefill_line(),
+        line=None if view.as_json else status_line(),
     )
     if view.as_json:
         write_json(

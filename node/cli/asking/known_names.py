@@ -72,6 +72,13 @@ def complete_speculation(
     return [*items(fixed, incomplete), *complete_proposers(context, parameter, incomplete)]
 
 
+def complete_served(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Models that the asked node serves."""
+    return items(_ask(context, _served), incomplete)
+
+
 def complete_sessions(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
@@ -165,6 +172,11 @@ async def _proposers(client: AsyncClient) -> Names:
     }
     names = {model: "on any node" for model, _ in found}
     return names | {f"{model}@{name}": kind for (model, name), kind in found.items()}
+
+
+async def _served(client: AsyncClient) -> Names:
+    offers = (await client.fleet.node()).card.models
+    return {offer.model_id: offer.role.value for offer in offers}
 
 
 async def _sessions(client: AsyncClient) -> Names:

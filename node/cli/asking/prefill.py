@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO
 
-from kakeya_fleet.node.cli.terminal.output import shows_pictures
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text
+from kakeya_fleet.node.cli.terminal.status_line import StatusLine
 
 # A prompt that is done sooner shows nothing.
 PATIENCE_SECONDS = 0.5
@@ -20,36 +18,9 @@ LARGEST_PIECE = 8192
 BAR_WIDTH = 24
 
 
-class PrefillLine:
-    """One line on a terminal that tells how far the prompt is; gone at the end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_shown = False
-
-    def show(self, text: str) -> None:
-        """Writes the line anew."""
-        self._is_shown = True
-        self._stream.write(f"\r\x1b[K{text}")
-        self._stream.flush()
-
-    def clear(self) -> None:
-        """Takes the line away."""
-        if self._is_shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._is_shown = False
-
-
-def prefill_line(stream: TextIO | None = None) -> PrefillLine | None:
-    """A line on `stream`, stderr by default; None when nobody could watch it."""
-    stream = sys.stderr if stream is None else stream
-    return PrefillLine(stream) if shows_pictures(stream) else None
-
-
 def pieces(
     token_ids: Sequence[int],
-    line: PrefillLine | None,
+    line: StatusLine | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Sequence[int]]:
     """The ids in pieces to append one after the other; all at once when nobody watches.

@@ -14,7 +14,6 @@ from kakeya_fleet.node.cli.asking.access import blocking_client_of
 from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node_of, verifier_of
-from kakeya_fleet.node.cli.asking.prefill import prefill_line
 from kakeya_fleet.node.cli.chat import lines as chat_lines
 from kakeya_fleet.node.cli.chat.conversation import Conversation, Message, Render, plain_text
 from kakeya_fleet.node.cli.chat.screen import ChatScreen
@@ -24,6 +23,7 @@ from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 from kakeya_fleet.node.cli.terminal.output import fields_of
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text, speed_text
 from kakeya_fleet.node.cli.terminal.statistics_text import forgotten_lines, tokens_per_second
+from kakeya_fleet.node.cli.terminal.status_line import status_line
 from kakeya_fleet.node.config.state_directory import default_state
 
 LABEL = "fleet chat"
@@ -202,7 +202,7 @@ class Chat:
             screen.answer(stream.push(tokens.token_ids[:drafted]), drafted=True)
             screen.answer(stream.push(tokens.token_ids[drafted:]), drafted=False)
 
-        line = prefill_line() if self._typist.is_terminal else None
+        line = status_line() if self._typist.is_terminal else None
         try:
             done = ask(branch, text, self._limits, line, show)
         finally:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kakeya import GenerationDone, Session, Tokens
-from kakeya_fleet.node.cli.asking.prefill import PrefillLine, pieces
+from kakeya_fleet.node.cli.asking.prefill import pieces
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 from kakeya_fleet.node.cli.chat.conversation import Conversation
+from kakeya_fleet.node.cli.terminal.status_line import StatusLine
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ def ask(
     branch: Branch,
     text: str,
     limits: AnswerLimits,
-    line: PrefillLine | None,
+    line: StatusLine | None,
     on_tokens: Callable[[Tokens], None],
 ) -> GenerationDone | None:
     """Adds the question and hands the answer to `on_tokens` as it comes.

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.memory import system_memory
-from kakeya_fleet.fleet.placement.fit import FitQuestion, MemoryOnPaper, Verdict, Way, verdict
+from kakeya_fleet.fleet.placement.fit import (
+    FitQuestion,
+    MemoryOnPaper,
+    Verdict,
+    Way,
+    verdict,
+    with_archives,
+)
 from kakeya_fleet.node.cli.fleet.fit_options import Asked
 from kakeya_fleet.node.config.kv_budget import kv_budget_bytes
 from kakeya_fleet.node.planning.kv_ways import Question, ways
@@ -29,15 +36,24 @@ class Answer:
     verdict: Verdict
 
 
-def answer(model: ModelOnPaper, asked: Asked) -> Answer:
-    """The answer for `model`, which has weights as they are asked for."""
+def answer(model: ModelOnPaper, asked: Asked, *, archive_free_bytes: int | None = None) -> Answer:
+    """The answer for `model`, which has weights as they are asked for.
+
+    `archive_free_bytes` are those of the archives that there are elsewhere; None for as many as
+    it takes.
+    """
     memory_bytes = asked.memory_bytes or system_memory.available_bytes()
-    memory = MemoryOnPaper(
-        memory_bytes=memory_bytes,
-        weight_bytes=model.weight_bytes[asked.weights],
-        loading_bytes=model.loading_bytes,
-        budget_bytes=kv_budget_bytes(memory_bytes),
-    )
+    memories = {
+        weights: MemoryOnPaper(
+            memory_bytes=memory_bytes,
+            weight_bytes=weight_bytes,
+            loading_bytes=model.loading_bytes[weights],
+            budget_bytes=kv_budget_bytes(memory_bytes),
+            working_bytes=model.working_bytes,
+        )
+        for weights, weight_bytes in model.weight_bytes.items()
+    }
+    memory = memories[asked.weights]
     asked_tokens = asked.context_tokens or model.layout.context_length
     tokens = min(asked_tokens, model.layout.context_length)
     sink = DEFAULT_SINK_TOKENS if asked.window.sink_tokens is None else asked.window.sink_tokens
@@ -45,13 +61,15 @@ def answer(model: ModelOnPaper, asked: Asked) -> Answer:
         DEFAULT_WINDOW_TOKENS if asked.window.window_tokens is None else asked.window.window_tokens
     )
     found = ways(model, Question(tokens, memory.room_bytes, sink, window))
+    if archive_free_bytes is not None:
+        found = tuple(with_archives(way, archive_free_bytes) for way in found)
     question = FitQuestion(
         model=model.name,
         asked_tokens=asked_tokens,
         tokens=tokens,
         memory=memory,
         ways=found,
-        other_weights=model.weight_bytes,
+        others=memories,
     )
     return Answer(
         model=model,

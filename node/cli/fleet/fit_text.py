@@ -65,13 +65,14 @@ def notes(answer: Answer) -> list[str]:
     machine = " free here" if answer.is_of_this_machine else ""
     found = [
         f"memory {bytes_text(memory.memory_bytes)}{machine}: weights"
-        f" {bytes_text(memory.weight_bytes)}, beside them {bytes_text(memory.room_bytes)}; by"
+        f" {bytes_text(memory.weight_bytes)}, what a forward computes in"
+        f" {bytes_text(memory.working_bytes)}, beside them {bytes_text(memory.room_bytes)}; by"
         f" itself a node gives {bytes_text(memory.budget_bytes)} to keys and values",
         f"weights {_weights(answer)}; to load them takes {bytes_text(memory.loading_bytes)}",
         f"keys and values of {answer.tokens:,} tokens in {model.dtype}; the window of sink_window"
         f" and restored is {answer.sink_tokens:,} + {answer.window_tokens:,} positions, and"
         " sink_window forgets the rest; restored needs an archive with room",
-        "not counted: the process itself, its libraries, and what a forward computes in",
+        "not counted: the process itself and its libraries",
         f"nats: how far packing moved the choices' distributions of {MEASURED_ON}",
     ]
     return found + _problems(answer)
@@ -120,6 +121,7 @@ def fields(answer: Answer) -> dict[str, object]:
         "file_bytes": model.file_bytes,
         "memory": {
             **dataclasses.asdict(answer.memory),
+            "needed_bytes": answer.memory.needed_bytes,
             "room_bytes": answer.memory.room_bytes,
             "is_of_this_machine": answer.is_of_this_machine,
         },

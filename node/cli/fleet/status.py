@@ -42,11 +42,12 @@ def command(node: str | None, *, watch: bool, links: bool, as_json: bool) -> int
     if watch:
         return _watch(node, as_json=as_json)
     from kakeya_fleet.node.cli.asking.connection import ask
+    from kakeya_fleet.node.cli.fleet.looking import look
 
     async def show(client: AsyncClient) -> int:
         if links:
             return await _show_links(client, as_json=as_json)
-        _print(await _look(client), as_json=as_json)
+        _print(await look(client), as_json=as_json)
         return ExitCode.OK
 
     return ask(node, show)
@@ -86,25 +87,6 @@ def _watch(address: str | None, *, as_json: bool) -> int:
     if console is not None:
         _print(picture, as_json=False)
     return ExitCode.OK
-
-
-async def _look(client: AsyncClient) -> Picture:
-    """The fleet now, and what its live nodes say of themselves."""
-    from contextlib import AsyncExitStack
-
-    from kakeya_fleet.node.cli.asking.node_loads import Loads
-    from kakeya_fleet.node.cli.asking.told_values import sanitized
-    from kakeya_fleet.node.cli.fleet.status_watch import Picture
-
-    picture = Picture()
-    snapshot = sanitized(await client.fleet.snapshot())
-    picture.take(snapshot)
-    own = sanitized(await client.fleet.node())
-    picture.load({own.card.node_id: own})
-    async with AsyncExitStack() as stack:
-        others = (node for node in snapshot.nodes if not node.is_self)
-        picture.load(await Loads(stack, client.address).ask(others))
-    return picture
 
 
 def _print(picture: Picture, *, as_json: bool) -> None:

@@ -87,6 +87,12 @@ COMMANDS = {
     "trace": LazyCommand(
         "kakeya_fleet.node.cli.trace.command", "Show a request's way through the fleet."
     ),
+    "load": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.load", "Have a node that runs serve one more model."
+    ),
+    "unload": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.unload", "Have a node that runs serve a model no more."
+    ),
     "models": LazyCommand(
         "kakeya_fleet.node.cli.fleet.models", "Show the models converted here; clear them."
     ),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from kakeya import SessionInfo, SessionState
+from kakeya import PeerLink, SessionInfo, SessionState
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
 from kakeya_fleet.node.cli.fleet.notes import fault_line
 from kakeya_fleet.node.cli.terminal.quantities import (
@@ -100,11 +100,17 @@ def _links(fleet: WatchedFleet, node: WatchedNode, width: int) -> list[Text]:
         text.append(link.reason, "yellow" if link.demotion_count else "bright_black")
         lines.append(fitted(text, width))
     for peer in own.links:
-        state = ", not called: it failed too often" if peer.breaker_open else ""
+        state = _shut_out(peer)
         trip = seconds_text(peer.round_trip_seconds)
         text = Text(f"{fleet.name_of(peer.node_id)} ", "bold")
         lines.append(fitted(text.append(f"round trip {trip}{state}"), width))
     return lines if len(lines) > 1 else []
+
+
+def _shut_out(peer: PeerLink) -> str:
+    if not peer.breaker_open:
+        return ""
+    return f", {', '.join(peer.breaker_open_models) or 'proposers'} not called: failed too often"
 
 
 def session_details(fleet: WatchedFleet, session: WatchedSession, width: int) -> list[Text]:

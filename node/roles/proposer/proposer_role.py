@@ -9,9 +9,10 @@ from pathlib import Path
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.models.model_folder import model_id_of, resolve
+from kakeya_fleet.engine.models.weight_choice import AUTO
 from kakeya_fleet.engine.proposers.loading import TARGET_MARK, load_proposer
-from kakeya_fleet.fleet.cards.card import ModelOffer
-from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer
+from kakeya_fleet.node.config.role_spec import BadRoleSpec, RoleSpec, named_twice
 from kakeya_fleet.node.links.features.feature_links import ConditionedProposer, FeatureLinks
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 from kakeya_fleet.node.links.transport.link_table import LinkTable
@@ -23,6 +24,7 @@ from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.watch.model_transfer import model_transfer
 
+PLAIN = ModelKind.AUTOREGRESSIVE
 DRAFTERS_SHARE = 2
 """A plain model's drafts take one part of what verifiers' sessions may take, in so many."""
 
@@ -81,7 +83,7 @@ class ProposerRole:
                 backend=settings.backend,
                 device=settings.device,
                 dtype=settings.dtype,
-                weights=settings.weights,
+                weights=spec.weights or settings.weights,
                 kv_budget_bytes=settings.kv_budget_bytes // DRAFTERS_SHARE,
                 progress=transfer.downloading,
                 reading=transfer.reading,
@@ -93,6 +95,8 @@ class ProposerRole:
             try:
                 if model_id in self.by_model:
                     raise named_twice(spec, model_id)
+                if spec.weights not in ("", AUTO) and served.offer.kind is not PLAIN:
+                    raise _own_weights(spec, model_id)
                 folders = {}
                 if served.proposer.encoder is not None:
                     folders = await asyncio.to_thread(_drafter_folder, spec.model)
@@ -136,6 +140,14 @@ class ProposerRole:
         """Ends the models' threads."""
         for served in self.by_model.values():
             await served.close()
+
+
+def _own_weights(spec: RoleSpec, model_id: str) -> BadRoleSpec:
+    return BadRoleSpec(
+        f"{model_id} is no plain language model, and drafts with the weights that it has",
+        f"leave out --weights {spec.weights}",
+        spec=spec.model[:64],
+    )
 
 
 def _drafter_folder(name: str) -> dict[str, Path]:

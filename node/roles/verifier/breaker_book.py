@@ -59,11 +59,11 @@ class BreakerBook:
         if breaker.closed is not before.closed:
             self._on_change(key, breaker)
 
-    def shut_out(self) -> frozenset[str]:
-        """Ids of the nodes with a proposer whose breaker is open now."""
+    def shut_out(self) -> frozenset[ProposerKey]:
+        """The proposers whose breaker is open now."""
         now = self._clock()
         return frozenset(
-            key[0]
+            key
             for key, (incarnation, breaker) in self._breakers.items()
             if incarnation == self._incarnation_of(key) and not breaker.allows(now)
         )

@@ -230,8 +230,8 @@ class VerifierRole:
     def _rates(self, *, sampled: bool) -> Mapping[tuple[str, str], MeasuredAcceptance]:
         return self._ledgers[sampled].rates(self._context.clock())
 
-    def open_breakers(self) -> frozenset[str]:
-        """Ids of the nodes whose proposers are shut out here."""
+    def open_breakers(self) -> frozenset[ProposerKey]:
+        """The proposers that are shut out here."""
         return self._breakers.shut_out()
 
     def archive_waits(self) -> dict[str, float]:
@@ -296,7 +296,7 @@ class VerifierRole:
             spec.model,
             self._admission(),
             dtype=settings.dtype,
-            weights=settings.weights,
+            weights=spec.weights or settings.weights,
             backend=settings.backend,
             device=settings.device,
             progress=transfer.downloading,
@@ -315,7 +315,7 @@ class VerifierRole:
         self, source: GroupSource, spec: RoleSpec, transfer: ModelTransfer
     ) -> str:
         settings = self._context.settings
-        require_auto(settings.weights, "a group's ranks compute this one")
+        require_auto(spec.weights or settings.weights, "a group's ranks compute this one")
         if settings.device not in (AUTO, CPU):
             raise DeviceUnavailable(
                 "the ranks of a group choose what they compute with by themselves, and not"

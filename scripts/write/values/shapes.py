@@ -101,4 +101,8 @@ SHAPES = {
     "NodeEvent": Shape(),
     "Transfer": Shape(),
     "NodeHistory": Shape(tag="history"),
+    # model_service.proto
+    "LoadProgress": Shape(none=("transfer",)),
+    "LoadedModel": Shape(),
+    "UnloadModelResponse": Shape(name="UnloadedModel"),
 }

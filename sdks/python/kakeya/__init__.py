@@ -27,6 +27,9 @@ from kakeya.generated.values import (
     LinkChange,
     LinkPurpose,
     Liveness,
+    LoadedModel,
+    LoadPhase,
+    LoadProgress,
     MeasuredAcceptance,
     MeasuredCodec,
     ModelKind,
@@ -64,11 +67,13 @@ from kakeya.generated.values import (
     TransferState,
     Transport,
     Trial,
+    UnloadedModel,
 )
 from kakeya.generation import AsyncGeneration
+from kakeya.model_load import AsyncModelLoad
 from kakeya.options import GenerateOptions, PlanOptions, SessionOptions, SpeculationChoice
 from kakeya.session import AsyncSession
-from kakeya.sync import Client, Fleet, Generation, Session, Watch
+from kakeya.sync import Client, Fleet, Generation, ModelLoad, Session, Watch
 from kakeya.timeouts import Timeouts
 from kakeya.values import Alternative, Completion, Resumption, Speculation, Tokens
 from kakeya.watch_values import (
@@ -89,6 +94,7 @@ __all__ = [
     "AsyncClient",
     "AsyncFleet",
     "AsyncGeneration",
+    "AsyncModelLoad",
     "AsyncSession",
     "AsyncWatch",
     "BlockTiming",
@@ -113,9 +119,13 @@ __all__ = [
     "LinkChange",
     "LinkPurpose",
     "Liveness",
+    "LoadPhase",
+    "LoadProgress",
+    "LoadedModel",
     "MeasuredAcceptance",
     "MeasuredCodec",
     "ModelKind",
+    "ModelLoad",
     "ModelOffer",
     "Node",
     "NodeActivity",
@@ -165,6 +175,7 @@ __all__ = [
     "TransferState",
     "Transport",
     "Trial",
+    "UnloadedModel",
     "Watch",
 ]
 __all__ += errors.__all__

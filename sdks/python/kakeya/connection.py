@@ -14,10 +14,16 @@ from kakeya.errors import ClientClosed, DeadlineExceeded, KakeyaError, NodeUnrea
 from kakeya.retries import MAX_ATTEMPTS, RetryBudget, pause_seconds
 from kakeya.rpc_status import kakeya_error, unreachable
 from kakeya.timeouts import Timeouts
-from kakeya.v1 import capability_pb2_grpc, placement_pb2_grpc, runtime_pb2_grpc
+from kakeya.v1 import (
+    capability_pb2_grpc,
+    model_service_pb2_grpc,
+    placement_pb2_grpc,
+    runtime_pb2_grpc,
+)
 
 if TYPE_CHECKING:
     from kakeya.v1.capability_pb2_grpc import CapabilityServiceAsyncStub
+    from kakeya.v1.model_service_pb2_grpc import ModelServiceAsyncStub
     from kakeya.v1.placement_pb2_grpc import PlacementServiceAsyncStub
     from kakeya.v1.runtime_pb2_grpc import RuntimeServiceAsyncStub
 
@@ -96,6 +102,11 @@ class Connection:
     def placement(self) -> PlacementServiceAsyncStub:
         """Calls of PlacementService."""
         return placement_pb2_grpc.PlacementServiceStub(self._open_channel())
+
+    @property
+    def models(self) -> ModelServiceAsyncStub:
+        """Calls of ModelService."""
+        return model_service_pb2_grpc.ModelServiceStub(self._open_channel())
 
     def _open_channel(self) -> aio.Channel:
         if self._closed:

@@ -6,12 +6,22 @@ from typing import Unpack
 
 from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
+from kakeya.enum_names import enum_number
 from kakeya.errors import UnexpectedError
 from kakeya.generated import wire
-from kakeya.generated.values import LimitUse, MeasuredCodec, Node, NodeSpans, Plan
+from kakeya.generated.values import (
+    LimitUse,
+    MeasuredCodec,
+    Node,
+    NodeSpans,
+    Plan,
+    Role,
+    UnloadedModel,
+)
+from kakeya.model_load import AsyncModelLoad
 from kakeya.options import PlanOptions
 from kakeya.requests import plan_request
-from kakeya.v1 import capability_pb2
+from kakeya.v1 import capability_pb2, model_pb2, model_service_pb2
 from kakeya.watch_values import FleetEvent, FleetSnapshot, NodeActivity, NodeStatus
 from kakeya.watches import AsyncWatch
 
@@ -137,6 +147,44 @@ class AsyncFleet:
             idempotent=True,
         )
         return wire.plan(response.plan)
+
+    def load_model(
+        self, model: str, *, role: Role | None = None, weights: str = ""
+    ) -> AsyncModelLoad:
+        """Has the client's node serve one more model, while everything else goes on.
+
+        `model` is what `fleet join --serve` takes: a shipped or published model, one of the hub;
+        a path, absolute, only from the node's own machine. `role` is VERIFIER unless given, or
+        PROPOSER; `weights` are "auto", "bf16", "int8" or "int4", those that the node was
+        started with unless given. A model that is served already is the answer at once. Raises
+        BadRequest; the iteration ModelNotFound, NotLoopback, NotPermitted, Draining,
+        another error of what cannot be served, TransportError.
+        """
+        number = enum_number("role", Role, model_pb2.Role, role)
+        request = model_service_pb2.LoadModelRequest(model=model, role=number, weights=weights)
+        return AsyncModelLoad(self._connection, request)
+
+    async def unload_model(
+        self, model: str, *, role: Role | None = None, drain_seconds: float = 5.0
+    ) -> UnloadedModel:
+        """Has the client's node serve a model no more; returns once its memory is free.
+
+        `role` says which where it is served in two. Its running generations may take
+        `drain_seconds` to end, at most 3,600; sessions with `resume` go on elsewhere. Raises
+        ModelNotFound, ModelLoading, BadRequest, NotLoopback, NotPermitted, Draining,
+        TransportError.
+        """
+        seconds = ranges.number("drain_seconds", drain_seconds, 0, ranges.MAX_DRAIN_SECONDS)
+        response = await self._connection.unary(
+            self._connection.models.UnloadModel,
+            model_service_pb2.UnloadModelRequest(
+                model_id=model,
+                role=enum_number("role", Role, model_pb2.Role, role),
+                drain_seconds=seconds,
+            ),
+            seconds + self._connection.timeouts.stream_idle,
+        )
+        return wire.unloaded_model(response)
 
     async def leave(self, drain_seconds: float = 5.0) -> str:
         """Makes the client's node leave the fleet; returns its id.

@@ -1,8 +1,8 @@
 """The synchronous client: the asynchronous one, behind a private event loop.
 
 Every method waits for its namesake of `AsyncClient`, `AsyncSession`,
-`AsyncGeneration`, `AsyncFleet` or `AsyncWatch`, which documents it, and raises
-the same errors. Objects may be shared between threads.
+`AsyncGeneration`, `AsyncFleet`, `AsyncModelLoad` or `AsyncWatch`, which documents
+it, and raises the same errors. Objects may be shared between threads.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from kakeya.generated.values import (
     GenerationDone,
     KvStrategy,
     LimitUse,
+    LoadedModel,
+    LoadProgress,
     MeasuredCodec,
     ModelOffer,
     Node,
     NodeSpans,
     Plan,
+    Role,
     SessionInfo,
+    UnloadedModel,
 )
 from kakeya.generation import AsyncGeneration
+from kakeya.model_load import AsyncModelLoad
 from kakeya.options import GenerateOptions, PlanOptions, SessionOptions
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
@@ -266,6 +271,22 @@ class Watch(_Stream[AsyncWatch[EventT]], Generic[EventT]):
         return self._portal.iterate(lambda: aiter(self._inner))
 
 
+class ModelLoad(_Stream[AsyncModelLoad]):
+    """`AsyncModelLoad` for synchronous code."""
+
+    @property
+    def loaded(self) -> LoadedModel | None:
+        """What is served; None until the iteration came to its end."""
+        return self._inner.loaded
+
+    def wait(self) -> LoadedModel:
+        """See `AsyncModelLoad.wait`."""
+        return self._portal.run(self._inner.wait())
+
+    def __iter__(self) -> Iterator[LoadProgress]:
+        return self._portal.iterate(lambda: aiter(self._inner))
+
+
 class Fleet:
     """`AsyncFleet` for synchronous code: `client.fleet`."""
 
@@ -312,6 +333,17 @@ class Fleet:
     def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """See `AsyncFleet.plan`."""
         return self._portal.run(self._inner.plan(verifier_model, **options))
+
+    def load_model(self, model: str, *, role: Role | None = None, weights: str = "") -> ModelLoad:
+        """See `AsyncFleet.load_model`."""
+        return ModelLoad(self._portal, self._inner.load_model(model, role=role, weights=weights))
+
+    def unload_model(
+        self, model: str, *, role: Role | None = None, drain_seconds: float = 5.0
+    ) -> UnloadedModel:
+        """See `AsyncFleet.unload_model`."""
+        unloaded = self._inner.unload_model(model, role=role, drain_seconds=drain_seconds)
+        return self._portal.run(unloaded)
 
     def leave(self, drain_seconds: float = 5.0) -> str:
         """See `AsyncFleet.leave`."""

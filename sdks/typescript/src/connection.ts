@@ -16,6 +16,7 @@ import {
 } from "./credentials.js";
 import { ClientClosed, KakeyaError, NodeUnreachable, UsageError } from "./errors.js";
 import { CapabilityService } from "./generated/kakeya/v1/capability_pb.js";
+import { ModelService } from "./generated/kakeya/v1/model_service_pb.js";
 import { PlacementService } from "./generated/kakeya/v1/placement_pb.js";
 import { RuntimeService } from "./generated/kakeya/v1/runtime_pb.js";
 import { MAX_ATTEMPTS, pauseSeconds, type RetryBudget } from "./retries.js";
@@ -43,6 +44,7 @@ export interface CallTerms {
 export class Connection {
   readonly runtime: Client<typeof RuntimeService>;
   readonly capability: Client<typeof CapabilityService>;
+  readonly models: Client<typeof ModelService>;
   readonly placement: Client<typeof PlacementService>;
   readonly #session: Http2SessionManager;
   readonly #sockets = new Set<Socket>();
@@ -82,6 +84,7 @@ export class Connection {
     });
     this.runtime = createClient(RuntimeService, transport);
     this.capability = createClient(CapabilityService, transport);
+    this.models = createClient(ModelService, transport);
     this.placement = createClient(PlacementService, transport);
   }
 

@@ -2,6 +2,7 @@
 
 export * from "./generated/kakeya/v1/capability_pb.js";
 export * from "./generated/kakeya/v1/model_pb.js";
+export * from "./generated/kakeya/v1/model_service_pb.js";
 export * from "./generated/kakeya/v1/placement_pb.js";
 export * from "./generated/kakeya/v1/runtime_pb.js";
 export * from "./generated/kakeya/v1/tensor_pb.js";

@@ -391,7 +391,9 @@ export class PermissionDenied extends RpcError {
 /**
  * The call is allowed from the node's own machine only.
  *
- * `fleet leave` makes it there, from loopback or from another of the machine's addresses.
+ * `fleet leave` makes it there, from loopback or from another of the machine's addresses. So do
+ * `fleet load` and `fleet unload` in a fleet without an authority; a path of the node's disk is
+ * named there alone in every fleet.
  */
 export class NotLoopback extends PermissionDenied {
   static override readonly defaultReason: string = "NOT_LOOPBACK";

@@ -5,20 +5,26 @@ import { create } from "@bufbuild/protobuf";
 import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
+import { Role as WireRole, RoleSchema } from "./generated/kakeya/v1/model_pb.js";
+import { LoadModelRequestSchema } from "./generated/kakeya/v1/model_service_pb.js";
 import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
-import type {
-  KvStrategy,
-  LimitUse,
-  MeasuredCodec,
-  Node,
-  NodeSpans,
-  Plan,
+import {
+  ROLES,
+  type KvStrategy,
+  type LimitUse,
+  type MeasuredCodec,
+  type Node,
+  type NodeSpans,
+  type Plan,
+  type Role,
+  type UnloadedModel,
 } from "./generated/values.js";
-import { limitUse, measuredCodec, node, nodeSpans, plan } from "./generated/wire.js";
+import { limitUse, measuredCodec, node, nodeSpans, plan, unloadedModel } from "./generated/wire.js";
+import { ModelLoad } from "./model-load.js";
 import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
 import * as ranges from "./ranges.js";
-import { build } from "./wire/numbers.js";
+import { build, enumNumber } from "./wire/numbers.js";
 import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/restorer.js";
 import { fleetEvents, hasMore, nodeActivity } from "./wire/watch.js";
 
@@ -48,6 +54,22 @@ export interface PlanOptions extends RestorerOptions, CallOptions {
   readonly blockSize?: number | undefined;
   /** Plan the verifier alone. */
   readonly withoutProposer?: boolean | undefined;
+}
+
+/** How a model is to be served. */
+export interface LoadOptions extends CallOptions {
+  /** "verifier" unless given, or "proposer". */
+  readonly role?: Role | undefined;
+  /** "auto", "bf16", "int8" or "int4"; what the node was started with unless given. */
+  readonly weights?: string | undefined;
+}
+
+/** What is to be served no more. */
+export interface UnloadOptions extends CallOptions {
+  /** Says which where the model is served in two. */
+  readonly role?: Role | undefined;
+  /** For running generations to end: 5 unless given, at most 3,600. */
+  readonly drainSeconds?: number | undefined;
 }
 
 /** The fleet as the client's node sees it: `client.fleet`. */
@@ -216,6 +238,43 @@ export class Fleet {
   }
 
   /**
+   * Has the client's node serve one more model, while everything else goes on.
+   *
+   * `model` is what `fleet join --serve` takes: a shipped or published model, one of the hub; a
+   * path, absolute, only from the node's own machine. A model that is served already is the
+   * answer at once. Throws BadRequest; the iteration ModelNotFound, NotLoopback, NotPermitted,
+   * Draining, another error of what cannot be served, TransportError.
+   */
+  loadModel(model: string, options: LoadOptions = {}): ModelLoad {
+    const role = roleNumber(options.role);
+    const request = create(LoadModelRequestSchema, {
+      model,
+      role,
+      weights: options.weights ?? "",
+    });
+    return new ModelLoad(this.#connection, request, options.signal);
+  }
+
+  /**
+   * Has the client's node serve a model no more; resolves once its memory is free.
+   *
+   * Sessions with `resume` go on elsewhere. Throws ModelNotFound, ModelLoading, BadRequest,
+   * NotLoopback, NotPermitted, Draining, TransportError.
+   */
+  async unloadModel(model: string, options: UnloadOptions = {}): Promise<UnloadedModel> {
+    const { models, timeouts } = this.#connection;
+    const { drainSeconds: asked = 5 } = options;
+    const drainSeconds = ranges.number("drainSeconds", asked, 0, ranges.MAX_DRAIN_SECONDS);
+    const request = { modelId: model, role: roleNumber(options.role), drainSeconds };
+    const response = await this.#connection.unary(
+      (terms) => models.unloadModel(request, terms),
+      drainSeconds + timeouts.streamIdle,
+      { signal: options.signal },
+    );
+    return unloadedModel(response);
+  }
+
+  /**
    * Makes the client's node leave the fleet; gives its id.
    *
    * Running generations may take `drainSeconds`, 5 unless given and at most 3,600, to
@@ -232,6 +291,10 @@ export class Fleet {
     );
     return response.nodeId;
   }
+}
+
+function roleNumber(role: Role | undefined): WireRole {
+  return role === undefined ? WireRole.UNSPECIFIED : enumNumber(RoleSchema, role, ROLES, "role");
 }
 
 function optional<K extends string, V>(key: K, value: V | undefined): { [P in K]?: V } {

@@ -8,9 +8,16 @@
 export { Client, type ClientOptions, type SessionOptions } from "./client.js";
 export type { Owner, Pem, TlsOptions, TlsSource } from "./credentials.js";
 export * from "./errors.js";
-export { Fleet, type CallOptions, type PlanOptions } from "./fleet.js";
+export {
+  Fleet,
+  type CallOptions,
+  type LoadOptions,
+  type PlanOptions,
+  type UnloadOptions,
+} from "./fleet.js";
 export type { GenerateOptions } from "./generate-options.js";
 export { Generation } from "./generation.js";
+export { ModelLoad } from "./model-load.js";
 export { Session } from "./session.js";
 export { DEFAULT_TIMEOUTS, type Timeouts } from "./timeouts.js";
 export type { TokenizerFiles } from "./tokenizer-cache.js";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { Client, type SessionOptions } from "../src/index.js";
+import { Client, ModelNotFound, type SessionOptions } from "../src/index.js";
 import { TextCodec } from "../src/text/index.js";
 import { Agent, fleetOf } from "./agents.js";
 import { ROOT } from "./child.js";
@@ -65,6 +65,28 @@ afterAll(async () => {
   await client.close();
   await Promise.all([first, second, proposer].map((agent) => agent.kill()));
   rmSync(cache, { recursive: true, force: true });
+});
+
+test("a model comes into a node that runs, and goes again", async () => {
+  const other = new Client(proposer.address);
+  try {
+    const phases = new Set<string>();
+    const load = other.fleet.loadModel("tiny-dflash", { role: "proposer" });
+    for await (const progress of load) {
+      phases.add(progress.phase);
+    }
+    expect(load.loaded).toMatchObject({ offer: { kind: "dflash" }, wasServed: false });
+    expect(phases.has("unknown")).toBe(false);
+    expect(
+      (await other.fleet.loadModel("tiny-dflash", { role: "proposer" }).wait()).wasServed,
+    ).toBe(true);
+    const unloaded = await other.fleet.unloadModel("tiny-dflash");
+    expect(unloaded).toMatchObject({ modelId: "tiny-dflash", role: "proposer" });
+    expect((await other.fleet.node()).card?.models.map((each) => each.modelId)).toEqual(["ngram"]);
+    await expect(other.fleet.unloadModel("tiny-dflash")).rejects.toThrow(ModelNotFound);
+  } finally {
+    await other.close();
+  }
 });
 
 test("the stream is the Python client's, past the window", async () => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
 from kakeya_fleet.engine.contracts.model_shape import UNBOUNDED, ModelShape
 from kakeya_fleet.engine.models.weight_choice import BITS, INT4, INT8, whole_bytes
@@ -25,14 +26,14 @@ def test_weights_are_counted_with_their_scales() -> None:
     # 8 bits and a float32 of 32 numbers; 4 bits and two of them.
     assert paper.weight_bytes["int8"] == 6_738_415_616 * 9 // 8
     assert paper.weight_bytes["int4"] == 6_738_415_616 * 6 // 8
-    assert paper.loading_bytes == paper.weight_bytes["auto"]
-    assert LLAMA.on_paper("float32").loading_bytes == 2 * paper.loading_bytes
+    assert paper.loading_bytes["auto"] == paper.weight_bytes["auto"]
+    assert LLAMA.on_paper("float32").loading_bytes["auto"] == 2 * paper.loading_bytes["auto"]
 
 
 @pytest.mark.parametrize("weights", [INT8, INT4])
 @pytest.mark.parametrize(("outputs", "inputs"), [(32, 32), (64, 96), (128, 64)])
 def test_whole_numbers_take_what_their_panels_do(weights: str, outputs: int, inputs: int) -> None:
-    panels = whole_panels(torch.ones(outputs, inputs), None, BITS[weights])
+    panels = whole_panels(product_of(torch.ones(outputs, inputs)), BITS[weights])
     assert whole_bytes(weights, outputs, inputs) == panels.blocks.nbytes
 
 

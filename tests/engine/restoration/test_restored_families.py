@@ -17,6 +17,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import restored_caches as caches
 
 FAMILIES = (
@@ -27,16 +28,20 @@ FAMILIES = (
     # Its sliding layers see 24 positions: more than the window, less than sink and window.
     "Gemma3ForCausalLM",
     "Gemma4ForCausalLM",
+    GEMMA4_26B,
+    "GptOssForCausalLM",
+    "Qwen3MoeForCausalLM",
     "Qwen3_5ForCausalLM",
 )
 WINDOWS = {
     "LlamaForCausalLM": (0, 1),
     "Gemma4ForCausalLM": (5, 3),
+    "GptOssForCausalLM": (0, 5),
     "Qwen3_5ForCausalLM": (0, 21),
 }
-"""Sink and window of one family of each kind of layers: all alike, sliding with shared keys, and
-recurrent ones."""
-TOLERANCE = {"Gemma4ForCausalLM": 5e-5}
+"""Sink and window of one family of each kind of layers: all alike, sliding with shared keys, with
+scores of no keys, and recurrent ones."""
+TOLERANCE = {"Gemma4ForCausalLM": 5e-5, GEMMA4_26B: 5e-5}
 """Of the largest logit, 2e-6 for the others. Gemma 4 in the library's own caches: up to 2e-5."""
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=300)
 TOKENS = caches.HISTORY[:130]

@@ -32,6 +32,7 @@ from kakeya.v1 import (
     capability_pb2,
     capability_pb2_grpc,
     model_pb2,
+    model_service_pb2,
     placement_pb2,
     proposer_pb2,
     runtime_pb2,
@@ -426,6 +427,7 @@ METHODS: list[MethodDescriptor] = [
     for file in (
         archive_pb2,
         capability_pb2,
+        model_service_pb2,
         placement_pb2,
         proposer_pb2,
         runtime_pb2,

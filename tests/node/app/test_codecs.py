@@ -15,8 +15,8 @@ from kakeya import (
     NotLoopback,
 )
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
-from kakeya_fleet.node.app import capability_service
 from kakeya_fleet.node.app.settings import NodeSettings
+from kakeya_fleet.node.membership import network
 from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
 from kakeya_fleet.node.planning.codec_store import FILE, ModelKey
 from kakeya_fleet.node.watch.event_log import EventKind
@@ -135,7 +135,7 @@ async def test_only_its_own_machine_resets_a_node(
     agent = await start_agent("a")
     async with AsyncClient(agent.address) as client:
         assert await client.fleet.codecs() == ()
-        monkeypatch.setattr(capability_service, "is_own_address", lambda _: False)
+        monkeypatch.setattr(network, "is_own_address", lambda _: False)
         with pytest.raises(NotLoopback, match="from its own machine only"):
             await client.fleet.reset_codecs()
 

@@ -4,6 +4,7 @@ fleet    a home of its own; runs commands in this process, or in one of their ow
 screen   starts `fleet`, or a program, on a terminal
 agents   a verifier and a proposer, shared by all tests
 ask      runs a command on one of the two
+threaded_node   a scripted one, which computes nothing
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from scripts.support.agent_process import LocalFleet
 from tests.support.commands import NODE, Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
 from tests.support.pty_screen import Process, Started
+from tests.support.threaded_node import threaded_node
 from tests.warm.starting import WarmProcess, WarmStarts
+
+__all__ = ["threaded_node"]
 
 
 @pytest.fixture

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from kakeya_fleet.node.app.capability_service import _is_of_this_machine
 from kakeya_fleet.node.membership import network
-from kakeya_fleet.node.membership.network import addresses_of, is_own_address
+from kakeya_fleet.node.membership.network import (
+    addresses_of,
+    is_of_this_machine,
+    is_own_address,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +62,7 @@ def test_addresses_of_elsewhere(address: str) -> None:
     ],
 )
 def test_callers_of_this_machine_are_known_by_their_address(peer: str, is_own: bool) -> None:
-    assert _is_of_this_machine(peer) is is_own
+    assert is_of_this_machine(peer) is is_own
 
 
 def test_the_address_of_the_default_route_is_told_first_of_all() -> None:

@@ -220,6 +220,20 @@ async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(
     assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_BREAKER_OPEN
 
 
+async def test_a_node_that_shut_out_another_model_is_paired_with_it(
+    verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway
+) -> None:
+    link = capability_pb2.PeerLink(
+        node_id="proposer",
+        round_trip_seconds=1e-4,
+        breaker_open=True,
+        breaker_open_models=["another"],
+    )
+    await faraway(SelfReport(capability_pb2.GetNodeResponse(links=[link])))
+    plan = await plan_of(proposer, verifier_model="faraway")
+    assert ("proposer", "ngram") not in reasons(plan)
+
+
 async def test_a_silent_node_is_planned_without_its_measurements(
     verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway
 ) -> None:

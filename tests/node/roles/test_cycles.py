@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kakeya_fleet.engine import backends
 from kakeya_fleet.node.roles import cycles
 from tests.support.calls import until
 
@@ -51,6 +52,25 @@ async def test_a_call_that_is_ending_does_not_keep_a_model_for_ever(
     del call
     await until(lambda: removed() is None)
     await until(gc.get_freeze_count)
+
+
+async def test_what_a_load_makes_is_set_aside_too_and_not_looked_through() -> None:
+    gc.unfreeze()
+    cycles.set_loaded_aside()
+    assert not gc.get_freeze_count()
+    cycles.set_aside()
+    before = gc.get_freeze_count()
+    passes = gc.get_stats()[2]["collections"]
+    with backends._no_collection():
+        imported = [Model() for _ in range(50_000)]
+    assert gc.get_freeze_count() >= before + len(imported)
+    loaded = [Model() for _ in range(1_000)]
+    cycles.set_loaded_aside()
+    assert gc.get_freeze_count() >= before + len(imported) + len(loaded)
+    assert gc.get_stats()[2]["collections"] == passes
+    removed = weakref.ref(loaded.pop())
+    await cycles.free_removed()
+    assert removed() is None
 
 
 async def test_nothing_is_set_aside_that_was_not() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kakeya_fleet.node.rpc.trace_context import TraceContext, outgoing, working_for
-from kakeya_fleet.node.watch.span_ring import Span, SpanRing
+from kakeya_fleet.node.watch.span_ring import MAX_REQUEST_CHARACTERS, Span, SpanRing
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = Span(TRACE, "00f067aa0ba902b7", "", "call", 10.0, 1.0)
@@ -30,6 +30,13 @@ def test_it_holds_so_many_and_no_more() -> None:
     assert len(ring) == 10
     assert not ring.of(f"{20:032x}")
     assert ring.of(f"{21:032x}")
+
+
+def test_of_long_texts_it_keeps_the_beginning() -> None:
+    ring = SpanRing()
+    ring.add([replace(SPAN, request_id="r" * 1000, attributes=(("session", "s" * 1000),))])
+    (kept,) = ring.of("r" * MAX_REQUEST_CHARACTERS)
+    assert kept.attributes == (("session", "s" * MAX_REQUEST_CHARACTERS),)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
     LANES,
     AnyPanels,
-    gated_panels,
     panels_of,
 )
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Product
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
     require_exact_products,
 )
@@ -32,9 +32,8 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     Model,
 )
 from kakeya_fleet.engine.backends.torch_backend.plain_families import (
-    LibraryAttention,
+    JOINT,
     LibraryLayer,
-    LibraryMlp,
     is_plain,
 )
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
@@ -125,9 +124,9 @@ class CompiledDecoder:
         dtype: torch.dtype,
         weights: str = AUTO,
     ) -> None:
-        """Reads the weights of a model that is plain and of sizes that fit, layer by layer.
+        """Reads the weights of a model that is plain and of sizes that fit, one after the other.
 
-        So it takes the memory of the panels, and of one layer's or the head's weights besides.
+        So it takes the memory of the panels, and of one tensor besides.
         `weights`: one of `weight_choice.WEIGHTS`. Head and embeddings have eight bits where the
         layers have four: they are the numbers that choices are made of.
         Raises `ModelUnusable` where products of whole numbers are not exact, and what
@@ -217,12 +216,13 @@ class CompiledDecoder:
         """Each layer's weights in panels; those of the library's layer are freed."""
         layers = checkpoint.model.model.layers
         for index in range(len(layers)):
-            checkpoint.read_into(layers[index], f"model.layers.{index}")
+            name = f"model.layers.{index}"
             layer = cast(LibraryLayer, layers[index])
-            attention, mlp = layer.self_attn, layer.mlp
+            attention = layer.self_attn
             self._epsilon = layer.input_layernorm.variance_epsilon
             self._scaling = attention.scaling
-            parts = _panels(attention, mlp, self._weights, self._dtype)
+            parts = _panels(checkpoint, name, layer, self._weights, self._dtype)
+            checkpoint.read_into(layers[index], name)
             norms = [
                 _wide(layer.input_layernorm.weight),
                 _wide(layer.post_attention_layernorm.weight),
@@ -247,20 +247,23 @@ class CompiledDecoder:
 
 def _head(checkpoint: Checkpoint, weights: str, dtype: torch.dtype) -> AnyPanels:
     """The head in panels, of the embedding's weights where they are the same."""
-    head = checkpoint.model.lm_head
+    model = checkpoint.model
     if not checkpoint.is_tied:
-        checkpoint.read_into(head, "lm_head")
-        found = panels_of([head], weights, dtype)
-        checkpoint.model.lm_head = nn.Identity()
-        return found
-    tied = nn.Module()
-    tied.model = nn.Module()
-    tied.model.embed_tokens = checkpoint.model.model.embed_tokens
-    tied.lm_head = head
-    checkpoint.read_into(tied)
-    found = panels_of([head], weights, dtype)
-    checkpoint.model.model.embed_tokens = checkpoint.model.lm_head = nn.Identity()
-    return found
+        return panels_of(Product([_taken(checkpoint, model, "", "lm_head")]), weights, dtype)
+
+    def read() -> tuple[Tensor, None]:
+        tied = nn.Module()
+        tied.model = nn.Module()
+        tied.model.embed_tokens = model.model.embed_tokens
+        tied.lm_head = model.lm_head
+        checkpoint.read_into(tied)
+        weight: Tensor = model.lm_head.weight.detach()
+        model.model.embed_tokens = model.lm_head = nn.Identity()
+        return weight, None
+
+    outputs, inputs = model.lm_head.out_features, model.lm_head.in_features
+    part = Part(outputs, inputs, has_bias=False, read=read)
+    return panels_of(Product([part]), weights, dtype)
 
 
 def _embedding(checkpoint: Checkpoint) -> Tensor:
@@ -272,14 +275,36 @@ def _embedding(checkpoint: Checkpoint) -> Tensor:
 
 
 def _panels(
-    attention: LibraryAttention, mlp: LibraryMlp, weights: str, dtype: torch.dtype
+    checkpoint: Checkpoint, name: str, layer: LibraryLayer, weights: str, dtype: torch.dtype
 ) -> tuple[AnyPanels, ...]:
-    return (
-        panels_of([attention.q_proj, attention.k_proj, attention.v_proj], weights, dtype),
-        panels_of([attention.o_proj], weights, dtype),
-        gated_panels(mlp.gate_proj, mlp.up_proj, weights, dtype),
-        panels_of([mlp.down_proj], weights, dtype),
+    """Those of a layer's products, which the library's layer has no longer."""
+    attention, mlp = f"{name}.self_attn", f"{name}.mlp"
+
+    def taken(names: tuple[str, ...], parent: object, path: str) -> list[Part]:
+        return [_taken(checkpoint, parent, path, each) for each in names]
+
+    joint, gates = JOINT
+    products = (
+        Product(taken(joint, layer.self_attn, attention)),
+        Product(taken(("o_proj",), layer.self_attn, attention)),
+        Product(taken(gates, layer.mlp, mlp), gated=True),
+        Product(taken(("down_proj",), layer.mlp, mlp)),
     )
+    return tuple(panels_of(product, weights, dtype) for product in products)
+
+
+def _taken(checkpoint: Checkpoint, parent: object, path: str, name: str) -> Part:
+    """The linear layer `name` of `parent`, which is `path`; read, `parent` has it no longer."""
+    linear: nn.Linear = getattr(parent, name)
+    sizes = linear.out_features, linear.in_features
+
+    def read() -> tuple[Tensor, Tensor | None]:
+        linear: nn.Linear = getattr(parent, name)
+        checkpoint.read_into(linear, f"{path}.{name}" if path else name)
+        setattr(parent, name, nn.Identity())
+        return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+
+    return Part(*sizes, has_bias=linear.bias is not None, read=read)
 
 
 def _wide(weight: Tensor) -> Tensor:

@@ -98,6 +98,17 @@ def library() -> Library | None:
     return found
 
 
+def will_be() -> bool:
+    """Whether `library` is likely to find or make one; makes none, and opens none."""
+    if os.environ.get(SWITCH, "").lower() == "off":
+        return False
+    try:
+        options = _processor_options()
+    except CompilingFailed:
+        return False
+    return _target(options).is_file() or _compiler() is not None
+
+
 def arithmetic() -> str:
     """Names what the library computes: the same bits on each processor that it is made for."""
     return f"decoder {_digest(()).hexdigest()[:12]}"
@@ -113,11 +124,10 @@ def _digest(options: tuple[str, ...]) -> hashlib._Hash:
 
 def _made(options: tuple[str, ...]) -> Path:
     """The library's file. Raises `CompilingFailed`."""
-    digest = _digest(options)
-    target = user_cache_path("kakeya") / "compiled" / f"decoder-{digest.hexdigest()[:24]}.so"
+    target = _target(options)
     if target.is_file():
         return target
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = _compiler()
     if compiler is None:
         raise CompilingFailed(f"no C++ compiler is here: install one of {', '.join(COMPILERS)}")
     try:
@@ -138,6 +148,16 @@ def _made(options: tuple[str, ...]) -> Path:
         lines = str(error.stderr).strip().splitlines() or ["it says nothing"]
         raise CompilingFailed(f"{compiler} failed: {lines[0]}") from error
     return target
+
+
+def _target(options: tuple[str, ...]) -> Path:
+    """Where the library's file is, or would be."""
+    digest = _digest(options).hexdigest()
+    return user_cache_path("kakeya") / "compiled" / f"decoder-{digest[:24]}.so"
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def _processor_options() -> tuple[str, ...]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
+    Piece,
+    Product,
+    new_bias,
+    new_panels,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     BFLOAT16,
     FLOAT32,
@@ -69,55 +74,37 @@ AnyPanels: TypeAlias = Panels | WholePanels
 
 
 def panels_of(
-    linears: Sequence[nn.Linear], weights: str = AUTO, dtype: torch.dtype = torch.float32
+    product: Product, weights: str = AUTO, dtype: torch.dtype = torch.float32
 ) -> AnyPanels:
-    """The layers of one input, their outputs one after the other, as `weights` says.
+    """The product's weights as `weights` says, for a model that is computed in `dtype`.
 
-    For a model that is computed in `dtype`.
+    Takes the memory of the panels, and of one part's weights besides.
     """
-    parts = [linear.weight.detach() for linear in linears]
-    weight = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return _laid_out(weight, _bias(linears), weights, dtype)
-
-
-def gated_panels(
-    gate: nn.Linear, up: nn.Linear, weights: str = AUTO, dtype: torch.dtype = torch.float32
-) -> AnyPanels:
-    """Gates and what they open, side by side: sixteen of each in a panel."""
-    weight = _interleaved(gate.weight.detach(), up.weight.detach())
-    bias = None
-    if gate.bias is not None:
-        bias = _interleaved(gate.bias.detach()[:, None], up.bias.detach()[:, None])[:, 0]
-    return _laid_out(weight, bias, weights, dtype)
-
-
-def _interleaved(first: Tensor, second: Tensor) -> Tensor:
-    parts = (first.view(-1, LANES, first.shape[1]), second.view(-1, LANES, second.shape[1]))
-    return torch.stack(parts, dim=1).view(-1, first.shape[1])
-
-
-def _bias(linears: Sequence[nn.Linear]) -> Tensor | None:
-    if linears[0].bias is None:
-        return None
-    return torch.cat([linear.bias.detach() for linear in linears])
-
-
-def _laid_out(weight: Tensor, bias: Tensor | None, weights: str, dtype: torch.dtype) -> AnyPanels:
     if weights in BITS:
-        return whole_panels(weight, bias, BITS[weights])
-    columns = weight.shape[0]
-    if weight.dtype != torch.bfloat16:
-        narrow = weight.to(torch.bfloat16)
-        if weights == BF16 or torch.equal(narrow.to(weight.dtype), weight):
-            weight = narrow
-        del narrow
-    missing = -columns % PANEL
-    if missing:
-        weight = nn.functional.pad(weight, (0, 0, 0, missing))
-    if bias is not None:
-        bias = nn.functional.pad(bias.to(torch.float32), (0, missing)).contiguous()
-    if dtype == weight.dtype == torch.bfloat16:
-        pairs = weight.view(-1, PANEL, weight.shape[1] // 2, 2).transpose(1, 2).contiguous()
-        return Panels(pairs, bias, columns)
-    panels = weight.view(-1, PANEL, weight.shape[1]).transpose(1, 2).contiguous()
-    return Panels(panels, bias, columns)
+        return whole_panels(product, BITS[weights])
+    shape: tuple[int, ...] = (product.inputs, PANEL)
+    if dtype == torch.bfloat16:
+        shape = (product.inputs // 2, PANEL, 2)
+    panels, bias = new_panels(product, *shape, dtype=torch.bfloat16), new_bias(product)
+
+    def put(piece: Piece) -> None:
+        nonlocal panels
+        values = piece.weights
+        if panels.dtype == torch.bfloat16 and weights != BF16 and not _is_narrow(values):
+            # What is there already has lost nothing.
+            panels = panels.to(values.dtype)
+        if panels.dim() == 4:
+            values = values.view(*values.shape[:2], -1, 2)
+        panels[piece.panels, :, piece.lanes] = values.transpose(1, 2)
+        if bias is not None and piece.bias is not None:
+            bias[piece.panels, piece.lanes] = piece.bias.to(torch.float32)
+
+    product.lay_out(put)
+    return Panels(panels, None if bias is None else bias.flatten(), product.columns)
+
+
+def _is_narrow(values: Tensor) -> bool:
+    """Whether they are bfloat16 numbers, in whatever format."""
+    if values.dtype == torch.bfloat16:
+        return True
+    return torch.equal(values.to(torch.bfloat16).to(values.dtype), values)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
 from kakeya_fleet.engine.errors import ModelUnusable
@@ -28,7 +29,7 @@ def require_exact_products(library: Library) -> None:
     workers = library.functions.kakeya_workers()
     try:
         for bits, weight in _extremes():
-            panels = whole_panels(weight, None, bits)
+            panels = whole_panels(product_of(weight), bits)
             matrix = panels.matrix
             for sign in (1.0, -1.0):
                 inputs = torch.full((ROWS, GROUPS * GROUP), 127.0 * sign)

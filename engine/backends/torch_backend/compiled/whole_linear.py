@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
 from kakeya_fleet.engine.models.weight_choice import GROUP
 
@@ -38,9 +39,8 @@ class WholeLinear(nn.Module):
     def __init__(self, products: Products, linear: nn.Linear, bits: int) -> None:
         """Inputs are to be a multiple of `GROUP`: see `fits_groups`."""
         super().__init__()
-        bias = None if linear.bias is None else linear.bias.detach()
         # Plain objects: asking a module for its children takes longer than a small product's call.
-        self._parts = (products, whole_panels(linear.weight.detach(), bias, bits))
+        self._parts = (products, whole_panels(Product([part_of(linear)]), bits))
 
     def forward(self, values: Tensor) -> Tensor:
         """The product with the transposed weights, plus the bias, in the format of `values`."""

@@ -11,14 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
+    Piece,
+    Product,
+    new_bias,
+    new_panels,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, PANEL, Matrix
 from kakeya_fleet.engine.models.weight_choice import GROUP
 
 SCALE_BYTES = 4 * PANEL
-AT_ONCE = 64
-"""Panels that are laid out at a time, for the memory that it takes."""
 SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84)
 """Parts of a group's range that are tried with four bits: what is cut off may cost less than
 what a finer step wins."""
@@ -64,33 +68,50 @@ class WholePanels:
         return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(1)
 
 
-def whole_panels(weight: Tensor, bias: Tensor | None, bits: int) -> WholePanels:
-    """Of weights [outputs, inputs], whose inputs are a multiple of 32."""
-    columns = weight.shape[0]
-    missing = -columns % PANEL
-    blocks = []
-    for first in range(0, columns, AT_ONCE * PANEL):
-        part = weight[first : first + AT_ONCE * PANEL].to(torch.float32)
-        if part.shape[0] % PANEL:
-            part = nn.functional.pad(part, (0, 0, 0, missing))
-        grouped = part.view(-1, PANEL, part.shape[1] // GROUP, GROUP)
-        blocks.append(_of_eight(grouped) if bits == 8 else _of_four(grouped))
-    if bias is not None:
-        bias = nn.functional.pad(bias.to(torch.float32), (0, missing)).contiguous()
-    return WholePanels(torch.cat(blocks), bias, columns, bits)
+def whole_panels(product: Product, bits: int) -> WholePanels:
+    """Of a product whose inputs are a multiple of 32.
+
+    Takes the memory of the panels, and of one part's weights besides.
+    """
+    groups = product.inputs // GROUP
+    block_bytes = (1 if bits == 8 else 2) * SCALE_BYTES + PANEL * GROUP * bits // 8
+    blocks = new_panels(product, groups, block_bytes, dtype=torch.uint8)
+    bias = new_bias(product)
+
+    def put(piece: Piece) -> None:
+        panels, lanes = piece.panels, piece.lanes
+        values = piece.weights.to(torch.float32)
+        grouped = values.view(*values.shape[:2], groups, GROUP)
+        if bits == 8:
+            scales, whole = _of_eight(grouped)
+            fours = whole.view(*whole.shape[:3], GROUP // 4, 4).permute(0, 2, 3, 1, 4)
+            _bytes_at(blocks, SCALE_BYTES, 4)[panels, :, :, lanes] = fours
+        else:
+            scales, minima, whole = _of_four(grouped)
+            # Of eight inputs the first four in low halves of bytes, the others in high ones.
+            halves = whole.view(*whole.shape[:3], GROUP // 8, 2, 4)
+            eights = (halves[..., 0, :] | halves[..., 1, :] << 4).permute(0, 2, 3, 1, 4)
+            _bytes_at(blocks, 2 * SCALE_BYTES, 8)[panels, :, :, lanes] = eights
+            _numbers_at(blocks, SCALE_BYTES)[panels, :, lanes] = minima.transpose(1, 2)
+        _numbers_at(blocks, 0)[panels, :, lanes] = scales.transpose(1, 2)
+        if bias is not None and piece.bias is not None:
+            bias[panels, lanes] = piece.bias.to(torch.float32)
+
+    product.lay_out(put)
+    return WholePanels(blocks, None if bias is None else bias.flatten(), product.columns, bits)
 
 
-def _of_eight(grouped: Tensor) -> Tensor:
-    """Blocks of weights [panel, 32, group, 32]."""
+def _of_eight(grouped: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales [panel, lane, group] and whole numbers, 128 more than they are, of weights
+    [panel, lane, group, 32].
+    """
     scales = grouped.abs().amax(dim=3) / 127.0
     whole = torch.round(grouped / _divisor(scales)[..., None]).clamp_(-127, 127)
-    numbers = (whole + 128).to(torch.uint8)
-    # By panel, group, four inputs, column.
-    fours = numbers.view(*numbers.shape[:3], GROUP // 4, 4).permute(0, 2, 3, 1, 4)
-    return torch.cat([_bytes(scales), _flat(fours)], dim=2)
+    return scales, (whole + 128).to(torch.uint8)
 
 
-def _of_four(grouped: Tensor) -> Tensor:
+def _of_four(grouped: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Scales, minima [panel, lane, group] and whole numbers of weights [panel, lane, group, 32]."""
     least, most = grouped.amin(dim=3), grouped.amax(dim=3)
     best, lost = _rounded(grouped, least, most)
     for part in SHRUNK[1:]:
@@ -103,12 +124,7 @@ def _of_four(grouped: Tensor) -> Tensor:
         )
         lost = torch.where(better, error, lost)
     scales, minima, whole = best
-    numbers = whole.to(torch.uint8)
-    # By panel, column, group, eight inputs, half.
-    halves = numbers.view(*numbers.shape[:3], GROUP // 8, 2, 4)
-    packed = halves[..., 0, :] | halves[..., 1, :] << 4
-    eights = packed.permute(0, 2, 3, 1, 4)
-    return torch.cat([_bytes(scales), _bytes(minima), _flat(eights)], dim=2)
+    return scales, minima, whole.to(torch.uint8)
 
 
 def _rounded(grouped: Tensor, least: Tensor, most: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -135,12 +151,3 @@ def _bytes_at(blocks: Tensor, first: int, inputs: int) -> Tensor:
 def _divisor(scales: Tensor) -> Tensor:
     """Groups of equal numbers have the scale 0."""
     return torch.where(scales == 0, torch.ones_like(scales), scales)
-
-
-def _bytes(numbers: Tensor) -> Tensor:
-    """[panel, 32, group] of float32 as [panel, group, 128] bytes."""
-    return numbers.transpose(1, 2).contiguous().view(torch.uint8)
-
-
-def _flat(numbers: Tensor) -> Tensor:
-    return numbers.contiguous().flatten(2)

@@ -213,6 +213,21 @@ class TransferState(StrEnum):
     """Newer than this client, or not given."""
 
 
+class LoadPhase(StrEnum):
+    """What a load does."""
+
+    WAITING = "waiting"
+    """Another model is loaded, or unloaded, first."""
+    FETCHING = "fetching"
+    """The model's files are looked for, or come from the hub, or a GGUF is converted."""
+    READING = "reading"
+    """Its weights come into memory."""
+    CHECKING = "checking"
+    """It is checked and measured on this machine."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
 class StopReason(StrEnum):
     """Why a generation ended."""
 
@@ -830,7 +845,9 @@ class SessionActivity:
     session: SessionInfo
     """Its state."""
     blocks: tuple[BlockTiming, ...]
-    """Blocks since the message before, oldest first; at first the latest ones."""
+    """Blocks since the message before, at most the latest 256, oldest first; at first the latest
+    ones.
+    """
     tokens_per_second: float
     """Of the generation that runs, or of the latest, in tokens a second."""
     generation_count: int
@@ -976,7 +993,7 @@ class PeerLink:
     round_trip_seconds: float
     """Smallest round trip of the last exchanges, in seconds."""
     breaker_open: bool
-    """Whether the proposers there are shut out by this node's breaker."""
+    """Whether a proposer there is shut out by a breaker of this node."""
     archive_wait_seconds: float | None = None
     """What a layer of this node's verifiers waits for an answer of the archive there, in seconds:
     median of the latest; None before there were enough.
@@ -984,6 +1001,10 @@ class PeerLink:
     address: str = ""
     """The address at which the other node answered last, host:port: of those on its card the one
     that works from here; empty from nodes that do not tell.
+    """
+    breaker_open_models: tuple[str, ...] = ()
+    """Proposer models there that are shut out. None beside `breaker_open`, from nodes that do not
+    tell, is all of them.
     """
 
 
@@ -1315,3 +1336,37 @@ class NodeHistory:
     """The latest events, at most 256, oldest first."""
     transfers: tuple[Transfer, ...]
     """Transfers that run, and the latest that ended, at most 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How a load stands."""
+
+    phase: LoadPhase
+    """What it does now."""
+    transfer: Transfer | None
+    """The download or the load of this phase, as WatchNode tells of it; None while it waits, and
+    before there is one.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is served."""
+
+    offer: ModelOffer
+    """As the node's card offers it."""
+    was_served: bool
+    """Whether it was served when the call came."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadedModel:
+    """What is served no more."""
+
+    model_id: str
+    """The model's name."""
+    role: Role
+    """The role in which it was served."""
+    memory_free_bytes: int
+    """Free memory of the machine, in bytes."""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from kakeya.enum_names import enum_value
 from kakeya.generated import values
-from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2, tensor_pb2
+from kakeya.v1 import (
+    capability_pb2,
+    model_pb2,
+    model_service_pb2,
+    placement_pb2,
+    runtime_pb2,
+    tensor_pb2,
+)
 
 
 def kv_strategy(number: int) -> values.KvStrategy:
@@ -70,6 +77,11 @@ def transfer_kind(number: int) -> values.TransferKind:
 def transfer_state(number: int) -> values.TransferState:
     """The `TransferState` that a number of the contract stands for."""
     return enum_value(values.TransferState, capability_pb2.TransferState.DESCRIPTOR, number)
+
+
+def load_phase(number: int) -> values.LoadPhase:
+    """The `LoadPhase` that a number of the contract stands for."""
+    return enum_value(values.LoadPhase, model_service_pb2.LoadPhase.DESCRIPTOR, number)
 
 
 def stop_reason(number: int) -> values.StopReason:
@@ -450,6 +462,7 @@ def peer_link(message: capability_pb2.PeerLink) -> values.PeerLink:
         breaker_open=message.breaker_open,
         archive_wait_seconds=message.archive_wait_seconds if message.archive_wait_seconds else None,
         address=message.address,
+        breaker_open_models=tuple(message.breaker_open_models),
     )
 
 
@@ -648,4 +661,29 @@ def node_history(message: capability_pb2.NodeHistory) -> values.NodeHistory:
         samples=tuple(node_sample(each) for each in message.samples),
         events=tuple(node_event(each) for each in message.events),
         transfers=tuple(transfer(each) for each in message.transfers),
+    )
+
+
+def load_progress(message: model_service_pb2.LoadProgress) -> values.LoadProgress:
+    """The `LoadProgress` that a message tells of."""
+    return values.LoadProgress(
+        phase=load_phase(message.phase),
+        transfer=transfer(message.transfer) if message.HasField("transfer") else None,
+    )
+
+
+def loaded_model(message: model_service_pb2.LoadedModel) -> values.LoadedModel:
+    """The `LoadedModel` that a message tells of."""
+    return values.LoadedModel(
+        offer=model_offer(message.offer),
+        was_served=message.was_served,
+    )
+
+
+def unloaded_model(message: model_service_pb2.UnloadModelResponse) -> values.UnloadedModel:
+    """The `UnloadedModel` that a message tells of."""
+    return values.UnloadedModel(
+        model_id=message.model_id,
+        role=role(message.role),
+        memory_free_bytes=message.memory_free_bytes,
     )

@@ -741,12 +741,13 @@ class PeerLink(_message.Message):
     BREAKER_OPEN_FIELD_NUMBER: _builtins.int
     ARCHIVE_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    BREAKER_OPEN_MODELS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """The other node."""
     round_trip_seconds: _builtins.float
     """Smallest round trip of the last exchanges, in seconds."""
     breaker_open: _builtins.bool
-    """Whether the proposers there are shut out by this node's breaker."""
+    """Whether a proposer there is shut out by a breaker of this node."""
     archive_wait_seconds: _builtins.float
     """What a layer of this node's verifiers waits for an answer of the archive
     there, in seconds: median of the latest; 0 before there were enough.
@@ -755,6 +756,12 @@ class PeerLink(_message.Message):
     """The address at which the other node answered last, host:port: of those on
     its card the one that works from here; empty from nodes that do not tell.
     """
+    @_builtins.property
+    def breaker_open_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Proposer models there that are shut out. None beside breaker_open, from nodes that do not
+        tell, is all of them.
+        """
+
     def __init__(
         self,
         *,
@@ -763,10 +770,11 @@ class PeerLink(_message.Message):
         breaker_open: _builtins.bool = ...,
         archive_wait_seconds: _builtins.float = ...,
         address: _builtins.str = ...,
+        breaker_open_models: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "breaker_open_models", b"breaker_open_models", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -244,7 +244,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_NOT_LOOPBACK: _ErrorReason.ValueType  # 42
     """The call is allowed from the node's own machine only. `fleet leave` makes it there, from
-    loopback or from another of the machine's addresses.
+    loopback or from another of the machine's addresses. So do `fleet load` and `fleet unload` in a
+    fleet without an authority; a path of the node's disk is named there alone in every fleet.
     """
     ERROR_REASON_CLONE_YIELDS: _ErrorReason.ValueType  # 43
     """Another process announces this node's identity: its state directory was copied. This one ended.
@@ -930,7 +931,8 @@ cards.
 """
 ERROR_REASON_NOT_LOOPBACK: ErrorReason.ValueType  # 42
 """The call is allowed from the node's own machine only. `fleet leave` makes it there, from
-loopback or from another of the machine's addresses.
+loopback or from another of the machine's addresses. So do `fleet load` and `fleet unload` in a
+fleet without an authority; a path of the node's disk is named there alone in every fleet.
 """
 ERROR_REASON_CLONE_YIELDS: ErrorReason.ValueType  # 43
 """Another process announces this node's identity: its state directory was copied. This one ended.

@@ -1625,7 +1625,7 @@ class SessionActivity(_message.Message):
 
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockTiming]:
-        """Blocks since the message before, oldest first; at first the latest ones."""
+        """Blocks since the message before, at most the latest 256, oldest first; at first the latest ones."""
 
     @_builtins.property
     def link_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkChange]:

@@ -169,6 +169,17 @@ export const TRANSFER_STATES = ["running", "done", "failed"] as const;
 export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
 
 /**
+ * What a load does.
+ *
+ * - "waiting": Another model is loaded, or unloaded, first.
+ * - "fetching": The model's files are looked for, or come from the hub, or a GGUF is converted.
+ * - "reading": Its weights come into memory.
+ * - "checking": It is checked and measured on this machine.
+ */
+export const LOAD_PHASES = ["waiting", "fetching", "reading", "checking"] as const;
+export type LoadPhase = (typeof LOAD_PHASES)[number] | "unknown";
+
+/**
  * Why a generation ended.
  *
  * - "max_tokens": `maxTokens` were generated.
@@ -785,7 +796,10 @@ export interface SessionInfo {
 export interface SessionActivity {
   /** Its state. */
   readonly session: SessionInfo;
-  /** Blocks since the message before, oldest first; at first the latest ones. */
+  /**
+   * Blocks since the message before, at most the latest 256, oldest first; at first the latest
+   * ones.
+   */
   readonly blocks: readonly BlockTiming[];
   /** Of the generation that runs, or of the latest, in tokens a second. */
   readonly tokensPerSecond: number;
@@ -926,7 +940,7 @@ export interface PeerLink {
   readonly nodeId: string;
   /** Smallest round trip of the last exchanges, in seconds. */
   readonly roundTripSeconds: number;
-  /** Whether the proposers there are shut out by this node's breaker. */
+  /** Whether a proposer there is shut out by a breaker of this node. */
   readonly breakerOpen: boolean;
   /**
    * What a layer of this node's verifiers waits for an answer of the archive there, in seconds:
@@ -938,6 +952,11 @@ export interface PeerLink {
    * works from here; empty from nodes that do not tell.
    */
   readonly address: string;
+  /**
+   * Proposer models there that are shut out. None beside `breakerOpen`, from nodes that do not
+   * tell, is all of them.
+   */
+  readonly breakerOpenModels: readonly string[];
 }
 
 /** Load of a node, which never rides on cards. */
@@ -1246,4 +1265,33 @@ export interface NodeHistory {
   readonly events: readonly NodeEvent[];
   /** Transfers that run, and the latest that ended, at most 64. */
   readonly transfers: readonly Transfer[];
+}
+
+/** How a load stands. */
+export interface LoadProgress {
+  /** What it does now. */
+  readonly phase: LoadPhase;
+  /**
+   * The download or the load of this phase, as WatchNode tells of it; null while it waits, and
+   * before there is one.
+   */
+  readonly transfer: Transfer | null;
+}
+
+/** A model that is served. */
+export interface LoadedModel {
+  /** As the node's card offers it. */
+  readonly offer: ModelOffer;
+  /** Whether it was served when the call came. */
+  readonly wasServed: boolean;
+}
+
+/** What is served no more. */
+export interface UnloadedModel {
+  /** The model's name. */
+  readonly modelId: string;
+  /** The role in which it was served. */
+  readonly role: Role;
+  /** Free memory of the machine, in bytes. */
+  readonly memoryFreeBytes: number;
 }

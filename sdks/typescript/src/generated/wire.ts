@@ -5,6 +5,7 @@ import { create } from "@bufbuild/protobuf";
 import { enumName } from "../wire/numbers.js";
 import * as capabilityPb from "./kakeya/v1/capability_pb.js";
 import * as modelPb from "./kakeya/v1/model_pb.js";
+import * as model_servicePb from "./kakeya/v1/model_service_pb.js";
 import * as placementPb from "./kakeya/v1/placement_pb.js";
 import * as runtimePb from "./kakeya/v1/runtime_pb.js";
 import * as tensorPb from "./kakeya/v1/tensor_pb.js";
@@ -75,6 +76,11 @@ export function transferState(number: number): values.TransferState {
   return enumName(capabilityPb.TransferStateSchema, number, values.TRANSFER_STATES);
 }
 
+/** The `LoadPhase` that a number of the contract stands for. */
+export function loadPhase(number: number): values.LoadPhase {
+  return enumName(model_servicePb.LoadPhaseSchema, number, values.LOAD_PHASES);
+}
+
 /** The `StopReason` that a number of the contract stands for. */
 export function stopReason(number: number): values.StopReason {
   return enumName(runtimePb.StopReasonSchema, number, values.STOP_REASONS);
@@ -104,7 +110,7 @@ export function stepCost(message: modelPb.StepCost): values.StepCost {
 }
 
 /** The `ModelOffer` that a message tells of. */
-export function modelOffer(message: modelPb.ModelOffer): values.ModelOffer {
+export function modelOffer(message = create(modelPb.ModelOfferSchema)): values.ModelOffer {
   return {
     modelId: message.modelId,
     role: role(message.role),
@@ -459,6 +465,7 @@ export function peerLink(message: capabilityPb.PeerLink): values.PeerLink {
     breakerOpen: message.breakerOpen,
     archiveWaitSeconds: message.archiveWaitSeconds ? message.archiveWaitSeconds : null,
     address: message.address,
+    breakerOpenModels: message.breakerOpenModels,
   };
 }
 
@@ -660,5 +667,30 @@ export function nodeHistory(message: capabilityPb.NodeHistory): values.NodeHisto
     samples: message.samples.map(nodeSample),
     events: message.events.map(nodeEvent),
     transfers: message.transfers.map(transfer),
+  };
+}
+
+/** The `LoadProgress` that a message tells of. */
+export function loadProgress(message: model_servicePb.LoadProgress): values.LoadProgress {
+  return {
+    phase: loadPhase(message.phase),
+    transfer: message.transfer ? transfer(message.transfer) : null,
+  };
+}
+
+/** The `LoadedModel` that a message tells of. */
+export function loadedModel(message: model_servicePb.LoadedModel): values.LoadedModel {
+  return {
+    offer: modelOffer(message.offer),
+    wasServed: message.wasServed,
+  };
+}
+
+/** The `UnloadedModel` that a message tells of. */
+export function unloadedModel(message: model_servicePb.UnloadModelResponse): values.UnloadedModel {
+  return {
+    modelId: message.modelId,
+    role: role(message.role),
+    memoryFreeBytes: Number(message.memoryFreeBytes),
   };
 }

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from kakeya_fleet.engine.kv.chunks import Run
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support.forwards import logits_of
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -47,13 +48,15 @@ MODELS: dict[str, dict[str, object]] = {
     "llama bfloat16": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16"},
     "gemma3 float32": {"architecture": "Gemma3ForCausalLM"},
     "gemma4 bfloat16": {"architecture": "Gemma4ForCausalLM", "dtype": "bfloat16"},
+    "experts float32": {"architecture": GEMMA4_26B},
+    "experts bfloat16": {"architecture": "MixtralForCausalLM", "dtype": "bfloat16"},
     "qwen3.5 float32": {"architecture": "Qwen3_5ForCausalLM"},
     "qwen3.5 bfloat16": {"architecture": "Qwen3_5ForCausalLM", "dtype": "bfloat16"},
     # Nothing divides anything, and each group has one head.
     "odd": {"intermediate_size": 27, "num_attention_heads": 3, "num_key_value_heads": 3},
 }
 # Each dtype and each kind of layer meets both: a model alone need not.
-IN_FULL = {"llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16"}
+IN_FULL = {"experts float32", "llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16"}
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
@@ -135,6 +138,27 @@ def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
     single = [logits_of(verifier, cache, [token]) for token in HISTORY[:35]]
     for rows in seen:
         assert rows.tobytes() == np.concatenate(single).tobytes()
+
+
+def test_an_expert_multiplies_one_row_at_a_time(
+    random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: rows that are sorted by expert are in each other's products."""
+    gather = mx.gather_mm
+    seen: list[tuple[tuple[int, ...], object]] = []
+
+    def seen_gather(rows: mx.array, *arguments: Any, **options: Any) -> mx.array:
+        seen.append((rows.shape, options.get("sorted_indices")))
+        return gather(rows, *arguments, **options)
+
+    monkeypatch.setattr(mx, "gather_mm", seen_gather)
+    path = random_checkpoint("Qwen3MoeForCausalLM")
+    verifier = load_verifier(ModelFolder(path, "random"), backend="mlx")
+    verifier.forward(verifier.allocate(FULL), HISTORY[:64], want_logits=False)
+    # Three products a layer, of rows [1, 64, 1, 1, n] before and [1, 64, k, 1, n] after the gate.
+    assert len(seen) == 3 * 2
+    assert all(shape[:2] == (1, 64) and shape[-2] == 1 for shape, _ in seen)
+    assert not any(is_sorted for _, is_sorted in seen)
 
 
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="found to be so on the CPU")

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import forwards
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -23,6 +24,10 @@ FAMILIES = (
     "MistralForCausalLM",
     "Qwen2ForCausalLM",
     "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+    "MixtralForCausalLM",
+    "Phi3ForCausalLM",
+    "Olmo2ForCausalLM",
     "Gemma3ForCausalLM",
     "Gemma4ForCausalLM",
     "Qwen3_5ForCausalLM",
@@ -77,6 +82,21 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
     ),
     "tied": ("Qwen3ForCausalLM", {"tie_word_embeddings": True}),
+    "experts beside a layer of all": (GEMMA4_26B, {}),
+    "experts in some layers": (
+        "Qwen3MoeForCausalLM",
+        {"norm_topk_prob": False, "mlp_only_layers": [0], "num_hidden_layers": 3},
+    ),
+    "partly turned heads": (
+        "Phi3ForCausalLM",
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.75,
+            }
+        },
+    ),
     # Its square root is far from any bfloat16.
     "scale of the embedding": ("Gemma3ForCausalLM", {"hidden_size": 44}),
 }

@@ -89,7 +89,11 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
         "uneven distances",
     ),
-    "experts": ("Gemma4ForCausalLM", {"enable_moe_block": True}, "mixture-of-experts"),
+    "scaled RoPE beside experts": (
+        "Qwen3MoeForCausalLM",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}},
+        "scaled RoPE",
+    ),
     "an unknown kind of layer": (
         "Qwen3_5ForCausalLM",
         {"layer_types": ["linear_attention", "full_attention", "sliding_attention"]},

@@ -34,8 +34,12 @@ HISTORY = [(17 * index + index * index // 3) % 96 for index in range(96)]
 CONVERSIONS = {
     # A folder's name, the architecture, bits and group size.
     "qwen3-4bit": ("Qwen3ForCausalLM", 4, 32),
+    "experts-4bit": ("Qwen3MoeForCausalLM", 4, 32),
     "qwen3.5-8bit": ("Qwen3_5ForConditionalGeneration", 8, 32),
 }
+
+# Routers keep eight bits, in groups of 64.
+SIZES = {"experts-4bit": {"hidden_size": 64}}
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +50,14 @@ def converted(
     root = tmp_path_factory.mktemp("converted")
     found: dict[str, tuple[Path, Path]] = {}
     for name, (architecture, _, _) in CONVERSIONS.items():
-        source = Path(shutil.copytree(random_checkpoint(architecture), root / f"{name}-source"))
+        path = random_checkpoint(architecture, **SIZES.get(name, {}))
+        source = Path(shutil.copytree(path, root / f"{name}-source"))
         config = json.loads((source / "config.json").read_text())
         if "text_config" in config:  # what mlx-lm reads of the layers' order
             config["text_config"]["full_attention_interval"] = 2
-            (source / "config.json").write_text(json.dumps(config))
+        if "num_local_experts" in config:  # as older configs say it
+            config |= {"num_experts": config["num_local_experts"], "rope_theta": 1e4}
+        (source / "config.json").write_text(json.dumps(config))
         found[name] = (source, root / name)
         _, bits, group = CONVERSIONS[name]
         convert(str(source), str(root / name), quantize=True, q_bits=bits, q_group_size=group)
@@ -74,14 +81,20 @@ def logits_of(path: Path, dtype: str = "float32", block: int = 16) -> np.ndarray
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("qwen3-4bit", "float32"), ("qwen3-4bit", "bfloat16"), ("qwen3.5-8bit", "bfloat16")],
+    [
+        ("qwen3-4bit", "float32"),
+        ("qwen3-4bit", "bfloat16"),
+        ("experts-4bit", "bfloat16"),
+        ("qwen3.5-8bit", "bfloat16"),
+    ],
 )
 def test_a_quantized_model_is_near_its_original_and_exact(
     converted: dict[str, tuple[Path, Path]], name: str, dtype: str
 ) -> None:
     source, quantized = converted[name]
     _, bits, group = CONVERSIONS[name]
-    assert load(quantized, dtype).info.quantization == f"mlx-{bits}bit-g{group}"
+    mixed = "-mixed" if name in SIZES else ""
+    assert load(quantized, dtype).info.quantization == f"mlx-{bits}bit-g{group}{mixed}"
     exact = logits_of(source)
     got = logits_of(quantized, dtype)
     error = np.sqrt(((got - exact) ** 2).mean()) / exact.std()

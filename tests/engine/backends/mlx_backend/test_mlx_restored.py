@@ -34,12 +34,13 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
 LENGTH = 96
-FAMILIES = ("Gemma3ForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM")
+FAMILIES = (GEMMA4_26B, "Gemma3ForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM")
 """Layers that `tests/contract` does not run."""
 
 

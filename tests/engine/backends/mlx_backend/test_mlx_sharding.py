@@ -239,6 +239,7 @@ def test_the_ring_and_the_cut_matter(shared: Path) -> None:
 REFUSED = {
     "a family that mlx-lm does not split": ("Gemma3ForCausalLM", {}, 2, "does not split"),
     "another such family": ("Gemma4ForCausalLM", {}, 2, "does not split"),
+    "experts": ("Qwen3MoeForCausalLM", {}, 2, "its experts are not split"),
     "heads": ("LlamaForCausalLM", {}, 3, "attention heads"),
     "heads of keys": ("Qwen3ForCausalLM", {}, 4, "key and value heads"),
     "heads of a recurrence": (

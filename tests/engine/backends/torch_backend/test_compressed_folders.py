@@ -76,9 +76,7 @@ def change(folder: Path, **entries: object) -> None:
 
 def assert_numbers(folder: Path, expected: Mapping[str, torch.Tensor]) -> None:
     """That all weights read are these, bit for bit."""
-    checkpoint = open_checkpoint(
-        folder, read_architecture(folder), dtype=torch.bfloat16, available_bytes=1 << 30
-    )
+    checkpoint = open_checkpoint(folder, read_architecture(folder), dtype=torch.bfloat16)
     checkpoint.read_into(checkpoint.model)
     found = checkpoint.model.state_dict()
     assert len(checkpoint.quantized) == 14, "seven products in each of two layers"

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, RecurrentLayer, SharedLayer
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support.forwards import logits_of
 
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
@@ -27,6 +28,12 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "Mistral": ("MistralForCausalLM", {"sliding_window": 24}),
     "Qwen2": ("Qwen2ForCausalLM", {}),
     "Qwen3": ("Qwen3ForCausalLM", {}),
+    "Phi 3": ("Phi3ForCausalLM", {"sliding_window": 24}),
+    "OLMo 2": ("Olmo2ForCausalLM", {}),
+    "Qwen3 MoE": ("Qwen3MoeForCausalLM", {}),
+    "Mixtral": ("MixtralForCausalLM", {}),
+    "gpt-oss": ("GptOssForCausalLM", {}),
+    GEMMA4_26B: (GEMMA4_26B, {}),
     "Gemma 3": ("Gemma3ForCausalLM", {}),
     "Gemma 4": ("Gemma4ForCausalLM", {}),
     "Qwen3.5": ("Qwen3_5ForCausalLM", {}),
@@ -49,6 +56,14 @@ CASES = [
     ("Qwen2", "full", "float32"),
     ("Qwen3", "full", "bfloat16"),
     ("Mistral", "wide", "float32"),
+    ("Phi 3", "narrow", "bfloat16"),
+    ("OLMo 2", "full", "float32"),
+    ("Qwen3 MoE", "narrow", "float32"),
+    ("Mixtral", "full", "bfloat16"),
+    ("gpt-oss", "wide", "bfloat16"),
+    ("gpt-oss", "narrow", "float32"),
+    (GEMMA4_26B, "wide", "float32"),
+    (GEMMA4_26B, "narrow", "bfloat16"),
     ("Gemma 3", "narrow", "bfloat16"),
     ("Gemma 4", "narrow", "float32"),
     ("Gemma 4", "full", "float32"),

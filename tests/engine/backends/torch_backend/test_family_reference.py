@@ -11,9 +11,11 @@ import torch
 import transformers
 
 from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from scripts.train.tiny_families import GEMMA4_26B
 from tests.support.forwards import logits_of
 
 SLIDING_WINDOW = 24
@@ -26,6 +28,17 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
         "Qwen3ForCausalLM",
         {"sliding_window": SLIDING_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
     ),
+    "Phi 3": ("Phi3ForCausalLM", {"sliding_window": SLIDING_WINDOW}),
+    "OLMo 2": ("Olmo2ForCausalLM", {}),
+    "Qwen3 MoE": ("Qwen3MoeForCausalLM", {}),
+    # Shares that do not add up to 1, and a layer without experts.
+    "Qwen3 MoE, mixed": (
+        "Qwen3MoeForCausalLM",
+        {"norm_topk_prob": False, "mlp_only_layers": [0], "num_hidden_layers": 3},
+    ),
+    "Mixtral": ("MixtralForCausalLM", {}),
+    "gpt-oss": ("GptOssForCausalLM", {}),
+    GEMMA4_26B: (GEMMA4_26B, {}),
     "Gemma 3": ("Gemma3ForCausalLM", {}),
     "Gemma 4": ("Gemma4ForCausalLM", {}),
     # No keys are values, and no layer shares any or has inputs of its own.
@@ -44,7 +57,17 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     ),
     "Qwen3.5": ("Qwen3_5ForCausalLM", {}),
 }
-GENERATED = ("Llama", "Qwen2", "Mistral", "Qwen3, sliding", "Gemma 3", "Gemma 4", "Qwen3.5")
+GENERATED = (
+    "Llama",
+    "Qwen2",
+    "Mistral",
+    "Qwen3, sliding",
+    "Mixtral",
+    "gpt-oss",
+    "Gemma 3",
+    "Gemma 4",
+    "Qwen3.5",
+)
 HISTORY = [(13 * index + index * index // 3) % 96 for index in range(120)]
 """Past sink, window and sliding window of each cache, and round the ring of 64 slots."""
 SPECS = {
@@ -62,7 +85,7 @@ def path(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path])
 
 def library_model(path: Path, dtype: torch.dtype) -> transformers.PreTrainedModel:
     model: transformers.PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype, attn_implementation="eager"
+        path, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     )
     return model.eval()
 
@@ -130,7 +153,9 @@ def test_logits_are_those_of_the_rule(path: Path) -> None:
     library = root_mean_square(
         library_logits(library_model(path, torch.bfloat16), narrow) - expected
     )
-    assert 0 < own < 1.2 * library < 0.4 * expected.std()
+    # Rounded scores may send a row to another expert than the exact ones: whose do is chance.
+    most = 2 if read_architecture(path).has_experts else 1.2
+    assert 0 < own < most * library < 0.4 * expected.std()
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -177,6 +202,9 @@ WIDE = {"hidden_size": 256, "intermediate_size": 640, "initializer_range": 0.06}
         ("Gemma3ForCausalLM", "float32"),
         ("Gemma4ForCausalLM", "bfloat16"),
         ("Qwen3_5ForCausalLM", "bfloat16"),
+        ("Phi3ForCausalLM", "bfloat16"),
+        ("Olmo2ForCausalLM", "float32"),
+        ("MixtralForCausalLM", "float32"),
     ],
 )
 def test_packed_layers_are_the_same_layers(

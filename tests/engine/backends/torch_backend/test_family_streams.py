@@ -18,6 +18,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.support.recomputing import RecomputingVerifier
+from scripts.train.tiny_families import GEMMA4_26B
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ CASES = [
     Case("LlamaForCausalLM", "full", "greedy", 1),
     Case("MistralForCausalLM", "sink_window", "seeded", 15),
     Case("Qwen3ForCausalLM", "sink_window", "greedy", 11),
+    Case("Phi3ForCausalLM", "full", "greedy", 5),
+    Case("Olmo2ForCausalLM", "sink_window", "seeded", 2),
+    Case("Qwen3MoeForCausalLM", "sink_window", "seeded", 9),
+    Case("MixtralForCausalLM", "full", "greedy", 13),
+    Case("GptOssForCausalLM", "sink_window", "seeded", 10),
+    Case(GEMMA4_26B, "sink_window", "greedy", 6),
     Case("Gemma3ForCausalLM", "full", "seeded", 4),
     Case("Gemma4ForCausalLM", "sink_window", "seeded", 7),
     Case("Qwen3_5ForCausalLM", "sink_window", "greedy", 3),
@@ -106,7 +113,7 @@ def test_neither_drafts_nor_the_cache_change_a_token(
 
 
 # A plain family is held to it in `test_exactness`; these have every other kind of layer.
-@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM"])
+@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM", GEMMA4_26B])
 def test_the_check_at_load_finds_every_kind_of_layer_exact(
     random_checkpoint: Callable[..., Path], architecture: str
 ) -> None:

@@ -6,12 +6,15 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kakeya import Client
 from tests.support.commands import Agents, Ask, Terminal
 
 PROMPT = "abcabcabcabc"
+HAD_SECONDS = 30.0
 
 
 def test_an_unknown_model_is_said_by_every_command(ask: Ask, toy: Path, tmp_path: Path) -> None:
@@ -84,12 +87,23 @@ def test_log_probabilities_are_in_every_event_and_in_a_table_for_people(
     assert re.search(table, ask("generate", *words).err, re.M)
 
 
+def once_it_can_be_had(ask: Ask, *words: str) -> Mapping[str, Any]:
+    """What the command says at its end; a busy machine's proposer may be suspect for a while."""
+    ends = time.monotonic() + HAD_SECONDS
+    while True:
+        done = ask(*words)
+        if "NO_PLACEMENT" not in done.out or time.monotonic() > ends:
+            assert done.code == 0, done.out
+            last: Mapping[str, Any] = done.lines[-1]
+            return last
+
+
 def test_the_same_stream_with_a_named_proposer_and_with_none(ask: Ask, toy: Path) -> None:
     base = ["--verifier", str(toy), PROMPT, "--max-tokens", "48", "--json"]
     shaped = "--temperature 0.9 --min-p 0.05 --repetition-penalty 1.05 --logit-bias 7=-inf"
     for words in ("", "--temperature 0.9 --top-p 0.95 --seed 11", f"{shaped} --seed 12"):
         ends = {
-            who: ask("generate", *base, *words.split(), "--speculation", who).lines[-1]
+            who: once_it_can_be_had(ask, "generate", *base, *words.split(), "--speculation", who)
             for who in ("off", "ngram@mini-2")
         }
         assert len({end["sha256"] for end in ends.values()}) == 1

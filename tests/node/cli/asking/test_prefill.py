@@ -4,11 +4,11 @@ from collections.abc import Generator, Sequence
 from kakeya_fleet.node.cli.asking.prefill import (
     FIRST_PIECE,
     LARGEST_PIECE,
-    PrefillLine,
     next_size,
     pieces,
     text_of,
 )
+from kakeya_fleet.node.cli.terminal.status_line import StatusLine
 
 
 class Clock:
@@ -29,7 +29,7 @@ def run(count: int, rate: float) -> tuple[list[int], str]:
     screen = io.StringIO()
     clock = Clock(rate)
     sizes = []
-    for piece in pieces(range(count), PrefillLine(screen), clock):
+    for piece in pieces(range(count), StatusLine(screen), clock):
         sizes.append(len(piece))
         clock.append(piece)
     return sizes, screen.getvalue()
@@ -56,7 +56,7 @@ def test_a_short_wait_shows_nothing_and_a_long_one_leaves_nothing_behind() -> No
 def test_an_interrupted_prompt_takes_its_line_along() -> None:
     screen = io.StringIO()
     clock = Clock(100)
-    reading = pieces(range(4_000), PrefillLine(screen), clock)
+    reading = pieces(range(4_000), StatusLine(screen), clock)
     assert isinstance(reading, Generator)
     clock.append(next(reading))
     clock.append(next(reading))

@@ -147,7 +147,8 @@ def test_what_does_not_fit_says_why_and_what_would(told: Told) -> None:
     assert "tokens do not fit" in out.splitlines()[0]
     assert "--weights int8" in out or "--weights int4" in out
     nothing = told("--shape", LLAMA, "--memory", "8GiB", "--context", "10", code=1)
-    assert nothing.startswith("Nothing fits: to load a model of this shape takes 12.6 GiB at once")
+    assert nothing.startswith("Nothing fits: a model of this shape takes 12.6 GiB at once")
+    assert "with --weights int8 it loads, 7.1 GiB" in " ".join(nothing.split())
 
 
 def test_heads_that_cannot_be_packed_say_so_in_their_rows(told: Told) -> None:

@@ -56,6 +56,22 @@ def test_status_as_json_has_every_fact_of_the_cards(ask: Ask, agents: Agents) ->
     assert card["models"][0]["role"] == "verifier"
 
 
+def test_fit_asks_what_is_free_on_each_machine_of_the_fleet(ask: Ask) -> None:
+    """Both nodes live on this one; neither has an archive."""
+    told = ask("fit", "tiny", "--fleet", "--window", "64", "--json").json
+    (model,) = told["models"]
+    (machine,) = model["machines"]
+    assert (model["model"], model["fits"]) == ("tiny", True)
+    assert [node["name"] for node in machine["nodes"]] == ["mini-1", "mini-2"]
+    assert machine["memory"]["memory_bytes"] == machine["memory_free_bytes"] > 0
+    restored = [way for way in machine["ways"] if way["strategy"] == "restored"]
+    assert {way["fits"] for way in restored} == {"impossible"}
+    assert "archives of other machines have no room" in restored[0]["problem"]
+    both = ask("fit", "tiny", "tiny", "--fleet", "--memory", "1MiB", code=1).out.splitlines()
+    assert both[0] == "tiny:"
+    assert both[1].startswith("mini-1, mini-2, 1.00 MiB free, torch: Nothing fits: tiny takes")
+
+
 def test_limits_show_what_is_taken_of_each_bound_and_why(ask: Ask) -> None:
     done = ask("limits")
     title, head, *rows = done.out.splitlines()

@@ -31,10 +31,11 @@ def book(incarnations: dict[str, str | None]) -> BreakerBook:
     return BreakerBook(lambda: 100.0, lambda key: incarnations[key[0]])
 
 
-def test_an_open_breaker_shuts_its_node_out(book: BreakerBook) -> None:
+def test_an_open_breaker_shuts_its_proposer_out_and_no_other_of_its_node(book: BreakerBook) -> None:
     book.put(KEY, Breaker().after_fault(DraftFaultKind.UNREACHABLE, 100.0))
-    assert book.shut_out() == {"node"}
+    assert book.shut_out() == {KEY}
     assert not book.get(KEY).closed
+    assert book.get(("node", "drafter")).closed
 
 
 def test_a_node_that_was_started_anew_begins_with_a_closed_breaker(
@@ -43,7 +44,7 @@ def test_a_node_that_was_started_anew_begins_with_a_closed_breaker(
     book.put(KEY, Breaker().after_fault(DraftFaultKind.UNREACHABLE, 100.0))
     book.put(("other", "ngram"), Breaker().after_fault(DraftFaultKind.UNREACHABLE, 100.0))
     incarnations["node"] = "second"
-    assert book.shut_out() == {"other"}
+    assert book.shut_out() == {("other", "ngram")}
     assert book.get(KEY) == Breaker()
 
 
@@ -58,7 +59,7 @@ def test_a_fault_of_the_new_process_counts_from_the_start(
     fault = book.get(KEY).after_fault(DraftFaultKind.DEADLINE, 100.0)
     book.put(KEY, fault)
     assert fault.cool_down_seconds < worn.cool_down_seconds
-    assert book.shut_out() == {"node"}
+    assert book.shut_out() == {KEY}
 
 
 def test_a_proposer_that_was_removed_shuts_nothing_out_and_is_opened_anew_with_a_closed_breaker(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
 from kakeya_fleet.engine.backends.torch_backend.compiled.pair_check import pairs_are_right
 from kakeya_fleet.engine.backends.torch_backend.compiled.panels import Panels, panels_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PAIRS
 
 SEED = 20_261_125
@@ -26,7 +27,7 @@ def layer(weight: Tensor, bias: Tensor | None = None) -> Panels:
     linear.weight = nn.Parameter(weight.to(torch.bfloat16))
     if bias is not None:
         linear.bias = nn.Parameter(bias.to(torch.bfloat16))
-    found = panels_of([linear], dtype=torch.bfloat16)
+    found = panels_of(Product([part_of(linear)]), dtype=torch.bfloat16)
     assert isinstance(found, Panels)
     assert found.matrix.format == PAIRS
     return found

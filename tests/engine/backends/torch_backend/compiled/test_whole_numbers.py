@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
     require_exact_products,
 )
@@ -66,12 +67,12 @@ def test_sums_of_the_largest_numbers_are_exact(own: libraries.Library, sign: int
     weight[1::2] = -127.0
     inputs = torch.full((7, groups * GROUP), 127.0 * sign)
     expected = inputs.to(torch.int64) @ weight.to(torch.int64).T
-    found = product(own, whole_panels(weight, None, 8), inputs)
+    found = product(own, whole_panels(product_of(weight), 8), inputs)
     assert torch.equal(found.to(torch.int64), expected)
     # Of four bits 0 and 15 stand for the least and the most of a group.
     weight = torch.tensor([0.0, 15.0]).repeat(40, groups * GROUP // 2)
     expected = inputs.to(torch.int64) @ weight.to(torch.int64).T
-    found = product(own, whole_panels(weight, None, 4), inputs)
+    found = product(own, whole_panels(product_of(weight), 4), inputs)
     assert torch.equal(found.to(torch.int64), expected)
 
 
@@ -103,7 +104,7 @@ def test_a_weight_is_off_by_half_a_step_at_most(bits: int, most: float) -> None:
     """Of four bits by more where the ends of a group were cut off, which the whole wins by."""
     weight = torch.randn(70, 96, generator=torch.Generator().manual_seed(SEED))
     weight[3] = 0.0
-    found = whole_panels(weight, None, bits).rows(torch.arange(70))
+    found = whole_panels(product_of(weight), bits).rows(torch.arange(70))
     grouped = weight.view(70, 3, GROUP)
     steps = grouped.abs().amax(2) / 127 if bits == 8 else (grouped.amax(2) - grouped.amin(2)) / 15
     apart = (found.view(70, 3, GROUP) - grouped).abs()
@@ -112,7 +113,7 @@ def test_a_weight_is_off_by_half_a_step_at_most(bits: int, most: float) -> None:
 
 
 def test_a_number_that_is_none_is_seen(own: libraries.Library) -> None:
-    panels = whole_panels(torch.ones(32, 64), None, 8)
+    panels = whole_panels(product_of(torch.ones(32, 64)), 8)
     for wrong in (float("nan"), float("inf")):
         inputs = torch.ones(2, 64)
         inputs[1, 40] = wrong

@@ -1634,7 +1634,7 @@ export type SessionActivity = Message<"kakeya.v1.SessionActivity"> & {
   session?: SessionInfo | undefined;
 
   /**
-   * Blocks since the message before, oldest first; at first the latest ones.
+   * Blocks since the message before, at most the latest 256, oldest first; at first the latest ones.
    *
    * @generated from field: repeated kakeya.v1.BlockTiming blocks = 2;
    */
