@@ -5,7 +5,10 @@
 """
 
 from kakeya import errors
+from kakeya.answer import AsyncAnswer
+from kakeya.chat import AsyncChat
 from kakeya.client import AsyncClient
+from kakeya.conversation import Message
 from kakeya.credentials import Owner, Tls
 from kakeya.errors import *  # noqa: F403 - each of its classes, by its __all__
 from kakeya.fleet_view import AsyncFleet
@@ -66,9 +69,15 @@ from kakeya.generated.values import (
     Trial,
 )
 from kakeya.generation import AsyncGeneration
-from kakeya.options import GenerateOptions, PlanOptions, SessionOptions, SpeculationChoice
+from kakeya.options import (
+    ChatOptions,
+    GenerateOptions,
+    PlanOptions,
+    SessionOptions,
+    SpeculationChoice,
+)
 from kakeya.session import AsyncSession
-from kakeya.sync import Client, Fleet, Generation, Session, Watch
+from kakeya.sync import Answer, Chat, Client, Fleet, Generation, Session, Watch
 from kakeya.timeouts import Timeouts
 from kakeya.values import Alternative, Completion, Resumption, Speculation, Tokens
 from kakeya.watch_values import (
@@ -84,8 +93,11 @@ from kakeya.watches import AsyncWatch
 
 __all__ = [
     "Alternative",
+    "Answer",
     "ArchiveOffer",
     "ArchiveRange",
+    "AsyncAnswer",
+    "AsyncChat",
     "AsyncClient",
     "AsyncFleet",
     "AsyncGeneration",
@@ -93,6 +105,8 @@ __all__ = [
     "AsyncWatch",
     "BlockTiming",
     "Card",
+    "Chat",
+    "ChatOptions",
     "Client",
     "Completion",
     "DraftFault",
@@ -115,6 +129,7 @@ __all__ = [
     "Liveness",
     "MeasuredAcceptance",
     "MeasuredCodec",
+    "Message",
     "ModelKind",
     "ModelOffer",
     "Node",

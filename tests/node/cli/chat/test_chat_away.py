@@ -13,7 +13,7 @@ import kakeya
 from kakeya import NodeUnreachable
 from kakeya.text import TextCodec
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling
-from kakeya_fleet.node.cli.chat.conversation import Conversation, plain_text
+from kakeya.conversation import Conversation, plain_text
 from kakeya_fleet.node.cli.chat.lines import Said
 from kakeya_fleet.node.cli.chat.loop import Chat
 from kakeya_fleet.node.cli.chat.screen import ChatScreen
