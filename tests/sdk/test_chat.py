@@ -159,7 +159,7 @@ async def test_a_cancelled_answer_keeps_what_came_and_the_chat_goes_on(node: Scr
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[-1].cancelled.wait, 10)
         assert told(chat) == [("user", "hello"), ("assistant", "Light ")]
         node.silent_after = -1
         await chat.say("bye").text()
