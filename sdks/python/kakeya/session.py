@@ -28,13 +28,7 @@ from kakeya.errors import (
     UsageError,
 )
 from kakeya.generated import wire
-from kakeya.generated.values import (
-    KvStrategy,
-    ModelOffer,
-    Plan,
-    SessionInfo,
-    SessionState,
-)
+from kakeya.generated.values import KvStrategy, ModelOffer, Plan, SessionInfo, SessionState
 from kakeya.generation import AsyncGeneration
 from kakeya.generation_source import (
     MAX_RESUMPTIONS,
