@@ -27,6 +27,20 @@ MUTANTS = (
         ("tests/sdk/test_resume.py",),
     ),
     Mutant(
+        "an append that was cancelled, taken for one that never was",
+        "sdks/python/kakeya/session.py",
+        "        except (TransportError, asyncio.CancelledError):\n",
+        "        except TransportError:\n",
+        ("tests/sdk/test_chat.py",),
+    ),
+    Mutant(
+        "an answer that was left, kept with bytes that nobody saw",
+        "sdks/python/kakeya/chat.py",
+        "self._conversation.answered(received, kept.words.text)",
+        "self._conversation.answered(received)",
+        ("tests/sdk/test_chat.py",),
+    ),
+    Mutant(
         "a redirect to any member",
         "sdks/python/kakeya/credentials.py",
         "return replace(self, tls=replace(self.tls, server_name=name_of_node(node_id)))",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kakeya
+from tests.support.chat_files import chat_files
 from tests.support.scripted_node import ScriptedNode
 
 SDK = Path(__file__).parents[2] / "sdks" / "python"
@@ -47,8 +48,14 @@ def test_the_package_is_typed() -> None:
 
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_the_examples_of_the_readme_run(
-    threaded_node: ScriptedNode, example: str, capsys: pytest.CaptureFixture[str]
+    threaded_node: ScriptedNode,
+    example: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    threaded_node.tokenizer_files = chat_files({15: "Light"})
     assert "127.0.0.1:7600" in example
     exec(compile(example.replace("127.0.0.1:7600", threaded_node.address), "README", "exec"), {})
     assert capsys.readouterr().out

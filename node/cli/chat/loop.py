@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kakeya import Client, KakeyaError, Session, StopReason, Tokens
+from kakeya.conversation import Conversation, Message, Render, plain_text
 from kakeya.text import TextCodec
 from kakeya_fleet.node.cli.asking.access import blocking_client_of
 from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node_of, verifier_of
 from kakeya_fleet.node.cli.chat import lines as chat_lines
-from kakeya_fleet.node.cli.chat.conversation import Conversation, Message, Render, plain_text
 from kakeya_fleet.node.cli.chat.screen import ChatScreen
 from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch, ask, statistics_of
 from kakeya_fleet.node.cli.chat.typed_input import Typist

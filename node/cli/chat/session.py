@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kakeya import GenerationDone, Session, Tokens
+from kakeya.conversation import Conversation
 from kakeya_fleet.node.cli.asking.prefill import pieces
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling
-from kakeya_fleet.node.cli.chat.conversation import Conversation
 from kakeya_fleet.node.cli.terminal.status_line import StatusLine
 
 

@@ -5,7 +5,10 @@
 """
 
 from kakeya import errors
+from kakeya.answer import AsyncAnswer
+from kakeya.chat import AsyncChat
 from kakeya.client import AsyncClient
+from kakeya.conversation import Message
 from kakeya.credentials import Owner, Tls
 from kakeya.errors import *  # noqa: F403 - each of its classes, by its __all__
 from kakeya.fleet_view import AsyncFleet
@@ -71,9 +74,15 @@ from kakeya.generated.values import (
 )
 from kakeya.generation import AsyncGeneration
 from kakeya.model_load import AsyncModelLoad
-from kakeya.options import GenerateOptions, PlanOptions, SessionOptions, SpeculationChoice
+from kakeya.options import (
+    ChatOptions,
+    GenerateOptions,
+    PlanOptions,
+    SessionOptions,
+    SpeculationChoice,
+)
 from kakeya.session import AsyncSession
-from kakeya.sync import Client, Fleet, Generation, ModelLoad, Session, Watch
+from kakeya.sync import Answer, Chat, Client, Fleet, Generation, ModelLoad, Session, Watch
 from kakeya.timeouts import Timeouts
 from kakeya.values import Alternative, Completion, Resumption, Speculation, Tokens
 from kakeya.watch_values import (
@@ -89,8 +98,11 @@ from kakeya.watches import AsyncWatch
 
 __all__ = [
     "Alternative",
+    "Answer",
     "ArchiveOffer",
     "ArchiveRange",
+    "AsyncAnswer",
+    "AsyncChat",
     "AsyncClient",
     "AsyncFleet",
     "AsyncGeneration",
@@ -99,6 +111,8 @@ __all__ = [
     "AsyncWatch",
     "BlockTiming",
     "Card",
+    "Chat",
+    "ChatOptions",
     "Client",
     "Completion",
     "DraftFault",
@@ -124,6 +138,7 @@ __all__ = [
     "LoadedModel",
     "MeasuredAcceptance",
     "MeasuredCodec",
+    "Message",
     "ModelKind",
     "ModelLoad",
     "ModelOffer",

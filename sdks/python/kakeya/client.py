@@ -8,16 +8,18 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from kakeya import ranges, watch_wire
+from kakeya.chat import AsyncChat, only_verifier, rendering
 from kakeya.connection import Connection
+from kakeya.conversation import Conversation
 from kakeya.credentials import Credentials, Owner, Tls
 from kakeya.errors import ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generated import wire
 from kakeya.generated.values import SessionInfo
 from kakeya.history import History
-from kakeya.options import SessionOptions
+from kakeya.options import ChatOptions, SessionOptions
 from kakeya.place import Place, open_session
-from kakeya.requests import session_request
+from kakeya.requests import opening_options, session_request
 from kakeya.retries import RetryBudget
 from kakeya.roster import Roster
 from kakeya.session import AsyncSession
@@ -101,6 +103,25 @@ class AsyncClient:
                 await session.append(history[len(held) :])
                 closing.pop_all()
         return session
+
+    async def chat(self, model: str | None = None, **options: Unpack[ChatOptions]) -> AsyncChat:
+        """Begins a chat with `model`, over a session of its own; `ChatOptions` says how.
+
+        Without a model, with the one that the fleet verifies. Needs the extra
+        `kakeya[text]`. Raises ChatTemplateNotFound for a model without a template, unless
+        `plain`; BadRequest where the fleet verifies several models and none is named, whose
+        `metadata["models"]` lists them; and what `text` and `create_session` raise.
+        """
+        opening = opening_options("chat", options)
+        if model is None:
+            model = only_verifier(await self.fleet.nodes())
+        codec = await self.text(model)
+        render = rendering(codec, model, options)
+        opening["stop_token_ids"] = (*codec.stop_token_ids, *options.get("stop_token_ids", ()))
+        opening.setdefault("resume", True)
+        session = await self.create_session(model, **opening)
+        conversation = Conversation(codec, render, system=options.get("system", ""))
+        return AsyncChat(session, codec, conversation, options)
 
     async def _open(
         self,

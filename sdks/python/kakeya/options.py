@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from kakeya.generated.values import KvQuality, KvStrategy, RestorerKind
 from kakeya.values import Speculation
@@ -46,16 +46,12 @@ class KvOptions(TypedDict, total=False):
     """
 
 
-class SessionOptions(KvOptions, total=False):
-    """How a session is opened."""
+class OpeningOptions(KvOptions, total=False):
+    """How a session is opened, whatever it begins with."""
 
     traceparent: str
     """Sent with each call of the session (W3C Trace Context), so that its work on all nodes
     is part of your trace; `fleet trace` shows it by the trace's id.
-    """
-    tokens: Sequence[int]
-    """The first tokens of the history: computed before the session is there. The first 65,536
-    travel with the request, more are appended; where that fails, no session stays open.
     """
     stop_token_ids: Sequence[int]
     """Generations stop after any of these."""
@@ -78,6 +74,15 @@ class SessionOptions(KvOptions, total=False):
     history, and the tokens go on as the same stream; `resumptions` tells of it. A session that
     its node has forgotten (evicted, or gone with a restart) is opened there again. The fleet is
     looked at when it is opened, so that the loss of the client's node does not end it.
+    """
+
+
+class SessionOptions(OpeningOptions, total=False):
+    """How a session is opened."""
+
+    tokens: Sequence[int]
+    """The first tokens of the history: computed before the session is there. The first 65,536
+    travel with the request, more are appended; where that fails, no session stays open.
     """
 
 
@@ -129,3 +134,20 @@ class GenerateOptions(TypedDict, total=False):
     """Stop after so many seconds."""
     request_id: str
     """Names the generation for `fleet trace`; at most 128 characters."""
+
+
+class ChatOptions(OpeningOptions, total=False):
+    """How a chat is begun. `resume` is true unless given; `stop_token_ids` end its answers besides
+    those of the model's tokenizer.
+    """
+
+    system: str
+    """What the system says before all else."""
+    plain: bool
+    """Join the turns plainly, each with a line's end: for a model without a chat template."""
+    variables: Mapping[str, Any]
+    """The template's own, such as {"enable_thinking": False}."""
+    max_tokens: int
+    """The longest answer, unless its `say` tells another; 2,048 unless given."""
+    sampling: GenerateOptions
+    """How answers choose their tokens, unless their `say` tells otherwise."""

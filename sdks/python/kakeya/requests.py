@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
 
@@ -13,8 +13,10 @@ from kakeya.enum_names import enum_number
 from kakeya.errors import BadRequest
 from kakeya.generated.values import KvQuality, KvStrategy, RestorerKind
 from kakeya.options import (
+    ChatOptions,
     GenerateOptions,
     KvOptions,
+    OpeningOptions,
     PlanOptions,
     SessionOptions,
     SpeculationChoice,
@@ -48,6 +50,13 @@ def session_request(model: str, options: SessionOptions) -> runtime_pb2.CreateSe
             restorer=_restorer(options),
         )
     )
+
+
+def opening_options(method: str, options: ChatOptions) -> OpeningOptions:
+    """How a chat's session is opened. Raises TypeError for a name that is none of a chat's."""
+    _check_names(method, options, ChatOptions)
+    known = OpeningOptions.__optional_keys__
+    return cast("OpeningOptions", {name: value for name, value in options.items() if name in known})
 
 
 def plan_request(verifier_model: str, options: PlanOptions) -> placement_pb2.PlanRequest:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from kakeya import ranges
+from kakeya.answer import LONGEST_ANSWER, AsyncAnswer, Floor, Pieces, Words
 from kakeya.errors import (
     Draining,
     GroupLost,
@@ -40,8 +41,11 @@ from kakeya.options import GenerateOptions
 from kakeya.place import MAX_APPEND_TOKENS, GenerateCall, Place
 from kakeya.requests import generate_request
 from kakeya.retries import pause_seconds
+from kakeya.saying import Saying
 from kakeya.streams import MessageSource, MessageStream
 from kakeya.successor import LOST, NOBODY_YET, Opening, succeed
+from kakeya.text import TextCodec
+from kakeya.tokenizer_fetch import fetch_codec
 from kakeya.v1 import runtime_pb2
 from kakeya.values import Resumption
 
@@ -82,6 +86,8 @@ class AsyncSession:
         # One operation at a time: positions are known only between operations.
         self._turn = asyncio.Lock()
         self._closed = False
+        self._codec: TextCodec | None = None
+        self._floor = Floor()
 
     @property
     def session_id(self) -> str:
@@ -185,6 +191,10 @@ class AsyncSession:
             self._history.append(token_ids)
             self._history.pending = len(self._history)
             raise
+        except (TransportError, asyncio.CancelledError):
+            # Whether the node appended them is not known.
+            self._history.in_step = False
+            raise
         self._history.append(token_ids, seconds)
 
     async def _send_append(self, token_ids: Sequence[int]) -> float:
@@ -249,6 +259,35 @@ class AsyncSession:
         left = deadline_seconds - spent_seconds if deadline_seconds > 0 else math.inf
         async with self._turn:
             await self._go_elsewhere(lost, left)
+
+    def say(
+        self, text: str, *, max_tokens: int = LONGEST_ANSWER, **options: Unpack[GenerateOptions]
+    ) -> AsyncAnswer:
+        """Appends `text` as it is, and gives what the model says after it as text.
+
+        By the model's tokenizer (extra `kakeya[text]`), whose stop tokens end it too; the
+        first text of a history also gets the tokens that open one. A chat, in turns, is
+        `AsyncClient.chat`. Raises BadRequest. Nothing is sent before the iteration begins,
+        which raises what `AsyncClient.text`, `append` and `generate` raise; the text
+        stays appended then.
+        """
+        # What is outside its range is told now.
+        self.generate(max_tokens, **options)
+        return AsyncAnswer(Saying(partial(self._say, text, max_tokens, options)))
+
+    async def _say(
+        self, text: str, max_tokens: int, options: GenerateOptions, pieces: Pieces
+    ) -> tuple[AsyncGeneration, Words]:
+        self._floor.take(pieces)
+        if self._codec is None:
+            self._codec = await fetch_codec(self._place.connection, self.model.model_id, {})
+        codec = self._codec
+        opens = not len(self._history)
+        await self.append(codec.encode(text, add_special_tokens=opens))
+        stops = {*codec.stop_token_ids, *options.get("stop_token_ids", ())}
+        ending: GenerateOptions = {**options, "stop_token_ids": sorted(stops)}
+        words = Words(codec, {*stops, *self._opening.request.stop_token_ids})
+        return self.generate(max_tokens, **ending), words
 
     async def info(self) -> SessionInfo:
         """The session as its node sees it. Raises SessionNotFound, TransportError."""

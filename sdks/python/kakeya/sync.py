@@ -12,7 +12,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack
 
+from kakeya.answer import LONGEST_ANSWER, AsyncAnswer
+from kakeya.chat import AsyncChat
 from kakeya.client import AsyncClient
+from kakeya.conversation import Message
 from kakeya.credentials import Owner, Tls
 from kakeya.errors import ClientClosed
 from kakeya.fleet_view import AsyncFleet
@@ -33,7 +36,7 @@ from kakeya.generated.values import (
 )
 from kakeya.generation import AsyncGeneration
 from kakeya.model_load import AsyncModelLoad
-from kakeya.options import GenerateOptions, PlanOptions, SessionOptions
+from kakeya.options import ChatOptions, GenerateOptions, PlanOptions, SessionOptions
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
 from kakeya.text import TextCodec
@@ -91,6 +94,10 @@ class Client:
         """See `AsyncClient.create_session`."""
         opened = self._inner.create_session(model, **options)
         return Session(self._portal, self._portal.run(opened))
+
+    def chat(self, model: str | None = None, **options: Unpack[ChatOptions]) -> Chat:
+        """See `AsyncClient.chat`."""
+        return Chat(self._portal, self._portal.run(self._inner.chat(model, **options)))
 
     def sessions(self, *, page_size: int = 100) -> Iterator[SessionInfo]:
         """See `AsyncClient.sessions`."""
@@ -185,6 +192,12 @@ class Session:
         """See `AsyncSession.generate`."""
         return Generation(self._portal, self._inner.generate(max_tokens, **options))
 
+    def say(
+        self, text: str, *, max_tokens: int = LONGEST_ANSWER, **options: Unpack[GenerateOptions]
+    ) -> Answer:
+        """See `AsyncSession.say`."""
+        return Answer(self._portal, self._inner.say(text, max_tokens=max_tokens, **options))
+
     def info(self) -> SessionInfo:
         """See `AsyncSession.info`."""
         return self._portal.run(self._inner.info())
@@ -215,6 +228,55 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         # A client that was closed first has nothing left to send.
+        with suppress(ClientClosed):
+            self._portal.run(self._inner.__aexit__(kind, error, traceback))
+
+
+class Chat:
+    """`AsyncChat` for synchronous code. Made by `Client.chat`."""
+
+    def __init__(self, portal: Portal, inner: AsyncChat) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    @property
+    def session(self) -> Session:
+        """See `AsyncChat.session`."""
+        return Session(self._portal, self._inner.session)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """See `AsyncChat.messages`."""
+        return self._inner.messages
+
+    def say(
+        self, text: str, *, max_tokens: int | None = None, **options: Unpack[GenerateOptions]
+    ) -> Answer:
+        """See `AsyncChat.say`."""
+        return Answer(self._portal, self._inner.say(text, max_tokens=max_tokens, **options))
+
+    def undo(self) -> str | None:
+        """See `AsyncChat.undo`."""
+
+        async def undone() -> str | None:
+            return self._inner.undo()
+
+        # On the loop, where an answer that was just dropped has let go.
+        return self._portal.run(undone())
+
+    def close(self) -> None:
+        """See `AsyncChat.close`."""
+        self._portal.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         with suppress(ClientClosed):
             self._portal.run(self._inner.__aexit__(kind, error, traceback))
 
@@ -261,6 +323,22 @@ class Generation(_Stream[AsyncGeneration]):
         return self._portal.run(self._inner.collect())
 
     def __iter__(self) -> Iterator[Tokens]:
+        return self._portal.iterate(lambda: aiter(self._inner))
+
+
+class Answer(_Stream[AsyncAnswer]):
+    """`AsyncAnswer` for synchronous code: `for piece in chat.say("...")`."""
+
+    @property
+    def done(self) -> GenerationDone | None:
+        """See `AsyncAnswer.done`."""
+        return self._inner.done
+
+    def text(self) -> str:
+        """See `AsyncAnswer.text`."""
+        return self._portal.run(self._inner.text())
+
+    def __iter__(self) -> Iterator[str]:
         return self._portal.iterate(lambda: aiter(self._inner))
 
 

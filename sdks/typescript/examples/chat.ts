@@ -1,68 +1,25 @@
 /**
  * A chat in the terminal, over one session: `node chat.js HOST:PORT [MODEL]`.
  *
- * The session keeps the whole conversation; each turn appends only what is new.
+ * Without MODEL, with the one that the fleet verifies. The session keeps the whole
+ * conversation; each turn appends only what is new.
  * Ctrl-C stops the answer, and at the prompt it ends the program.
  */
 
 import { argv, exit, stdin, stdout } from "node:process";
 import { createInterface } from "node:readline";
 
-import { Client, KakeyaError, type Session } from "@kakeya/runtime";
-import { textCodec, type ChatMessage, type TextCodec } from "@kakeya/runtime/text";
+import { Client, KakeyaError } from "@kakeya/runtime";
 
 const ANSWER_TOKENS = 256;
 
-/** A conversation that lives in a session. */
-class Chat {
-  readonly #messages: ChatMessage[] = [];
-  // The text of what the session holds.
-  #held = "";
-
-  constructor(
-    readonly session: Session,
-    readonly codec: TextCodec,
-  ) {}
-
-  /** Appends the user's words, and gives the answer as it comes. */
-  async *say(content: string, signal: AbortSignal): AsyncGenerator<string> {
-    this.#messages.push({ role: "user", content });
-    await this.#append(this.codec.renderChat(this.#messages), signal);
-    const text = this.codec.detokenizer({ skipSpecialTokens: true });
-    const start = this.session.historyLength;
-    try {
-      for await (const tokens of this.session.generate({ maxTokens: ANSWER_TOKENS, signal })) {
-        yield text.push(tokens.tokenIds);
-      }
-      yield text.flush();
-    } finally {
-      const ids = this.session.history.slice(start);
-      this.#held += this.codec.decode(ids);
-      const answer = this.codec.decode(ids, { skipSpecialTokens: true });
-      this.#messages.push({ role: "assistant", content: answer });
-    }
-  }
-
-  async #append(text: string, signal: AbortSignal): Promise<void> {
-    if (!text.startsWith(this.#held)) {
-      // Some templates leave out what was said before, such as reasoning.
-      await this.session.rewind(0, { signal });
-      this.#held = "";
-    }
-    await this.session.append(this.codec.encode(text.slice(this.#held.length)), { signal });
-    this.#held = text;
-  }
-}
-
-async function main(address: string, model: string): Promise<void> {
+async function main(address: string, model: string | undefined): Promise<void> {
   await using client = new Client(address);
-  const codec = await textCodec(client, model);
-  await using session = await client.createSession(model, {
-    clientLabel: "chat example",
-    stopTokenIds: codec.stopTokenIds,
-    resume: true,
-  });
-  const chat = new Chat(session, codec);
+  const options = { clientLabel: "chat example", maxTokens: ANSWER_TOKENS };
+  await using chat = await (model === undefined
+    ? client.chat(options)
+    : client.chat(model, options));
+  const { session } = chat;
   const lines = createInterface({ input: stdin, output: stdout, prompt: "> " });
   let answering: AbortController | undefined;
   let more = true;
@@ -73,7 +30,7 @@ async function main(address: string, model: string): Promise<void> {
     answering = new AbortController();
     const { signal } = answering;
     try {
-      for await (const piece of chat.say(line, signal)) {
+      for await (const piece of chat.say(line, { signal })) {
         stdout.write(piece);
       }
     } catch (error) {
@@ -90,7 +47,7 @@ async function main(address: string, model: string): Promise<void> {
   }
 }
 
-const [address, model = "tiny"] = argv.slice(2);
+const [address, model] = argv.slice(2);
 if (address === undefined) {
   console.error("usage: chat HOST:PORT [MODEL]");
   exit(2);

@@ -2,6 +2,7 @@
 
 import { create } from "@bufbuild/protobuf";
 
+import { Chat, onlyVerifier, rendering, type ChatTerms } from "./chat.js";
 import { Connection } from "./connection.js";
 import { forNode, type Credentials, type Owner, type TlsSource } from "./credentials.js";
 import { BadRequest, ModelServedElsewhere } from "./errors.js";
@@ -19,6 +20,7 @@ import { RetryBudget } from "./retries.js";
 import { Roster } from "./roster.js";
 import { Session } from "./session.js";
 import { openSession } from "./successor.js";
+import { textCodec } from "./text/index.js";
 import { timeoutsOf, type Timeouts } from "./timeouts.js";
 import { fetchTokenizer, type FetchedTokenizer } from "./tokenizer-fetch.js";
 import type { KvStrategy, SessionInfo } from "./generated/values.js";
@@ -93,6 +95,9 @@ export interface SessionOptions extends RestorerOptions, CallOptions {
   readonly resume?: boolean | undefined;
 }
 
+/** How a chat is begun; `resume` is true unless given. */
+export interface ChatOptions extends Omit<SessionOptions, "tokens" | "stopTokenIds">, ChatTerms {}
+
 /**
  * A client of one node, HOST:PORT, and through it of the fleet.
  *
@@ -163,6 +168,31 @@ export class Client {
       }
     }
     return session;
+  }
+
+  /**
+   * Begins a chat with `model`, over a session of its own.
+   *
+   * Without a model, with the one that the fleet verifies. Throws ChatTemplateNotFound for a
+   * model without a template, unless `plain`; BadRequest where the fleet verifies several
+   * models and none is named, whose `metadata.models` lists them; what `textCodec` and
+   * `createSession` throw.
+   */
+  chat(options?: ChatOptions): Promise<Chat>;
+  chat(model: string, options?: ChatOptions): Promise<Chat>;
+  async chat(named: string | ChatOptions = {}, more: ChatOptions = {}): Promise<Chat> {
+    const options = typeof named === "string" ? more : named;
+    const { signal, resume = true, stopTokenIds = [] } = options;
+    const model =
+      typeof named === "string" ? named : onlyVerifier(await this.fleet.nodes({ signal }));
+    const codec = await textCodec(this, model, { signal });
+    const render = rendering(codec, model, options);
+    const session = await this.createSession(model, {
+      ...options,
+      resume,
+      stopTokenIds: [...codec.stopTokenIds, ...stopTokenIds],
+    });
+    return new Chat(session, codec, render, options);
   }
 
   /** Asks home, and once more the node that home names as serving the model. */

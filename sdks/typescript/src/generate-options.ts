@@ -44,6 +44,15 @@ export interface GenerateOptions extends CallOptions {
   readonly requestId?: string | undefined;
 }
 
+/** How an answer is made of text; `maxTokens` is the chat's, or 2,048, unless given. */
+export interface SayOptions extends Omit<GenerateOptions, "maxTokens"> {
+  /** 1 to 1,048,576. */
+  readonly maxTokens?: number | undefined;
+}
+
+/** How answers choose their tokens, and when they end. */
+export type SamplingOptions = Omit<GenerateOptions, "maxTokens" | keyof CallOptions>;
+
 /**
  * The request; with `drawsSeed` a sampled one has a seed, so that another node can
  * go on with its stream. Throws BadRequest for a value outside its range, by name.

@@ -5,7 +5,10 @@
  * back.
  */
 
-export { Client, type ClientOptions, type SessionOptions } from "./client.js";
+export { Answer } from "./answer.js";
+export { Chat, type ChatTerms } from "./chat.js";
+export { Client, type ChatOptions, type ClientOptions, type SessionOptions } from "./client.js";
+export type { Message } from "./conversation.js";
 export type { Owner, Pem, TlsOptions, TlsSource } from "./credentials.js";
 export * from "./errors.js";
 export {
@@ -15,7 +18,7 @@ export {
   type PlanOptions,
   type UnloadOptions,
 } from "./fleet.js";
-export type { GenerateOptions } from "./generate-options.js";
+export type { GenerateOptions, SamplingOptions, SayOptions } from "./generate-options.js";
 export { Generation } from "./generation.js";
 export { ModelLoad } from "./model-load.js";
 export { Session } from "./session.js";

@@ -2,6 +2,7 @@
 
 import { create } from "@bufbuild/protobuf";
 
+import { Answer, Floor, LONGEST_ANSWER, Words, type Begun } from "./answer.js";
 import { pause } from "./cancellation.js";
 import {
   GroupLost,
@@ -14,7 +15,7 @@ import {
   UsageError,
 } from "./errors.js";
 import type { CallOptions } from "./fleet.js";
-import { generateRequest, type GenerateOptions } from "./generate-options.js";
+import { generateRequest, type GenerateOptions, type SayOptions } from "./generate-options.js";
 import { GenerationSource, MAX_RESUMPTIONS } from "./generation-source.js";
 import { Generation } from "./generation.js";
 import { ModelOfferSchema } from "./generated/kakeya/v1/model_pb.js";
@@ -27,6 +28,8 @@ import * as ranges from "./ranges.js";
 import { pauseSeconds } from "./retries.js";
 import { MessageStream, type MessageSource } from "./streams.js";
 import { isLost, isNobodyYet, mayReturn, succeed, type Opening } from "./successor.js";
+import { TextCodec } from "./text/codec.js";
+import { fetchTokenizer } from "./tokenizer-fetch.js";
 import { Turn } from "./turn.js";
 import type { Resumption } from "./values/session.js";
 
@@ -54,6 +57,8 @@ export class Session {
   readonly #turn = new Turn();
   #running: MessageSource<GenerateResponse> | undefined;
   #closed = false;
+  #codec: TextCodec | undefined;
+  readonly #floor = new Floor();
 
   constructor(place: Place, opening: Opening, resumes: boolean, history: History) {
     this.#place = place;
@@ -174,7 +179,7 @@ export class Session {
     try {
       return await send();
     } catch (error) {
-      if (signal?.aborted) {
+      if (signal?.aborted || error instanceof TransportError) {
         // Whether the node appended them is not known.
         this.#history.inStep = false;
       }
@@ -206,6 +211,45 @@ export class Session {
   generate(options: GenerateOptions): Generation {
     const request = generateRequest(options, this.#resumes);
     return new Generation(() => this.#startGeneration(request, options.signal), this.#history);
+  }
+
+  /**
+   * Appends `text` as it is, and gives what the model says after it as text.
+   *
+   * By the model's tokenizer (with the packages of `@kakeya/runtime/text`), whose stop tokens
+   * end it too; the first text of a history also gets the tokens that open one. A chat, in
+   * turns, is `Client.chat`. Throws BadRequest. Nothing is sent before the iteration begins,
+   * which throws what `textCodec`, `append` and `generate` throw; the text stays appended then.
+   */
+  say(text: string, options: SayOptions = {}): Answer {
+    const asked = { ...options, maxTokens: options.maxTokens ?? LONGEST_ANSWER };
+    // What is outside its range is told now.
+    this.generate(asked);
+    return new Answer({
+      begin: (answer) => this.#say(text, asked, answer),
+      // The history holds what came.
+      end: () => undefined,
+    });
+  }
+
+  async #say(text: string, options: GenerateOptions, answer: Answer): Promise<Begun> {
+    const { signal, stopTokenIds = [] } = options;
+    this.#floor.take(answer);
+    const codec = (this.#codec ??= await this.#fetchCodec(signal));
+    const opens = this.#history.length === 0;
+    await this.append(codec.encode(text, { addSpecialTokens: opens }), { signal });
+    const stops = [...new Set([...codec.stopTokenIds, ...stopTokenIds])];
+    return {
+      generation: this.generate({ ...options, stopTokenIds: stops }),
+      words: new Words(codec, [...stops, ...this.#opening.request.stopTokenIds]),
+    };
+  }
+
+  async #fetchCodec(signal?: AbortSignal): Promise<TextCodec> {
+    const { connection } = this.#place;
+    const { modelId } = this.model;
+    const { files } = await fetchTokenizer(connection, modelId, signal);
+    return TextCodec.fromFiles(files, `${modelId} at ${connection.address}`);
   }
 
   #startGeneration(

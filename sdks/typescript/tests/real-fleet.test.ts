@@ -173,8 +173,14 @@ test("a proposer that dies costs no token", async () => {
   expect(seen).toEqual(greedy);
 });
 
-test("a verifier that dies costs no token: another one goes on", async () => {
+test("a verifier that dies costs no token and no character: another one goes on", async () => {
   const resuming = new Client(first.address);
+  await using chat = await resuming.chat("tiny", { ...SESSION, speculation: "off" });
+  const spoken = { ...SAMPLED, maxTokens: TOKENS };
+  const whole = await chat.say(PROMPT, spoken).text();
+  expect(chat.undo()).toBe(PROMPT);
+  const pieces = chat.say(PROMPT, spoken)[Symbol.asyncIterator]();
+  let text = (await pieces.next()).value ?? "";
   await using session = await resuming.createSession("tiny", {
     ...SESSION,
     speculation: "off",
@@ -190,6 +196,11 @@ test("a verifier that dies costs no token: another one goes on", async () => {
     }
   }
   expect(seen).toEqual(sampled);
+  for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) {
+    text += next.value;
+  }
+  expect(text).toBe(whole);
+  expect(chat.messages.at(-1)?.content).toBe(whole);
   expect(session.resumptions).toMatchObject([
     { fromAddress: first.address, toAddress: second.address },
   ]);

@@ -11,9 +11,9 @@ import pytest
 
 import kakeya
 from kakeya import NodeUnreachable
+from kakeya.conversation import Conversation, plain_text
 from kakeya.text import TextCodec
 from kakeya_fleet.node.cli.asking.sampling_options import Sampling
-from kakeya_fleet.node.cli.chat.conversation import Conversation, plain_text
 from kakeya_fleet.node.cli.chat.lines import Said
 from kakeya_fleet.node.cli.chat.loop import Chat
 from kakeya_fleet.node.cli.chat.screen import ChatScreen

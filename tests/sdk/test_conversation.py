@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kakeya_fleet.node.cli.chat.conversation import (
+from kakeya.conversation import (
     Conversation,
     Message,
     Render,

@@ -99,13 +99,25 @@ class Conversation:
         self._system = text
 
     def ask(self, text: str, history: Sequence[int]) -> Turn:
-        """The person's next message: what the session, which holds `history`, keeps and appends."""
-        self._messages += (Message(USER, text),)
-        return self._continue(history)
+        """The person's next message: what the session, which holds `history`, keeps and appends.
 
-    def answered(self, token_ids: Sequence[int]) -> str:
-        """What the verifier committed after the latest turn, as text; may have been stopped."""
-        text = self._codec.decode(token_ids, skip_special_tokens=True)
+        Raises what `render` raises, and is as before then.
+        """
+        before = self._messages
+        self._messages = (*before, Message(USER, text))
+        try:
+            return self._continue(history)
+        except BaseException:
+            self._messages = before
+            raise
+
+    def answered(self, token_ids: Sequence[int], said: str | None = None) -> str:
+        """What the verifier committed after the latest turn, as text; may have been stopped.
+
+        `said` is that text where it is not all that the ids decode to: without an id that
+        ended it, or without the bytes of a character that was cut.
+        """
+        text = self._codec.decode(token_ids, skip_special_tokens=True) if said is None else said
         self._messages += (Message(ASSISTANT, text),)
         self._ids += tuple(token_ids)
         whole = self._codec.decode(token_ids, skip_special_tokens=False)
