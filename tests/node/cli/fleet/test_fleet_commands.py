@@ -67,7 +67,9 @@ def test_fit_asks_what_is_free_on_each_machine_of_the_fleet(ask: Ask) -> None:
     restored = [way for way in machine["ways"] if way["strategy"] == "restored"]
     assert {way["fits"] for way in restored} == {"impossible"}
     assert "archives of other machines have no room" in restored[0]["problem"]
-    both = ask("fit", "tiny", "tiny", "--fleet", "--memory", "1MiB", code=1).out.splitlines()
+    done = ask("fit", "tiny", "tiny", "--fleet", "--memory", "1MiB")
+    assert done.code == 1
+    both = done.out.splitlines()
     assert both[0] == "tiny:"
     assert both[1].startswith("mini-1, mini-2, 1.00 MiB free, torch: Nothing fits: tiny takes")
 
