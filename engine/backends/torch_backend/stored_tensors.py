@@ -57,6 +57,8 @@ NO_PARTS: Mapping[str, Part] = MappingProxyType({})
 """Every tensor is read whole."""
 NONE_QUANTIZED: Mapping[str, QuantizedWeight] = MappingProxyType({})
 _OF_BYTES = {1: ("I8", "F8_E4M3"), 2: ("F16", "BF16"), 4: ("F32", "I32", "U32"), 8: ("I64",)}
+HOLE_BYTES = 1 << 20
+"""Stored: what smaller tensors leave free in the heap is not worth the milliseconds of a look."""
 ITEM_BYTES = {dtype: size for size, dtypes in _OF_BYTES.items() for dtype in dtypes}
 
 
@@ -92,9 +94,12 @@ def _numbers(
     device: Device,
 ) -> Tensor:
     """One tensor of `read_tensors`. What is mapped of its file is mapped no more behind it."""
-    # What was freed since the one before: between what stays, the heap would keep the holes.
-    give_back()
-    if name not in quantized:
+    own = quantized.get(name)
+    nbytes = sum(stored_bytes(each) for each in (own.parts if own else (stored[name],)))
+    if nbytes >= HOLE_BYTES:
+        # What was freed since the one before: between what stays, the heap would keep the holes.
+        give_back()
+    if own is None:
         # A copy: the file's mapping is not aligned to vectors, and can change.
         return _read(
             stored[name],
@@ -103,9 +108,8 @@ def _numbers(
                 device.place, dtype, copy=True, memory_format=torch.contiguous_format
             ),
         )
-    own = quantized[name]
     made = own.numbers(*(read_whole(part) for part in own.parts))
-    weights_read(sum(stored_bytes(each) for each in own.parts))
+    weights_read(nbytes)
     part = parts.get(name)
     if part is None:
         return made.to(device.place, dtype)
