@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -327,11 +328,13 @@ def _no_collection() -> Iterator[None]:
     if not gc.isenabled():
         yield
         return
+    imported = len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
-        if gc.get_freeze_count():
+        # To count what is set aside takes a look at each: 0.1 s, where nothing was imported too.
+        if len(sys.modules) > imported and gc.get_freeze_count():
             gc.freeze()
         gc.enable()
 

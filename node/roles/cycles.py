@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 
 THRESHOLDS = (20_000, 5, 20)
 """Objects made more than freed before the young are looked through, and how many passes of each
@@ -24,11 +25,15 @@ generation before the next one's; see `gc.set_threshold`. Of what outlived a pas
 ENDED_SECONDS = 10.0
 """In which what was under way with a removed model has ended."""
 
+_aside = threading.Event()
+"""Whether something is set aside: to count it takes a look at each, 0.1 s."""
+
 
 def set_aside() -> None:
     """Keeps the collector from what lives now, until `free_removed`, and has it look rarely."""
     gc.collect()
     gc.freeze()
+    _aside.set()
     gc.set_threshold(*THRESHOLDS)
 
 
@@ -37,7 +42,7 @@ def set_loaded_aside() -> None:
 
     At once, for nobody looks for garbage in it: the next removal finds what there is.
     """
-    if gc.get_freeze_count():
+    if _aside.is_set():
         gc.freeze()
 
 
@@ -50,7 +55,8 @@ async def free_removed() -> None:
 
 def _free() -> bool:
     """Whether something was set aside."""
-    was_set_aside = gc.get_freeze_count() > 0
+    was_set_aside = _aside.is_set()
+    _aside.clear()
     gc.unfreeze()
     gc.collect()
     return was_set_aside
