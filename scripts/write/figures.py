@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from scripts.write import figures_faults
 from scripts.write.figures_agents import AGENTS
 from scripts.write.figures_codecs import CODECS
+from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_plain_drafts import PLAIN_DRAFTS
 from scripts.write.figures_prose import SAID
 from scripts.write.figures_register import (
@@ -35,6 +36,7 @@ DECLARED: Sequence[Declared] = (
     *TABLES,
     *AGENTS,
     *CODECS,
+    *EXPERTS,
     *PLAIN_DRAFTS,
     *TRAINED_DRAFTER,
     figures_faults.COUNTED,

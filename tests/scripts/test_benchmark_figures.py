@@ -28,7 +28,11 @@ from scripts.plot.sessions import draw as draw_sessions
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PUBLISHED_PARAMETERS = {"Qwen3-0.6B": 596_049_920, "Llama-3.2-1B": 1_235_814_400}
+PUBLISHED_PARAMETERS = {
+    "Qwen3-0.6B": 596_049_920,
+    "Gemma-3-270M": 268_098_176,
+    "Llama-3.2-1B": 1_235_814_400,
+}
 
 
 class Clock:
