@@ -187,7 +187,7 @@ def _is_known_anywhere(role: Role, model: str) -> bool:
         return is_public_name(model)
     if model in LOADERS:
         return True
-    return all(map(is_public_name, model.split(TARGET_MARK, 1))) and not Path(model).exists()
+    return all(map(is_public_name, model.rsplit(TARGET_MARK, 1))) and not Path(model).exists()
 
 
 def _role_of(number: model_pb2.Role.ValueType) -> Role:

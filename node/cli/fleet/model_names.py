@@ -1,33 +1,42 @@
-"""What people call models at a terminal, as their node knows them."""
+"""What people call models at a terminal, as a node that has a folder of its own knows them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_TARGET_MARK = "@"
 _PATH_BEGINNINGS = (".", "/", "~")
 
 
 def name_to_load(typed: str) -> str:
-    """A path here as an absolute one, since a node has a folder of its own; else as typed.
+    """A folder or a GGUF file here as an absolute path, `MODEL@TARGET` part by part.
 
-    Shipped and published models have their names before any path, as everywhere.
+    Drafters without a folder, shipped and published models have their names before any path, as
+    everywhere. What is not here stays as it was typed.
     """
-    from kakeya_fleet.engine.models.gguf.source import PUBLISHED
-    from kakeya_fleet.engine.models.model_folder import SHIPPED
+    from kakeya_fleet.engine.proposers.loading import LOADERS, TARGET_MARK
 
-    def named(part: str) -> str:
-        path = Path(part).expanduser()
-        is_path = part not in SHIPPED and part not in PUBLISHED and path.exists()
-        return str(path.absolute()) if part and is_path else part
-
-    whole = named(typed)
-    if whole != typed or _TARGET_MARK not in typed:
+    if typed in LOADERS:
+        return typed
+    whole = _absolute(typed)
+    if whole != typed or TARGET_MARK not in typed:
         return whole
-    model, _, target = typed.rpartition(_TARGET_MARK)
-    return f"{named(model)}{_TARGET_MARK}{named(target)}"
+    model, _, target = typed.rpartition(TARGET_MARK)
+    return f"{_absolute(model)}{TARGET_MARK}{_absolute(target)}"
 
 
 def name_to_unload(typed: str) -> str:
     """The same of what is served: its name there wins, unless it is written as a path."""
     return name_to_load(typed) if typed.startswith(_PATH_BEGINNINGS) else typed
+
+
+def _absolute(part: str) -> str:
+    from kakeya_fleet.engine.models.gguf.source import PUBLISHED, names_gguf
+    from kakeya_fleet.engine.models.model_folder import SHIPPED
+
+    if not part or part in SHIPPED or part in PUBLISHED:
+        return part
+    path = Path(part).expanduser()
+    is_here = path.is_dir() or (path.is_file() and names_gguf(part))
+    # Of MODEL@TARGET the whole may begin like a path and be none.
+    is_meant = part.startswith(_PATH_BEGINNINGS) and path.exists()
+    return str(path.absolute()) if is_here or is_meant else part

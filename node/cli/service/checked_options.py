@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from kakeya_fleet.engine.models.gguf.source import PUBLISHED, names_gguf
-from kakeya_fleet.engine.models.model_folder import SHIPPED, folder_here
-from kakeya_fleet.engine.proposers.loading import TARGET_MARK
+from kakeya_fleet.engine.models.model_folder import folder_here
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.node.app.ground import group_of
+from kakeya_fleet.node.cli.fleet.model_names import name_to_load
 from kakeya_fleet.node.config.config import Config, build
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
@@ -39,18 +38,7 @@ def checked_config(
 
 def _with_absolute_folders(text: str) -> str:
     spec = parse_role_spec(text)
-    model = _folder(spec.model)
-    if spec.role is Role.PROPOSER and TARGET_MARK in model and model == spec.model:
-        parts = model.rpartition(TARGET_MARK)
-        model = f"{_folder(parts[0])}{TARGET_MARK}{_folder(parts[2])}"
-    return f"{spec.role.value}={model}"
-
-
-def _folder(name: str) -> str:
-    """The absolute path of a folder or a GGUF file here; other names as they are."""
-    path = Path(name).expanduser()
-    is_here = path.is_dir() or (path.is_file() and names_gguf(name))
-    return str(path.absolute()) if name and name not in (*SHIPPED, *PUBLISHED) and is_here else name
+    return f"{spec.role.value}={name_to_load(spec.model)}"
 
 
 def _absolute(path: str) -> str:

@@ -138,6 +138,8 @@ def test_paths_are_absolute_and_names_stay(tmp_path: Path, monkeypatch: pytest.M
     assert name_to_load("organisation/name") == str(tmp_path / "organisation" / "name")
     assert name_to_load("~/drafter") == str(tmp_path / "drafter")
     assert name_to_load("drafter@tiny") == f"{tmp_path / 'drafter'}@tiny"
+    (tmp_path / "ngram").mkdir()
+    assert name_to_load("ngram") == "ngram"
     assert name_to_unload("drafter") == "drafter"
     assert name_to_unload("./drafter") == str(tmp_path / "drafter")
 
