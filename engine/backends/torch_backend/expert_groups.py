@@ -14,12 +14,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from kakeya_fleet.engine.backends.torch_backend.device import HOST
+
 SIZES = (4, 8, 16, 32, 64)
 """Rows of a product, those that forwards have."""
 ALONE = (1,)
 """One row a product is the same kernel and the same place in it, whatever the machine."""
-
-HOST = torch.device("cpu")
 
 Kind = tuple[type[nn.Module], int, int, torch.dtype]
 """A product's class, its inputs and outputs, and their dtype."""
@@ -40,7 +40,7 @@ class GroupSizes:
         """Has `product` among those that must agree: of each kind one stands for all."""
         self._products.setdefault((type(product), inputs, outputs, dtype), product)
 
-    def agreeing(self, place: torch.device = HOST) -> tuple[int, ...]:
+    def agreeing(self, place: torch.device = HOST.place) -> tuple[int, ...]:
         """Ascending, in the calling thread, which is the one that is to compute them at `place`.
 
         Takes milliseconds, once for each kind of product and number of threads.
@@ -57,7 +57,7 @@ class GroupSizes:
 
 
 def agreeing_sizes(
-    product: nn.Module, inputs: int, dtype: torch.dtype, place: torch.device = HOST
+    product: nn.Module, inputs: int, dtype: torch.dtype, place: torch.device = HOST.place
 ) -> tuple[int, ...]:
     """Those of `SIZES` that give a row of `product` the same bits, in each of their places."""
     generator = torch.Generator().manual_seed(0)
