@@ -12,34 +12,28 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
     Products,
     WholeLinear,
-    fits_groups,
 )
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import LinearChoice, packed_linears
-from kakeya_fleet.engine.backends.torch_backend.routers import is_router
 from kakeya_fleet.engine.models.weight_choice import (
     AUTO,
     BF16,
     BITS,
-    GROUP,
     head_weights,
-    require_auto,
 )
 
 
 def chosen_linears(
     weights: str,
-    model: nn.Module,
     dtype: torch.dtype,
     rows: int,
     library: Library | None,
     device: Device = HOST,
 ) -> LinearChoice:
-    """By `weights`, one of `weight_choice.WEIGHTS`, for a `model` that has none loaded yet.
+    """By `weights`, one of `weight_choice.WEIGHTS` that `weight_sizes.loading_of` has not refused.
 
-    `library` is that of the host. Raises `WeightFormatUnsupported` for what `model`, `device` or
-    this machine has no products for, `ModelUnusable` where products of whole numbers are not
-    exact.
+    `library` is that of the host, which whole numbers need. Raises `ModelUnusable` where products
+    of them are not exact.
     """
     plain = packed_linears(dtype, rows, device)
     if weights == AUTO:
@@ -50,14 +44,6 @@ def chosen_linears(
             lambda linear: plain.head(_rounded(linear)),
             lambda linear: plain.router(_rounded(linear)),
         )
-    if library is None:
-        require_auto(weights, "a C++ compiler at the first load, which is not here")
-    for name, linear in model.named_modules():
-        if type(linear) is nn.Linear and not is_router(name) and not fits_groups(linear):
-            require_auto(
-                weights,
-                f"layers with inputs in multiples of {GROUP}: {name} has {linear.in_features}",
-            )
     assert library is not None
     require_exact_products(library)
     products, bits, head_bits = Products(library), BITS[weights], BITS[head_weights(weights)]

@@ -189,7 +189,7 @@ def _loaded(
         decoder = CompiledDecoder(compiled, checkpoint, dtype=number, weights=weights)
         info = info_of(folder, architecture, layout, dtype, weights, device)
         return CompiledVerifier(decoder, info, layout)
-    choice = chosen_linears(weights, checkpoint.model, number, WIDTH, compiled, device)
+    choice = chosen_linears(weights, number, WIDTH, compiled, device)
     model = laid_out(checkpoint, WIDTH, choice=choice)
     return verifier_of(folder, architecture, model, layout, dtype, weights, device)
 

@@ -37,7 +37,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     is_plain,
 )
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
-from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, GROUP, head_weights
+from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, head_weights
 
 MOST_HEAD_SIZE = 512
 
@@ -67,12 +67,6 @@ class Sizes:
             and self.head_size <= MOST_HEAD_SIZE
             and self.heads % self.kv_heads == 0
         )
-
-    @property
-    def fit_groups(self) -> bool:
-        """Whether groups of 32 inputs divide every product's, as whole numbers need."""
-        mixed = self.heads * self.head_size
-        return all(inputs % GROUP == 0 for inputs in (self.hidden, mixed, self.inner))
 
 
 def sizes_of(model: PreTrainedModel) -> Sizes:
