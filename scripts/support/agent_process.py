@@ -19,14 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from scripts.support.child_process import Behind
+from scripts.support import slowing
+from scripts.support.child_process import Behind, ChildProcess
 
 Event = Mapping[str, object]
 
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
-WORKS_SECONDS, STANDS_SECONDS = 0.005, 0.045
 
 
 class AgentProcessFailed(Exception):
@@ -175,26 +175,9 @@ class AgentProcess:
         So a fault that is meant for its middle strikes there. What is yielded ends that early. It
         goes on to answer pings: nobody takes it for dead.
         """
-        over = threading.Event()
-
-        def slow() -> None:
-            while not over.is_set() and self.running:
-                self.signal(signal.SIGSTOP)
-                over.wait(STANDS_SECONDS)
-                self.signal(signal.SIGCONT)
-                over.wait(WORKS_SECONDS)
-
-        slowing = threading.Thread(target=slow, name="slowed", daemon=True)
-        slowing.start()
-
-        def speed_up() -> None:
-            over.set()
-            slowing.join()
-
-        try:
-            yield speed_up
-        finally:
-            speed_up()
+        with ChildProcess(slowing.__name__, [str(self.pid)]) as slower:
+            slower.hear()
+            yield slower.close
 
     def kill(self) -> None:
         """Ends it at once, as a power cut would."""
