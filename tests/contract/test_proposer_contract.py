@@ -117,7 +117,7 @@ def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer: Pr
     assert offer.kind in ASSUMED_ACCEPTANCE
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(prefix=TOKENS, assumed=TOKENS, size=SIZES)
 def test_a_draft_is_well_formed(
     proposer: Proposer, prefix: list[int], assumed: list[int], size: int
@@ -132,7 +132,7 @@ def test_a_draft_is_well_formed(
     assert min(draft.diffusion_step_count, draft.forward_pass_count) >= 0
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(prefix=TOKENS, commits=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=SIZES)
 def test_only_the_history_counts(
     proposer: Proposer, prefix: list[int], commits: list[list[int]], assumed: list[int], size: int
@@ -148,7 +148,7 @@ def test_only_the_history_counts(
     assert drafted(state, assumed, size) == drafted(proposer.open(whole), assumed, size)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(first=TOKENS, second=TOKENS, size=SIZES)
 def test_sessions_know_nothing_of_each_other(
     proposer: Proposer, first: list[int], second: list[int], size: int

@@ -228,7 +228,7 @@ def test_every_course_of_events_gives_the_bits_of_the_history(
     Courses.length = PACKED_LENGTH if is_packed else LENGTH
     before = verifier.pool.used_bytes
     case = Courses.TestCase
-    case.settings = settings(deadline=None, max_examples=12, stateful_step_count=12)
+    case.settings = settings(deadline=None, max_examples=8, stateful_step_count=12)
     case().runTest()
     assert verifier.pool.used_bytes == before
 

@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import StatementRejected
+from kakeya_fleet.fleet.trust import ledger as ledgers
 from kakeya_fleet.fleet.trust.keys import ApplicationKey, digest_of
-from kakeya_fleet.fleet.trust.ledger import (
-    MAX_KEY_STATEMENTS,
-    MAX_ROLE_STATEMENTS,
-    MAX_STATEMENTS,
-    Ledger,
-)
+from kakeya_fleet.fleet.trust.ledger import Ledger
 from kakeya_fleet.fleet.trust.statements import (
     AllowedRoles,
     Keeper,
@@ -209,19 +205,23 @@ def test_a_fleet_without_its_first_keepers_word_is_none() -> None:
         Ledger("authority-9", verify, [keeper(0, 0)])
 
 
-def test_there_is_an_end_to_what_is_kept() -> None:
+def test_there_is_an_end_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, most_of_keys, most_of_roles = 40, 60, 50
+    monkeypatch.setattr(ledgers, "MAX_STATEMENTS", most)
+    monkeypatch.setattr(ledgers, "MAX_KEY_STATEMENTS", most_of_keys)
+    monkeypatch.setattr(ledgers, "MAX_ROLE_STATEMENTS", most_of_roles)
     known = ledger()
     with pytest.raises(StatementRejected, match="at most"):
-        known.merge([revocation(0, node) for node in range(1, MAX_STATEMENTS + 2)])
+        known.merge([revocation(0, node) for node in range(1, most + 2)])
     assert len(known.statements) == 1
-    known.merge([revocation(0, node) for node in range(1, MAX_STATEMENTS)])
-    assert len(known.statements) == MAX_STATEMENTS
+    known.merge([revocation(0, node) for node in range(1, most)])
+    assert len(known.statements) == most
     # Keys leave room for the rest, and the rest for them.
-    every = [key(0, number) for number in range(MAX_KEY_STATEMENTS + 1)]
+    every = [key(0, number) for number in range(most_of_keys + 1)]
     with pytest.raises(StatementRejected, match="of keys"):
         known.merge(every)
     assert known.merge(every[:-1])
-    said_of_roles = [roles(0, node, set()) for node in range(MAX_ROLE_STATEMENTS + 1)]
+    said_of_roles = [roles(0, node, set()) for node in range(most_of_roles + 1)]
     with pytest.raises(StatementRejected, match="of roles"):
         known.merge(said_of_roles)
     assert known.merge(said_of_roles[:-1])

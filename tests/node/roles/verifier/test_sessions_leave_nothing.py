@@ -21,7 +21,7 @@ from tests.support.neighbourhood import Neighbourhood, Node
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 7 % 96 for index in range(60)]
-SESSIONS = 12
+SESSIONS = 6
 KINDS = ("alone", "drafted", "forked", "restored", "archived", "packed", "left")
 HELD_BY_A_SESSION = {
     *("Session", "SessionRecord", "OpenSession", "SessionCache", "SessionMemory", "History"),
