@@ -54,7 +54,7 @@ demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
 # More than cores: many tests wait for a process, a beat or a deadline.
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 TESTS ?= tests --ignore=tests/scripts
 BESIDE := $(STAMPS)/beside.log
