@@ -13,13 +13,15 @@ CHECK = "ring"
 class RingFacts:
     """What is known of a node's ring. `links` is its setting, empty for auto.
 
-    `age_seconds` is how long the node has been running: it tries its ring in its first seconds.
+    `age_seconds` is how long the node has been running: it tries its ring seconds after it serves
+    something for the first time.
     """
 
     ring_address: str
     links: str
     has_mlx: bool
     has_ipv4: bool
+    serves: bool
     age_seconds: float
 
 
@@ -37,14 +39,16 @@ def ring(facts: RingFacts) -> Finding:
         return ok(CHECK, "none: the card has no IPv4 address, and MLX's ring speaks no other")
     if not facts.has_mlx:
         return ok(CHECK, "none: MLX is not installed here; links take gRPC or shared memory")
+    if not facts.serves:
+        return ok(CHECK, "none: who serves nothing carries no tensors; tried with the first model")
     if facts.age_seconds < TRIAL_SECONDS:
         return ok(CHECK, "none yet: a node tries it in its first minute")
     return Finding(
         CHECK,
         Level.WARNING,
         "no ring is offered, though MLX is installed",
-        "The probe, a ring of two processes on this machine alone, did not work; the agent's log "
-        "says why (`no_ring`).",
+        "The probe, a ring of two processes on this machine alone, did not work (the agent's log "
+        "says why, `no_ring`), or what the node serves came within this minute.",
         "Start the agent again and see that line, or join with --links grpc to do without. Links "
         "take gRPC or shared memory meanwhile.",
     )

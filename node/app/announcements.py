@@ -54,12 +54,17 @@ class Announcements:
         await self._control.spread()
 
     async def offer_ring(self, probe: RingProbe) -> None:
-        """Puts a ring on the card when this host can form one; `links` may forbid the trial."""
+        """Puts a ring on the card when this host can form one; `links` may forbid the trial.
+
+        Waits for a first role: who serves nothing carries no tensors, and a trial starts two
+        processes that load MLX.
+        """
         control = self._control
         # MLX's ring speaks IPv4 only.
         usable = [address for address in control.own.addresses if not address.startswith("[")]
         if not wants_ring(control.ground.config.links) or not usable:
             return
+        await self._roles.has_served.wait()
         await asyncio.sleep(self._ring_trial_seconds)
         reason = await probe.run()
         # Links that are open may have such a road now.

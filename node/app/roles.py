@@ -75,8 +75,8 @@ def _ignore() -> None:
 class Roles:
     """Belongs to one event loop. `changed` is set when what is served differs from before.
 
-    Whoever takes notice clears it. Models are opened and removed one after the other: what
-    loads would disturb what is measured.
+    Whoever takes notice clears it. `has_served` is set from the first role on. Models are opened
+    and removed one after the other: what loads would disturb what is measured.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Roles:
         events = SessionEvents(activity.events, partial(_name_of, fleet))
         self.expected = expected
         self.changed = asyncio.Event()
+        self.has_served = asyncio.Event()
         self.links = OpenLinks(
             roads,
             metrics,
@@ -339,6 +340,7 @@ class Roles:
             on_turn()
             model_id = await self._roles[spec.role].open(spec)
         self._served[spec.role, model_id] = spec
+        self.has_served.set()
         set_loaded_aside()
         self.expected.arrived(spec)
         self.changed.set()

@@ -259,7 +259,8 @@ def test_verifiers_of_the_same_numbers_need_the_same_arithmetic() -> None:
 
 def ring_facts(**facts: object) -> ring.RingFacts:
     known: dict[str, object] = {
-        "ring_address": "", "links": "auto", "has_mlx": True, "has_ipv4": True, "age_seconds": 1e6
+        "ring_address": "", "links": "auto", "has_mlx": True, "has_ipv4": True, "serves": True,
+        "age_seconds": 1e6,
     }  # fmt: skip
     return ring.RingFacts(**(known | facts))  # type: ignore[arg-type]
 
@@ -272,6 +273,7 @@ def ring_facts(**facts: object) -> ring.RingFacts:
         ({"has_ipv4": False}, OK, "no IPv4"),
         ({"has_mlx": False}, OK, "MLX is not installed"),
         ({"age_seconds": 5.0}, OK, "none yet"),
+        ({"serves": False}, OK, "carries no tensors"),
         ({}, WARNING, "though MLX is installed"),
         ({"links": "ring"}, WARNING, "though MLX is installed"),
     ],

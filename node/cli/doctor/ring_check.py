@@ -27,6 +27,7 @@ async def check(site: Site) -> list[Finding]:
         links=links,
         has_mlx=importlib.util.find_spec("mlx") is not None,
         has_ipv4=any(not each.startswith("[") for each in card.addresses),
+        serves=bool(card.models) or card.archive is not None,
         age_seconds=max(0.0, time.time() - site.node.started_at_unix),
     )
     return [ring.ring(facts)]

@@ -8,6 +8,7 @@ import pytest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.rules import check_card
 from kakeya_fleet.node.app.settings import NodeSettings
+from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from tests.node.conftest import Eventually, MakeCard, RunningAgent, StartAgent, next_message
 
@@ -21,6 +22,7 @@ class Trials:
 
 
 AT_ONCE = NodeSettings(ring_trial_seconds=0.0)
+SERVING = ["proposer=ngram"]
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ async def card_of(agent: RunningAgent) -> capability_pb2.CapabilityCard:
 async def test_the_card_gets_the_ring_and_a_new_sequence(
     start_agent: StartAgent, trials: Trials, eventually: Eventually, links: str
 ) -> None:
-    first = await start_agent("first", settings=AT_ONCE, links=links)
+    first = await start_agent("first", settings=AT_ONCE, links=links, serve=SERVING)
     second = await start_agent("second", links="grpc", peers=[first.address])
 
     async def is_known() -> bool:
@@ -56,7 +58,7 @@ async def test_the_card_gets_the_ring_and_a_new_sequence(
         return any(
             record.card.ring_address == first.address
             and record.card.node_id == first.node_id
-            and record.card.sequence == 1
+            and record.card.sequence == 2
             for record in snapshot.nodes
         )
 
@@ -70,10 +72,25 @@ async def test_no_ring_on_the_card(
     start_agent: StartAgent, trials: Trials, links: str, count: int
 ) -> None:
     trials.reason = "MLX is not installed on this host"
-    agent = await start_agent(settings=AT_ONCE, links=links)
+    agent = await start_agent(settings=AT_ONCE, links=links, serve=SERVING)
     await asyncio.sleep(0.05)
     card = await card_of(agent)
-    assert (card.ring_address, card.sequence, trials.count) == ("", 0, count)
+    assert (card.ring_address, card.sequence, trials.count) == ("", 1, count)
+
+
+async def test_it_is_tried_once_something_is_served(
+    start_agent: StartAgent, trials: Trials, eventually: Eventually
+) -> None:
+    agent = await start_agent(settings=AT_ONCE, links="auto")
+    await asyncio.sleep(0.05)
+    assert trials.count == 0
+    await agent.node.roles.add(parse_role_spec("archive=1MiB"))
+
+    async def is_offered() -> bool:
+        return (await card_of(agent)).ring_address == agent.address
+
+    await eventually(is_offered)
+    assert trials.count == 1
 
 
 def test_a_card_with_a_ring_follows_the_rules(make_card: MakeCard) -> None:
