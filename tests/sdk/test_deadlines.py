@@ -86,8 +86,9 @@ async def test_a_cancelled_caller_is_cancelled(silent_address: str) -> None:
 async def test_a_call_without_an_answer_ends_at_its_deadline(
     node: ScriptedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with AsyncClient(node.address, timeouts=Timeouts(unary=0.3)) as client:
+    async with AsyncClient(node.address) as client:
         await client.fleet.node()
+        monkeypatch.setattr(client._home, "timeouts", Timeouts(unary=0.3))
         monkeypatch.setattr(node, "_enter", lambda *_: asyncio.Event().wait())
         with pytest.raises(kakeya.DeadlineExceeded):
             await client.fleet.node()

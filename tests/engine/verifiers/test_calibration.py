@@ -30,6 +30,14 @@ def test_a_slow_outlier_does_not_move_the_median(verifier: Verifier) -> None:
     assert measure_steps(verifier, lambda: next(times), counts=(2,), repeats=3) == ((2, 3.0),)
 
 
+def test_no_count_takes_longer_than_a_larger_one(verifier: Verifier) -> None:
+    """A machine that is busy with other things made one token look slower than four."""
+    durations = itertools.chain([0.0] * 3, [5.0, 2.0, 3.0] * 3)
+    times = (end for seconds in durations for end in (0.0, seconds))
+    steps = measure_steps(verifier, lambda: next(times), counts=(1, 4, 16), repeats=3)
+    assert steps == ((1, 2.0), (4, 2.0), (16, 3.0))
+
+
 def test_long_steps_are_measured_less_often(verifier: Verifier) -> None:
     """Once to warm up, and three times; short ones five times."""
     for seconds, rounds in ((0.9, 4), (0.1, 6)):

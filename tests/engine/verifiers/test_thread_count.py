@@ -76,7 +76,7 @@ class Timed:
         (lambda threads, tokens: 0.001 * (1.05 if threads < 8 else 1.0), 1),
         # Blocks count as single tokens do.
         (lambda threads, tokens: 0.001 * (8 / threads if tokens == 16 else 1.0), 8),
-        (lambda threads, tokens: 0.001 * (8 / threads if tokens == 1 else 1.0), 8),
+        (lambda threads, tokens: 0.001 * (8 / threads if tokens == 1 else 8.0), 8),
         # More than there is work for are slower.
         (lambda threads, tokens: 0.001 * threads, 1),
     ],
