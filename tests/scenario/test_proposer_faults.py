@@ -165,16 +165,18 @@ async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
     """One that is conditioned on the verifier, and a plain model: either reads what came before."""
     name = f"restarted-{model}"
     first = await proposer_for(shared_fleet, verifier, client, name, model)
-    session = await client.create_session(
+    opening = partial(
+        client.create_session,
         "tiny",
-        speculation=Speculation(model, node_id=first.node_id),
+        speculation=Speculation(model, node_id=first.node_id, block_size=4),
         sink_tokens=4,
         window_tokens=16,
     )
-    async with session:
+    async with await when_it_can_be_had(opening) as session:
         await session.append(prompt)
-        before = await session.generate(40).collect()
-        assert before.done.speculation.drafted_count > 0
+        # The first drafts of a busy machine may be late, or the way of the vectors not open yet.
+        while not (await session.generate(40).collect()).done.speculation.drafted_count:
+            assert session.history_length < LASTING_TOKENS // 2
         first.kill()
         without = await session.generate(60).collect()
         assert without.done.speculation.drop_reason is not None
