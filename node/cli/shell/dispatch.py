@@ -11,6 +11,9 @@ from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode, report
 from kakeya_fleet.node.cli.shell.lazy_group import LazyCommand, LazyGroup
 
 COMMANDS = {
+    "run": LazyCommand(
+        "kakeya_fleet.node.cli.run.command", "Talk with a model by its name, loaded if need be."
+    ),
     "join": LazyCommand(
         "kakeya_fleet.node.cli.join.command", "Start a node on this machine and join the fleet."
     ),
