@@ -43,7 +43,8 @@ class Config:
     """Name for people, 1 to 64 characters; the state directory is named after it."""
     bind: str = "127.0.0.1:auto"
     """host:port of the gRPC server; port auto takes the last one again, or 7600, or the next free
-    one behind it, and port 0 the last one again, or any free one."""
+    one behind it, and port 0 the last one again, or any free one. A member of a fleet with an
+    authority is at 0.0.0.0:auto if nothing is said."""
     state: str = ""
     """State directory; empty for $XDG_STATE_HOME/kakeya/NAME."""
     fleet_name: str = "default"

@@ -44,6 +44,9 @@ COMMANDS = {
     "status": LazyCommand(
         "kakeya_fleet.node.cli.fleet.status", "Show nodes, roles, models, memory, liveness."
     ),
+    "sessions": LazyCommand(
+        "kakeya_fleet.node.cli.sessions.command", "Show open sessions, and end them."
+    ),
     "top": LazyCommand(
         "kakeya_fleet.node.cli.top.command", "Watch nodes, sessions, transfers and events live."
     ),

@@ -11,7 +11,7 @@ import pytest
 from kakeya_fleet.node.cli.chat.given_text import GivenText
 from kakeya_fleet.node.cli.chat.lines import Said, read
 from kakeya_fleet.node.cli.run.given_prompt import given_prompt
-from tests.support.commands import Agents, Ask, RunningCommand, Screen, Terminal
+from tests.support.commands import Ask, RunningCommand, Screen, Terminal
 from tests.support.in_process import Finished
 
 LIMIT = ("--max-tokens", "8")
@@ -32,6 +32,7 @@ def events(done: Finished) -> list[str]:
 
 def end(done: Finished) -> dict[str, object]:
     (found,) = [line for line in done.lines if line["event"] == "done"]
+    assert isinstance(found, dict)
     return found
 
 
