@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kakeya_fleet.node.cli.asking.known_names import addresses, complete_verifiers, items
+from kakeya_fleet.node.cli.asking.known_names import (
+    addresses,
+    complete_nodes,
+    complete_verifiers,
+    items,
+)
 from kakeya_fleet.node.config.ports import AUTO_PORT
 
 if TYPE_CHECKING:
@@ -59,11 +64,13 @@ class NodeChoice(click.ParamType[str]):
         return value
 
     def shell_complete(
-        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Names of the agents on this machine; addresses where none begins as typed."""
+        """Names of the fleet's nodes, of this machine's where none answers; then addresses."""
         here = addresses()
-        names = items({name: address for address, name in here.items()}, incomplete)
+        by_address = items(here, incomplete) if incomplete else []
+        names = by_address or complete_nodes(ctx, param, incomplete)
+        names = names or items({name: address for address, name in here.items()}, incomplete)
         return names or items(here, incomplete)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kakeya_fleet.node.cli.chat.lines import as_typed
+
 
 class GivenText:
     """In place of a `Typist`: a text that was given once, then the end of the input."""
@@ -10,7 +12,7 @@ class GivenText:
 
     def __init__(self, text: str) -> None:
         """No word of it is a command of the chat."""
-        self._text: str | None = f"/{text}" if text.startswith("/") else text
+        self._text: str | None = as_typed(text)
 
     def open(self) -> None:
         """Nothing is to be opened."""

@@ -27,6 +27,7 @@ from kakeya_fleet.node.cli.terminal.status_line import status_line
 from kakeya_fleet.node.config.state_directory import default_state
 
 LABEL = "fleet chat"
+NOTHING_ASKED = "nothing was asked yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Chat:
             "fork": self._fork,
             "sessions": self._sessions,
             "undo": self._undo,
+            "retry": self._retry,
+            "edit": self._edit,
             "system": self._system,
             "save": self._save,
             "help": self._help,
@@ -199,7 +202,7 @@ class Chat:
             self._screen.notice(f"fleet: {failure_of(error).message}")
             # What has a part of its answer is in the conversation, and not said again.
             if isinstance(typed, chat_lines.Said) and conversation.turn_count == asked_count:
-                self._screen.notice(self._typist.keep(typed.text))
+                self._screen.notice(self._typist.keep(chat_lines.as_typed(typed.text)))
 
     def _answer(self, text: str) -> None:
         branch, screen = self._branch, self._screen
@@ -290,7 +293,22 @@ class Chat:
     def _undo(self, _argument: str) -> None:
         taken = self._branch.conversation.take_back()
         self._screen.notice(
-            "nothing was asked yet" if taken is None else f"taken back: {taken.content[:60]!r}"
+            NOTHING_ASKED if taken is None else f"taken back: {taken.content[:60]!r}"
+        )
+
+    def _retry(self, _argument: str) -> None:
+        taken = self._branch.conversation.take_back()
+        if taken is None:
+            self._screen.notice(NOTHING_ASKED)
+        else:
+            self._obey(chat_lines.Said(taken.content))
+
+    def _edit(self, _argument: str) -> None:
+        taken = self._branch.conversation.take_back()
+        self._screen.notice(
+            NOTHING_ASKED
+            if taken is None
+            else self._typist.keep(chat_lines.as_typed(taken.content))
         )
 
     def _system(self, argument: str) -> None:

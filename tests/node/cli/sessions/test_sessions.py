@@ -18,7 +18,7 @@ from tests.support.scripted_node import ScriptedNode
 
 
 def listed(session_id: str, **facts: object) -> Listed:
-    info = replace(fleet_scene.session().session, session_id=session_id, **facts)  # type: ignore[arg-type]
+    info = replace(fleet_scene.session("a", label="talk").session, session_id=session_id, **facts)  # type: ignore[arg-type]
     return Listed("mini-1", "127.0.0.1:7600", info)
 
 
