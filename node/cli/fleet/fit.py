@@ -10,7 +10,7 @@ import click
 from kakeya_fleet.node.cli.asking.known_names import complete_models
 from kakeya_fleet.node.cli.asking.options import json_option, node_option
 from kakeya_fleet.node.cli.fleet.fit_options import Shape, asked_options
-from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
+from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
@@ -111,10 +111,11 @@ def command(
 
 def _check(found: ModelOnPaper, asked: Asked) -> None:
     """Refuses what cannot be answered of a model."""
+    from kakeya_fleet.node.cli.fleet.papers import require_weights
+
     if asked.context_tokens is None and not found.is_bounded:
         raise click.UsageError("a shape without positions=N needs --context")
-    if asked.weights not in found.weight_bytes:
-        raise CommandFailed("WEIGHT_FORMAT_UNSUPPORTED", f"{found.refused[asked.weights]}.")
+    require_weights(found, asked.weights)
 
 
 def _of_fleet(

@@ -38,6 +38,12 @@ class Papers:
         return self._read[asked]
 
 
+def require_weights(found: ModelOnPaper, weights: str) -> None:
+    """Raises `CommandFailed` for a model that has no weights as its products are to take them."""
+    if weights not in found.weight_bytes:
+        raise CommandFailed("WEIGHT_FORMAT_UNSUPPORTED", f"{found.refused[weights]}.")
+
+
 def on_paper(model: str | None, shape: ModelShape | None, dtype: str, backend: str) -> ModelOnPaper:
     """What is asked about. Raises `CommandFailed` for a model that cannot be served."""
     if (model is None) == (shape is None):

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kakeya import AsyncClient, KakeyaError, Liveness, LoadedModel, NodeStatus, Role
+from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.fleet.errors import NoPlacement
 from kakeya_fleet.fleet.placement.first_drafter import first_drafter
 from kakeya_fleet.fleet.placement.fit import MemoryOnPaper
-from kakeya_fleet.fleet.placement.model_home import Candidate, Home, model_home
+from kakeya_fleet.fleet.placement.model_home import Home, model_home
 from kakeya_fleet.node.cli.asking.connection import ask
 from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.kv_options import WindowChoice
@@ -19,7 +20,7 @@ from kakeya_fleet.node.cli.fleet.fit_options import Asked
 from kakeya_fleet.node.cli.fleet.load_view import LoadView, loaded_text
 from kakeya_fleet.node.cli.fleet.loading import load
 from kakeya_fleet.node.cli.fleet.looking import look
-from kakeya_fleet.node.cli.fleet.papers import Papers
+from kakeya_fleet.node.cli.fleet.papers import Papers, require_weights
 from kakeya_fleet.node.cli.fleet.status_watch import Picture
 from kakeya_fleet.node.cli.run.drafters import loadable_drafters, served_drafters
 from kakeya_fleet.node.cli.run.homes import Reach, candidates
@@ -52,13 +53,16 @@ def serving(address: str, wanted: Wanted, *, as_json: bool) -> str:
     `address` is the node that is asked. Raises `CommandFailed`, and KeyboardInterrupt, on which
     the node goes on loading.
     """
+    known = ask(address, _nodes)
+    serving_nodes = _serving(known, wanted)
+    if serving_nodes:
+        # Any node leads to one that serves it; one that is named is gone to.
+        return _address(serving_nodes[0].node_id, known) if wanted.node else address
     picture = ask(address, look)
     nodes = picture.snapshot().nodes
-    if _is_served(nodes, wanted):
-        return address
     home = _chosen(address, wanted, picture)
     _tell(wanted, home, as_json=as_json)
-    there = _address(home.chosen, nodes)
+    there = _address(home.chosen.node_id, nodes)
 
     async def bring(client: AsyncClient) -> None:
         loaded = await _load(client, wanted, home.chosen.name, as_json=as_json)
@@ -68,13 +72,21 @@ def serving(address: str, wanted: Wanted, *, as_json: bool) -> str:
     return there
 
 
-def _is_served(nodes: Iterable[NodeStatus], wanted: Wanted) -> bool:
-    return any(
-        offer.role is Role.VERIFIER and offer.model_id == wanted.model_id
-        for node in nodes
-        if node.liveness is Liveness.ALIVE and wanted.node in ("", node.name, node.node_id)
-        for offer in node.models
-    )
+async def _nodes(client: AsyncClient) -> tuple[NodeStatus, ...]:
+    return await client.fleet.nodes()
+
+
+def _serving(nodes: tuple[NodeStatus, ...], wanted: Wanted) -> list[NodeStatus]:
+    """The living nodes that serve it, of the one that is named if one is."""
+    return [
+        node
+        for node in _named(nodes, wanted)
+        if node.liveness is Liveness.ALIVE
+        and any(
+            offer.role is Role.VERIFIER and offer.model_id == wanted.model_id
+            for offer in node.models
+        )
+    ]
 
 
 def _chosen(address: str, wanted: Wanted, picture: Picture) -> Home:
@@ -135,7 +147,13 @@ def _memories(wanted: Wanted, picture: Picture) -> Mapping[str, MemoryOnPaper]:
     """The memory of each machine with the model, by node id; those that do not tell left out."""
     papers = Papers(wanted.name, None, "auto", "auto")
     asked = Asked(wanted.weights or WEIGHTS, None, None, WindowChoice())
-    fits = machine_fits(papers.of, asked, picture.snapshot().nodes, picture.hosts())
+
+    def paper(backend: str) -> ModelOnPaper:
+        found = papers.of(backend)
+        require_weights(found, asked.weights)
+        return found
+
+    fits = machine_fits(paper, asked, picture.snapshot().nodes, picture.hosts())
     return {
         node_id: found.answer.memory
         for found in fits
@@ -144,12 +162,13 @@ def _memories(wanted: Wanted, picture: Picture) -> Mapping[str, MemoryOnPaper]:
     }
 
 
-def _address(chosen: Candidate, nodes: Iterable[NodeStatus]) -> str:
+def _address(node_id: str, nodes: Iterable[NodeStatus]) -> str:
+    """host:port of the node; of one of this machine, where its own programs call it."""
     from kakeya_fleet.node.cli.asking.local_agents import agents_here
 
     here = {agent.node_id: agent.address for agent in agents_here()}
     told = {node.node_id: node.address for node in nodes}
-    return here.get(chosen.node_id) or told[chosen.node_id]
+    return here.get(node_id) or told[node_id]
 
 
 def _tell(wanted: Wanted, home: Home, *, as_json: bool) -> None:

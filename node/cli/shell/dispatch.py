@@ -123,9 +123,11 @@ With or without the proposer, the answer is the same, bit for bit.
 """
 
 EXAMPLE = """\b
-Example, three terminals:
+Example:
+  fleet run smollm2
+or, in three terminals:
   fleet join --name mini-1 --serve verifier=tiny
-  fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:PORT
+  fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600
   fleet generate --verifier tiny "def parse_header(line):"
 
 \b

@@ -1,6 +1,6 @@
 """`fleet join` for as long as somebody holds the other end of its standard input.
 
-python -m kakeya_fleet.node.cli.run.held_agent join --json
+python -m kakeya_fleet.node.cli.held_agent join --json
 
 Whatever way that process ends, this one hears of it, drains and leaves, as with SIGTERM.
 """
