@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kakeya_fleet.node.cli.asking.known_names import complete_models, complete_nodes
+from kakeya_fleet.node.cli.asking.known_names import complete_nodes, complete_runnable
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
 from kakeya_fleet.node.cli.asking.options import json_option, node_option
 from kakeya_fleet.node.cli.asking.sampling_options import max_tokens_option, sampling_options
@@ -27,7 +27,7 @@ Example:
 
 
 @click.command("run", epilog=EXAMPLE)
-@click.argument("model", shell_complete=complete_models)
+@click.argument("model", shell_complete=complete_runnable)
 @click.argument("prompt", nargs=-1, metavar="[PROMPT]")
 @click.option(
     "--on",

@@ -13,6 +13,7 @@ from kakeya_fleet.node.cli.chat.lines import Said, read
 from kakeya_fleet.node.cli.run.given_prompt import given_prompt
 from tests.support.commands import Ask, RunningCommand, Screen, Terminal
 from tests.support.in_process import Finished
+from tests.warm.starting import WarmStarts
 
 LIMIT = ("--max-tokens", "8")
 
@@ -133,6 +134,38 @@ def test_a_node_that_others_may_not_load_on_is_told_of(ask: Ask) -> None:
             f"{name}: without an authority a machine's own programs alone load there"
             in (error["message"])
         )
+
+
+def test_a_keeper_has_it_loaded_on_another_members_machine_and_nobody_else_does(
+    fleet: Terminal, warm_starts: WarmStarts, toy: Path, tmp_path: Path
+) -> None:
+    """Whose files are elsewhere is on another machine, as far as commands can tell."""
+    elsewhere = Terminal(tmp_path / "elsewhere", warm_starts)
+    joining = ("--json", "--no-mdns")
+    try:
+        assert fleet.run("init", "home", "--name", "mini-1").code == 0
+        keeper = fleet.start("join", "--name", "mini-1", "--serve", "proposer=ngram", *joining)
+        assert keeper.event()["event"] == "ready"
+        (code,) = fleet.run("invite", "--json").json["long_codes"]
+        member = elsewhere.start("join", code, "--name", "mini-2", *joining)
+        while member.event()["event"] != "ready":
+            pass
+        while keeper.event()["event"] != "peer_joined":
+            pass
+        done = fleet.run("run", "tiny", "abc", "--on", "mini-2", "--json", *LIMIT)
+        assert done.code == 0, done.out
+        assert done.lines[0]["node"] == "mini-2"
+        # The keeper's own node drafts.
+        assert [each["offer"]["model_id"] for each in done.lines if each["event"] == "loaded"] == [
+            "tiny"
+        ]
+        path = fleet.run("run", str(toy), "abc", "--on", "mini-2", "--json")
+        assert "mini-2: the model is a path on this machine" in path.json["error"]["message"]
+        guest = elsewhere.run("run", "smollm2", "abc", "--on", "mini-1", "--json")
+        assert guest.json["error"]["reason"] == "NO_PLACEMENT"
+        assert "mini-1: its owner and keepers alone load there" in guest.json["error"]["message"]
+    finally:
+        elsewhere.end_all()
 
 
 def test_a_model_that_there_is_not_is_told_and_the_node_serves_on(
