@@ -29,6 +29,8 @@ class AgentEvents:
     local_address: str = ""
     applications_address: str = ""
     https_address: str = ""
+    taken_ports: tuple[int, ...] = ()
+    """At which it would answer were they free."""
 
     @property
     def address(self) -> str:
@@ -54,6 +56,7 @@ class AgentEvents:
             "mdns": mdns,
             "pid": os.getpid(),
             "state": str(state),
+            "taken_ports": list(self.taken_ports),
         }
 
     def advice(self, advice: Advice) -> Mapping[str, object]:

@@ -148,6 +148,7 @@ def _composed(
             ground.local_address,
             control.applications_address,
             control.https_address,
+            ground.taken_ports,
         ),
         activity=activity,
         ring_probe=probe,

@@ -19,6 +19,7 @@ from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import Config, is_loopback, join_address
 from kakeya_fleet.node.config.kv_budget import kv_budget_bytes
 from kakeya_fleet.node.config.machine import process_started_at
+from kakeya_fleet.node.config.ports import GRPC_PORT, HTTP_PORT, passed_over, ports_to_try
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.http.health_checks import HealthSettings
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings
@@ -34,6 +35,7 @@ from kakeya_fleet.node.rpc.authorisation import Authorisation
 from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.rpc.free_port import first_free
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.rpc.recognition import Recogniser, Recognition
 from kakeya_fleet.node.tracing.kept_spans import KeptSpans
@@ -52,7 +54,8 @@ class Ground:
 
     `http` is None when the configuration wants none. `trust` is None in a fleet without an
     authority; with it members alone call at `port`, programs of this machine in plain text at
-    `local_port`, and applications with a key at `applications_port`, 0 for none. `beneath` is
+    `local_port`, and applications with a key at `applications_port`, 0 for none. `taken_ports`
+    are those that the node would have had before `port`, and before that of HTTP. `beneath` is
     closed once the server has stopped. `device` is what was asked for by name; None where a back
     end takes its own.
     """
@@ -73,6 +76,7 @@ class Ground:
     trust: Trust | None
     local_port: int
     applications_port: int
+    taken_ports: tuple[int, ...]
     http: HttpServer | None
     beneath: AsyncExitStack
 
@@ -137,6 +141,9 @@ async def break_ground(
     if http is not None:
         stack.push_async_callback(http.close)
         await http.start()
+    taken = _taken_ports(config, state, port, http)
+    if taken:
+        _log.info("ports_taken", ports=taken, port=port)
     _warn_if_exposed(config, is_member=trust is not None)
     if config.serve:
         _log.info("loading", serve=config.serve)
@@ -160,6 +167,7 @@ async def break_ground(
         trust=trust,
         local_port=local_port,
         applications_port=applications_port,
+        taken_ports=taken,
         http=http,
         beneath=beneath,
     )
@@ -183,6 +191,25 @@ def _server(
         kept.interceptor,
         limits=allowances.limits.calls,
     )
+
+
+def _ports_to_try(config: Config, state: StateDirectory) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ports of gRPC and of HTTP, in the order in which they are tried."""
+    _, port = config.bind_address
+    _, http_port = config.http_address or ("", 0)
+    return (
+        ports_to_try(port, state.last_port(), GRPC_PORT),
+        ports_to_try(http_port, state.last_http_port(), HTTP_PORT),
+    )
+
+
+def _taken_ports(
+    config: Config, state: StateDirectory, port: int, http: HttpServer | None
+) -> tuple[int, ...]:
+    """Those that were taken before `port` was had, and before that of HTTP."""
+    ports, http_ports = _ports_to_try(config, state)
+    taken = passed_over(ports, port)
+    return taken if http is None else taken + passed_over(http_ports, http.port)
 
 
 def _listening(
@@ -272,10 +299,13 @@ def _http_server(
     address = config.http_address
     if address is None:
         return None
+    host, port = address
+    _, ports = _ports_to_try(config, state)
     return HttpServer(
         HttpSettings(
-            *address,
-            last_port=state.last_http_port(),
+            host,
+            port or 0,
+            last_port=first_free(host, ports),
             https_host=config.bind_address[0],
             https_port=config.https_port,
             last_https_port=state.last_key_port("https"),

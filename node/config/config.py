@@ -19,6 +19,7 @@ from platformdirs import user_config_path
 
 from kakeya_fleet.engine.contracts.device import DEVICES
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
+from kakeya_fleet.node.config.ports import AUTO_PORT
 from kakeya_fleet.node.config.state_directory import default_state
 from kakeya_fleet.node.errors import BadConfig, InsecureBind, LoopbackBind
 
@@ -29,7 +30,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "json", "console")
 DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "torch", "mlx")
-MEMBERS_BIND = "0.0.0.0:0"
+MEMBERS_BIND = "0.0.0.0:auto"
 """Where a member of a fleet with an authority answers other machines, if nothing is said."""
 LINKS = ("auto", "grpc", "local", "ring")
 
@@ -40,8 +41,10 @@ class Config:
 
     name: str = field(default_factory=socket.gethostname)
     """Name for people, 1 to 64 characters; the state directory is named after it."""
-    bind: str = "127.0.0.1:0"
-    """host:port of the gRPC server; port 0 takes the last one again, or a free one."""
+    bind: str = "127.0.0.1:auto"
+    """host:port of the gRPC server; port auto takes the last one again, or 7600, or the next free
+    one behind it, and port 0 the last one again, or any free one. A member of a fleet with an
+    authority is at 0.0.0.0:auto if nothing is said."""
     state: str = ""
     """State directory; empty for $XDG_STATE_HOME/kakeya/NAME."""
     fleet_name: str = "default"
@@ -57,8 +60,9 @@ class Config:
     """Whether to announce and find nodes by multicast DNS."""
     insecure: bool = False
     """Allows an address beyond loopback, without encryption or authentication."""
-    http_bind: str = "127.0.0.1:0"
-    """host:port of HTTP (/v1, /health, /metrics), or "off"; port 0 as that of `bind`."""
+    http_bind: str = "127.0.0.1:auto"
+    """host:port of HTTP (/v1, /health, /metrics), or "off"; port auto as that of `bind`, from 7180
+    on, and 0 likewise."""
     http_hosts: tuple[str, ...] = ()
     """Further names under which HTTP may be asked for, such as a proxy's; without ports."""
     applications_port: int = 0
@@ -132,16 +136,16 @@ class Config:
         return Path(self.state).expanduser() if self.state else default_state(self.name)
 
     @property
-    def bind_address(self) -> tuple[str, int]:
-        """Host and port to bind."""
-        return split_address("bind", self.bind)
+    def bind_address(self) -> tuple[str, int | None]:
+        """Host and port to bind; None for a port that is found."""
+        return _to_bind("bind", self.bind)
 
     @property
-    def http_address(self) -> tuple[str, int] | None:
-        """Host and port of HTTP to bind, None when it is off."""
+    def http_address(self) -> tuple[str, int | None] | None:
+        """Host and port of HTTP to bind, None when it is off; None for a port that is found."""
         if self.http_bind == "off":
             return None
-        return split_address("http_bind", self.http_bind)
+        return _to_bind("http_bind", self.http_bind)
 
 
 _TYPES: Mapping[str, str] = {each.name: str(each.type) for each in fields(Config)}
@@ -201,6 +205,13 @@ def split_address(key: str, address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _to_bind(key: str, address: str) -> tuple[str, int | None]:
+    host, separator, port = address.rpartition(":")
+    if separator and port == AUTO_PORT:
+        return split_address(key, f"{host}:0")[0], None
+    return split_address(key, address)
+
+
 def join_address(host: str, port: int) -> str:
     """host:port, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -231,7 +242,7 @@ def require_answerable(hosts: Collection[str], peers: Sequence[str]) -> None:
     reached = answerable(hosts, peers)
     for peer in peers:
         if peer not in reached:
-            every = "[::]:0" if peer.startswith("[") else "0.0.0.0:0"
+            every = "[::]:auto" if peer.startswith("[") else "0.0.0.0:auto"
             raise LoopbackBind(
                 f"the peer {peer} is not on loopback, where alone this node would be reached "
                 f"({', '.join(hosts)})",

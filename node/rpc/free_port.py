@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
+from contextlib import suppress
 
 from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.errors import PortInUse
@@ -18,6 +20,15 @@ def require_free(host: str, port: int) -> None:
             probe.listen(1)
         except OSError as error:
             raise port_in_use(host, port, error.strerror or type(error).__name__) from error
+
+
+def first_free(host: str, ports: Iterable[int]) -> int:
+    """The first of `ports` that can be bound at this moment; 0, any free one, where none can."""
+    for port in ports:
+        with suppress(PortInUse):
+            require_free(host, port)
+            return port
+    return 0
 
 
 def port_in_use(host: str, port: int, fault: str) -> PortInUse:

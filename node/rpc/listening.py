@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import grpc
 import grpc.aio
 
 from kakeya_fleet.node.admission.limits import CallLimits
 from kakeya_fleet.node.config.config import join_address
+from kakeya_fleet.node.config.ports import GRPC_PORT, ports_to_try
 from kakeya_fleet.node.errors import PortInUse
 from kakeya_fleet.node.rpc.free_port import port_in_use, require_free
 from kakeya_fleet.node.rpc.grpc_settings import server_options
@@ -28,7 +31,7 @@ def make_server(
 def listen(
     server: grpc.aio.Server,
     host: str,
-    port: int,
+    port: int | None,
     last_port: int,
     credentials: grpc.ServerCredentials | None = None,
 ) -> int:
@@ -36,15 +39,14 @@ def listen(
 
     In plain text without `credentials`, which say who can call there.
 
-    Port 0 takes `last_port` when that is free, or else any free one. Others can
-    connect from now on; they are answered when the server starts.
+    `port` is a number, 0 or None: see `ports_to_try`. Others can connect from now on; they are
+    answered when the server starts.
     """
-    if port == 0 and last_port:
-        try:
-            return _listen(server, host, last_port, credentials)
-        except PortInUse:
-            pass
-    return _listen(server, host, port, credentials)
+    *preferred, last_resort = ports_to_try(port, last_port, GRPC_PORT)
+    for each in preferred:
+        with suppress(PortInUse):
+            return _listen(server, host, each, credentials)
+    return _listen(server, host, last_resort, credentials)
 
 
 def _listen(

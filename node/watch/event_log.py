@@ -177,8 +177,8 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
     EventKind.ADDRESSES_CHANGED: (_INFO, ""),
     EventKind.BOUND_ADDRESS_GONE: (
         _WARNING,
-        "Join again with --bind 0.0.0.0:0, which follows the machine's addresses, or give it that"
-        " address back.",
+        "Join again with --bind 0.0.0.0:auto, which follows the machine's addresses, or give it"
+        " that address back.",
     ),
     EventKind.LOOP_STALLED: (
         _WARNING,

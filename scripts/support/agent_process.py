@@ -27,6 +27,7 @@ Event = Mapping[str, object]
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
+ANY_HTTP_PORT = {"KAKEYA_HTTP_BIND": "127.0.0.1:0"}
 
 
 class AgentProcessFailed(Exception):
@@ -92,7 +93,8 @@ class AgentProcess:
         options.state.mkdir(parents=True, exist_ok=True)
         self._log = options.state.with_suffix(".log")
         with self._log.open("ab") as log:
-            environment = {**os.environ, **options.environment}
+            # Beside others of this machine: at no port that one of them may have next.
+            environment = {**ANY_HTTP_PORT, **os.environ, **options.environment}
             self._process = start_process(options.command(), environment, log)
         self._changed = threading.Condition()
         self._events: list[Event] = []

@@ -7,8 +7,6 @@ python -m scripts.write.configuration_reference --check    # exit status 1 when 
 from __future__ import annotations
 
 import argparse
-import ast
-import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +14,10 @@ from pathlib import Path
 import click
 
 from kakeya_fleet.node.cli.join.command import command as join
-from kakeya_fleet.node.config.config import ENVIRONMENT_PREFIX, Config, described
+from kakeya_fleet.node.config.config import ENVIRONMENT_PREFIX, described
+from kakeya_fleet.node.config.keys import FOUND_OUT, Key, keys
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "node" / "config" / "config.py"
 PAGE = ROOT / "docs" / "configuration.md"
 INTRODUCTION = """\
 # Configuration
@@ -45,6 +43,9 @@ peers = ["192.168.1.20:7600"]
 http_bind = "127.0.0.1:7180"
 ```
 
+`fleet init` writes such a file where there is none: every key with its default and its meaning,
+each behind a #.
+
 | key | type | default | flag of `fleet join` | variable | meaning |
 |---|---|---|---|---|---|
 """
@@ -56,8 +57,6 @@ is `--node`.
 WITHOUT_KEY = {"config_file", "as_json"}
 # A flag that says no to a key.
 DENIALS = {"no_mdns": "mdns"}
-# Defaults that are found out when the node starts.
-FOUND_OUT = {"name": "the host's name"}
 
 
 def page() -> str:
@@ -67,47 +66,32 @@ def page() -> str:
 
 def flags() -> dict[str, str]:
     """The flag of each key that has one. Raises KeyError for an option that sets no key."""
-    keys = {field.name for field in dataclasses.fields(Config)}
+    known = {key.name for key in keys()}
     found = {}
     for option in join.params:
         if not isinstance(option, click.Option) or option.name in WITHOUT_KEY:
             continue
         key = DENIALS.get(str(option.name), str(option.name))
-        if key not in keys:
+        if key not in known:
             raise KeyError(key)
         found[key] = option.opts[0]
     return found
 
 
-def meanings() -> dict[str, str]:
-    """The comment below each field of `Config`."""
-    tree = ast.parse(SOURCE.read_text("utf-8"))
-    (config,) = (
-        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Config"
-    )
-    found = {}
-    for field, comment in zip(config.body, config.body[1:], strict=False):
-        match field, comment:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=text)):
-                found[name] = " ".join(str(text).split())
-    return found
-
-
 def _rows() -> Iterator[str]:
-    said, flag = meanings(), flags()
-    for field in dataclasses.fields(Config):
-        name = field.name
-        shown = f"`{flag[name]}`" if name in flag else ""
+    flag = flags()
+    for key in keys():
+        shown = f"`{flag[key.name]}`" if key.name in flag else ""
         yield (
-            f"| `{name}` | {described(str(field.type)).removeprefix('a ')} | {_default(field)} "
-            f"| {shown} | `{ENVIRONMENT_PREFIX}{name.upper()}` | {said[name]} |"
+            f"| `{key.name}` | {described(key.kind).removeprefix('a ')} | {_default(key)} "
+            f"| {shown} | `{ENVIRONMENT_PREFIX}{key.name.upper()}` | {key.meaning} |"
         )
 
 
-def _default(field: dataclasses.Field[object]) -> str:
-    if field.name in FOUND_OUT:
-        return FOUND_OUT[field.name]
-    value = field.default
+def _default(key: Key) -> str:
+    if key.name in FOUND_OUT:
+        return FOUND_OUT[key.name]
+    value = key.default
     if value in ("", ()):
         return "empty"
     if isinstance(value, bool):

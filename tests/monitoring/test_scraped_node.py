@@ -34,6 +34,7 @@ async def scraped(tmp_path: Path) -> Scraped:
             ready.set_result(event)
 
     settings = {"name": "mini-1", "fleet_name": "scraped", "state": str(tmp_path / "state")}
+    settings |= {"bind": "127.0.0.1:0", "http_bind": "127.0.0.1:0"}
     fast = {"mdns": False, "links": "grpc", "drain_seconds": 0.1, "serve": ("proposer=ngram",)}
     opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
 

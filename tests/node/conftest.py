@@ -262,6 +262,9 @@ async def start_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[StartAge
             "name": name,
             "fleet_name": fleet_name,
             "state": str(tmp_path / name),
+            # Nobody else's next port, however soon this one's is free.
+            "bind": "127.0.0.1:0",
+            "http_bind": "127.0.0.1:0",
             "mdns": False,
             "period_seconds": 0.3,
             "drain_seconds": 0.1,
@@ -382,6 +385,9 @@ async def spawn_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[SpawnAge
             "name": name,
             "fleet_name": fleet_name,
             "state": str(tmp_path / name),
+            # Nobody else's next port, however soon this one's is free.
+            "bind": "127.0.0.1:0",
+            "http_bind": "127.0.0.1:0",
             "mdns": False,
             "period_seconds": 0.3,
             "drain_seconds": 0.1,

@@ -108,6 +108,9 @@ class Terminal:
             # Nor does any agent try a ring, which takes two processes.
             "KAKEYA_LINKS": "grpc",
             "COLUMNS": "100",
+            # At no port that an agent of another test may have next.
+            "KAKEYA_BIND": "127.0.0.1:0",
+            "KAKEYA_HTTP_BIND": "127.0.0.1:0",
         }
         self._home = home
         self._warm = warm

@@ -22,6 +22,11 @@ ASKING_SECONDS = 0.3
 Names = dict[str, str]
 """What can be typed, each with a word of help."""
 
+NAMED_MODELS: Names = {
+    "tiny": "the shipped model",
+    "smollm2": "a published model of 135 million parameters",
+}
+
 
 def addresses() -> Names:
     """Addresses of the agents on this machine, with their names."""
@@ -106,13 +111,20 @@ def complete_models(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Models that have a name of their own, else files and folders."""
+    return _or_files(NAMED_MODELS, incomplete)
+
+
+def complete_runnable(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Models that are served, then those that have a name of their own, else files and folders."""
+    return _or_files({**NAMED_MODELS, **_ask(context, _verifiers)}, incomplete)
+
+
+def _or_files(names: Names, incomplete: str) -> list[CompletionItem[str]]:
     from click.shell_completion import CompletionItem
 
-    named = {
-        "tiny": "the shipped model",
-        "smollm2": "a published model of 135 million parameters",
-    }
-    return items(named, incomplete) or [CompletionItem(incomplete, type="file")]
+    return items(names, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def _ask(context: click.Context, question: Callable[[AsyncClient], Awaitable[Names]]) -> Names:

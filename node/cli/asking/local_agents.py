@@ -29,6 +29,8 @@ class LocalAgent:
     folder: Path | None = None
     """Its state directory, where it was read there."""
     local_address: str = ""
+    node_id: str = ""
+    """Empty of one that is starting."""
 
 
 def local_agents(root: Path, state: Path | None = None) -> list[LocalAgent]:
@@ -85,6 +87,7 @@ def _read(path: Path) -> LocalAgent | None:
             started_at_unix=float(facts.get("started_at_unix", 0.0)),
             folder=path.parent,
             local_address=str(facts.get("local_address", "")),
+            node_id=str(facts.get("node_id", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

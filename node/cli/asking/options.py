@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kakeya_fleet.node.cli.asking.known_names import addresses, complete_verifiers, items
+from kakeya_fleet.node.cli.asking.known_names import (
+    addresses,
+    complete_nodes,
+    complete_verifiers,
+    items,
+)
+from kakeya_fleet.node.config.ports import AUTO_PORT
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -16,7 +22,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
 class Address(click.ParamType[str]):
-    """HOST:PORT, or [IPV6]:PORT; port 0 only where any free one will do."""
+    """HOST:PORT, or [IPV6]:PORT; ports 0 and auto only where one is found."""
 
     name = "HOST:PORT"
 
@@ -27,6 +33,8 @@ class Address(click.ParamType[str]):
         """The address as given; refuses one without host or with a port out of range."""
         host, colon, port = value.rpartition(":")
         bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+        if colon and host and not bare_ipv6 and port == AUTO_PORT and not self._lowest:
+            return value
         if not colon or not host or bare_ipv6 or not (port.isascii() and port.isdigit()):
             self.fail(
                 f"{value!r} is no address: give HOST:PORT, such as 127.0.0.1:7600", param, ctx
@@ -56,11 +64,13 @@ class NodeChoice(click.ParamType[str]):
         return value
 
     def shell_complete(
-        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Names of the agents on this machine; addresses where none begins as typed."""
+        """Names of the fleet's nodes, of this machine's where none answers; then addresses."""
         here = addresses()
-        names = items({name: address for address, name in here.items()}, incomplete)
+        by_address = items(here, incomplete) if incomplete else []
+        names = by_address or complete_nodes(ctx, param, incomplete)
+        names = names or items({name: address for address, name in here.items()}, incomplete)
         return names or items(here, incomplete)
 
 

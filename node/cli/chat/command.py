@@ -28,7 +28,7 @@ Example:
   printf 'first question\\nsecond question\\n' | fleet chat
 
 \b
-In the chat: /stats /fork /sessions /undo /system /save /help /quit
+In the chat: /stats /fork /sessions /undo /retry /edit /system /save /help /quit
 """
 
 

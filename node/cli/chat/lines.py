@@ -10,6 +10,8 @@ COMMANDS = {
     "fork": "[N]: go on in a fork with the first N turns, all of them without N",
     "sessions": "[N]: list the sessions of this chat, or go over to number N",
     "undo": "forget the latest question and its answer",
+    "retry": "have the latest question answered anew",
+    "edit": "the latest question back into the line, to be asked otherwise",
     "system": "TEXT: what the system says before all else; without TEXT, shows it",
     "save": "FILE: write the conversation, as JSON where FILE ends with .json",
     "help": "this list",
@@ -54,6 +56,11 @@ def read(text: str) -> Said | Command | Unknown | None:
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean /{near[0]}?" if near else "/help lists them"
     return Unknown(f"there is no command /{name}: {hint} (// begins words with a slash)")
+
+
+def as_typed(text: str) -> str:
+    """What is typed for these words to be said: the other way round than `read`."""
+    return f"/{text}" if text.startswith("/") else text
 
 
 def help_lines() -> list[str]:

@@ -18,7 +18,7 @@ from kakeya_fleet.node.cli.asking.models import archive_node_of, verifier_of
 from kakeya_fleet.node.cli.chat import lines as chat_lines
 from kakeya_fleet.node.cli.chat.screen import ChatScreen
 from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch, ask, statistics_of
-from kakeya_fleet.node.cli.chat.typed_input import Typist
+from kakeya_fleet.node.cli.chat.typed_input import Typist, Words
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 from kakeya_fleet.node.cli.terminal.output import fields_of
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text, speed_text
@@ -27,23 +27,29 @@ from kakeya_fleet.node.cli.terminal.status_line import status_line
 from kakeya_fleet.node.config.state_directory import default_state
 
 LABEL = "fleet chat"
+NOTHING_ASKED = "nothing was asked yet"
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What a chat is begun with."""
+    """What a chat is begun with; turns are joined as the model has it where `is_plain` is None."""
 
     verifier: str | None
     system: str
-    is_plain: bool
+    is_plain: bool | None
     tokenizer: str | None
     kv: KvChoice
     limits: AnswerLimits
 
 
-def chat(address: str, options: ChatOptions, screen: ChatScreen) -> int:
-    """Talks until the input ends; the exit code. Raises `KakeyaError`, `CommandFailed`."""
-    typist = Typist(default_state("any").parent / "chat_history", has_colours=screen.has_colours)
+def chat(address: str, options: ChatOptions, screen: ChatScreen, words: Words | None = None) -> int:
+    """Talks until the input ends; the exit code. Raises `KakeyaError`, `CommandFailed`.
+
+    The texts are those of `words`, without them what is typed.
+    """
+    typist = words or Typist(
+        default_state("any").parent / "chat_history", has_colours=screen.has_colours
+    )
     client = blocking_client_of(address)
     try:
         return _talk(client, options, screen, typist)
@@ -54,11 +60,15 @@ def chat(address: str, options: ChatOptions, screen: ChatScreen) -> int:
         client.close()
 
 
-def _talk(client: Client, options: ChatOptions, screen: ChatScreen, typist: Typist) -> int:
+def _talk(client: Client, options: ChatOptions, screen: ChatScreen, typist: Words) -> int:
     nodes = client.fleet.nodes()
     model = verifier_of(nodes, options.verifier)
     codec = TextCodec.from_folder(options.tokenizer) if options.tokenizer else client.text(model)
-    render = rendering(codec, model, is_plain=options.is_plain)
+    is_plain = options.is_plain
+    if is_plain is None and not codec.has_chat_template:
+        screen.notice(f"{model} has no chat template: turns are joined plainly")
+        is_plain = True
+    render = rendering(codec, model, is_plain=bool(is_plain))
     session = _open(client, model, codec, options, archive_node_of(nodes, options.kv.restorer_node))
     with session:
         first = Branch(1, session, Conversation(codec, render, system=options.system))
@@ -102,7 +112,7 @@ class Chat:
 
     def __init__(
         self,
-        typist: Typist,
+        typist: Words,
         screen: ChatScreen,
         limits: AnswerLimits,
         codec: TextCodec,
@@ -119,6 +129,8 @@ class Chat:
             "fork": self._fork,
             "sessions": self._sessions,
             "undo": self._undo,
+            "retry": self._retry,
+            "edit": self._edit,
             "system": self._system,
             "save": self._save,
             "help": self._help,
@@ -190,7 +202,7 @@ class Chat:
             self._screen.notice(f"fleet: {failure_of(error).message}")
             # What has a part of its answer is in the conversation, and not said again.
             if isinstance(typed, chat_lines.Said) and conversation.turn_count == asked_count:
-                self._screen.notice(self._typist.keep(typed.text))
+                self._screen.notice(self._typist.keep(chat_lines.as_typed(typed.text)))
 
     def _answer(self, text: str) -> None:
         branch, screen = self._branch, self._screen
@@ -281,7 +293,22 @@ class Chat:
     def _undo(self, _argument: str) -> None:
         taken = self._branch.conversation.take_back()
         self._screen.notice(
-            "nothing was asked yet" if taken is None else f"taken back: {taken.content[:60]!r}"
+            NOTHING_ASKED if taken is None else f"taken back: {taken.content[:60]!r}"
+        )
+
+    def _retry(self, _argument: str) -> None:
+        taken = self._branch.conversation.take_back()
+        if taken is None:
+            self._screen.notice(NOTHING_ASKED)
+        else:
+            self._obey(chat_lines.Said(taken.content))
+
+    def _edit(self, _argument: str) -> None:
+        taken = self._branch.conversation.take_back()
+        self._screen.notice(
+            NOTHING_ASKED
+            if taken is None
+            else self._typist.keep(chat_lines.as_typed(taken.content))
         )
 
     def _system(self, argument: str) -> None:

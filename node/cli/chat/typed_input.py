@@ -7,6 +7,7 @@ import select
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from kakeya_fleet.node.cli.asking.prompts import not_text
 from kakeya_fleet.node.cli.chat.lines import joined
@@ -18,6 +19,31 @@ PASTE_SECONDS = 0.03
 KEPT_LINES = 1000
 _BOLD = "\x1b[1m"
 _PLAIN = "\x1b[0m"
+
+
+class Words(Protocol):
+    """Where a chat's texts come from."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person types, rather than a program."""
+        ...
+
+    def open(self) -> None:
+        """Before the first text is read."""
+        ...
+
+    def close(self) -> str:
+        """After the last; what went wrong, else empty."""
+        ...
+
+    def keep(self, text: str) -> str:
+        """Offers a text for the next time; how it is sent then."""
+        ...
+
+    def read(self) -> str | None:
+        """The next text; None at the end of input. Raises KeyboardInterrupt on Ctrl-C."""
+        ...
 
 
 class Typist:

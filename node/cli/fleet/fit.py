@@ -10,7 +10,7 @@ import click
 from kakeya_fleet.node.cli.asking.known_names import complete_models
 from kakeya_fleet.node.cli.asking.options import json_option, node_option
 from kakeya_fleet.node.cli.fleet.fit_options import Shape, asked_options
-from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
+from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
@@ -90,9 +90,10 @@ def command(
         raise click.UsageError("several models are for --fleet; name one")
     from kakeya_fleet.node.cli.fleet.fit_answer import answer
     from kakeya_fleet.node.cli.fleet.fit_text import COLUMNS, fields, notes, rows
+    from kakeya_fleet.node.cli.fleet.papers import on_paper
     from kakeya_fleet.node.cli.terminal.output import fitted, print_table, say, write_json
 
-    found = _on_paper(models[0] if models else None, shape, dtype, backend)
+    found = on_paper(models[0] if models else None, shape, dtype, backend)
     _check(found, asked)
     answered = answer(found, asked)
     if as_json:
@@ -110,10 +111,11 @@ def command(
 
 def _check(found: ModelOnPaper, asked: Asked) -> None:
     """Refuses what cannot be answered of a model."""
+    from kakeya_fleet.node.cli.fleet.papers import require_weights
+
     if asked.context_tokens is None and not found.is_bounded:
         raise click.UsageError("a shape without positions=N needs --context")
-    if asked.weights not in found.weight_bytes:
-        raise CommandFailed("WEIGHT_FORMAT_UNSUPPORTED", f"{found.refused[asked.weights]}.")
+    require_weights(found, asked.weights)
 
 
 def _of_fleet(
@@ -130,18 +132,19 @@ def _of_fleet(
     from kakeya_fleet.node.cli.asking.connection import ask
     from kakeya_fleet.node.cli.fleet.fit_machines import lines, machine_fields, machine_fits
     from kakeya_fleet.node.cli.fleet.looking import look
+    from kakeya_fleet.node.cli.fleet.papers import Papers, on_paper
     from kakeya_fleet.node.cli.terminal.output import fitted, say, write_json
 
     named: tuple[str | None, ...] = models or (None,)
 
     # Read before a node is asked: what is wrong with a model is told at once.
     for model in named:
-        _check(_on_paper(model, shape, dtype, backend), asked)
+        _check(on_paper(model, shape, dtype, backend), asked)
     picture = ask(node, look)
 
     fits_everywhere, told = True, []
     for model in named:
-        papers = _Papers(model, shape, dtype, backend)
+        papers = Papers(model, shape, dtype, backend)
         found = machine_fits(papers.of, asked, picture.snapshot().nodes, picture.hosts())
         fits = any(each.answer is not None and each.answer.verdict.fits for each in found)
         fits_everywhere = fits_everywhere and fits
@@ -156,43 +159,3 @@ def _of_fleet(
     if as_json:
         write_json({"models": told})
     return ExitCode.OK if fits_everywhere else ExitCode.NEGATIVE
-
-
-class _Papers:
-    """A model by the back end that would compute it, read once each."""
-
-    def __init__(
-        self, model: str | None, shape: ModelShape | None, dtype: str, backend: str
-    ) -> None:
-        self._asked = model, shape, dtype
-        self._backend = backend
-        self._read: dict[str, ModelOnPaper] = {}
-
-    def of(self, backend: str) -> ModelOnPaper:
-        """As `backend` computes it, or as the one that was asked for, or else is here."""
-        from kakeya_fleet.engine.backends import AUTO, installed_backends
-
-        asked = self._backend
-        if asked == AUTO:
-            asked = backend if backend in installed_backends() else AUTO
-        if asked not in self._read:
-            self._read[asked] = _on_paper(*self._asked, asked)
-        return self._read[asked]
-
-
-def _on_paper(
-    model: str | None, shape: ModelShape | None, dtype: str, backend: str
-) -> ModelOnPaper:
-    """What is asked about. Raises `CommandFailed` for a model that cannot be served."""
-    if (model is None) == (shape is None):
-        raise click.UsageError("name a model, or give its --shape")
-    if shape is not None:
-        return shape.on_paper(dtype)
-    from kakeya_fleet.engine.backends.on_paper import read_on_paper
-    from kakeya_fleet.engine.errors import ModelUnusable
-    from kakeya_fleet.node.cli.shell.remedies import sentence
-
-    try:
-        return read_on_paper(model or "", backend=backend, dtype=dtype)
-    except ModelUnusable as error:
-        raise CommandFailed(error.reason, sentence(str(error)), metadata=error.metadata) from error

@@ -9,7 +9,7 @@ import click
 from kakeya_fleet.node.cli.asking.known_names import complete_models
 from kakeya_fleet.node.cli.asking.options import json_option
 from kakeya_fleet.node.cli.fleet.model_options import on_option, role_option
-from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
+from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
     from kakeya import AsyncClient
@@ -43,12 +43,12 @@ def command(
     failure. Ctrl-C ends the waiting, not the load. On another machine it takes a fleet with an
     authority, a node of this machine that is a keeper, and a name that is no path.
     """
-    from kakeya import ModelNotFound, Role
+    from kakeya import Role
     from kakeya_fleet.node.cli.asking.asked_node import chosen_address
     from kakeya_fleet.node.cli.asking.connection import ask
     from kakeya_fleet.node.cli.fleet.load_view import LoadView
+    from kakeya_fleet.node.cli.fleet.loading import load
     from kakeya_fleet.node.cli.fleet.model_names import name_to_load
-    from kakeya_fleet.node.cli.shell.remedies import sentence
     from kakeya_fleet.node.cli.terminal.output import note
 
     views: list[LoadView] = []
@@ -57,20 +57,14 @@ def command(
         name = (await client.fleet.node()).card.name
         view = LoadView(model, name, as_json=as_json)
         views.append(view)
-        load = client.fleet.load_model(
-            name_to_load(model), role=Role(role) if role else None, weights=weights or ""
+        loaded = await load(
+            client,
+            view,
+            name_to_load(model),
+            role=Role(role) if role else None,
+            weights=weights or "",
         )
-        try:
-            async for progress in load:
-                view.take(progress)
-        except ModelNotFound as error:
-            # What mends it is not to load it.
-            message = sentence(error.problem)
-            raise CommandFailed(error.reason, message, metadata=error.metadata) from error
-        finally:
-            view.close()
-        assert load.loaded is not None  # the iteration came to its end
-        view.end(load.loaded)
+        view.end(loaded)
         return ExitCode.OK
 
     try:

@@ -54,7 +54,11 @@ def _join_command(event: Event, serve: str) -> str:
     words += ["--peer", address]
     if not _is_loopback(address):
         # A node on loopback would ask this one, and never be reached by it.
-        words += ["--bind", "[::]:0" if address.startswith("[") else "0.0.0.0:0", "--insecure"]
+        words += [
+            "--bind",
+            "[::]:auto" if address.startswith("[") else "0.0.0.0:auto",
+            "--insecure",
+        ]
     if fleet_name != DEFAULT_FLEET:
         words += ["--fleet", fleet_name]
     return shlex.join(words)

@@ -204,9 +204,19 @@ def ready_lines(event: Event, roles: Sequence[str]) -> list[str]:
         else "",
         "by key": _by_key(event),
         "mDNS": event.get("mdns"),
+        "taken": _taken(event),
     }
     lines = [f"{event.get('name', '')} is ready"]
     return [*lines, *(f"  {title:<8}  {fact}" for title, fact in facts.items() if fact)]
+
+
+def _taken(event: Event) -> str:
+    """At which ports the node would be, were they free."""
+    ports = event.get("taken_ports")
+    if not isinstance(ports, Sequence) or not ports:
+        return ""
+    others = "another program has it" if len(ports) == 1 else "other programs have them"
+    return f"{', '.join(map(str, ports))}: {others}"
 
 
 def _by_key(event: Event) -> str:

@@ -37,8 +37,9 @@ _OPTIONS = (
         "--bind",
         type=Address(allow_any_port=True),
         metavar="HOST:PORT",
-        help="Where to answer. Default: 127.0.0.1, the last port or a free one. With a --peer on "
-        "another machine: an address that it reaches, such as 0.0.0.0:0 with --insecure.",
+        help="Where to answer. Default: 127.0.0.1:auto, the last port again, 7600, or the next "
+        "free one. With a --peer on another machine: an address that it reaches, such as "
+        "0.0.0.0:auto with --insecure.",
     ),
     click.option(
         "--state",
@@ -57,8 +58,8 @@ _OPTIONS = (
         "--http",
         "http_bind",
         metavar="HOST:PORT|off",
-        help="Where /v1, /health and /metrics answer. Default: 127.0.0.1, the last port or "
-        "a free one.",
+        help="Where /v1, /health and /metrics answer. Default: 127.0.0.1:auto, the last port "
+        "again, 7180, or the next free one.",
     ),
     click.option(
         "--kv-budget-bytes",

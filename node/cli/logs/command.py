@@ -6,15 +6,13 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from kakeya_fleet.node.cli.asking.known_names import complete_nodes
-from kakeya_fleet.node.cli.asking.options import NodeChoice, json_option
-from kakeya_fleet.node.cli.logs.duration import Duration
+from kakeya_fleet.node.cli.asking.duration import Duration
+from kakeya_fleet.node.cli.asking.options import NodeChoice, json_option, node_option
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from kakeya import AsyncClient
     from kakeya_fleet.node.cli.logs.log_file import LogTail
 
@@ -26,23 +24,9 @@ Example:
 """
 
 
-def _complete(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Names of the fleet's nodes; those of this machine, and addresses, where nobody answers."""
-    names = complete_nodes(context, parameter, incomplete)
-    return names or NodeChoice().shell_complete(context, parameter, incomplete)
-
-
 @click.command("logs", epilog=EXAMPLE)
-@click.argument(
-    "node",
-    required=False,
-    type=NodeChoice(),
-    envvar="KAKEYA_NODE",
-    metavar="[NODE]",
-    shell_complete=_complete,
-)
+@click.argument("positional", required=False, type=NodeChoice(), metavar="[NODE]")
+@node_option
 @click.option("--follow", "-f", "follows", is_flag=True, help="Stay, and show what happens.")
 @click.option(
     "--since",
@@ -52,7 +36,16 @@ def _complete(
     help="Begin so long ago: 90s, 10m, 2h, 1d. Default: with the oldest that is kept.",
 )
 @json_option
-def command(node: str | None, since_seconds: float | None, *, follows: bool, as_json: bool) -> int:
+@click.pass_context
+def command(
+    context: click.Context,
+    positional: str | None,
+    node: str | None,
+    since_seconds: float | None,
+    *,
+    follows: bool,
+    as_json: bool,
+) -> int:
     """Show the events of a node, the oldest first: NODE is a name, the start of an id, HOST:PORT.
 
     A node keeps its latest 256 events since its start. Its log goes to its standard error: where
@@ -64,7 +57,10 @@ def command(node: str | None, since_seconds: float | None, *, follows: bool, as_
     from kakeya_fleet.node.cli.logs.following import print_node
     from kakeya_fleet.node.cli.terminal.output import note
 
-    address = asked_address(node)
+    by_option = context.get_parameter_source("node") is ParameterSource.COMMANDLINE
+    if positional is not None and by_option and positional != node:
+        raise click.UsageError("NODE and --node name two nodes; give one")
+    address = asked_address(positional or node)
     with ExitStack() as stack:
         tail, told = _tail(address)
         if tail is not None:

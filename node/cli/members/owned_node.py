@@ -48,8 +48,16 @@ def owned(node: str | None) -> OwnedNode:
     Raises `CommandFailed`.
     """
     found = [each for each in agents_here() if each.local_address and each.folder]
-    if node is not None:
+    if node is not None and found:
+        known = ", ".join(each.name for each in found)
         found = [each for each in found if node in (each.name, each.address, each.local_address)]
+        if not found:
+            raise CommandFailed(
+                "NODE_NOT_FOUND",
+                f"no node of a fleet with an authority that runs on this machine is called "
+                f"{node!r}; there are: {known}.",
+                metadata={"node": node},
+            )
     if not found:
         starting = bool(starting_here())
         raise CommandFailed(

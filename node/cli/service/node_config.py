@@ -7,11 +7,11 @@ every path absolute, since a service starts elsewhere and with another environme
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 from pathlib import Path
 
 from kakeya_fleet.node.config.config import Config
+from kakeya_fleet.node.config.toml import toml_value
 
 CONFIG_NAME = "service.toml"
 _HEADER = """\
@@ -29,7 +29,7 @@ def config_text(config: Config) -> str:
         if field.name in ("name", "state")
         or getattr(config, field.name) != getattr(default, field.name)
     }
-    return _HEADER + "".join(f"{key} = {_toml(value)}\n" for key, value in kept.items())
+    return _HEADER + "".join(f"{key} = {toml_value(value)}\n" for key, value in kept.items())
 
 
 def read_config(file: Path) -> Config | None:
@@ -40,12 +40,3 @@ def read_config(file: Path) -> Config | None:
         return Config(name=str(values["name"]), state=str(values["state"]), log_file=log_file)
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, str):
-        # JSON's escapes are TOML's; DEL alone needs one there and gets none.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)

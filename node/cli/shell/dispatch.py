@@ -11,6 +11,9 @@ from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode, report
 from kakeya_fleet.node.cli.shell.lazy_group import LazyCommand, LazyGroup
 
 COMMANDS = {
+    "run": LazyCommand(
+        "kakeya_fleet.node.cli.run.command", "Talk with a model by its name, loaded if need be."
+    ),
     "join": LazyCommand(
         "kakeya_fleet.node.cli.join.command", "Start a node on this machine and join the fleet."
     ),
@@ -40,6 +43,9 @@ COMMANDS = {
     ),
     "status": LazyCommand(
         "kakeya_fleet.node.cli.fleet.status", "Show nodes, roles, models, memory, liveness."
+    ),
+    "sessions": LazyCommand(
+        "kakeya_fleet.node.cli.sessions.command", "Show open sessions, and end them."
     ),
     "top": LazyCommand(
         "kakeya_fleet.node.cli.top.command", "Watch nodes, sessions, transfers and events live."
@@ -117,9 +123,11 @@ With or without the proposer, the answer is the same, bit for bit.
 """
 
 EXAMPLE = """\b
-Example, three terminals:
+Example:
+  fleet run smollm2
+or, in three terminals:
   fleet join --name mini-1 --serve verifier=tiny
-  fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:PORT
+  fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600
   fleet generate --verifier tiny "def parse_header(line):"
 
 \b

@@ -246,6 +246,24 @@ export class Client {
   }
 
   /**
+   * Ends a session of the client's node that is the caller's own; its history's length.
+   *
+   * For one that nobody holds any more: `Session.close` is for one's own. What runs in it ends
+   * with SessionNotFound. Throws SessionNotFound, also for another caller's; BadRequest,
+   * TransportError.
+   */
+  async closeSession(sessionId: string, options: CallOptions = {}): Promise<number> {
+    const { home } = this.#roster;
+    const request = { sessionId: ranges.name("sessionId", sessionId), requestId: requestId() };
+    const response = await home.unary(
+      (terms) => home.runtime.closeSession(request, terms),
+      home.timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return Number(response.historyLength);
+  }
+
+  /**
    * What the sessions of the client's node do, until the iteration is left.
    *
    * All sessions with their latest `blockCount` blocks each (at most 256; 64 unless

@@ -19,6 +19,9 @@ export class Agent {
     this.#child = new Child("fleet", args, {
       HF_HUB_OFFLINE: "1",
       KAKEYA_LINKS: "grpc",
+      // At no port that an agent of another test may have next.
+      KAKEYA_BIND: "127.0.0.1:0",
+      KAKEYA_HTTP_BIND: "127.0.0.1:0",
       XDG_STATE_HOME: this.#home,
       XDG_CONFIG_HOME: this.#home,
     });

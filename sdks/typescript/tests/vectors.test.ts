@@ -25,7 +25,15 @@ interface Case {
 const CASES = (JSON.parse(readFileSync(`${ROOT}sdks/vectors.json`, "utf8")) as { cases: Case[] })
   .cases;
 // What Python takes by position.
-const POSITIONAL = ["model", "token_ids", "history_length", "messages", "request", "text"];
+const POSITIONAL = [
+  "model",
+  "session_id",
+  "token_ids",
+  "history_length",
+  "messages",
+  "request",
+  "text",
+];
 // Keys of these are data, and never renamed.
 const VERBATIM = new Set(["metadata", "logitBias", "variables"]);
 

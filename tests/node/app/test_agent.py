@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from kakeya_fleet.node.config.ports import GRPC_PORT
 from kakeya_fleet.node.errors import (
     CloneYields,
     IdentityCorrupt,
@@ -164,6 +165,26 @@ async def test_http_is_announced_and_keeps_its_port(start_agent: StartAgent) -> 
     assert node.http_address == node.metrics_address == node.card.http_address == address
     await first.leave()
     assert (await start_agent()).ready["http_address"] == address
+
+
+async def test_a_second_node_of_a_machine_is_behind_the_first_and_stays_there(
+    start_agent: StartAgent,
+) -> None:
+    where = {"bind": "127.0.0.1:auto", "http_bind": "127.0.0.1:auto"}
+    # Whoever has the usual port, the first of these two or another program.
+    first = await start_agent("mini-1", **where)
+    second = await start_agent("mini-2", **where)
+    ports = [int(each.address.rpartition(":")[2]) for each in (first, second)]
+    assert GRPC_PORT <= ports[0] < ports[1]
+    assert ports[0] in second.ready["taken_ports"]
+    assert ports[1] not in second.ready["taken_ports"]
+    await first.leave()
+    http = second.ready["http_address"]
+    await second.leave()
+    # Though the first one's port is free now, peers look for it at its own.
+    again = await start_agent("mini-2", **where)
+    assert (again.address, again.ready["http_address"]) == (second.address, http)
+    assert again.ready["taken_ports"] == []
 
 
 async def test_an_address_that_others_do_not_reach_is_not_on_the_card(

@@ -96,6 +96,7 @@ from kakeya_fleet.node.config.config import build
 
 async def main():
     configured = build({"state": sys.argv[1], "mdns": False, "http_bind": "off",
+                        "bind": "127.0.0.1:0",
                         "serve": ("proposer=ngram",), "drain_seconds": 0.1}, {})
     agent = asyncio.ensure_future(run_agent(configured, on_event=lambda _: None))
     while not gc.get_freeze_count() and not agent.done():

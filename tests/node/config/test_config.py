@@ -139,9 +139,9 @@ def test_configuration_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("peer", "mend"),
     [
-        ("192.168.1.20:7600", "--bind 0.0.0.0:0 --insecure"),
-        ("mini-1.local:7600", "--bind 0.0.0.0:0 --insecure"),
-        ("[fd00::1]:7600", r"--bind \[::\]:0 --insecure"),
+        ("192.168.1.20:7600", "--bind 0.0.0.0:auto --insecure"),
+        ("mini-1.local:7600", "--bind 0.0.0.0:auto --insecure"),
+        ("[fd00::1]:7600", r"--bind \[::\]:auto --insecure"),
     ],
 )
 def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(

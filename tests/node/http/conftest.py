@@ -227,6 +227,8 @@ async def run_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
             "name": name,
             "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
             "state": str(tmp_path / name),
+            "bind": "127.0.0.1:0",
+            "http_bind": "127.0.0.1:0",
             "mdns": False,
             "links": "grpc",
             "period_seconds": 0.3,

@@ -117,6 +117,38 @@ def test_commands_work_without_a_terminal(chat: Chat, tmp_path: Path) -> None:
     assert "never" not in done.out + done.err
 
 
+def test_a_question_is_asked_anew_or_otherwise(chat: Chat) -> None:
+    done = chat(
+        "/retry", "one", "/retry", "/edit", "", "/edit", "/two", words=("--plain", "--json")
+    )
+    assert done.code == 0, done.err
+    ends = [line for line in done.lines if line["event"] == "done"]
+    # An empty line sends what was taken back; another one takes its place.
+    lengths = [len(f"{text}\n") + 12 for text in ("one", "one", "one")]
+    assert [end["history_length"] for end in ends] == lengths
+    # Greedy: the same question, the same answer.
+    assert len({end["text"] for end in ends}) == 1
+    notices = [line["text"] for line in done.lines if line["event"] == "notice"]
+    assert notices[0] == "nothing was asked yet"
+    assert sum("your words are kept" in text for text in notices) == 2
+    assert any("there is no command /two" in text for text in notices)
+
+
+def test_on_a_terminal_a_question_comes_back_into_the_line(talk: Talk) -> None:
+    process = talk("--max-tokens", "4")
+    process.type("abc\r")
+    process.wait_for(r"cut after[^›]*^› *$")
+    process.type("/edit\r")
+    process.wait_for(r"your words are kept[^›]*^› abc$")
+    process.type("d\r")
+    process.wait_for(r"^› abcd\n[^›]*cut after[^›]*^› *$")
+    process.type("/save /dev/stderr\r")
+    process.wait_for(r"## user\n\nabcd\n")
+    process.wait_for(r"2 messages are in /dev/stderr\n› *$")
+    process.press("ctrl-d")
+    assert process.end() == 0
+
+
 def test_a_whole_conversation_on_a_terminal(talk: Talk, agents: Agents, tmp_path: Path) -> None:
     process = talk("--max-tokens", "16", "--show-drafted")
     process.type("abcabcabcabc\\\r")

@@ -3,6 +3,7 @@ from kakeya_fleet.node.cli.chat.lines import (
     Command,
     Said,
     Unknown,
+    as_typed,
     help_lines,
     joined,
     read,
@@ -22,6 +23,11 @@ TYPED = {
 
 def test_what_was_typed() -> None:
     assert {typed: read(typed) for typed in TYPED} == TYPED
+
+
+def test_words_are_typed_so_that_they_are_said() -> None:
+    for text in ("hello", "/usr/bin", "//", "/quit", "a /b"):
+        assert read(as_typed(text)) == Said(text)
 
 
 def test_a_command_that_does_not_exist_gets_the_nearest_as_a_hint() -> None:

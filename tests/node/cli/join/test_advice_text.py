@@ -43,10 +43,10 @@ def test_on_this_machine_the_next_node_is_started_in_another_terminal() -> None:
 @pytest.mark.parametrize(
     ("address", "bind"),
     [
-        ("127.0.0.1:7600", "127.0.0.1:0"),
-        ("[::1]:7600", "127.0.0.1:0"),
-        ("192.168.1.20:7600", "0.0.0.0:0"),
-        ("[fd00::1]:7600", "[::]:0"),
+        ("127.0.0.1:7600", "127.0.0.1:auto"),
+        ("[::1]:7600", "127.0.0.1:auto"),
+        ("192.168.1.20:7600", "0.0.0.0:auto"),
+        ("[fd00::1]:7600", "[::]:auto"),
     ],
 )
 @pytest.mark.parametrize("fleet_name", ["default", "at home"])

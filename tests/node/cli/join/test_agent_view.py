@@ -38,6 +38,11 @@ def test_the_ready_block_tells_where_the_node_answers_and_what_it_serves() -> No
     apart = {"applications_address": "10.0.0.2:7601", "https_address": "10.0.0.2:7602"}
     text = "\n".join(event_lines({**READY, **apart}, []))
     assert "by key    gRPC 10.0.0.2:7601, https://10.0.0.2:7602/v1" in text
+    assert "taken" not in text
+    text = "\n".join(event_lines({**READY, "taken_ports": [7600]}, []))
+    assert "taken     7600: another program has it" in text
+    text = "\n".join(event_lines({**READY, "taken_ports": [7600, 7180]}, []))
+    assert "taken     7600, 7180: other programs have them" in text
 
 
 def test_peers_that_cannot_be_joined_are_told_with_their_mend() -> None:

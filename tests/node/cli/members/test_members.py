@@ -165,3 +165,22 @@ def test_a_key_that_others_can_read_is_no_key(fleet: Terminal, keeper: RunningCo
     key.chmod(0o644)
     exposed = fleet.run("invite", "--json")
     assert (exposed.code, exposed.json["error"]["reason"]) == (3, "STATE_EXPOSED")
+
+
+def test_init_writes_the_configuration_once_and_alone_without_a_name(fleet: Terminal) -> None:
+    file = Path(fleet.environment["XDG_CONFIG_HOME"]) / "kakeya" / "config.toml"
+    made = fleet.run("init", "home", "--name", "mini-1", "--json").json
+    assert (made["config_file"], made["config_is_new"]) == (str(file), True)
+    assert "#session_ttl_seconds = 1800.0" in file.read_text()
+    # What it says is read by the next command, and never written over.
+    file.write_text('name = "mini-7"\n')
+    again = fleet.run("init", "away", "--json").json
+    assert (again["name"], again["config_is_new"]) == ("mini-7", False)
+    alone = fleet.run("init")
+    assert (alone.code, alone.out.startswith(f"{file} is there already")) == (0, True)
+    assert file.read_text() == 'name = "mini-7"\n'
+    assert fleet.run("init", "--name", "mini-1").code == 2
+    other = Path(fleet.environment["XDG_CONFIG_HOME"]) / "other.toml"
+    told = fleet.run("init", KAKEYA_CONFIG=str(other))
+    assert (told.code, told.out) == (0, f"{other} has every key of a node, to be set there\n")
+    assert other.exists()

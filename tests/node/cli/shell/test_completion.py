@@ -82,6 +82,9 @@ def test_names_and_addresses_come_from_the_agents_of_this_machine(
 def test_names_come_from_a_node_that_answers(fleet: Terminal, agents: Agents) -> None:
     node = {"KAKEYA_NODE": agents[0].address}
     assert ask(fleet, "fleet plan --verifier ", **node) == ["toy"]
+    # Nodes of other machines have names too.
+    assert ask(fleet, "fleet run t", **node) == ["tiny", "toy"]
+    assert ask(fleet, "fleet leave --node ", **node) == ["mini-1", "mini-2"]
     assert ask(fleet, "fleet generate --restorer-node mini", **node) == ["mini-1", "mini-2"]
     assert ask(fleet, "fleet hostfile --nodes mini-1,mini-2", **node) == ["mini-1,mini-2"]
     assert {"auto", "off", "ngram", "ngram@mini-2"} <= set(

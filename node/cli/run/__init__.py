@@ -1,0 +1,1 @@
+"""`fleet run`: a model by its name, and an answer."""
