@@ -373,6 +373,23 @@ SAID = (
     prose("| `fleet --help` | {} s | 0.3 s |", "cli", lambda f: commands(f, "fleet --help")),
     prose("| `fleet status` | {} s | 0.6 s |", "cli", lambda f: commands(f, "fleet status")),
     prose(
+        "to its first token, median of {}, at a load average of {}: for the first time, when the "
+        "file is converted and code compiled; again | {}, {} s | {} s, missed the {} time |",
+        "first_token",
+        lambda f: [
+            f"{f['rounds']}",
+            f"{f['load_average_before']:.1f}",
+            *(f"{f[side]['median_seconds']:.0f}" for side in ("first", "again")),
+            f"{f['goal_seconds']:.0f}",
+            *f["goal_missed"],
+        ],
+    ),
+    prose(
+        "| of the processor that takes, to its node's end | {}, {} s | - |",
+        "first_token",
+        lambda f: [f"{f[side]['median_processor_seconds']:.0f}" for side in ("first", "again")],
+    ),
+    prose(
         "a completion that asks the node | {}, {} s |",
         "cli",
         lambda found: commands(found, "fleet top --once", "fleet plan --verifier <tab>"),
