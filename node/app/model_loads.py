@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -15,17 +14,13 @@ from kakeya_fleet.engine.models.model_folder import model_id_of
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound
 from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.app.told_work import ToldWork
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, RoleSpec, named_twice
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.rpc.refusals import Draining, ModelLoading, Refusal, TooManyLoads
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.transfers import TransferKind, Transfers, TransferStatus
-
-TOLD_SECONDS = 0.25
-"""Between two looks at a load for one who waits for it."""
-SILENT_SECONDS = 5.0
-"""A load of which nothing changes is told again after so long."""
 
 
 class LoadPhase(Enum):
@@ -49,32 +44,16 @@ class LoadStatus:
     transfer: TransferStatus | None = None
 
 
-class ModelLoad:
-    """One load, which any number of callers wait for. Belongs to one event loop.
-
-    `outcome` gives what the card says of the model, or raises as `Roles.add`; nobody but
-    `ModelLoads` ends it.
-    """
+class ModelLoad(ToldWork[ModelOffer, LoadStatus]):
+    """One load; its outcome is what the card says of the model, or it raises as `Roles.add`."""
 
     def __init__(self, spec: RoleSpec, transfers: Transfers) -> None:
         """It is seen in `transfers` once its turn has come."""
+        super().__init__()
         self.spec = spec
-        self.outcome: asyncio.Future[ModelOffer] = asyncio.get_running_loop().create_future()
-        # Everybody may have left: an error is nobody's then.
-        self.outcome.add_done_callback(asyncio.Future.exception)
         self._model_id = model_id_of(spec.model)
         self._transfers = transfers
         self._after: int | None = None
-
-    def loaded(self, offer: ModelOffer) -> None:
-        """It is served; no news where it was given up before."""
-        if not self.outcome.done():
-            self.outcome.set_result(offer)
-
-    def failed(self, error: Exception) -> None:
-        """It is not to be had; the first error stays."""
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
 
     def begins(self) -> None:
         """Its turn has come: no other load has transfers that begin from now on."""
@@ -93,18 +72,6 @@ class ModelLoad:
             return LoadStatus(LoadPhase.FETCHING, transfer)
         has_all = 0 < transfer.total_bytes <= transfer.done_bytes
         return LoadStatus(LoadPhase.CHECKING if has_all else LoadPhase.READING, transfer)
-
-    async def statuses(
-        self, clock: Callable[[], float] = time.monotonic
-    ) -> AsyncIterator[LoadStatus]:
-        """How it stands, now and when that is another, until it has ended."""
-        told, told_at = None, 0.0
-        while not self.outcome.done():
-            status, now = self.status(), clock()
-            if status != told or now - told_at >= SILENT_SECONDS:
-                yield status
-                told, told_at = status, now
-            await asyncio.wait({self.outcome}, timeout=TOLD_SECONDS)
 
 
 class ModelLoads:
@@ -191,7 +158,7 @@ class ModelLoads:
 
     async def _run(self, load: ModelLoad, under_way: RoleSpec | None) -> None:
         try:
-            load.loaded(await self._loaded(load, under_way))
+            load.done(await self._loaded(load, under_way))
         except (EngineError, FleetError, NodeError, Refusal) as error:
             has_read = load.status().phase in (LoadPhase.READING, LoadPhase.CHECKING)
             # Frames have what was read of the model, and its modules refer to each other.

@@ -20,6 +20,7 @@ from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.departure import Departure
 from kakeya_fleet.node.app.ground import Ground
 from kakeya_fleet.node.app.model_loads import ModelLoads
+from kakeya_fleet.node.app.model_pulls import ModelPulls
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.config.state_directory import RUNNING
@@ -57,6 +58,7 @@ class Node:
     ring_probe: RingProbe
     departure: Departure
     loads: ModelLoads
+    pulls: ModelPulls
     on_event: EventSink
     _loaded: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -197,6 +199,7 @@ class Node:
         )
         self.health.drain()
         self.loads.close()
+        self.pulls.close()
         await self.roles.drain(drain_seconds)
         await self.control.gossip.leave()
         self.control.watch.close()

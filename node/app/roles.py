@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import grpc.aio
 import structlog
 
 from kakeya.v1 import tensor_pb2_grpc
+from kakeya_fleet.engine.proposers.loading import LOADERS, split_target
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.fleet.errors import ModelNotFound
@@ -298,6 +299,22 @@ class Roles:
                 return Served(model_id, spec)
         return None
 
+    def model_specs(self) -> tuple[RoleSpec, ...]:
+        """Models with files that are served or loaded, `MODEL@TARGET` as MODEL and as TARGET."""
+        return tuple(
+            replace(spec, model=name)
+            for spec in self.expected.specs
+            if spec.role is not Role.ARCHIVE
+            for name in _names_of(spec)
+        )
+
+    def loaded_from(self, model_id: str) -> str | None:
+        """What a served model was told by, without a target; None for one that is not served."""
+        for (role, served), spec in self._served.items():
+            if served == model_id and role is not Role.ARCHIVE:
+                return next(_names_of(spec), None)
+        return None
+
     def weights_of(self, spec: RoleSpec) -> str:
         """What its products take weights as."""
         return spec.weights or self._weights
@@ -363,6 +380,14 @@ class Roles:
             self._events.add(
                 EventKind.MODEL_UNLOADED, f"{model_id} is served as a {role.value} no more."
             )
+
+
+def _names_of(spec: RoleSpec) -> Iterator[str]:
+    """The models of a role, none for a drafter without files."""
+    if spec.role is Role.VERIFIER:
+        yield spec.model
+    elif spec.model not in LOADERS:
+        yield from filter(None, split_target(spec.model))
 
 
 def _leaving() -> Draining:
