@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -38,6 +38,7 @@ BUSY_SECONDS = 1.0
 MOST_BUSY = 60
 """Times in a row that a source may be busy: as many seconds."""
 CHECKED_AT_ONCE = 16
+OTHER_FILES = "it has other files of that name"
 
 
 class CopyPhase(Enum):
@@ -81,6 +82,7 @@ class ModelCopy:
         self._clock = clock
         self._progress = progress
         self._kept = self._under_way = self._total = 0
+        self._arrived = asyncio.Event()
 
     async def run(self) -> StoredModel:
         """The model on this disk. What came stays there for the next copy when this raises.
@@ -112,8 +114,9 @@ class ModelCopy:
         Of `asking` are left those that have not answered.
         """
         said: list[tuple[SourceState, Manifest]] = []
-        seconds: float | None = None
+        until: float | None = None
         while asking:
+            seconds = None if until is None else max(0.0, until - self._clock())
             done, _ = await asyncio.wait(
                 asking, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
@@ -123,7 +126,7 @@ class ModelCopy:
                 state = asking.pop(each)
                 try:
                     said.append((state, each.result()))
-                    seconds = OTHERS_SECONDS
+                    until = until or self._clock() + OTHERS_SECONDS
                 except SourceFault as error:
                     self._leave(state, str(error))
         if not said:
@@ -134,7 +137,7 @@ class ModelCopy:
         chosen = max(counts, key=lambda digest: counts[digest])
         for state, manifest in said:
             if manifest.digest != chosen:
-                self._leave(state, "it has other files of that name")
+                self._leave(state, OTHER_FILES)
         return next(manifest for _, manifest in said if manifest.digest == chosen)
 
     async def _missing(self, part: PulledPart) -> list[Piece]:
@@ -156,50 +159,57 @@ class ModelCopy:
         self,
         part: PulledPart,
         plan: PiecePlan,
-        asking: dict[asyncio.Future[Manifest], SourceState],
+        late: Mapping[asyncio.Future[Manifest], SourceState],
     ) -> None:
-        """Brings all pieces of `plan`. Raises `ModelNotCopied`, `ModelCacheUnwritable`."""
-        working: dict[asyncio.Future[None], SourceState] = {}
-        late = {state.source.node_id for state in asking.values()}
+        """Brings all pieces of `plan`; `late` have not told their files yet.
 
-        def begin(state: SourceState) -> None:
-            for _ in range(AT_ONCE):
-                working[asyncio.ensure_future(self._work(state, part, plan))] = state
-
-        for state in self.sources:
-            if not state.fault and state.source.node_id not in late:
-                begin(state)
+        Raises `ModelNotCopied`, `ModelCacheUnwritable`.
+        """
+        answers = {state.source.node_id: answer for answer, state in late.items()}
+        working = {
+            asyncio.ensure_future(
+                self._all_from(state, part, plan, answers.get(state.source.node_id))
+            )
+            for state in self.sources
+            if not state.fault
+        }
+        arrived = asyncio.ensure_future(self._arrived.wait())
         try:
             while not plan.is_done:
-                both: set[asyncio.Future[None] | asyncio.Future[Manifest]] = {*working, *asking}
-                if not both:
+                if not working:
                     raise self._nobody_left()
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for answer in [each for each in asking if each.done()]:
-                    state = asking.pop(answer)
-                    if self._says_the_same(state, answer, part.manifest):
-                        begin(state)
-                for work in [each for each in working if each.done()]:
-                    state = working.pop(work)
-                    try:
-                        work.result()
-                    except SourceFault as error:
-                        self._leave(state, str(error))
-                        await _cancelled([each for each, of in working.items() if of is state])
-                        working = {each: of for each, of in working.items() if of is not state}
+                done, _ = await asyncio.wait(
+                    {*working, arrived}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for each in done & working:
+                    each.result()
+                working -= done
         finally:
-            await _cancelled(working)
+            await _cancelled({*working, arrived})
 
-    def _says_the_same(
-        self, state: SourceState, answer: asyncio.Future[Manifest], manifest: Manifest
-    ) -> bool:
+    async def _all_from(
+        self,
+        state: SourceState,
+        part: PulledPart,
+        plan: PiecePlan,
+        answer: asyncio.Future[Manifest] | None,
+    ) -> None:
+        """Asks one source until all pieces are there, or it is left; `answer` is its late one.
+
+        Raises `ModelCacheUnwritable`.
+        """
+        workers: list[asyncio.Future[None]] = []
         try:
-            if answer.result().digest == manifest.digest:
-                return True
-            self._leave(state, "it has other files of that name")
+            if answer is not None and (await answer).digest != part.manifest.digest:
+                raise SourceFault(OTHER_FILES)
+            workers += [
+                asyncio.ensure_future(self._work(state, part, plan)) for _ in range(AT_ONCE)
+            ]
+            await asyncio.gather(*workers)
         except SourceFault as error:
             self._leave(state, str(error))
-        return False
+        finally:
+            await _cancelled(workers)
 
     async def _work(self, state: SourceState, part: PulledPart, plan: PiecePlan) -> None:
         """Asks one source for one piece after the other. Raises `SourceFault`."""
@@ -241,6 +251,8 @@ class ModelCopy:
         if plan.arrived(piece):
             state.done_bytes += piece.byte_count
             self._kept += piece.byte_count
+        if plan.is_done:
+            self._arrived.set()
 
     def _leave(self, state: SourceState, fault: str) -> None:
         state.fault = fault
