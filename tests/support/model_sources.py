@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
@@ -98,14 +98,24 @@ class FilesNode(model_service_pb2_grpc.ModelServiceServicer):
     ) -> wire.ListModelsResponse:
         return wire.ListModelsResponse()
 
-    async def LoadModel(self, request: Message, context: Context) -> NoReturn:  # noqa: N802
-        raise NotImplementedError
+    async def LoadModel(  # noqa: N802
+        self, request: wire.LoadModelRequest, context: Context
+    ) -> AsyncIterator[wire.LoadModelResponse]:
+        for nothing in ():
+            yield nothing
 
-    async def UnloadModel(self, request: Message, context: Context) -> NoReturn:  # noqa: N802
-        raise NotImplementedError
+    async def PullModel(  # noqa: N802
+        self, request: wire.PullModelRequest, context: Context
+    ) -> AsyncIterator[wire.PullModelResponse]:
+        for nothing in ():
+            yield nothing
 
-    async def PullModel(self, request: Message, context: Context) -> NoReturn:  # noqa: N802
-        raise NotImplementedError
+    async def UnloadModel(  # noqa: N802
+        self, request: wire.UnloadModelRequest, context: Context
+    ) -> wire.UnloadModelResponse:
+        return wire.UnloadModelResponse()
 
-    async def RemoveModel(self, request: Message, context: Context) -> NoReturn:  # noqa: N802
-        raise NotImplementedError
+    async def RemoveModel(  # noqa: N802
+        self, request: wire.RemoveModelRequest, context: Context
+    ) -> wire.RemoveModelResponse:
+        return wire.RemoveModelResponse()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.node.cli.asking.duration import Duration
 from kakeya_fleet.node.cli.asking.known_names import complete_nodes
 from kakeya_fleet.node.cli.asking.options import NodeChoice, json_option
-from kakeya_fleet.node.cli.logs.duration import Duration
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:

@@ -388,7 +388,9 @@ async def test_readers_have_their_share(
     assert last.data
 
 
-async def _reason(call: grpc.aio.UnaryStreamCall[object, wire.ReadPieceResponse]) -> str:
+async def _reason(
+    call: grpc.aio.UnaryStreamCall[wire.ReadPieceRequest, wire.ReadPieceResponse],
+) -> str:
     try:
         async for _ in call:
             pass

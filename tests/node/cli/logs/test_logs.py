@@ -11,7 +11,7 @@ import click
 import pytest
 
 from kakeya import Client, SessionOptions
-from kakeya_fleet.node.cli.logs.duration import Duration
+from kakeya_fleet.node.cli.asking.duration import Duration
 from kakeya_fleet.node.cli.logs.log_file import MOST_BYTES, LogTail, log_file, time_of
 from tests.support.commands import Agents, Terminal
 

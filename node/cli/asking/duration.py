@@ -1,4 +1,4 @@
-"""How long ago: `10m`, `90s`, `2h`, `1d`."""
+"""How long ago, or for how long: `10m`, `90s`, `2h`, `1d`."""
 
 from __future__ import annotations
 
