@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -20,6 +20,7 @@ from kakeya_fleet.node.app.control_plane import ControlPlane, open_control_plane
 from kakeya_fleet.node.app.departure import Departure
 from kakeya_fleet.node.app.event_order import EventOrder
 from kakeya_fleet.node.app.ground import Ground, break_ground
+from kakeya_fleet.node.app.idle_models import IdleUnloading
 from kakeya_fleet.node.app.model_loads import ModelLoads
 from kakeya_fleet.node.app.model_pulls import ModelPulls
 from kakeya_fleet.node.app.model_service import SERVICE_NAME as MODEL_SERVICE
@@ -135,7 +136,15 @@ def _composed(
     is_local = ground.own.stays_here
     health = _registered(ground.server, capability, roles, is_local=is_local)
     announcements = Announcements(roles, control, health, settings.ring_trial_seconds)
-    loads, pulls = _open_models(ground, control, roles, activity, announcements)
+    unloading = IdleUnloading(
+        roles,
+        time.monotonic,
+        announcements.tell_peers,
+        after_seconds=config.unload_after_seconds,
+    )
+    loads, pulls = _open_models(
+        ground, control, roles, activity, announcements.tell_peers, unloading
+    )
     return Node(
         ground=ground,
         control=control,
@@ -158,6 +167,7 @@ def _composed(
         departure=departure,
         loads=loads,
         pulls=pulls,
+        unloading=unloading,
         on_event=on_event,
     )
 
@@ -167,12 +177,20 @@ def _open_models(
     control: ControlPlane,
     roles: Roles,
     activity: NodeActivity,
-    announcements: Announcements,
+    tell_peers: Callable[[], Awaitable[None]],
+    unloading: IdleUnloading,
 ) -> tuple[ModelLoads, ModelPulls]:
     """Lets models come and go while the node runs, and adds what they are asked for by."""
-    allowances, tell_peers = ground.allowances, announcements.tell_peers
+    allowances = ground.allowances
     limits = allowances.limits.models
-    loads = ModelLoads(roles, activity.transfers, control.tasks, tell_peers, limits.loads)
+    loads = ModelLoads(
+        roles,
+        activity.transfers,
+        control.tasks,
+        tell_peers,
+        limits.loads,
+        unloading.keep_for,
+    )
     allowances.watch("models.loads", lambda: len(loads), lambda: loads.refused_count)
     threads = DiskThreads()
     ground.beneath.callback(threads.close)

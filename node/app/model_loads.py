@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kakeya_fleet.engine.errors import EngineError
 from kakeya_fleet.engine.models.model_folder import model_id_of
-from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.app.told_work import ToldWork
@@ -51,6 +51,8 @@ class ModelLoad(ToldWork[ModelOffer, LoadStatus]):
         """It is seen in `transfers` once its turn has come."""
         super().__init__()
         self.spec = spec
+        self.unload_after_seconds: float | None = None
+        """After how long without use it is to be unloaded; None where nobody said."""
         self._model_id = model_id_of(spec.model)
         self._transfers = transfers
         self._after: int | None = None
@@ -84,13 +86,18 @@ class ModelLoads:
         tasks: BackgroundTasks,
         tell_peers: Callable[[], Awaitable[None]],
         most: int,
+        keep_for: Callable[[Role, str, float | None], None],
     ) -> None:
-        """At most `most` at once, each one of `tasks`; `tell_peers` is called behind each."""
+        """At most `most` at once, each one of `tasks`; `tell_peers` is called behind each.
+
+        `keep_for` hears of each model that is served now after how long it is to be unloaded.
+        """
         self._roles = roles
         self._transfers = transfers
         self._tasks = tasks
         self._tell_peers = tell_peers
         self._most = most
+        self._keep_for = keep_for
         self._running: dict[ModelLoad, asyncio.Future[None]] = {}
         self.refused_count = 0
 
@@ -118,8 +125,14 @@ class ModelLoads:
             )
         return offer
 
-    def begin(self, spec: RoleSpec) -> ModelLoad:
+    def keep(self, spec: RoleSpec, offer: ModelOffer, seconds: float | None) -> None:
+        """Says of a model that is served already after how long it is to be unloaded."""
+        self._keep_for(spec.role, offer.model_id, seconds)
+
+    def begin(self, spec: RoleSpec, unload_after_seconds: float | None = None) -> ModelLoad:
         """The load of a model that is not served; the one that runs already, where one does.
+
+        What is said last of `unload_after_seconds` counts.
 
         Raises `Draining`, `TooManyLoads`; `BadRoleSpec` where it is being loaded with other
         weights.
@@ -129,6 +142,8 @@ class ModelLoads:
         for load in self._running:
             if _names_one(spec, load.spec):
                 self._check_weights(spec, load.spec, "is being loaded")
+                if unload_after_seconds is not None:
+                    load.unload_after_seconds = unload_after_seconds
                 return load
         if len(self._running) >= self._most:
             self.refused_count += 1
@@ -140,6 +155,7 @@ class ModelLoads:
         loading = self._roles.expected.loading
         under_way = next((each for each in loading if _names_one(each, spec)), None)
         load = ModelLoad(spec, self._transfers)
+        load.unload_after_seconds = unload_after_seconds
         if under_way is not None:
             self._check_weights(spec, under_way, "is being loaded")
             load.joins()
@@ -158,7 +174,9 @@ class ModelLoads:
 
     async def _run(self, load: ModelLoad, under_way: RoleSpec | None) -> None:
         try:
-            load.done(await self._loaded(load, under_way))
+            offer = await self._loaded(load, under_way)
+            self._keep_for(load.spec.role, offer.model_id, load.unload_after_seconds)
+            load.done(offer)
         except (EngineError, FleetError, NodeError, Refusal) as error:
             has_read = load.status().phase in (LoadPhase.READING, LoadPhase.CHECKING)
             # Frames have what was read of the model, and its modules refer to each other.

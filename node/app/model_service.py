@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 SERVICE_NAME = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 MAX_NAME_CHARACTERS = 1024
 MAX_DRAIN_SECONDS = 3600.0
+MAX_UNLOAD_AFTER_SECONDS = 31_536_000.0
+"""A year."""
 READ_BYTES = 2 * CHUNK_BYTES
 """What a call that reads a piece has in memory: one chunk on its way, and the next one."""
 _ROLES = {
@@ -101,10 +103,13 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         and the load raise.
         """
         spec = _spec_of(request, is_here=_check_caller(context))
+        unload_after = _unload_after(request)
         offer = self._loads.served(spec)
         was_served = offer is not None
-        if offer is None:
-            load = self._loads.begin(spec)
+        if offer is not None:
+            self._loads.keep(spec, offer, unload_after)
+        else:
+            load = self._loads.begin(spec, unload_after)
             async for status in load.statuses():
                 yield model_service_pb2.LoadModelResponse(progress=_progress_to_wire(status))
             offer = load.outcome.result()
@@ -292,6 +297,18 @@ def _spec_of(request: model_service_pb2.LoadModelRequest, *, is_here: bool) -> R
             " published model, or one of the hub"
         )
     return RoleSpec(role, model, request.weights)
+
+
+def _unload_after(request: model_service_pb2.LoadModelRequest) -> float | None:
+    """Seconds, None where nothing is said. Raises `MalformedMessage`."""
+    if not request.HasField("unload_after_seconds"):
+        return None
+    seconds = request.unload_after_seconds
+    if not (math.isfinite(seconds) and 0 <= seconds <= MAX_UNLOAD_AFTER_SECONDS):
+        raise MalformedMessage(
+            f"unload_after_seconds is {seconds}: give 0 to {MAX_UNLOAD_AFTER_SECONDS:.0f}"
+        )
+    return seconds
 
 
 def _is_known_anywhere(role: Role, model: str) -> bool:

@@ -28,7 +28,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.context import RoleContext
-from kakeya_fleet.node.roles.contract import NodeRole
+from kakeya_fleet.node.roles.contract import ModelUse, NodeRole
 from kakeya_fleet.node.roles.cycles import set_loaded_aside
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
@@ -189,14 +189,17 @@ class Roles:
                 raise _leaving() from None
             raise
 
-    async def remove(self, role: Role, model_id: str, seconds: float) -> None:
+    async def remove(self, role: Role, model_id: str, seconds: float, because: str = "") -> None:
         """Serves a model, or with an empty id the archive, no more, and frees its memory.
 
-        Nothing new begins with it from now on, and its generations get `seconds` to end;
-        what is lost with it its clients have elsewhere, from their tokens. Goes on when the
-        caller is cancelled. Raises `ModelNotFound`.
+        `because` is why, in words for people, where nobody asked for it. Nothing new begins with
+        it from now on, and its generations get `seconds` to end; what is lost with it its clients
+        have elsewhere, from their tokens. Goes on when the caller is cancelled. Raises
+        `ModelNotFound`.
         """
-        removing = asyncio.create_task(self._remove(role, model_id, seconds), name="role-remove")
+        removing = asyncio.create_task(
+            self._remove(role, model_id, seconds, because), name="role-remove"
+        )
         self._removing.add(removing)
         removing.add_done_callback(self._removing.discard)
         await asyncio.shield(removing)
@@ -315,6 +318,14 @@ class Roles:
                 return next(_names_of(spec), None)
         return None
 
+    def uses(self) -> dict[tuple[Role, str], ModelUse]:
+        """How the models that are served now are used."""
+        return {
+            (role, model_id): use
+            for role, served in self._roles.items()
+            for model_id, use in served.uses.items()
+        }
+
     def weights_of(self, spec: RoleSpec) -> str:
         """What its products take weights as."""
         return spec.weights or self._weights
@@ -361,7 +372,7 @@ class Roles:
         self.changed.set()
         return model_id
 
-    async def _remove(self, role: Role, model_id: str, seconds: float) -> None:
+    async def _remove(self, role: Role, model_id: str, seconds: float, because: str) -> None:
         async with self._one_at_a_time:
             spec = self._served.pop((role, model_id), None)
             if spec is None:
@@ -375,10 +386,11 @@ class Roles:
             # Whoever waits for it looks once the role has withdrawn the offer.
             self.changed.set()
             await self._roles[role].remove(model_id, seconds)
-        _log.info("role_removed", role=role.value, model=model_id)
+        _log.info("role_removed", role=role.value, model=model_id, because=because)
         if model_id:
+            why = f": {because}" if because else ""
             self._events.add(
-                EventKind.MODEL_UNLOADED, f"{model_id} is served as a {role.value} no more."
+                EventKind.MODEL_UNLOADED, f"{model_id} is served as a {role.value} no more{why}."
             )
 
 

@@ -101,14 +101,14 @@ class FilesNode(model_service_pb2_grpc.ModelServiceServicer):
     async def LoadModel(  # noqa: N802
         self, request: wire.LoadModelRequest, context: Context
     ) -> AsyncIterator[wire.LoadModelResponse]:
-        for nothing in ():
-            yield nothing
+        if self.endless:
+            yield wire.LoadModelResponse()
 
     async def PullModel(  # noqa: N802
         self, request: wire.PullModelRequest, context: Context
     ) -> AsyncIterator[wire.PullModelResponse]:
-        for nothing in ():
-            yield nothing
+        if self.endless:
+            yield wire.PullModelResponse()
 
     async def UnloadModel(  # noqa: N802
         self, request: wire.UnloadModelRequest, context: Context

@@ -121,6 +121,8 @@ class ScriptedNode(
         self.pulls_for_ever = False
         self.removed = model_service_pb2.RemoveModelResponse()
         self.listed = model_service_pb2.ListModelsResponse()
+        self.file_events: list[model_service_pb2.GetModelFilesResponse] = []
+        self.piece_events: list[model_service_pb2.ReadPieceResponse] = []
         self.tokenizer_files: dict[str, bytes] = {}
         # What is sent in place of those files.
         self.tokenizer_messages: list[runtime_pb2.GetTokenizerResponse] | None = None
@@ -509,15 +511,15 @@ class ScriptedNode(
         self, request: model_service_pb2.GetModelFilesRequest, context: Context
     ) -> AsyncIterator[model_service_pb2.GetModelFilesResponse]:
         await self._enter("GetModelFiles", request, context)
-        for nothing in ():
-            yield nothing
+        for event in self.file_events:
+            yield event
 
     async def ReadPiece(  # noqa: N802
         self, request: model_service_pb2.ReadPieceRequest, context: Context
     ) -> AsyncIterator[model_service_pb2.ReadPieceResponse]:
         await self._enter("ReadPiece", request, context)
-        for nothing in ():
-            yield nothing
+        for event in self.piece_events:
+            yield event
 
     async def Leave(  # noqa: N802
         self, request: capability_pb2.LeaveRequest, context: Context

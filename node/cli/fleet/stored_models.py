@@ -1,4 +1,4 @@
-"""What each node of a fleet has pulled: asked of the nearest ones, many at once and not for long."""
+"""What each node of a fleet has pulled: the nearest ones are asked, many at once, not for long."""
 
 from __future__ import annotations
 
