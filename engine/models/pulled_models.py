@@ -165,7 +165,7 @@ class PulledPart:
                 if hints[piece.number : piece.number + 1] == b"\1" and self._is_right(piece):
                     yield piece
 
-    def write(self, piece: Piece, data: bytes | bytearray) -> bool:
+    def write(self, piece: Piece, data: bytes | memoryview) -> bool:
         """Writes one piece, if `data` is what its digest says. Raises `ModelCacheUnwritable`."""
         if len(data) != piece.byte_count or hashlib.sha256(data).digest() != piece.sha256:
             return False

@@ -214,13 +214,15 @@ class ModelCopy:
     async def _work(self, state: SourceState, part: PulledPart, plan: PiecePlan) -> None:
         """Asks one source for one piece after the other. Raises `SourceFault`."""
         node_id, busy = state.source.node_id, 0
+        # One for all its pieces: pages of new memory cost more than the bytes that come.
+        buffer = bytearray(part.manifest.piece_bytes)
         while not plan.is_done:
             piece = plan.next_for(node_id, self._clock())
             if piece is None:
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             try:
-                await self._bring(state, part, plan, piece)
+                await self._bring(state, part, plan, piece, buffer)
                 busy = 0
             except SourceBusy:
                 busy += 1
@@ -232,7 +234,12 @@ class ModelCopy:
                 await asyncio.sleep(BUSY_SECONDS)
 
     async def _bring(
-        self, state: SourceState, part: PulledPart, plan: PiecePlan, piece: Piece
+        self,
+        state: SourceState,
+        part: PulledPart,
+        plan: PiecePlan,
+        piece: Piece,
+        buffer: bytearray,
     ) -> None:
         came = 0
 
@@ -243,7 +250,7 @@ class ModelCopy:
             self._progress(min(self._kept + self._under_way, self._total), self._total)
 
         try:
-            data = await bytes_of(state.source, self._model_id, piece, heard)
+            data = await bytes_of(state.source, self._model_id, piece, buffer, heard)
             if not await self._threads.run(partial(part.write, piece, data)):
                 raise SourceFault(f"it gave wrong bytes of {piece.file}")
         finally:

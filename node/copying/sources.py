@@ -101,36 +101,44 @@ async def files_of(source: Source, model_id: str) -> Manifest:
 
 
 async def bytes_of(
-    source: Source, model_id: str, piece: Piece, heard: Callable[[int], None]
-) -> bytearray:
-    """One piece, as long as it is to be; `heard` hears of bytes that came.
+    source: Source, model_id: str, piece: Piece, into: bytearray, heard: Callable[[int], None]
+) -> memoryview:
+    """One piece, as long as it is to be, in the first bytes of `into`, which has room for it.
 
-    Raises `SourceFault`, `SourceBusy`.
+    `heard` hears of bytes that came. Raises `SourceFault`, `SourceBusy`.
     """
-    data = bytearray()
+    view, came = memoryview(into)[: piece.byte_count], 0
     request = wire.ReadPieceRequest(model_id=model_id, sha256=piece.sha256)
     try:
         call = ModelServiceStub(source.channel).ReadPiece(request)
         try:
             async with asyncio.timeout(PIECE_SECONDS):
-                while len(data) < piece.byte_count:
+                while came < piece.byte_count:
                     async with asyncio.timeout(SILENT_SECONDS):
                         message = await call.read()
                     if not isinstance(message, wire.ReadPieceResponse) or not message.data:
                         break
-                    data += message.data
-                    heard(len(message.data))
+                    data = message.data
+                    if came + len(data) > piece.byte_count:
+                        raise _wrong_length(piece, came + len(data))
+                    view[came : came + len(data)] = data
+                    came += len(data)
+                    heard(len(data))
         finally:
             call.cancel()
     except (grpc.aio.AioRpcError, grpc.aio.UsageError, TimeoutError) as error:
         if isinstance(error, grpc.aio.AioRpcError) and _is_full(error):
             raise SourceBusy from error
         raise SourceFault(_cause(error)) from error
-    if len(data) != piece.byte_count:
-        raise SourceFault(
-            f"it gave {len(data):,} bytes for a piece of {piece.file} that has {piece.byte_count:,}"
-        )
-    return data
+    if came != piece.byte_count:
+        raise _wrong_length(piece, came)
+    return view
+
+
+def _wrong_length(piece: Piece, came: int) -> SourceFault:
+    return SourceFault(
+        f"it gave {came:,} bytes for a piece of {piece.file} that has {piece.byte_count:,}"
+    )
 
 
 async def _has_pulled(channel: grpc.aio.Channel, model_id: str) -> bool:

@@ -8,8 +8,9 @@ an order shuffled anew: `raw TCP`, one connection between two processes that car
 in pieces of 8 MiB and keeps none; a copy from one source; from two; and from two of which one is
 killed when half has come. A copy's seconds are from the call to its end, all bytes hashed, written
 and brought to the disk (fsync). Beside them stand what one thread takes to hash the bytes, and what
-it takes to write them and bring them to the disk: a copy does both. Target and sources share this
-machine's processors, which two machines would not.
+it takes to write them and bring them to the disk: a copy does both; and the processor time, user
+and kernel, of target and source in a copy from one. Target and sources share this machine's
+processors, which two machines would not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import hashlib
 import os
 import random
 import secrets
+import statistics
 import sys
 import tempfile
 import time
@@ -27,6 +29,8 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from kakeya import AsyncClient, PulledModel
 from kakeya_fleet.engine.models import pulled_models
@@ -106,8 +110,10 @@ class Copies:
         """One copy from these sources, the last of which is killed when half has come."""
         ids = [self._sources[name].node_id for name in names]
         victim = self._sources[names[-1]]
+        agents = [self._target, *(self._sources[name] for name in names)]
         async with AsyncClient(self._target.address) as client:
             await _knows(client, ids)
+            before = {} if kills else _processor_seconds(agents)
             began = time.perf_counter()
             pull = client.fleet.pull_model(MODEL, sources=ids)
             killed_at = 0
@@ -118,6 +124,7 @@ class Copies:
                     killed_at = done
                     victim.kill()
             seconds = time.perf_counter() - began
+            after = {} if kills else _processor_seconds(agents)
             pulled = pull.pulled
             assert pulled is not None
             self._check(pulled)
@@ -126,6 +133,7 @@ class Copies:
             self._sources[names[-1]] = self._start(names[-1])
         return {
             "seconds": seconds,
+            "processor_seconds": {name: after[name] - before[name] for name in after},
             "killed_at_bytes": killed_at,
             "from": {each.node_name: each.done_bytes for each in pulled.sources},
             "faults": {each.node_name: each.fault for each in pulled.sources if each.fault},
@@ -137,6 +145,12 @@ class Copies:
         assert place is not None
         assert (place / WEIGHTS).read_bytes() == self.data
         assert pulled.byte_count == len(self.data) + len(b"{}")
+
+
+def _processor_seconds(agents: Sequence[AgentProcess]) -> dict[str, float]:
+    """Of each so far, in user and kernel."""
+    times = {each.options.name: psutil.Process(each.pid).cpu_times() for each in agents}
+    return {name: found.user + found.system for name, found in times.items()}
 
 
 async def _knows(client: AsyncClient, ids: Sequence[str]) -> None:
@@ -184,6 +198,7 @@ BOTH = ("source-1", "source-2")
 async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All ways, as often as asked."""
     seconds: dict[str, list[float]] = {}
+    processor: dict[str, list[float]] = {}
     deaths: list[dict[str, Any]] = []
     with LocalFleet(f"copies-{secrets.token_hex(4)}", directory=folder / "agents") as fleet:
         copies = await asyncio.to_thread(Copies, fleet, folder, arguments.megabytes * MB)
@@ -197,6 +212,9 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
                     names = BOTH[:1] if way == ONE else BOTH
                     found = await copies.copy(names, kills=way == KILLED)
                     took = found["seconds"]
+                    if way == ONE and number >= 0:
+                        for name, spent in found["processor_seconds"].items():
+                            processor.setdefault(name, []).append(spent)
                     if way == KILLED:
                         deaths.append(found)
                 # Round -1 warms every way up.
@@ -214,6 +232,9 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
             }
             for way, found in seconds.items()
         },
+        "processor_seconds_a_gigabyte": {
+            name: statistics.median(found) * 1e9 / byte_count for name, found in processor.items()
+        },
         "deaths": deaths,
         "goal_of_raw_tcp": GOAL,
         "goal_met": middle[RAW] / middle[ONE] >= GOAL,
@@ -227,6 +248,8 @@ def show(report: dict[str, Any]) -> None:
             f"{way:<26} {found['seconds']['median']:7.3f} s  "
             f"{found['gigabytes_per_second']:6.3f} GB/s  {found['of_raw_tcp']:5.2f} of raw TCP"
         )
+    for name, found in report["processor_seconds_a_gigabyte"].items():
+        print(f"{name}: {found:.2f} s of processors a GB")
     for death in report["deaths"]:
         print(f"killed after {death['killed_at_bytes'] / MB:.0f} MB: {death['faults']}")
 
