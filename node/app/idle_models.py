@@ -89,9 +89,8 @@ class IdleUnloading:
     async def look(self) -> None:
         """Unloads what is due now; while another model is opened or removed nothing is."""
         roles = self._roles
-        uses = roles.uses()
-        self._own = {key: seconds for key, seconds in self._own.items() if key in uses}
-        due = self._idle.due(uses, self._after, self._clock())
+        self._own = {key: after for key, after in self._own.items() if roles.served_as(*key)}
+        due = self._idle.due(roles.uses(), self._after, self._clock())
         if roles.draining or roles.is_changing:
             return
         for role, model_id in due:

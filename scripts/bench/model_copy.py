@@ -2,7 +2,8 @@
 
     python -m scripts.bench.model_copy --out benchmarks/model_copy.json
 
-Real agents on this machine, over loopback, each with a store of its own; sources have a model of
+Real agents on this machine, each with a store of its own: over loopback, then over a wire of
+1 Gbit/s between two network namespaces, where they may be had. Sources have a model of
 `--megabytes` of random bytes, which they have pulled, so that its digests are known. Per round, in
 an order shuffled anew: `raw TCP`, one connection between two processes that carries as many bytes
 in pieces of 8 MiB and keeps none; a copy from one source; from two; and from two of which one is
@@ -26,7 +27,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,12 @@ from kakeya_fleet.engine.models.model_manifest import PIECE_BYTES, Manifest, Mod
 from kakeya_fleet.engine.models.pulled_models import PulledPart
 from scripts.bench.intervals import summary
 from scripts.bench.machine import command, machine, write_report
+from scripts.bench.network_namespaces import FAR, NEAR, SLOW, TwoNamespaces, what_is_missing
 from scripts.bench.raw_tcp import raw_tcp_peer
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from scripts.support.child_process import Behind
 
-MODEL = "measured"
+MODEL, TARGET = "measured", "target"
 MB = 10**6
 WEIGHTS = "model.safetensors"
 RAW, HASHED, WRITTEN = "raw TCP", "hashed", "written"
@@ -53,7 +57,8 @@ SEED = 20_261_127
 
 def make_model(store: Path, byte_count: int, rng: random.Random) -> bytes:
     """Puts the model into a store, as a pull would; its weights."""
-    data = rng.randbytes(byte_count)
+    # More at once than Python makes.
+    data = b"".join(rng.randbytes(MB) for _ in range(byte_count // MB))
     files = {"config.json": b"{}", WEIGHTS: data}
     digests = b"".join(
         hashlib.sha256(content[start : start + PIECE_BYTES]).digest()
@@ -85,24 +90,46 @@ def _store_at(store: Path) -> Any:
             os.environ["XDG_CACHE_HOME"] = before
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where target and sources are; `behind` starts what is at `far`."""
+
+    near: str
+    far: str
+    behind: Behind = list
+
+
+LOOPBACK = Ground("127.0.0.1", "127.0.0.1")
+
+
 class Copies:
     """A fleet of two sources and a target."""
 
-    def __init__(self, fleet: LocalFleet, folder: Path, byte_count: int) -> None:
-        self._fleet, self._folder = fleet, folder
-        self._rng = random.Random(SEED)
+    def __init__(self, fleet: LocalFleet, folder: Path, byte_count: int, ground: Ground) -> None:
+        self._fleet, self._folder, self._ground = fleet, folder, ground
         self.data = b""
         for name in ("source-1", "source-2"):
             # Of one seed: both have the same bytes.
             self.data = make_model(folder / name, byte_count, random.Random(SEED))
-        self._target = self._start("target")
+        self._target = self._start(TARGET)
         self._sources = {name: self._start(name) for name in ("source-1", "source-2")}
 
     def _start(self, name: str) -> AgentProcess:
         peers = [each.address for each in self._fleet.agents if each.running]
         store = self._folder / name
-        environment = {"XDG_CACHE_HOME": str(store), "OMP_NUM_THREADS": "1"}
-        agent = self._fleet.start(name, peers=peers, environment=environment)
+        environment = {
+            "XDG_CACHE_HOME": str(store),
+            "OMP_NUM_THREADS": "1",
+            "KAKEYA_INSECURE": "true",
+        }
+        is_near = name == TARGET
+        agent = self._fleet.start(
+            name,
+            peers=peers,
+            bind=f"{self._ground.near if is_near else self._ground.far}:0",
+            environment=environment,
+            behind=list if is_near else self._ground.behind,
+        )
         agent.wait_for("ready", seconds=300)
         return agent
 
@@ -129,7 +156,7 @@ class Copies:
             assert pulled is not None
             self._check(pulled)
             await client.fleet.remove_model(MODEL)
-        if kills:
+        if not victim.running:
             self._sources[names[-1]] = self._start(names[-1])
         return {
             "seconds": seconds,
@@ -140,7 +167,7 @@ class Copies:
         }
 
     def _check(self, pulled: PulledModel) -> None:
-        with _store_at(self._folder / "target"):
+        with _store_at(self._folder / TARGET):
             place = pulled_models.stored_place(MODEL)
         assert place is not None
         assert (place / WEIGHTS).read_bytes() == self.data
@@ -161,7 +188,7 @@ async def _knows(client: AsyncClient, ids: Sequence[str]) -> None:
                 return
 
 
-def hashed(data: bytes, _folder: Path) -> float:
+def hashed(data: bytes, _folder: Path, _ground: Ground) -> float:
     """Seconds in which one thread hashes the bytes, a piece at a time."""
     view, began = memoryview(data), time.perf_counter()
     for start in range(0, len(data), PIECE_BYTES):
@@ -169,7 +196,7 @@ def hashed(data: bytes, _folder: Path) -> float:
     return time.perf_counter() - began
 
 
-def written(data: bytes, folder: Path) -> float:
+def written(data: bytes, folder: Path, _ground: Ground) -> float:
     """Seconds in which they are written and brought to the disk."""
     began = time.perf_counter()
     with (folder / "written").open("wb") as file:
@@ -180,10 +207,10 @@ def written(data: bytes, folder: Path) -> float:
     return seconds
 
 
-def raw(data: bytes, _folder: Path) -> float:
+def raw(data: bytes, _folder: Path, ground: Ground) -> float:
     """Seconds in which one connection carries them."""
     view = memoryview(data)
-    with raw_tcp_peer() as way:
+    with raw_tcp_peer(ground.far, ground.behind) as way:
         way.transfer(view[:PIECE_BYTES])
         return sum(
             way.transfer(view[start : start + PIECE_BYTES])
@@ -191,23 +218,30 @@ def raw(data: bytes, _folder: Path) -> float:
         )
 
 
-PLAIN: dict[str, Callable[[bytes, Path], float]] = {RAW: raw, HASHED: hashed, WRITTEN: written}
+PLAIN: dict[str, Callable[[bytes, Path, Ground], float]] = {
+    RAW: raw,
+    HASHED: hashed,
+    WRITTEN: written,
+}
 BOTH = ("source-1", "source-2")
+WIRE = SLOW.name
+NETWORKS = ("loopback", WIRE)
+"""In this order."""
 
 
-async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+async def measure(arguments: argparse.Namespace, folder: Path, ground: Ground) -> dict[str, Any]:
     """All ways, as often as asked."""
     seconds: dict[str, list[float]] = {}
     processor: dict[str, list[float]] = {}
     deaths: list[dict[str, Any]] = []
     with LocalFleet(f"copies-{secrets.token_hex(4)}", directory=folder / "agents") as fleet:
-        copies = await asyncio.to_thread(Copies, fleet, folder, arguments.megabytes * MB)
+        copies = await asyncio.to_thread(Copies, fleet, folder, arguments.megabytes * MB, ground)
         order = random.Random(arguments.seed)
         for number in range(-1, arguments.rounds):
             ways = [*PLAIN, ONE, TWO, KILLED]
             for way in order.sample(ways, len(ways)):
                 if way in PLAIN:
-                    took = await asyncio.to_thread(PLAIN[way], copies.data, folder)
+                    took = await asyncio.to_thread(PLAIN[way], copies.data, folder, ground)
                 else:
                     names = BOTH[:1] if way == ONE else BOTH
                     found = await copies.copy(names, kills=way == KILLED)
@@ -215,7 +249,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
                     if way == ONE and number >= 0:
                         for name, spent in found["processor_seconds"].items():
                             processor.setdefault(name, []).append(spent)
-                    if way == KILLED:
+                    if found["killed_at_bytes"]:
                         deaths.append(found)
                 # Round -1 warms every way up.
                 if number >= 0:
@@ -241,16 +275,17 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
     }
 
 
-def show(report: dict[str, Any]) -> None:
+def show(network: str, found: dict[str, Any]) -> None:
     """The figures as a table."""
-    for way, found in report["ways"].items():
+    print(network)
+    for way, each in found["ways"].items():
         print(
-            f"{way:<26} {found['seconds']['median']:7.3f} s  "
-            f"{found['gigabytes_per_second']:6.3f} GB/s  {found['of_raw_tcp']:5.2f} of raw TCP"
+            f"{way:<26} {each['seconds']['median']:7.3f} s  "
+            f"{each['gigabytes_per_second']:6.3f} GB/s  {each['of_raw_tcp']:5.2f} of raw TCP"
         )
-    for name, found in report["processor_seconds_a_gigabyte"].items():
-        print(f"{name}: {found:.2f} s of processors a GB")
-    for death in report["deaths"]:
+    for name, seconds in found["processor_seconds_a_gigabyte"].items():
+        print(f"{name}: {seconds:.2f} s of processors a GB")
+    for death in found["deaths"]:
         print(f"killed after {death['killed_at_bytes'] / MB:.0f} MB: {death['faults']}")
 
 
@@ -259,13 +294,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where the stores are; by default temporary")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(words)
-    with tempfile.TemporaryDirectory(prefix="kakeya-copies-", dir=arguments.folder) as folder:
-        found = asyncio.run(measure(arguments, Path(folder)))
-    report = {
+    report: dict[str, Any] = {
         "command": command(__file__),
         "machine": machine(),
         "load_average": os.getloadavg()[0],
@@ -274,10 +308,28 @@ def main(words: Sequence[str] | None = None) -> None:
         "piece_bytes": PIECE_BYTES,
         "rounds": arguments.rounds,
         "seed": arguments.seed,
-        **found,
+        "networks": {},
     }
+    for network in arguments.networks:
+        missing = what_is_missing() if network == WIRE else ""
+        if missing:
+            report["networks"][network] = {"left_out": missing}
+            continue
+        with ExitStack() as stack:
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="kakeya-copies-", dir=arguments.folder)
+            )
+            road, ground = None, LOOPBACK
+            if network == WIRE:
+                # This process is alone behind the wire from here on: loopback comes first.
+                namespaces = stack.enter_context(TwoNamespaces())
+                road = namespaces.calibrated(SLOW)
+                ground = Ground(NEAR, FAR, namespaces.behind)
+            found = asyncio.run(measure(arguments, Path(folder), ground))
+        report["networks"][network] = found | ({"road": road.summary()} if road else {})
+        show(network, found)
+        write_report(arguments.out, report)
     write_report(arguments.out, report)
-    show(report)
 
 
 if __name__ == "__main__":
