@@ -64,8 +64,8 @@ MUTANTS = (
     Mutant(
         "a part taken at its word",
         "engine/models/pulled_models.py",
-        'if hints[piece.number : piece.number + 1] == b"\1" and self._is_right(piece):',
-        'if hints[piece.number : piece.number + 1] == b"\1":',
+        'if hints[piece.number : piece.number + 1] == b"\\1" and self._is_right(piece):',
+        'if hints[piece.number : piece.number + 1] == b"\\1":',
         ("tests/engine/models/test_pulled_models.py",),
     ),
     Mutant(

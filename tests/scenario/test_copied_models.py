@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kakeya import AsyncClient, KakeyaError, PullPhase
-from scripts.support.agent_process import LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.own_cache import own_cache
 
 WIDE = {"intermediate_size": 1 << 16}
@@ -29,12 +29,8 @@ async def test_a_model_is_copied_past_a_source_that_dies_and_its_stream_is_the_s
     target = fleet.start("target", peers=peers, environment=cache)
     async with AsyncClient(target.address) as client:
         with dying.slowed(), first.slowed() as speed_up:
-            for node_id in (first.node_id, dying.node_id):
-                await asyncio.to_thread(
-                    target.wait_for,
-                    "peer_joined",
-                    lambda event, node_id=node_id: event["node_id"] == node_id,
-                )
+            for node in (first, dying):
+                await asyncio.to_thread(knows, target, node)
             pull = client.fleet.pull_model(name, sources=[dying.node_id, first.node_id])
             async for progress in pull:
                 came = sum(source.done_bytes for source in progress.sources)
@@ -62,6 +58,12 @@ async def test_a_model_is_copied_past_a_source_that_dies_and_its_stream_is_the_s
         assert (stored.files_digest, stored.is_served) == (pulled.files_digest, True)
 
 
+def knows(agent: AgentProcess, other: AgentProcess) -> None:
+    """Waits until an agent has met the other."""
+    node_id = other.node_id
+    agent.wait_for("peer_joined", lambda event: event["node_id"] == node_id)
+
+
 async def generate_with(client: AsyncClient, model: str, prompt: tuple[int, ...]) -> list[int]:
     """What the node itself answers, drawn at random from a seed."""
     session = await client.create_session(model, speculation="off")
@@ -77,7 +79,7 @@ async def test_a_pull_that_its_node_did_not_outlive_goes_on_where_it_ended(
     source = fleet.start("source", serve=(f"verifier={model}",))
     cache = {"XDG_CACHE_HOME": own_cache(tmp_path / "target")}
     target = fleet.start("target", peers=(source.address,), environment=cache)
-    await asyncio.to_thread(target.wait_for, "peer_joined")
+    await asyncio.to_thread(knows, target, source)
     came = 0
     async with AsyncClient(target.address) as client:
         with source.slowed():
@@ -91,7 +93,7 @@ async def test_a_pull_that_its_node_did_not_outlive_goes_on_where_it_ended(
     async with AsyncClient(target.address) as client:
         (part,) = await client.fleet.stored_models()
         assert (part.is_whole, part.byte_count >= came > 0) == (False, True)
-        await asyncio.to_thread(target.wait_for, "peer_joined")
+        await asyncio.to_thread(knows, target, source)
         pulled = await client.fleet.pull_model(model.name, sources=[source.node_id]).wait()
         assert pulled.sources[0].done_bytes <= pulled.byte_count - came
         (whole,) = await client.fleet.stored_models()
