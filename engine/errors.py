@@ -7,10 +7,12 @@ EngineError
 │   ├── WeightsMismatch       missing, unexpected or truncated weights
 │   ├── GgufInvalid           a GGUF file that breaks the format, its bounds, or off
 │   ├── WeightFormatUnsupported  quantized in a way that nothing here computes with
-│   ├── ModelCacheUnwritable  no room, or no right, to keep a converted model
+│   ├── ModelCacheUnwritable  no room, or no right, to keep a converted or pulled model
 │   ├── DeviceUnavailable     asked for a device that is not there, or cannot compute it
 │   ├── TrainedForAnother     made for another verifier, or another shift, than it is used with
 │   └── OutOfMemory           the machine cannot hold it
+├── ModelInUse              the files are pulled, loaded or served at this moment
+├── ModelNotKept            nothing of that name was pulled here
 ├── SessionNotFound         unknown, closed or evicted
 ├── TokenOutOfVocabulary    an id is not below the vocabulary size
 ├── EmptyAppend             an append without tokens
@@ -84,7 +86,7 @@ class WeightFormatUnsupported(ModelUnusable):
 
 
 class ModelCacheUnwritable(ModelUnusable):
-    """A converted model cannot be kept: no room on the disk, or no right to write."""
+    """A converted or pulled model cannot be kept: no room on the disk, or no right to write."""
 
     reason = "MODEL_CACHE_UNWRITABLE"
 
@@ -105,6 +107,18 @@ class OutOfMemory(ModelUnusable):
     """The machine cannot hold the model."""
 
     reason = "OUT_OF_MEMORY"
+
+
+class ModelInUse(EngineError):
+    """A model's files are pulled, removed, loaded or served at this moment."""
+
+    reason = "MODEL_IN_USE"
+
+
+class ModelNotKept(EngineError):
+    """No model of that name was brought to this machine by a pull."""
+
+    reason = "MODEL_NOT_KEPT"
 
 
 class SessionNotFound(EngineError):

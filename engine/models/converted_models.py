@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kakeya_fleet.engine.errors import ModelCacheUnwritable
+from kakeya_fleet.engine.models.model_cache import (
+    cache_base,
+    check_room,
+    flush,
+    locked,
+    unwritable,
+)
 
 CONVERSION = 1
 """Counts ways to convert: what another made is not taken for this one's."""
 MANIFEST = "converted.json"
 PART_SUFFIX = ".part"
-SPARE_BYTES = 64 << 20
-"""Of the disk, that stay free besides a model's weights: for its tokenizer, and for others."""
 CHUNK_BYTES = 1 << 20
 
 
@@ -58,8 +58,7 @@ class Kept:
 
 def cache_folder() -> Path:
     """Where they are kept: `$XDG_CACHE_HOME/kakeya/models`, by default in ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "kakeya" / "models"
+    return cache_base() / "models"
 
 
 def kept_models() -> list[Kept]:
@@ -93,9 +92,9 @@ def converted(
     digest = _digest(source)
     folder = cache_folder() / f"{digest[:32]}-{dtype}-{CONVERSION}"
     try:
-        with _locked(folder.name, wait=True):
+        with locked(folder.parent, folder.name, wait=True):
             if _read(folder) is None:
-                _check_room(folder.parent, needed_bytes, name)
+                check_room(folder.parent, needed_bytes, name)
                 part = folder.with_name(f"{folder.name}{PART_SUFFIX}")
                 # Of one who ended in the middle of it: nobody else makes it now.
                 shutil.rmtree(part, ignore_errors=True)
@@ -108,12 +107,12 @@ def converted(
                         name, str(source), digest, stamp, dtype, size, int(time.time())
                     )
                     (part / MANIFEST).write_text(json.dumps(asdict(made), indent=2) + "\n")
-                    _flush(part)
+                    flush(part)
                     part.rename(folder)
                 finally:
                     shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
-        raise _unwritable(folder.parent, name, error) from error
+        raise unwritable(folder.parent, name, error) from error
     return folder
 
 
@@ -123,7 +122,7 @@ def clear(kept: Kept) -> bool:
     A node that has loaded it goes on: weights are in its memory.
     """
     try:
-        with _locked(kept.folder.name, wait=False) as is_mine:
+        with locked(kept.folder.parent, kept.folder.name, wait=False) as is_mine:
             if not is_mine:
                 return False
             gone = kept.folder.with_name(f"{kept.folder.name}{PART_SUFFIX}")
@@ -134,7 +133,7 @@ def clear(kept: Kept) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        raise _unwritable(kept.folder.parent, kept.model.name, error) from error
+        raise unwritable(kept.folder.parent, kept.model.name, error) from error
     return True
 
 
@@ -161,49 +160,3 @@ def _digest(path: Path) -> str:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-@contextmanager
-def _locked(name: str, *, wait: bool) -> Iterator[bool]:
-    """While it lasts no other process has the lock `name`; False if one has, without `wait`."""
-    locks = cache_folder() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with (locks / name).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
-def _check_room(folder: Path, needed_bytes: int, name: str) -> None:
-    """Raises `ModelCacheUnwritable` before a byte is written that would not have room."""
-    free = shutil.disk_usage(folder).free
-    if needed_bytes + SPARE_BYTES > free:
-        raise ModelCacheUnwritable(
-            f"{name} needs {needed_bytes:,} bytes in {folder}, whose disk has {free:,} free; make"
-            " room (`fleet models clear`), or set XDG_CACHE_HOME to a disk that has",
-            needed_bytes=str(needed_bytes),
-            free_bytes=str(free),
-            path=str(folder),
-        )
-
-
-def _flush(folder: Path) -> None:
-    """Brings all files of `folder` to the disk, so that what is renamed is whole for good."""
-    for path in (*folder.iterdir(), folder):
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-def _unwritable(folder: Path, name: str, error: OSError) -> ModelCacheUnwritable:
-    cause = "the disk is full" if error.errno == errno.ENOSPC else str(error)
-    return ModelCacheUnwritable(
-        f"{name} cannot be kept in {folder} ({cause}); make room (`fleet models clear`), or set"
-        " XDG_CACHE_HOME to a folder that you may write",
-        path=str(folder),
-    )

@@ -34,6 +34,22 @@ def download(repository: str, patterns: tuple[str, ...], progress: Progress | No
         ) from error
 
 
+def downloaded(repository: str, patterns: tuple[str, ...]) -> Path | None:
+    """As `download`, of what lies in the cache already; None where nothing does."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - see `download`
+    from huggingface_hub.errors import (  # noqa: PLC0415
+        HFValidationError,
+        LocalEntryNotFoundError,
+    )
+
+    try:
+        return Path(
+            snapshot_download(repository, allow_patterns=list(patterns), local_files_only=True)
+        )
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+
+
 def _cause(repository: str, error: Exception) -> str:
     """What went wrong and how to mend it, in a sentence."""
     from huggingface_hub import constants  # noqa: PLC0415 - see `download`

@@ -11,6 +11,7 @@ from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.gguf.source import check_gguf, gguf_id_of, names_gguf
 from kakeya_fleet.engine.models.hub_download import Progress, download
+from kakeya_fleet.engine.models.pulled_models import stored_place
 
 __all__ = [
     "ModelFolder",
@@ -49,9 +50,9 @@ class ModelFolder:
 def resolve(spec: str, *, progress: Progress | None = None) -> ModelFolder:
     """The folder of the model that `spec` names.
 
-    `spec` is `tiny` (shipped), a local folder (named by its last part), or a
-    hub id `organisation/name`, which is downloaded into the usual hub cache;
-    HF_HOME and HF_HUB_OFFLINE are honoured. `progress` hears of
+    `spec` is `tiny` (shipped), a local folder (named by its last part), the name of a
+    model that was pulled, or a hub id `organisation/name`, which is downloaded into the
+    usual hub cache; HF_HOME and HF_HUB_OFFLINE are honoured. `progress` hears of
     (done bytes, total bytes) while downloading, from any thread. Raises
     `ModelNotFound`, which says why and how to mend it.
     """
@@ -100,7 +101,7 @@ def _resolve(spec: str, patterns: tuple[str, ...], progress: Progress | None) ->
 
 
 def folder_here(spec: str) -> ModelFolder | None:
-    """The folder of a shipped model or of a local one; None for a hub id and for a GGUF file.
+    """The folder of a shipped, local or pulled model; None for a hub id and for a GGUF file.
 
     Raises `ModelNotFound` for what is none of them, and for a folder without a config.
     """
@@ -112,10 +113,14 @@ def folder_here(spec: str) -> ModelFolder | None:
     path = Path(spec).expanduser()
     if spec and path.is_dir():
         return ModelFolder(_checked(path.resolve(), spec), path.resolve().name)
+    pulled = stored_place(spec)
+    if pulled is not None:
+        return ModelFolder(_checked(pulled, spec), spec)
     if HUB_ID.fullmatch(spec) is None:
         raise ModelNotFound(
             f"no model {spec!r}: not a shipped one ({', '.join(SHIPPED)}), not a folder here, "
-            "not a .gguf, and not a hub id of the form organisation/name",
+            "not pulled from another node, not a .gguf, and not a hub id of the form "
+            "organisation/name",
             model=spec,
         )
     return None

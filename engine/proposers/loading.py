@@ -72,7 +72,7 @@ def load_proposer(
     loader = LOADERS.get(name)
     if loader is not None:
         return loader()
-    model, target = _split(name)
+    model, target = split_target(name)
     if model in LOADERS:
         raise _without_target(model, target)
     folder = _resolved(model, dtype, progress)
@@ -119,7 +119,7 @@ def import_proposer(name: str, backend: str = AUTO, device: str = ANY_DEVICE) ->
     if name in LOADERS:
         return
     try:
-        folder = folder_here(_split(name)[0])
+        folder = folder_here(split_target(name)[0])
     except ModelNotFound:
         return
     if folder is None:
@@ -157,7 +157,7 @@ def proposer_kind(folder: Path) -> str:
     return MASKED_DIFFUSION
 
 
-def _split(name: str) -> tuple[str, str]:
+def split_target(name: str) -> tuple[str, str]:
     """Model and target of `MODEL@TARGET`, an empty target without; folders may have an `@`."""
     if TARGET_MARK not in name or Path(name).expanduser().is_dir():
         return name, ""

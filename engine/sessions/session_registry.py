@@ -336,6 +336,11 @@ class SessionRegistry(Generic[Opened]):
             for record in list(self._records.values()):
                 self._remove(record, reason)
 
+    def count_of(self, budget: KvBudget) -> int:
+        """How many sessions of a verifier live."""
+        with self._lock:
+            return len(self._of(budget))
+
     def end_verifier(self, budget: KvBudget, reason: EndReason) -> int:
         """Ends the sessions of a verifier that is gone, also one being made; how many ended."""
         with self._lock:

@@ -63,8 +63,12 @@ PERMITTED: Mapping[str, frozenset[Caller]] = MappingProxyType(
         "kakeya.v1.TrustService/RenewCertificate": _MEMBERS,
         "kakeya.v1.TrustService/MakeAuthority": _KEEPERS,
         "kakeya.v1.TrustService/GetTrust": _EVERYONE,
-        # What a node serves: whose machine it is, and who keeps the fleet.
+        # What a node serves and has on its disk: whose machine it is, and who keeps the fleet.
         "kakeya.v1.ModelService": _RESPONSIBLE,
+        # A model's files, by its name, for the disks of other members.
+        "kakeya.v1.ModelService/GetModelFiles": _MEMBERS,
+        "kakeya.v1.ModelService/ReadPiece": _MEMBERS,
+        "kakeya.v1.ModelService/ListModels": _EVERYONE,
         # Whose machine it is.
         "kakeya.v1.CapabilityService/Leave": _OWNER,
         "kakeya.v1.CapabilityService/ResetCodecs": _OWNER,

@@ -296,6 +296,14 @@ class ModelLimits:
         "That run or wait, each for the one before it: a load takes seconds to minutes, and who "
         "asks for more is told at once instead.",
     )
+    pulls: int = knob(
+        4, "That come to the disk at once, each from 8 nodes with 16 pieces of 8 MiB: 512 MiB."
+    )
+    read_bytes: int = knob(
+        160 * MIB,
+        "Pieces of models' files that others read: 2 MiB each, 64 of one caller and a fifth for "
+        "others.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -20,7 +20,9 @@ from kakeya_fleet.node.app.control_plane import ControlPlane, open_control_plane
 from kakeya_fleet.node.app.departure import Departure
 from kakeya_fleet.node.app.event_order import EventOrder
 from kakeya_fleet.node.app.ground import Ground, break_ground
+from kakeya_fleet.node.app.idle_models import IdleUnloading
 from kakeya_fleet.node.app.model_loads import ModelLoads
+from kakeya_fleet.node.app.model_pulls import ModelPulls
 from kakeya_fleet.node.app.model_service import SERVICE_NAME as MODEL_SERVICE
 from kakeya_fleet.node.app.model_service import ModelServicer
 from kakeya_fleet.node.app.node import Node
@@ -30,11 +32,14 @@ from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.app.trust_service import TrustServicer
 from kakeya_fleet.node.config.config import Config
 from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.copying.disk_threads import DiskThreads
+from kakeya_fleet.node.copying.shared_models import SharedModels
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.health import HEALTH_SERVICE, Health
+from kakeya_fleet.node.rpc.refusals import TooManyReads
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.event_log import EventLog
 from kakeya_fleet.node.watch.loop_lookout import LoopLookout
@@ -131,7 +136,15 @@ def _composed(
     is_local = ground.own.stays_here
     health = _registered(ground.server, capability, roles, is_local=is_local)
     announcements = Announcements(roles, control, health, settings.ring_trial_seconds)
-    loads = _open_loads(ground, control, roles, activity, announcements)
+    unloading = IdleUnloading(
+        roles,
+        time.monotonic,
+        announcements.tell_peers,
+        after_seconds=config.unload_after_seconds,
+    )
+    loads, pulls = _open_models(
+        ground, control, roles, activity, announcements.tell_peers, unloading
+    )
     return Node(
         ground=ground,
         control=control,
@@ -154,25 +167,43 @@ def _composed(
         ring_probe=probe,
         departure=departure,
         loads=loads,
+        pulls=pulls,
+        unloading=unloading,
         on_event=on_event,
     )
 
 
-def _open_loads(
+def _open_models(
     ground: Ground,
     control: ControlPlane,
     roles: Roles,
     activity: NodeActivity,
-    announcements: Announcements,
-) -> ModelLoads:
+    tell_peers: Callable[[], Awaitable[None]],
+    unloading: IdleUnloading,
+) -> tuple[ModelLoads, ModelPulls]:
     """Lets models come and go while the node runs, and adds what they are asked for by."""
-    most = ground.allowances.limits.models.loads
-    tell_peers = announcements.tell_peers
-    loads = ModelLoads(roles, activity.transfers, control.tasks, tell_peers, most)
-    ground.allowances.watch("models.loads", lambda: len(loads), lambda: loads.refused_count)
-    servicer = ModelServicer(roles, loads, tell_peers, ground.config.drain_seconds)
+    allowances = ground.allowances
+    limits = allowances.limits.models
+    loads = ModelLoads(
+        roles,
+        activity.transfers,
+        control.tasks,
+        tell_peers,
+        limits.loads,
+        unloading.keep_for,
+    )
+    allowances.watch("models.loads", lambda: len(loads), lambda: loads.refused_count)
+    threads = DiskThreads()
+    ground.beneath.callback(threads.close)
+    shared = SharedModels(roles.loaded_from, threads)
+    ground.beneath.push_async_callback(shared.close)
+    pulls = ModelPulls(roles, control.known, threads, activity, control.tasks, limits.pulls)
+    allowances.watch("models.pulls", lambda: len(pulls), lambda: pulls.refused_count)
+    reads = allowances.share("models.read_bytes", TooManyReads)
+    drain_seconds = ground.config.drain_seconds
+    servicer = ModelServicer(roles, loads, pulls, shared, reads, tell_peers, drain_seconds)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(servicer, ground.server)
-    return loads
+    return loads, pulls
 
 
 def _registered(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -12,20 +11,16 @@ from pathlib import Path
 
 from kakeya_fleet.engine.errors import EngineError
 from kakeya_fleet.engine.models.model_folder import model_id_of
-from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound
 from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.app.told_work import ToldWork
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, RoleSpec, named_twice
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.rpc.refusals import Draining, ModelLoading, Refusal, TooManyLoads
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.transfers import TransferKind, Transfers, TransferStatus
-
-TOLD_SECONDS = 0.25
-"""Between two looks at a load for one who waits for it."""
-SILENT_SECONDS = 5.0
-"""A load of which nothing changes is told again after so long."""
 
 
 class LoadPhase(Enum):
@@ -49,32 +44,18 @@ class LoadStatus:
     transfer: TransferStatus | None = None
 
 
-class ModelLoad:
-    """One load, which any number of callers wait for. Belongs to one event loop.
-
-    `outcome` gives what the card says of the model, or raises as `Roles.add`; nobody but
-    `ModelLoads` ends it.
-    """
+class ModelLoad(ToldWork[ModelOffer, LoadStatus]):
+    """One load; its outcome is what the card says of the model, or it raises as `Roles.add`."""
 
     def __init__(self, spec: RoleSpec, transfers: Transfers) -> None:
         """It is seen in `transfers` once its turn has come."""
+        super().__init__()
         self.spec = spec
-        self.outcome: asyncio.Future[ModelOffer] = asyncio.get_running_loop().create_future()
-        # Everybody may have left: an error is nobody's then.
-        self.outcome.add_done_callback(asyncio.Future.exception)
+        self.unload_after_seconds: float | None = None
+        """After how long without use it is to be unloaded; None where nobody said."""
         self._model_id = model_id_of(spec.model)
         self._transfers = transfers
         self._after: int | None = None
-
-    def loaded(self, offer: ModelOffer) -> None:
-        """It is served; no news where it was given up before."""
-        if not self.outcome.done():
-            self.outcome.set_result(offer)
-
-    def failed(self, error: Exception) -> None:
-        """It is not to be had; the first error stays."""
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
 
     def begins(self) -> None:
         """Its turn has come: no other load has transfers that begin from now on."""
@@ -94,18 +75,6 @@ class ModelLoad:
         has_all = 0 < transfer.total_bytes <= transfer.done_bytes
         return LoadStatus(LoadPhase.CHECKING if has_all else LoadPhase.READING, transfer)
 
-    async def statuses(
-        self, clock: Callable[[], float] = time.monotonic
-    ) -> AsyncIterator[LoadStatus]:
-        """How it stands, now and when that is another, until it has ended."""
-        told, told_at = None, 0.0
-        while not self.outcome.done():
-            status, now = self.status(), clock()
-            if status != told or now - told_at >= SILENT_SECONDS:
-                yield status
-                told, told_at = status, now
-            await asyncio.wait({self.outcome}, timeout=TOLD_SECONDS)
-
 
 class ModelLoads:
     """The loads that run or wait. Belongs to one event loop."""
@@ -117,13 +86,18 @@ class ModelLoads:
         tasks: BackgroundTasks,
         tell_peers: Callable[[], Awaitable[None]],
         most: int,
+        keep_for: Callable[[Role, str, float | None], None],
     ) -> None:
-        """At most `most` at once, each one of `tasks`; `tell_peers` is called behind each."""
+        """At most `most` at once, each one of `tasks`; `tell_peers` is called behind each.
+
+        `keep_for` hears of each model that is served now after how long it is to be unloaded.
+        """
         self._roles = roles
         self._transfers = transfers
         self._tasks = tasks
         self._tell_peers = tell_peers
         self._most = most
+        self._keep_for = keep_for
         self._running: dict[ModelLoad, asyncio.Future[None]] = {}
         self.refused_count = 0
 
@@ -151,8 +125,14 @@ class ModelLoads:
             )
         return offer
 
-    def begin(self, spec: RoleSpec) -> ModelLoad:
+    def keep(self, spec: RoleSpec, offer: ModelOffer, seconds: float | None) -> None:
+        """Says of a model that is served already after how long it is to be unloaded."""
+        self._keep_for(spec.role, offer.model_id, seconds)
+
+    def begin(self, spec: RoleSpec, unload_after_seconds: float | None = None) -> ModelLoad:
         """The load of a model that is not served; the one that runs already, where one does.
+
+        What is said last of `unload_after_seconds` counts.
 
         Raises `Draining`, `TooManyLoads`; `BadRoleSpec` where it is being loaded with other
         weights.
@@ -162,6 +142,8 @@ class ModelLoads:
         for load in self._running:
             if _names_one(spec, load.spec):
                 self._check_weights(spec, load.spec, "is being loaded")
+                if unload_after_seconds is not None:
+                    load.unload_after_seconds = unload_after_seconds
                 return load
         if len(self._running) >= self._most:
             self.refused_count += 1
@@ -173,6 +155,7 @@ class ModelLoads:
         loading = self._roles.expected.loading
         under_way = next((each for each in loading if _names_one(each, spec)), None)
         load = ModelLoad(spec, self._transfers)
+        load.unload_after_seconds = unload_after_seconds
         if under_way is not None:
             self._check_weights(spec, under_way, "is being loaded")
             load.joins()
@@ -191,7 +174,9 @@ class ModelLoads:
 
     async def _run(self, load: ModelLoad, under_way: RoleSpec | None) -> None:
         try:
-            load.loaded(await self._loaded(load, under_way))
+            offer = await self._loaded(load, under_way)
+            self._keep_for(load.spec.role, offer.model_id, load.unload_after_seconds)
+            load.done(offer)
         except (EngineError, FleetError, NodeError, Refusal) as error:
             has_read = load.status().phase in (LoadPhase.READING, LoadPhase.CHECKING)
             # Frames have what was read of the model, and its modules refer to each other.

@@ -19,7 +19,9 @@ from kakeya_fleet.node.app.announcements import Announcements
 from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.departure import Departure
 from kakeya_fleet.node.app.ground import Ground
+from kakeya_fleet.node.app.idle_models import IdleUnloading
 from kakeya_fleet.node.app.model_loads import ModelLoads
+from kakeya_fleet.node.app.model_pulls import ModelPulls
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.config.state_directory import RUNNING
@@ -57,6 +59,8 @@ class Node:
     ring_probe: RingProbe
     departure: Departure
     loads: ModelLoads
+    pulls: ModelPulls
+    unloading: IdleUnloading
     on_event: EventSink
     _loaded: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -133,6 +137,7 @@ class Node:
         yield from self.control.begin()
         tasks = self.control.tasks
         yield tasks.keep("sweep of roles", self.roles.run)
+        yield tasks.keep("unloading of idle models", self.unloading.run)
         yield tasks.keep("sampling of codecs", self.roles.sample_codecs)
         yield tasks.keep("announcements", self.announcements.follow)
         yield tasks.keep("samples", self.watch.run)
@@ -197,6 +202,7 @@ class Node:
         )
         self.health.drain()
         self.loads.close()
+        self.pulls.close()
         await self.roles.drain(drain_seconds)
         await self.control.gossip.leave()
         self.control.watch.close()

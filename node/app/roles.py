@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import grpc.aio
 import structlog
 
 from kakeya.v1 import tensor_pb2_grpc
+from kakeya_fleet.engine.proposers.loading import LOADERS, split_target
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.fleet.errors import ModelNotFound
@@ -27,7 +28,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.context import RoleContext
-from kakeya_fleet.node.roles.contract import NodeRole
+from kakeya_fleet.node.roles.contract import ModelUse, NodeRole
 from kakeya_fleet.node.roles.cycles import set_loaded_aside
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
@@ -189,14 +190,17 @@ class Roles:
                 raise _leaving() from None
             raise
 
-    async def remove(self, role: Role, model_id: str, seconds: float) -> None:
+    async def remove(self, role: Role, model_id: str, seconds: float, because: str = "") -> None:
         """Serves a model, or with an empty id the archive, no more, and frees its memory.
 
-        Nothing new begins with it from now on, and its generations get `seconds` to end;
-        what is lost with it its clients have elsewhere, from their tokens. Goes on when the
-        caller is cancelled. Raises `ModelNotFound`.
+        `because` is why, in words for people, where nobody asked for it. Nothing new begins with
+        it from now on, and its generations get `seconds` to end; what is lost with it its clients
+        have elsewhere, from their tokens. Goes on when the caller is cancelled. Raises
+        `ModelNotFound`.
         """
-        removing = asyncio.create_task(self._remove(role, model_id, seconds), name="role-remove")
+        removing = asyncio.create_task(
+            self._remove(role, model_id, seconds, because), name="role-remove"
+        )
         self._removing.add(removing)
         removing.add_done_callback(self._removing.discard)
         await asyncio.shield(removing)
@@ -299,6 +303,30 @@ class Roles:
                 return Served(model_id, spec)
         return None
 
+    def model_specs(self) -> tuple[RoleSpec, ...]:
+        """Models with files that are served or loaded, `MODEL@TARGET` as MODEL and as TARGET."""
+        return tuple(
+            replace(spec, model=name)
+            for spec in self.expected.specs
+            if spec.role is not Role.ARCHIVE
+            for name in _names_of(spec)
+        )
+
+    def loaded_from(self, model_id: str) -> str | None:
+        """What a served model was told by, without a target; None for one that is not served."""
+        for (role, served), spec in self._served.items():
+            if served == model_id and role is not Role.ARCHIVE:
+                return next(_names_of(spec), None)
+        return None
+
+    def uses(self) -> dict[tuple[Role, str], ModelUse]:
+        """How the models that are served now are used."""
+        return {
+            (role, model_id): use
+            for role, served in self._roles.items()
+            for model_id, use in served.uses.items()
+        }
+
     def weights_of(self, spec: RoleSpec) -> str:
         """What its products take weights as."""
         return spec.weights or self._weights
@@ -346,7 +374,7 @@ class Roles:
         self.changed.set()
         return model_id
 
-    async def _remove(self, role: Role, model_id: str, seconds: float) -> None:
+    async def _remove(self, role: Role, model_id: str, seconds: float, because: str) -> None:
         async with self._one_at_a_time:
             spec = self._served.pop((role, model_id), None)
             if spec is None:
@@ -360,11 +388,20 @@ class Roles:
             # Whoever waits for it looks once the role has withdrawn the offer.
             self.changed.set()
             await self._roles[role].remove(model_id, seconds)
-        _log.info("role_removed", role=role.value, model=model_id)
+        _log.info("role_removed", role=role.value, model=model_id, because=because)
         if model_id:
+            why = f": {because}" if because else ""
             self._events.add(
-                EventKind.MODEL_UNLOADED, f"{model_id} is served as a {role.value} no more."
+                EventKind.MODEL_UNLOADED, f"{model_id} is served as a {role.value} no more{why}."
             )
+
+
+def _names_of(spec: RoleSpec) -> Iterator[str]:
+    """The models of a role, none for a drafter without files."""
+    if spec.role is Role.VERIFIER:
+        yield spec.model
+    elif spec.model not in LOADERS:
+        yield from filter(None, split_target(spec.model))
 
 
 def _leaving() -> Draining:

@@ -79,6 +79,11 @@ class Config:
     See `fleet codecs` for what they found, and docs/long-sessions.md."""
     session_ttl_seconds: float = 1800.0
     """Idle seconds after which a session is evicted."""
+    unload_after_seconds: float = 0.0
+    """Seconds without a session, or a draft stream, after which a model is unloaded; 0 is never.
+
+    `fleet load --unload-after` says it of one model.
+    """
     draft_deadline_seconds: float = 0.25
     """Longest wait for one draft, up to 60 s; a later one is a fault of the proposer."""
     archive_deadline_seconds: float = 2.0
@@ -361,6 +366,9 @@ def _check(config: Config, *, is_member: bool) -> None:
     _require(-1 <= config.https_port <= 65535, "https_port", "give -1 to 65535")
     _require(config.kv_budget_bytes >= 0, "kv_budget_bytes", "give 0 or more bytes")
     _require(0 < config.session_ttl_seconds < 1e9, "session_ttl_seconds", "give seconds above 0")
+    _require(
+        0 <= config.unload_after_seconds <= 31_536_000, "unload_after_seconds", "give up to a year"
+    )
     _require(0 < config.draft_deadline_seconds <= 60, "draft_deadline_seconds", "give 0 to 60 s")
     _require(
         0 < config.archive_deadline_seconds <= 60, "archive_deadline_seconds", "give 0 to 60 s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,14 @@ class RoleService:
 
     name: str
     add: Callable[[grpc.aio.Server], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """Whether a model is in use now, and how often somebody began to use it since the start."""
+
+    in_use: bool
+    use_count: int
 
 
 class NodeRole(Protocol):
@@ -36,6 +44,11 @@ class NodeRole(Protocol):
     @property
     def offers(self) -> tuple[ModelOffer, ...]:
         """What the card says of its models."""
+        ...
+
+    @property
+    def uses(self) -> Mapping[str, ModelUse]:
+        """How the models that are served now are used, by model id."""
         ...
 
     async def open(self, spec: RoleSpec) -> str:

@@ -20,6 +20,9 @@ Refusal
 ├── RestorerMismatch      the learned map here is another than the session's
 ├── BadPageToken          the page token is not one of ours
 ├── TooManyLoads         as many models wait to be loaded as may
+├── TooManyPulls          as many models are pulled as may be
+├── TooManyReads          as many pieces of models are read as may be
+├── ModelNotCopied        no source of a model's files is left
 ├── TooManyProbes        a host asks too often for probes of third nodes
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
@@ -189,6 +192,24 @@ class TooManyLoads(Refusal):
     """As many models are loaded, or wait for it, as may."""
 
     reason = "RESOURCE_EXHAUSTED"
+
+
+class TooManyPulls(Refusal):
+    """As many models are pulled as may be."""
+
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class TooManyReads(Refusal):
+    """As many pieces of models are read as may be, or the caller has its share of them."""
+
+    reason = "RESOURCE_EXHAUSTED"
+
+
+class ModelNotCopied(Refusal):
+    """No source of a model's files is left; what came is kept, as `kept_bytes` says."""
+
+    reason = "MODEL_NOT_COPIED"
 
 
 class CorruptFrame(Refusal):

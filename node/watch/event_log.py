@@ -55,6 +55,9 @@ class EventKind(StrEnum):
     MODEL_LOADED = "MODEL_LOADED"
     LOAD_FAILED = "LOAD_FAILED"
     MODEL_UNLOADED = "MODEL_UNLOADED"
+    MODEL_PULLED = "MODEL_PULLED"
+    PULL_FAILED = "PULL_FAILED"
+    MODEL_REMOVED = "MODEL_REMOVED"
     DRAINING = "DRAINING"
     BACKGROUND_FAULT = "BACKGROUND_FAULT"
     CERTIFICATE_ENDS = "CERTIFICATE_ENDS"
@@ -157,6 +160,12 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
     EventKind.GROUP_READY: (_INFO, ""),
     EventKind.MODEL_LOADED: (_INFO, ""),
     EventKind.MODEL_UNLOADED: (_INFO, ""),
+    EventKind.MODEL_PULLED: (_INFO, ""),
+    EventKind.PULL_FAILED: (
+        _ERROR,
+        "Mend what the sentence names, then pull again: it goes on where it ended.",
+    ),
+    EventKind.MODEL_REMOVED: (_INFO, ""),
     EventKind.LOAD_FAILED: (_ERROR, "Mend what the sentence names, then join again."),
     EventKind.DRAINING: (_INFO, ""),
     EventKind.BACKGROUND_FAULT: (

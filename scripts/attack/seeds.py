@@ -235,6 +235,15 @@ class Seeds:
                     model_id="absent", role=model_pb2.ROLE_PROPOSER, drain_seconds=0.1
                 )
             ],
+            "PullModel": lambda: [
+                wire.PullModelRequest(model="absent", source_node_ids=[secrets.token_hex(32)])
+            ],
+            "RemoveModel": lambda: [wire.RemoveModelRequest(model_id="absent")],
+            "ListModels": lambda: [wire.ListModelsRequest()],
+            "GetModelFiles": lambda: [wire.GetModelFilesRequest(model_id=MODEL)],
+            "ReadPiece": lambda: [
+                wire.ReadPieceRequest(model_id=MODEL, sha256=secrets.token_bytes(32))
+            ],
         }
 
     def _of_proposers_and_links(self) -> Mapping[str, Make]:

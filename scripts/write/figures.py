@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from scripts.write import figures_faults
 from scripts.write.figures_agents import AGENTS
 from scripts.write.figures_codecs import CODECS
+from scripts.write.figures_copies import COPIES
 from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_plain_drafts import PLAIN_DRAFTS
 from scripts.write.figures_prose import SAID
@@ -36,6 +37,7 @@ DECLARED: Sequence[Declared] = (
     *TABLES,
     *AGENTS,
     *CODECS,
+    *COPIES,
     *EXPERTS,
     *PLAIN_DRAFTS,
     *TRAINED_DRAFTER,

@@ -108,6 +108,21 @@ class ScriptedNode(
         # Whether a load has no end.
         self.loads_for_ever = False
         self.unloaded = model_service_pb2.UnloadModelResponse()
+        # What is told of a pull, to its end.
+        self.pull_events = [
+            model_service_pb2.PullModelResponse(
+                progress=model_service_pb2.PullProgress(phase=model_service_pb2.PULL_PHASE_COPYING)
+            ),
+            model_service_pb2.PullModelResponse(
+                pulled=model_service_pb2.PulledModel(model_id=self.model.model_id)
+            ),
+        ]
+        # Whether a pull has no end.
+        self.pulls_for_ever = False
+        self.removed = model_service_pb2.RemoveModelResponse()
+        self.listed = model_service_pb2.ListModelsResponse()
+        self.file_events: list[model_service_pb2.GetModelFilesResponse] = []
+        self.piece_events: list[model_service_pb2.ReadPieceResponse] = []
         self.tokenizer_files: dict[str, bytes] = {}
         # What is sent in place of those files.
         self.tokenizer_messages: list[runtime_pb2.GetTokenizerResponse] | None = None
@@ -470,6 +485,41 @@ class ScriptedNode(
     ) -> model_service_pb2.UnloadModelResponse:
         await self._enter("UnloadModel", request, context)
         return self.unloaded
+
+    async def PullModel(  # noqa: N802
+        self, request: model_service_pb2.PullModelRequest, context: Context
+    ) -> AsyncIterator[model_service_pb2.PullModelResponse]:
+        await self._enter("PullModel", request, context)
+        for event in self.pull_events:
+            yield event
+        if self.pulls_for_ever:
+            await asyncio.Event().wait()
+
+    async def RemoveModel(  # noqa: N802
+        self, request: model_service_pb2.RemoveModelRequest, context: Context
+    ) -> model_service_pb2.RemoveModelResponse:
+        await self._enter("RemoveModel", request, context)
+        return self.removed
+
+    async def ListModels(  # noqa: N802
+        self, request: model_service_pb2.ListModelsRequest, context: Context
+    ) -> model_service_pb2.ListModelsResponse:
+        await self._enter("ListModels", request, context)
+        return self.listed
+
+    async def GetModelFiles(  # noqa: N802
+        self, request: model_service_pb2.GetModelFilesRequest, context: Context
+    ) -> AsyncIterator[model_service_pb2.GetModelFilesResponse]:
+        await self._enter("GetModelFiles", request, context)
+        for event in self.file_events:
+            yield event
+
+    async def ReadPiece(  # noqa: N802
+        self, request: model_service_pb2.ReadPieceRequest, context: Context
+    ) -> AsyncIterator[model_service_pb2.ReadPieceResponse]:
+        await self._enter("ReadPiece", request, context)
+        for event in self.piece_events:
+            yield event
 
     async def Leave(  # noqa: N802
         self, request: capability_pb2.LeaveRequest, context: Context

@@ -24,12 +24,22 @@ Json = dict[str, Any]
 _PATIENCE_SECONDS = 10.0
 _PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel", "vocabulary_size")
 _FLAGS = ("ends_without_done", "skips_position", "takes_first_tokens")
-_MESSAGES = ("model", "opened", "appended", "done", "session_fields", "unloaded")
+_MESSAGES = (
+    "model",
+    "opened",
+    "appended",
+    "done",
+    "session_fields",
+    "unloaded",
+    "removed",
+    "listed",
+)
 _EVENTS = {
     "fleet_events": capability_pb2.WatchFleetResponse,
     "node_events": capability_pb2.WatchNodeResponse,
     "session_events": runtime_pb2.WatchSessionsResponse,
     "load_events": model_service_pb2.LoadModelResponse,
+    "pull_events": model_service_pb2.PullModelResponse,
 }
 
 

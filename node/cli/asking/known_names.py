@@ -84,6 +84,20 @@ def complete_served(
     return items(_ask(context, _served), incomplete)
 
 
+def complete_on_others(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Models with files that live nodes serve."""
+    return items(_ask(context, _with_files), incomplete)
+
+
+def complete_pulled(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Models that were pulled to the asked node."""
+    return items(_ask(context, _pulled), incomplete)
+
+
 def complete_sessions(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
@@ -189,6 +203,22 @@ async def _proposers(client: AsyncClient) -> Names:
 async def _served(client: AsyncClient) -> Names:
     offers = (await client.fleet.node()).card.models
     return {offer.model_id: offer.role.value for offer in offers}
+
+
+async def _with_files(client: AsyncClient) -> Names:
+    return {
+        offer.model_id: f"on {node.name}"
+        for node in await _living(client)
+        for offer in node.models
+        if offer.weights_digest
+    }
+
+
+async def _pulled(client: AsyncClient) -> Names:
+    from kakeya_fleet.node.cli.terminal.quantities import bytes_text
+
+    models = await client.fleet.stored_models()
+    return {model.model_id: bytes_text(model.byte_count) for model in models}
 
 
 async def _sessions(client: AsyncClient) -> Names:

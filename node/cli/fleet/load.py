@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.node.cli.asking.duration import Duration
 from kakeya_fleet.node.cli.asking.known_names import complete_models
 from kakeya_fleet.node.cli.asking.options import json_option
 from kakeya_fleet.node.cli.fleet.model_options import on_option, role_option
@@ -19,6 +20,7 @@ Example:
   fleet load smollm2
   fleet load smollm2 --on mini-2 --as proposer
   fleet load ./models/mistral.gguf --weights int4
+  fleet load smollm2 --unload-after 30m
   fleet load tiny --json
 """
 
@@ -32,16 +34,30 @@ Example:
     type=click.Choice(["auto", "bf16", "int8", "int4"]),
     help="What its products take its weights as. Default: what the node was started with.",
 )
+@click.option(
+    "--unload-after",
+    "unload_after_seconds",
+    type=Duration(or_never=True),
+    metavar="DURATION|never",
+    help="Unload it when it had no session for so long, such as 30m. Default: what the node was "
+    "started with, else never.",
+)
 @json_option
 def command(
-    model: str, node: str | None, role: str | None, weights: str | None, *, as_json: bool
+    model: str,
+    node: str | None,
+    role: str | None,
+    weights: str | None,
+    unload_after_seconds: float | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Have a node that runs serve MODEL too, and wait until it does.
 
-    MODEL is what `fleet join --serve` takes: smollm2, tiny, a folder, a .gguf, a hub id; for a
-    proposer also ngram or MODEL@TARGET. What the node serves goes on meanwhile, and after a
-    failure. Ctrl-C ends the waiting, not the load. On another machine it takes a fleet with an
-    authority, a node of this machine that is a keeper, and a name that is no path.
+    MODEL is what `fleet join --serve` takes: smollm2, tiny, a folder, a .gguf, what was pulled, a
+    hub id; for a proposer also ngram or MODEL@TARGET. What the node serves goes on meanwhile, and
+    after a failure. Ctrl-C ends the waiting, not the load. On another machine it takes a fleet with
+    an authority, a node of this machine that is a keeper, and a name that is no path.
     """
     from kakeya import Role
     from kakeya_fleet.node.cli.asking.asked_node import chosen_address
@@ -63,6 +79,7 @@ def command(
             name_to_load(model),
             role=Role(role) if role else None,
             weights=weights or "",
+            unload_after_seconds=unload_after_seconds,
         )
         view.end(loaded)
         return ExitCode.OK

@@ -9,13 +9,21 @@ from kakeya_fleet.node.cli.shell.remedies import sentence
 
 
 async def load(
-    client: AsyncClient, view: LoadView, model: str, *, role: Role | None = None, weights: str = ""
+    client: AsyncClient,
+    view: LoadView,
+    model: str,
+    *,
+    role: Role | None = None,
+    weights: str = "",
+    unload_after_seconds: float | None = None,
 ) -> LoadedModel:
     """Has the client's node serve `model`, and shows how that stands on `view`, which is closed.
 
     Raises `KakeyaError`, and `CommandFailed` for a model that is not there.
     """
-    loading = client.fleet.load_model(model, role=role, weights=weights)
+    loading = client.fleet.load_model(
+        model, role=role, weights=weights, unload_after_seconds=unload_after_seconds
+    )
     try:
         async for progress in loading:
             view.take(progress)

@@ -12,18 +12,26 @@ from kakeya_fleet.node.cli.asking.options import NodeChoice
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
+def whose_option(name: str, who: str) -> Callable[[Decorated], Decorated]:
+    """`name`: which node; `--node` as other commands have it."""
+
+    def decorate(command: Decorated) -> Decorated:
+        return click.option(
+            name,
+            "--node",
+            "node",
+            type=NodeChoice(),
+            envvar="KAKEYA_NODE",
+            metavar="NAME|HOST:PORT",
+            help=f"{who}, by name or address (KAKEYA_NODE). Default: the one that runs here.",
+        )(command)
+
+    return decorate
+
+
 def on_option(command: Decorated) -> Decorated:
-    """`--on`: which node; `--node` as other commands have it."""
-    return click.option(
-        "--on",
-        "--node",
-        "node",
-        type=NodeChoice(),
-        envvar="KAKEYA_NODE",
-        metavar="NAME|HOST:PORT",
-        help="Node that does it, by name or address (KAKEYA_NODE). Default: the one that runs "
-        "here.",
-    )(command)
+    """`--on`: which node."""
+    return whose_option("--on", "Node that does it")(command)
 
 
 def role_option(help_text: str) -> Callable[[Decorated], Decorated]:

@@ -1,4 +1,4 @@
-"""`fleet models`: what was converted on this machine and is kept, and the way to be rid of it."""
+"""`fleet models`: what was converted or pulled and is kept, and the way to be rid of it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from kakeya_fleet.node.cli.asking.options import json_option
+from kakeya_fleet.node.cli.asking.options import json_option, node_option
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kakeya import AsyncClient
     from kakeya_fleet.engine.models.converted_models import Kept
+    from kakeya_fleet.engine.models.pulled_models import StoredModel
 
 EXAMPLE = """\b
 Example:
   fleet models
+  fleet models --fleet
   fleet models clear smollm2
   fleet models clear --all
   fleet models --json | jq '.models[].byte_count'
@@ -25,27 +29,80 @@ Example:
 
 
 @click.group("models", epilog=EXAMPLE, invoke_without_command=True)
+@click.option("--fleet", "of_fleet", is_flag=True, help="What each node of the fleet has pulled.")
+@node_option
 @json_option
 @click.pass_context
-def command(context: click.Context, *, as_json: bool) -> int:
-    """Show the models that were converted from GGUF on this machine, and the room they take.
+def command(context: click.Context, *, of_fleet: bool, node: str | None, as_json: bool) -> int:
+    """Show the models that were converted or pulled on this machine, and the room they take.
 
-    A node converts a GGUF file when it first serves it, and keeps the result; it asks nothing
-    of a fleet. Models of the hub in its own format lie in the hub's cache, and are not listed.
+    A node converts a GGUF file when it first serves it, and keeps the result; `fleet pull` brings
+    models from other nodes, and `fleet rm` removes them. Without --fleet nobody is asked. Models of
+    the hub in its own format lie in the hub's cache, and are not listed.
     """
-    from kakeya_fleet.engine.models.converted_models import cache_folder, kept_models
-    from kakeya_fleet.node.cli.terminal.output import say, write_json
-
     if context.invoked_subcommand is not None:
         return ExitCode.OK
-    kept = kept_models()
+    if of_fleet:
+        return _show_fleet(node, as_json=as_json)
+    if node is not None and context.get_parameter_source("node") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--node goes with --fleet: without it this machine's are shown")
+    return _show_here(as_json=as_json)
+
+
+def _show_here(*, as_json: bool) -> int:
+    from kakeya_fleet.engine.models.converted_models import cache_folder, kept_models
+    from kakeya_fleet.engine.models.pulled_models import store_folder, stored_models
+    from kakeya_fleet.node.cli.terminal.output import say, write_json
+
+    kept, pulled = kept_models(), stored_models()
     if as_json:
-        write_json({"folder": str(cache_folder()), "models": [_fields(each) for each in kept]})
-    elif kept:
+        write_json(
+            {
+                "folder": str(cache_folder()),
+                "models": [_fields(each) for each in kept],
+                "pulled_folder": str(store_folder()),
+                "pulled": [_pulled_fields(each) for each in pulled],
+            }
+        )
+        return ExitCode.OK
+    if kept:
         _table(kept)
     else:
         say(f"no model was converted on this machine; they would be kept in {cache_folder()}")
+    if pulled:
+        _pulled_table(pulled)
     return ExitCode.OK
+
+
+def _show_fleet(node: str | None, *, as_json: bool) -> int:
+    from kakeya_fleet.node.cli.asking.asked_node import asked_address
+    from kakeya_fleet.node.cli.asking.connection import ask
+    from kakeya_fleet.node.cli.fleet.stored_models import COLUMNS, rows, stored_on_all
+    from kakeya_fleet.node.cli.terminal.output import fields_of, print_table, say, write_json
+
+    address = asked_address(node)
+
+    async def work(client: AsyncClient) -> int:
+        told = await stored_on_all(client, address)
+        if as_json:
+            nodes = [
+                {
+                    "node_id": each.node.node_id,
+                    "name": each.node.name,
+                    "models": None
+                    if each.models is None
+                    else [fields_of(model) for model in each.models],
+                }
+                for each in told
+            ]
+            write_json({"nodes": nodes})
+        elif found := rows(told):
+            print_table(COLUMNS, found, stream=sys.stdout, title="pulled models")
+        else:
+            say("no node of the fleet has pulled a model: `fleet pull MODEL --to NODE` does")
+        return ExitCode.OK
+
+    return ask(address, work)
 
 
 @command.command("clear")
@@ -100,6 +157,18 @@ def _named(kept: Sequence[Kept], names: Sequence[str]) -> list[Kept]:
     return [each for each in kept if each.model.name in names]
 
 
+def _pulled_fields(model: StoredModel) -> dict[str, object]:
+    return {
+        "model_id": model.manifest.model_id,
+        "byte_count": model.byte_count,
+        "files_digest": model.manifest.digest,
+        "is_whole": model.is_whole,
+        "pulled_at_unix": model.pulled_at_unix,
+        "source_names": list(model.sources),
+        "folder": str(model.folder),
+    }
+
+
 def _fields(kept: Kept) -> dict[str, object]:
     model = kept.model
     return {
@@ -130,3 +199,21 @@ def _table(kept: Sequence[Kept]) -> None:
     total = bytes_text(sum(each.byte_count for each in kept))
     columns = [Column(name) for name in ("model", "dtype", "on disk", "made of")]
     print_table(columns, rows, stream=sys.stdout, title=f"converted models, {total}")
+
+
+def _pulled_table(models: Sequence[StoredModel]) -> None:
+    from kakeya_fleet.node.cli.terminal.output import print_table
+    from kakeya_fleet.node.cli.terminal.quantities import bytes_text
+    from kakeya_fleet.node.cli.terminal.tables import Cell, Column, Row
+
+    rows: list[Row] = [
+        [
+            Cell(each.manifest.model_id, "bold"),
+            Cell(bytes_text(each.byte_count) + ("" if each.is_whole else ", in part")),
+            Cell(", ".join(each.sources), "dim"),
+        ]
+        for each in models
+    ]
+    total = bytes_text(sum(each.byte_count for each in models))
+    columns = [Column(name) for name in ("model", "on disk", "from")]
+    print_table(columns, rows, stream=sys.stdout, title=f"pulled models, {total}")

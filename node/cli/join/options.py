@@ -9,6 +9,7 @@ from typing import TypeVar
 import click
 
 from kakeya_fleet.node.cli.asking.amount import Amount
+from kakeya_fleet.node.cli.asking.duration import Duration
 from kakeya_fleet.node.cli.asking.known_names import complete_roles
 from kakeya_fleet.node.cli.asking.options import Address
 
@@ -66,6 +67,13 @@ _OPTIONS = (
         type=Amount(or_none=True),
         help="Bytes of keys and values for all sessions, such as 6GiB. Default: a quarter of the "
         "free memory.",
+    ),
+    click.option(
+        "--unload-after",
+        "unload_after_seconds",
+        type=Duration(or_never=True),
+        metavar="DURATION|never",
+        help="Unload a model that had no session for so long, such as 30m. Default: never.",
     ),
     click.option(
         "--dtype",

@@ -99,8 +99,14 @@ COMMANDS = {
     "unload": LazyCommand(
         "kakeya_fleet.node.cli.fleet.unload", "Have a node that runs serve a model no more."
     ),
+    "pull": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.pull", "Have a node copy a model from others that have it."
+    ),
+    "rm": LazyCommand(
+        "kakeya_fleet.node.cli.fleet.remove", "Remove from a node's disk what was pulled."
+    ),
     "models": LazyCommand(
-        "kakeya_fleet.node.cli.fleet.models", "Show the models converted here; clear them."
+        "kakeya_fleet.node.cli.fleet.models", "Show the models converted or pulled; clear them."
     ),
     "leave": LazyCommand(
         "kakeya_fleet.node.cli.fleet.leave", "Drain a node and make it leave the fleet."

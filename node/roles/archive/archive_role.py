@@ -9,7 +9,7 @@ from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer
 from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
 from kakeya_fleet.node.roles.context import RoleContext
-from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.contract import ModelUse, RoleService
 from kakeya_fleet.node.roles.cycles import free_removed
 
 
@@ -44,6 +44,11 @@ class ArchiveRole:
     def budget_bytes(self) -> int:
         """Bytes that they may take together."""
         return sum(archive.budget_bytes for archive in self._served)
+
+    @property
+    def uses(self) -> Mapping[str, ModelUse]:
+        """See `NodeRole.uses`: memory is no model."""
+        return {}
 
     async def open(self, spec: RoleSpec) -> str:
         """See `NodeRole.open`; also raises `PortInUse`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kakeya_fleet.node.links.features.feature_links import ConditionedProposer, 
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.roles.context import RoleContext
-from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.contract import ModelUse, RoleService
 from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.roles.proposer.proposer_loading import load_served_proposer
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
@@ -72,6 +73,16 @@ class ProposerRole:
     def draft_count(self) -> int:
         """Blocks that were drafted for streams since the start."""
         return self._servicer.draft_count
+
+    @property
+    def uses(self) -> Mapping[str, ModelUse]:
+        """See `NodeRole.uses`: by draft streams, and by sessions of this node."""
+        return {
+            model_id: ModelUse(
+                served.drafts_here or self._servicer.serves(served), served.use_count
+            )
+            for model_id, served in self.by_model.items()
+        }
 
     async def open(self, spec: RoleSpec) -> str:
         """See `NodeRole.open`."""

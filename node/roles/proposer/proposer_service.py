@@ -72,6 +72,10 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         """Blocks that were drafted since the start."""
         return self._draft_count
 
+    def serves(self, served: ServedProposer) -> bool:
+        """Whether a draft stream of that proposer is open."""
+        return any(drafting is served for drafting in self._sessions.values())
+
     def drain(self) -> None:
         """Refuses new drafts and ends the open streams: their sessions go on alone."""
         self._draining = True
@@ -161,6 +165,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
                 model_id=model_id,
                 served=known,
             )
+        served.used()
         return served
 
     def _refuse_when_draining(self) -> None:

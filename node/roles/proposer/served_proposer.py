@@ -83,6 +83,11 @@ class ModelSteps:
             self._elsewhere -= 1
 
 
+@dataclass(slots=True)
+class _Uses:
+    count: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedProposer:
     """A loaded proposer, its offer, and what runs its steps.
@@ -101,6 +106,21 @@ class ServedProposer:
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it is served no more."""
     _sources: WeakSet[LocalDraftSource] = field(default_factory=WeakSet)
+    _uses: _Uses = field(default_factory=_Uses)
+
+    @property
+    def drafts_here(self) -> bool:
+        """Whether it drafts for a session of this node."""
+        return bool(self._sources)
+
+    @property
+    def use_count(self) -> int:
+        """How often somebody began to use it."""
+        return self._uses.count
+
+    def used(self) -> None:
+        """Somebody begins to."""
+        self._uses.count += 1
 
     def runner(self, token_count: int) -> Runner:
         """What runs a step that takes in `token_count` tokens or context vectors."""
@@ -108,6 +128,7 @@ class ServedProposer:
 
     def source(self, features: FeaturesSince | None) -> LocalDraftSource:
         """Drafts for one session of this node, until either ends."""
+        self.used()
         source = LocalDraftSource(self.proposer, self.runner, features=features)
         self._sources.add(source)
         return source

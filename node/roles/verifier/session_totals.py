@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
@@ -22,6 +23,12 @@ class SessionTotals(SessionObserver):
         self.verify_forward_count = 0
         self.drafted_here_count = 0
         """Blocks of this node's own proposers for its own sessions."""
+        self.opened_counts: Counter[str] = Counter()
+        """Sessions that were opened or forked, by model."""
+
+    def opened(self, session: OpenSession) -> None:
+        """See `SessionObserver.opened`."""
+        self.opened_counts[session.served.offer.model_id] += 1
 
     def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:  # noqa: ARG002
         """See `SessionObserver.prefilled`."""

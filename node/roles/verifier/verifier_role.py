@@ -35,7 +35,7 @@ from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.context import RoleContext
-from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.contract import ModelUse, RoleService
 from kakeya_fleet.node.roles.cycles import free_removed
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
@@ -237,6 +237,16 @@ class VerifierRole:
     def archive_waits(self) -> dict[str, float]:
         """What the sessions' layers wait for an archive's answer, by its node, in seconds."""
         return self._ways.waits.by_node(self._context.fleet)
+
+    @property
+    def uses(self) -> Mapping[str, ModelUse]:
+        """See `NodeRole.uses`: by their sessions."""
+        return {
+            model_id: ModelUse(
+                self.sessions.count_of(served.budget) > 0, self.totals.opened_counts[model_id]
+            )
+            for model_id, served in self.by_model.items()
+        }
 
     async def open(self, spec: RoleSpec) -> str:
         """See `NodeRole.open`.

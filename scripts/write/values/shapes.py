@@ -105,4 +105,9 @@ SHAPES = {
     "LoadProgress": Shape(none=("transfer",)),
     "LoadedModel": Shape(),
     "UnloadModelResponse": Shape(name="UnloadedModel"),
+    "PullSource": Shape(),
+    "PullProgress": Shape(none=("transfer",)),
+    "PulledModel": Shape(),
+    "RemoveModelResponse": Shape(name="RemovedModel"),
+    "StoredModel": Shape(),
 }

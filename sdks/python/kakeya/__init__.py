@@ -47,8 +47,13 @@ from kakeya.generated.values import (
     Placement,
     Plan,
     ProposerStatistics,
+    PulledModel,
+    PullPhase,
+    PullProgress,
+    PullSource,
     Rejection,
     RejectionReason,
+    RemovedModel,
     RestorerInfo,
     RestorerKind,
     Role,
@@ -63,6 +68,7 @@ from kakeya.generated.values import (
     SpeculationStatistics,
     StepCost,
     StopReason,
+    StoredModel,
     TensorLink,
     Timings,
     Transfer,
@@ -74,6 +80,7 @@ from kakeya.generated.values import (
 )
 from kakeya.generation import AsyncGeneration
 from kakeya.model_load import AsyncModelLoad
+from kakeya.model_pull import AsyncModelPull
 from kakeya.options import (
     ChatOptions,
     GenerateOptions,
@@ -82,7 +89,17 @@ from kakeya.options import (
     SpeculationChoice,
 )
 from kakeya.session import AsyncSession
-from kakeya.sync import Answer, Chat, Client, Fleet, Generation, ModelLoad, Session, Watch
+from kakeya.sync import (
+    Answer,
+    Chat,
+    Client,
+    Fleet,
+    Generation,
+    ModelLoad,
+    ModelPull,
+    Session,
+    Watch,
+)
 from kakeya.timeouts import Timeouts
 from kakeya.values import Alternative, Completion, Resumption, Speculation, Tokens
 from kakeya.watch_values import (
@@ -107,6 +124,7 @@ __all__ = [
     "AsyncFleet",
     "AsyncGeneration",
     "AsyncModelLoad",
+    "AsyncModelPull",
     "AsyncSession",
     "AsyncWatch",
     "BlockTiming",
@@ -142,6 +160,7 @@ __all__ = [
     "ModelKind",
     "ModelLoad",
     "ModelOffer",
+    "ModelPull",
     "Node",
     "NodeActivity",
     "NodeChanged",
@@ -158,8 +177,13 @@ __all__ = [
     "Plan",
     "PlanOptions",
     "ProposerStatistics",
+    "PullPhase",
+    "PullProgress",
+    "PullSource",
+    "PulledModel",
     "Rejection",
     "RejectionReason",
+    "RemovedModel",
     "RestorerInfo",
     "RestorerKind",
     "Resumption",
@@ -180,6 +204,7 @@ __all__ = [
     "SpeculationStatistics",
     "StepCost",
     "StopReason",
+    "StoredModel",
     "TensorLink",
     "Timeouts",
     "Timings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from kakeya import ranges, watch_wire
@@ -15,10 +16,13 @@ from kakeya.generated.values import (
     Node,
     NodeSpans,
     Plan,
+    RemovedModel,
     Role,
+    StoredModel,
     UnloadedModel,
 )
 from kakeya.model_load import AsyncModelLoad
+from kakeya.model_pull import AsyncModelPull
 from kakeya.options import PlanOptions
 from kakeya.requests import plan_request
 from kakeya.v1 import capability_pb2, model_pb2, model_service_pb2
@@ -149,19 +153,30 @@ class AsyncFleet:
         return wire.plan(response.plan)
 
     def load_model(
-        self, model: str, *, role: Role | None = None, weights: str = ""
+        self,
+        model: str,
+        *,
+        role: Role | None = None,
+        weights: str = "",
+        unload_after_seconds: float | None = None,
     ) -> AsyncModelLoad:
         """Has the client's node serve one more model, while everything else goes on.
 
-        `model` is what `fleet join --serve` takes: a shipped or published model, one of the hub;
-        a path, absolute, only from the node's own machine. `role` is VERIFIER unless given, or
-        PROPOSER; `weights` are "auto", "bf16", "int8" or "int4", those that the node was
-        started with unless given. A model that is served already is the answer at once. Raises
-        BadRequest; the iteration ModelNotFound, NotLoopback, NotPermitted, Draining,
-        another error of what cannot be served, TransportError.
+        `model` is what `fleet join --serve` takes: a shipped or published model, one that was
+        pulled, one of the hub; a path, absolute, only from the node's own machine. `role` is
+        VERIFIER unless given, or PROPOSER; `weights` are "auto", "bf16", "int8" or "int4", those
+        that the node was started with unless given. After `unload_after_seconds` without a session
+        it is unloaded again, with 0 never; without them the node's configuration says. A model
+        that is served already is the answer at once. Raises BadRequest; the iteration
+        ModelNotFound, NotLoopback, NotPermitted, Draining, another error of what cannot be
+        served, TransportError.
         """
         number = enum_number("role", Role, model_pb2.Role, role)
         request = model_service_pb2.LoadModelRequest(model=model, role=number, weights=weights)
+        if unload_after_seconds is not None:
+            request.unload_after_seconds = ranges.number(
+                "unload_after_seconds", unload_after_seconds, 0, ranges.MAX_UNLOAD_AFTER_SECONDS
+            )
         return AsyncModelLoad(self._connection, request)
 
     async def unload_model(
@@ -185,6 +200,42 @@ class AsyncFleet:
             seconds + self._connection.timeouts.stream_idle,
         )
         return wire.unloaded_model(response)
+
+    def pull_model(self, model: str, *, sources: Sequence[str] = ()) -> AsyncModelPull:
+        """Has the client's node bring a model's files to its disk, while everything else goes on.
+
+        From the nodes `sources`, at most 8 ids, or from all of the fleet that have it, or else
+        from the hub. `model` is its name there, never a path. One that is there already is the
+        answer at once. Raises BadRequest; the iteration ModelNotFound, NodeNotFound, NotLoopback,
+        NotPermitted, Draining, KakeyaError with MODEL_NOT_COPIED, MODEL_CACHE_UNWRITABLE or
+        MODEL_IN_USE, TransportError.
+        """
+        request = model_service_pb2.PullModelRequest(model=model, source_node_ids=sources)
+        return AsyncModelPull(self._connection, request)
+
+    async def remove_model(self, model: str) -> RemovedModel:
+        """Removes from the disk of the client's node what a pull brought.
+
+        Raises NotFound with MODEL_NOT_KEPT for what no pull brought, FailedPrecondition with
+        MODEL_IN_USE for what is served or pulled, BadRequest, NotLoopback, NotPermitted,
+        TransportError.
+        """
+        response = await self._connection.unary(
+            self._connection.models.RemoveModel,
+            model_service_pb2.RemoveModelRequest(model_id=model),
+            self._connection.timeouts.unary + self._connection.timeouts.stream_idle,
+        )
+        return wire.removed_model(response)
+
+    async def stored_models(self) -> tuple[StoredModel, ...]:
+        """What pulls brought to the disk of the client's node, by name. Raises TransportError."""
+        response = await self._connection.unary(
+            self._connection.models.ListModels,
+            model_service_pb2.ListModelsRequest(),
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return tuple(wire.stored_model(each) for each in response.models)
 
     async def leave(self, drain_seconds: float = 5.0) -> str:
         """Makes the client's node leave the fleet; returns its id.

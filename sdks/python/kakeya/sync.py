@@ -1,8 +1,8 @@
 """The synchronous client: the asynchronous one, behind a private event loop.
 
 Every method waits for its namesake of `AsyncClient`, `AsyncSession`,
-`AsyncGeneration`, `AsyncFleet`, `AsyncModelLoad` or `AsyncWatch`, which documents
-it, and raises the same errors. Objects may be shared between threads.
+`AsyncGeneration`, `AsyncFleet`, `AsyncModelLoad`, `AsyncModelPull` or `AsyncWatch`,
+which documents it, and raises the same errors. Objects may be shared between threads.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ from kakeya.generated.values import (
     Node,
     NodeSpans,
     Plan,
+    PulledModel,
+    PullProgress,
+    RemovedModel,
     Role,
     SessionInfo,
+    StoredModel,
     UnloadedModel,
 )
 from kakeya.generation import AsyncGeneration
 from kakeya.model_load import AsyncModelLoad
+from kakeya.model_pull import AsyncModelPull
 from kakeya.options import ChatOptions, GenerateOptions, PlanOptions, SessionOptions
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
@@ -369,6 +374,22 @@ class ModelLoad(_Stream[AsyncModelLoad]):
         return self._portal.iterate(lambda: aiter(self._inner))
 
 
+class ModelPull(_Stream[AsyncModelPull]):
+    """`AsyncModelPull` for synchronous code."""
+
+    @property
+    def pulled(self) -> PulledModel | None:
+        """What is on the disk; None until the iteration came to its end."""
+        return self._inner.pulled
+
+    def wait(self) -> PulledModel:
+        """See `AsyncModelPull.wait`."""
+        return self._portal.run(self._inner.wait())
+
+    def __iter__(self) -> Iterator[PullProgress]:
+        return self._portal.iterate(lambda: aiter(self._inner))
+
+
 class Fleet:
     """`AsyncFleet` for synchronous code: `client.fleet`."""
 
@@ -416,9 +437,19 @@ class Fleet:
         """See `AsyncFleet.plan`."""
         return self._portal.run(self._inner.plan(verifier_model, **options))
 
-    def load_model(self, model: str, *, role: Role | None = None, weights: str = "") -> ModelLoad:
+    def load_model(
+        self,
+        model: str,
+        *,
+        role: Role | None = None,
+        weights: str = "",
+        unload_after_seconds: float | None = None,
+    ) -> ModelLoad:
         """See `AsyncFleet.load_model`."""
-        return ModelLoad(self._portal, self._inner.load_model(model, role=role, weights=weights))
+        load = self._inner.load_model(
+            model, role=role, weights=weights, unload_after_seconds=unload_after_seconds
+        )
+        return ModelLoad(self._portal, load)
 
     def unload_model(
         self, model: str, *, role: Role | None = None, drain_seconds: float = 5.0
@@ -426,6 +457,18 @@ class Fleet:
         """See `AsyncFleet.unload_model`."""
         unloaded = self._inner.unload_model(model, role=role, drain_seconds=drain_seconds)
         return self._portal.run(unloaded)
+
+    def pull_model(self, model: str, *, sources: Sequence[str] = ()) -> ModelPull:
+        """See `AsyncFleet.pull_model`."""
+        return ModelPull(self._portal, self._inner.pull_model(model, sources=sources))
+
+    def remove_model(self, model: str) -> RemovedModel:
+        """See `AsyncFleet.remove_model`."""
+        return self._portal.run(self._inner.remove_model(model))
+
+    def stored_models(self) -> tuple[StoredModel, ...]:
+        """See `AsyncFleet.stored_models`."""
+        return self._portal.run(self._inner.stored_models())
 
     def leave(self, drain_seconds: float = 5.0) -> str:
         """See `AsyncFleet.leave`."""

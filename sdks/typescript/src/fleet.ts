@@ -6,7 +6,10 @@ import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
 import { Role as WireRole, RoleSchema } from "./generated/kakeya/v1/model_pb.js";
-import { LoadModelRequestSchema } from "./generated/kakeya/v1/model_service_pb.js";
+import {
+  LoadModelRequestSchema,
+  PullModelRequestSchema,
+} from "./generated/kakeya/v1/model_service_pb.js";
 import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
 import {
   ROLES,
@@ -16,11 +19,23 @@ import {
   type Node,
   type NodeSpans,
   type Plan,
+  type RemovedModel,
   type Role,
+  type StoredModel,
   type UnloadedModel,
 } from "./generated/values.js";
-import { limitUse, measuredCodec, node, nodeSpans, plan, unloadedModel } from "./generated/wire.js";
+import {
+  limitUse,
+  measuredCodec,
+  node,
+  nodeSpans,
+  plan,
+  removedModel,
+  storedModel,
+  unloadedModel,
+} from "./generated/wire.js";
 import { ModelLoad } from "./model-load.js";
+import { ModelPull } from "./model-pull.js";
 import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
 import * as ranges from "./ranges.js";
@@ -62,6 +77,14 @@ export interface LoadOptions extends CallOptions {
   readonly role?: Role | undefined;
   /** "auto", "bf16", "int8" or "int4"; what the node was started with unless given. */
   readonly weights?: string | undefined;
+  /** Without a session, after which it is unloaded; 0 for never. By the node's settings unless given. */
+  readonly unloadAfterSeconds?: number | undefined;
+}
+
+/** Where a model's files are to come from. */
+export interface PullOptions extends CallOptions {
+  /** Ids of nodes, at most 8; all that have the model, or else the hub, unless given. */
+  readonly sources?: readonly string[] | undefined;
 }
 
 /** What is to be served no more. */
@@ -240,8 +263,8 @@ export class Fleet {
   /**
    * Has the client's node serve one more model, while everything else goes on.
    *
-   * `model` is what `fleet join --serve` takes: a shipped or published model, one of the hub; a
-   * path, absolute, only from the node's own machine. A model that is served already is the
+   * `model` is what `fleet join --serve` takes: a shipped or published model, one that was pulled,
+   * one of the hub; a path, absolute, only from the node's own machine. A model that is served already is the
    * answer at once. Throws BadRequest; the iteration ModelNotFound, NotLoopback, NotPermitted,
    * Draining, another error of what cannot be served, TransportError.
    */
@@ -251,6 +274,7 @@ export class Fleet {
       model,
       role,
       weights: options.weights ?? "",
+      ...optional("unloadAfterSeconds", unloadAfter(options.unloadAfterSeconds)),
     });
     return new ModelLoad(this.#connection, request, options.signal);
   }
@@ -275,6 +299,50 @@ export class Fleet {
   }
 
   /**
+   * Has the client's node bring a model's files to its disk, while everything else goes on.
+   *
+   * `model` is its name on the nodes that have it, or on the hub, never a path. One that is there
+   * already is the answer at once. The iteration throws ModelNotFound, NodeNotFound, NotLoopback,
+   * NotPermitted, Draining, KakeyaError with MODEL_NOT_COPIED, MODEL_CACHE_UNWRITABLE or
+   * MODEL_IN_USE, TransportError.
+   */
+  pullModel(model: string, options: PullOptions = {}): ModelPull {
+    const request = create(PullModelRequestSchema, {
+      model,
+      sourceNodeIds: [...(options.sources ?? [])],
+    });
+    return new ModelPull(this.#connection, request, options.signal);
+  }
+
+  /**
+   * Removes from the disk of the client's node what a pull brought.
+   *
+   * Throws NotFound with MODEL_NOT_KEPT for what no pull brought, FailedPrecondition with
+   * MODEL_IN_USE for what is served or pulled, BadRequest, NotLoopback, NotPermitted,
+   * TransportError.
+   */
+  async removeModel(model: string, options: CallOptions = {}): Promise<RemovedModel> {
+    const { models, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => models.removeModel({ modelId: model }, terms),
+      timeouts.unary + timeouts.streamIdle,
+      { signal: options.signal },
+    );
+    return removedModel(response);
+  }
+
+  /** What pulls brought to the disk of the client's node, by name. Throws TransportError. */
+  async storedModels(options: CallOptions = {}): Promise<readonly StoredModel[]> {
+    const { models, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => models.listModels({}, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return response.models.map(storedModel);
+  }
+
+  /**
    * Makes the client's node leave the fleet; gives its id.
    *
    * Running generations may take `drainSeconds`, 5 unless given and at most 3,600, to
@@ -291,6 +359,11 @@ export class Fleet {
     );
     return response.nodeId;
   }
+}
+
+function unloadAfter(seconds: number | undefined): number | undefined {
+  const most = ranges.MAX_UNLOAD_AFTER_SECONDS;
+  return seconds === undefined ? undefined : ranges.number("unloadAfterSeconds", seconds, 0, most);
 }
 
 function roleNumber(role: Role | undefined): WireRole {

@@ -16,11 +16,13 @@ export {
   type CallOptions,
   type LoadOptions,
   type PlanOptions,
+  type PullOptions,
   type UnloadOptions,
 } from "./fleet.js";
 export type { GenerateOptions, SamplingOptions, SayOptions } from "./generate-options.js";
 export { Generation } from "./generation.js";
 export { ModelLoad } from "./model-load.js";
+export { ModelPull } from "./model-pull.js";
 export { Session } from "./session.js";
 export { DEFAULT_TIMEOUTS, type Timeouts } from "./timeouts.js";
 export type { TokenizerFiles } from "./tokenizer-cache.js";

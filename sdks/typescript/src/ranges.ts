@@ -18,6 +18,7 @@ export const MAX_PAGE_SIZE = 1000;
 export const MAX_WATCHED_BLOCKS = 256;
 export const MAX_HISTORY_SECONDS = 900;
 export const MAX_DRAIN_SECONDS = 3600;
+export const MAX_UNLOAD_AFTER_SECONDS = 31_536_000;
 /** Longer than any deadline means. */
 export const LONGEST_SECONDS = 1e9;
 

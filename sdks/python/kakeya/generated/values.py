@@ -193,7 +193,7 @@ class TransferKind(StrEnum):
     """What is brought into a node."""
 
     DOWNLOAD = "download"
-    """A model's files come from the hub to the disk."""
+    """A model's files come from other nodes, or from the hub, to the disk."""
     LOAD = "load"
     """A model's weights come from the disk to the memory that computes."""
     UNKNOWN = "unknown"
@@ -224,6 +224,21 @@ class LoadPhase(StrEnum):
     """Its weights come into memory."""
     CHECKING = "checking"
     """It is checked and measured on this machine."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class PullPhase(StrEnum):
+    """What a pull does."""
+
+    ASKING = "asking"
+    """Members are asked who has the model, and which files it has."""
+    CHECKING = "checking"
+    """What an earlier pull left is compared with its digests."""
+    COPYING = "copying"
+    """Its files come from members."""
+    DOWNLOADING = "downloading"
+    """Its files come from the hub."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 
@@ -1370,3 +1385,81 @@ class UnloadedModel:
     """The role in which it was served."""
     memory_free_bytes: int
     """Free memory of the machine, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullSource:
+    """A node that a model's files come from."""
+
+    node_id: str
+    """Its id."""
+    node_name: str
+    """Its name."""
+    done_bytes: int
+    """Bytes of it that were kept."""
+    fault: str
+    """Why nothing is taken from it any more; empty while something may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullProgress:
+    """How a pull stands."""
+
+    phase: PullPhase
+    """What it does now."""
+    transfer: Transfer | None
+    """The pull as WatchNode tells of it; None before it has one."""
+    sources: tuple[PullSource, ...]
+    """Whom it copies from, in the order in which they are preferred; empty before that is known,
+    and for the hub.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PulledModel:
+    """A model that is on the disk."""
+
+    model_id: str
+    """By which it can be loaded."""
+    byte_count: int
+    """Bytes of its files; 0 for one that was not copied from members."""
+    file_count: int
+    """How many files; 0 for one that was not copied from members."""
+    files_digest: str
+    """SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are. Empty
+    for one that was not copied from members.
+    """
+    was_there: bool
+    """Whether it was on the disk when the call came."""
+    sources: tuple[PullSource, ...]
+    """Whom it was copied from; empty for the hub, and for one that was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedModel:
+    """What was removed."""
+
+    model_id: str
+    """The model's name."""
+    byte_count: int
+    """Bytes that its files had on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """One model that PullModel brought."""
+
+    model_id: str
+    """By which it can be loaded."""
+    byte_count: int
+    """Bytes of its files; what is there of one that is not whole."""
+    files_digest: str
+    """SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are."""
+    is_whole: bool
+    """Whether all of it is there; another pull goes on where it is not."""
+    is_served: bool
+    """Whether this node serves it now, or loads it."""
+    pulled_at_unix: float
+    """When it came, in seconds since 1970; 0 for one that is not whole."""
+    source_names: tuple[str, ...]
+    """Names of the nodes that it was copied from."""

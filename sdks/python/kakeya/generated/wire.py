@@ -84,6 +84,11 @@ def load_phase(number: int) -> values.LoadPhase:
     return enum_value(values.LoadPhase, model_service_pb2.LoadPhase.DESCRIPTOR, number)
 
 
+def pull_phase(number: int) -> values.PullPhase:
+    """The `PullPhase` that a number of the contract stands for."""
+    return enum_value(values.PullPhase, model_service_pb2.PullPhase.DESCRIPTOR, number)
+
+
 def stop_reason(number: int) -> values.StopReason:
     """The `StopReason` that a number of the contract stands for."""
     return enum_value(values.StopReason, runtime_pb2.StopReason.DESCRIPTOR, number)
@@ -686,4 +691,56 @@ def unloaded_model(message: model_service_pb2.UnloadModelResponse) -> values.Unl
         model_id=message.model_id,
         role=role(message.role),
         memory_free_bytes=message.memory_free_bytes,
+    )
+
+
+def pull_source(message: model_service_pb2.PullSource) -> values.PullSource:
+    """The `PullSource` that a message tells of."""
+    return values.PullSource(
+        node_id=message.node_id,
+        node_name=message.node_name,
+        done_bytes=message.done_bytes,
+        fault=message.fault,
+    )
+
+
+def pull_progress(message: model_service_pb2.PullProgress) -> values.PullProgress:
+    """The `PullProgress` that a message tells of."""
+    return values.PullProgress(
+        phase=pull_phase(message.phase),
+        transfer=transfer(message.transfer) if message.HasField("transfer") else None,
+        sources=tuple(pull_source(each) for each in message.sources),
+    )
+
+
+def pulled_model(message: model_service_pb2.PulledModel) -> values.PulledModel:
+    """The `PulledModel` that a message tells of."""
+    return values.PulledModel(
+        model_id=message.model_id,
+        byte_count=message.byte_count,
+        file_count=message.file_count,
+        files_digest=message.files_digest,
+        was_there=message.was_there,
+        sources=tuple(pull_source(each) for each in message.sources),
+    )
+
+
+def removed_model(message: model_service_pb2.RemoveModelResponse) -> values.RemovedModel:
+    """The `RemovedModel` that a message tells of."""
+    return values.RemovedModel(
+        model_id=message.model_id,
+        byte_count=message.byte_count,
+    )
+
+
+def stored_model(message: model_service_pb2.StoredModel) -> values.StoredModel:
+    """The `StoredModel` that a message tells of."""
+    return values.StoredModel(
+        model_id=message.model_id,
+        byte_count=message.byte_count,
+        files_digest=message.files_digest,
+        is_whole=message.is_whole,
+        is_served=message.is_served,
+        pulled_at_unix=message.pulled_at_unix,
+        source_names=tuple(message.source_names),
     )

@@ -131,7 +131,7 @@ class _TransferKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transfer
     TRANSFER_KIND_UNSPECIFIED: _TransferKind.ValueType  # 0
     """Not given."""
     TRANSFER_KIND_DOWNLOAD: _TransferKind.ValueType  # 1
-    """A model's files come from the hub to the disk."""
+    """A model's files come from other nodes, or from the hub, to the disk."""
     TRANSFER_KIND_LOAD: _TransferKind.ValueType  # 2
     """A model's weights come from the disk to the memory that computes."""
 
@@ -141,7 +141,7 @@ class TransferKind(_TransferKind, metaclass=_TransferKindEnumTypeWrapper):
 TRANSFER_KIND_UNSPECIFIED: TransferKind.ValueType  # 0
 """Not given."""
 TRANSFER_KIND_DOWNLOAD: TransferKind.ValueType  # 1
-"""A model's files come from the hub to the disk."""
+"""A model's files come from other nodes, or from the hub, to the disk."""
 TRANSFER_KIND_LOAD: TransferKind.ValueType  # 2
 """A model's weights come from the disk to the memory that computes."""
 Global___TransferKind: _TypeAlias = TransferKind  # noqa: Y015

@@ -132,13 +132,24 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     serve the checkpoint that it was made of.
     """
     ERROR_REASON_MODEL_CACHE_UNWRITABLE: _ErrorReason.ValueType  # 192
-    """A GGUF file is converted once and kept, and its folder has no room or cannot be written; the
-    message has the bytes and the folder. Nothing was left half made. Remedy: `fleet models clear`
-    makes room. XDG_CACHE_HOME names another disk.
+    """A model that is converted from GGUF, or pulled from other nodes, is kept on the disk, and there
+    its folder has no room or cannot be written; the message has the bytes and the folder. Nothing
+    half made is ever found there; a pull goes on from what it kept. Remedy: `fleet models clear` and
+    `fleet rm` make room. XDG_CACHE_HOME names another disk.
     """
     ERROR_REASON_MODEL_NOT_KEPT: _ErrorReason.ValueType  # 193
-    """`fleet models clear` was given a name that no converted model on this machine has, or one that
-    is being made at this moment. Remedy: `fleet models` lists them.
+    """`fleet models clear` or `fleet rm` was given a name that no model has which was converted or
+    pulled here, or one that is being converted at this moment. What people put on the disk
+    themselves is theirs to remove. Remedy: `fleet models` lists them.
+    """
+    ERROR_REASON_MODEL_IN_USE: _ErrorReason.ValueType  # 195
+    """A model's files are in use: the node serves or loads the model, or pulls it at this moment, or
+    another node of its machine does. Remedy: `fleet unload MODEL` first, or wait for the pull.
+    """
+    ERROR_REASON_MODEL_NOT_COPIED: _ErrorReason.ValueType  # 196
+    """A model's files did not come from other nodes of the fleet: the message names each node that was
+    asked, with what went wrong there. What came and was found right is kept. Remedy: Mend what the
+    message names, and run `fleet pull` again, which goes on where it ended.
     """
     ERROR_REASON_DEVICE_UNAVAILABLE: _ErrorReason.ValueType  # 194
     """The device that was asked for is not on this machine, this installation cannot reach it, or what
@@ -819,13 +830,24 @@ message says which, and what to convert with. Remedy: Convert the model as the m
 serve the checkpoint that it was made of.
 """
 ERROR_REASON_MODEL_CACHE_UNWRITABLE: ErrorReason.ValueType  # 192
-"""A GGUF file is converted once and kept, and its folder has no room or cannot be written; the
-message has the bytes and the folder. Nothing was left half made. Remedy: `fleet models clear`
-makes room. XDG_CACHE_HOME names another disk.
+"""A model that is converted from GGUF, or pulled from other nodes, is kept on the disk, and there
+its folder has no room or cannot be written; the message has the bytes and the folder. Nothing
+half made is ever found there; a pull goes on from what it kept. Remedy: `fleet models clear` and
+`fleet rm` make room. XDG_CACHE_HOME names another disk.
 """
 ERROR_REASON_MODEL_NOT_KEPT: ErrorReason.ValueType  # 193
-"""`fleet models clear` was given a name that no converted model on this machine has, or one that
-is being made at this moment. Remedy: `fleet models` lists them.
+"""`fleet models clear` or `fleet rm` was given a name that no model has which was converted or
+pulled here, or one that is being converted at this moment. What people put on the disk
+themselves is theirs to remove. Remedy: `fleet models` lists them.
+"""
+ERROR_REASON_MODEL_IN_USE: ErrorReason.ValueType  # 195
+"""A model's files are in use: the node serves or loads the model, or pulls it at this moment, or
+another node of its machine does. Remedy: `fleet unload MODEL` first, or wait for the pull.
+"""
+ERROR_REASON_MODEL_NOT_COPIED: ErrorReason.ValueType  # 196
+"""A model's files did not come from other nodes of the fleet: the message names each node that was
+asked, with what went wrong there. What came and was found right is kept. Remedy: Mend what the
+message names, and run `fleet pull` again, which goes on where it ended.
 """
 ERROR_REASON_DEVICE_UNAVAILABLE: ErrorReason.ValueType  # 194
 """The device that was asked for is not on this machine, this installation cannot reach it, or what

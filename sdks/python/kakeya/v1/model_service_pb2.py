@@ -26,27 +26,63 @@ from kakeya.v1 import capability_pb2 as kakeya_dot_v1_dot_capability__pb2
 from kakeya.v1 import model_pb2 as kakeya_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkakeya/v1/model_service.proto\x12\tkakeya.v1\x1a\x1akakeya/v1/capability.proto\x1a\x15kakeya/v1/model.proto\"Q\n\x10LoadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\x0f\n\x07weights\x18\x03 \x01(\t\"Z\n\x0cLoadProgress\x12#\n\x05phase\x18\x01 \x01(\x0e\x32\x14.kakeya.v1.LoadPhase\x12%\n\x08transfer\x18\x02 \x01(\x0b\x32\x13.kakeya.v1.Transfer\"G\n\x0bLoadedModel\x12$\n\x05offer\x18\x01 \x01(\x0b\x32\x15.kakeya.v1.ModelOffer\x12\x12\n\nwas_served\x18\x02 \x01(\x08\"r\n\x11LoadModelResponse\x12+\n\x08progress\x18\x01 \x01(\x0b\x32\x17.kakeya.v1.LoadProgressH\x00\x12(\n\x06loaded\x18\x02 \x01(\x0b\x32\x16.kakeya.v1.LoadedModelH\x00\x42\x06\n\x04kind\"\\\n\x12UnloadModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\x15\n\rdrain_seconds\x18\x03 \x01(\x01\"a\n\x13UnloadModelResponse\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\x19\n\x11memory_free_bytes\x18\x03 \x01(\x04*\x89\x01\n\tLoadPhase\x12\x1a\n\x16LOAD_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12LOAD_PHASE_WAITING\x10\x01\x12\x17\n\x13LOAD_PHASE_FETCHING\x10\x02\x12\x16\n\x12LOAD_PHASE_READING\x10\x03\x12\x17\n\x13LOAD_PHASE_CHECKING\x10\x04\x32\xa6\x01\n\x0cModelService\x12H\n\tLoadModel\x12\x1b.kakeya.v1.LoadModelRequest\x1a\x1c.kakeya.v1.LoadModelResponse0\x01\x12L\n\x0bUnloadModel\x12\x1d.kakeya.v1.UnloadModelRequest\x1a\x1e.kakeya.v1.UnloadModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkakeya/v1/model_service.proto\x12\tkakeya.v1\x1a\x1akakeya/v1/capability.proto\x1a\x15kakeya/v1/model.proto\"\x8d\x01\n\x10LoadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\x0f\n\x07weights\x18\x03 \x01(\t\x12!\n\x14unload_after_seconds\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x17\n\x15_unload_after_seconds\"Z\n\x0cLoadProgress\x12#\n\x05phase\x18\x01 \x01(\x0e\x32\x14.kakeya.v1.LoadPhase\x12%\n\x08transfer\x18\x02 \x01(\x0b\x32\x13.kakeya.v1.Transfer\"G\n\x0bLoadedModel\x12$\n\x05offer\x18\x01 \x01(\x0b\x32\x15.kakeya.v1.ModelOffer\x12\x12\n\nwas_served\x18\x02 \x01(\x08\"r\n\x11LoadModelResponse\x12+\n\x08progress\x18\x01 \x01(\x0b\x32\x17.kakeya.v1.LoadProgressH\x00\x12(\n\x06loaded\x18\x02 \x01(\x0b\x32\x16.kakeya.v1.LoadedModelH\x00\x42\x06\n\x04kind\"\\\n\x12UnloadModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\x15\n\rdrain_seconds\x18\x03 \x01(\x01\"a\n\x13UnloadModelResponse\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x04role\x18\x02 \x01(\x0e\x32\x0f.kakeya.v1.Role\x12\x19\n\x11memory_free_bytes\x18\x03 \x01(\x04\":\n\x10PullModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x17\n\x0fsource_node_ids\x18\x02 \x03(\t\"S\n\nPullSource\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x11\n\tnode_name\x18\x02 \x01(\t\x12\x12\n\ndone_bytes\x18\x03 \x01(\x04\x12\r\n\x05\x66\x61ult\x18\x04 \x01(\t\"\x82\x01\n\x0cPullProgress\x12#\n\x05phase\x18\x01 \x01(\x0e\x32\x14.kakeya.v1.PullPhase\x12%\n\x08transfer\x18\x02 \x01(\x0b\x32\x13.kakeya.v1.Transfer\x12&\n\x07sources\x18\x03 \x03(\x0b\x32\x15.kakeya.v1.PullSource\"\x98\x01\n\x0bPulledModel\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nbyte_count\x18\x02 \x01(\x04\x12\x12\n\nfile_count\x18\x03 \x01(\r\x12\x14\n\x0c\x66iles_digest\x18\x04 \x01(\t\x12\x11\n\twas_there\x18\x05 \x01(\x08\x12&\n\x07sources\x18\x06 \x03(\x0b\x32\x15.kakeya.v1.PullSource\"r\n\x11PullModelResponse\x12+\n\x08progress\x18\x01 \x01(\x0b\x32\x17.kakeya.v1.PullProgressH\x00\x12(\n\x06pulled\x18\x02 \x01(\x0b\x32\x16.kakeya.v1.PulledModelH\x00\x42\x06\n\x04kind\"&\n\x12RemoveModelRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\";\n\x13RemoveModelResponse\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nbyte_count\x18\x02 \x01(\x04\"\x13\n\x11ListModelsRequest\"\x9c\x01\n\x0bStoredModel\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x12\n\nbyte_count\x18\x02 \x01(\x04\x12\x14\n\x0c\x66iles_digest\x18\x03 \x01(\t\x12\x10\n\x08is_whole\x18\x04 \x01(\x08\x12\x11\n\tis_served\x18\x05 \x01(\x08\x12\x16\n\x0epulled_at_unix\x18\x06 \x01(\x01\x12\x14\n\x0csource_names\x18\x07 \x03(\t\"<\n\x12ListModelsResponse\x12&\n\x06models\x18\x01 \x03(\x0b\x32\x16.kakeya.v1.StoredModel\"(\n\x14GetModelFilesRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\"-\n\tModelFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nbyte_count\x18\x02 \x01(\x04\"F\n\nModelFiles\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.kakeya.v1.ModelFile\x12\x13\n\x0bpiece_bytes\x18\x02 \x01(\r\"\x1e\n\x0cPieceDigests\x12\x0e\n\x06sha256\x18\x01 \x01(\x0c\"s\n\x15GetModelFilesResponse\x12&\n\x05\x66iles\x18\x01 \x01(\x0b\x32\x15.kakeya.v1.ModelFilesH\x00\x12*\n\x07\x64igests\x18\x02 \x01(\x0b\x32\x17.kakeya.v1.PieceDigestsH\x00\x42\x06\n\x04kind\"4\n\x10ReadPieceRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\"!\n\x11ReadPieceResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c*\x89\x01\n\tLoadPhase\x12\x1a\n\x16LOAD_PHASE_UNSPECIFIED\x10\x00\x12\x16\n\x12LOAD_PHASE_WAITING\x10\x01\x12\x17\n\x13LOAD_PHASE_FETCHING\x10\x02\x12\x16\n\x12LOAD_PHASE_READING\x10\x03\x12\x17\n\x13LOAD_PHASE_CHECKING\x10\x04*\x8b\x01\n\tPullPhase\x12\x1a\n\x16PULL_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11PULL_PHASE_ASKING\x10\x01\x12\x17\n\x13PULL_PHASE_CHECKING\x10\x02\x12\x16\n\x12PULL_PHASE_COPYING\x10\x03\x12\x1a\n\x16PULL_PHASE_DOWNLOADING\x10\x04\x32\xa9\x04\n\x0cModelService\x12H\n\tLoadModel\x12\x1b.kakeya.v1.LoadModelRequest\x1a\x1c.kakeya.v1.LoadModelResponse0\x01\x12L\n\x0bUnloadModel\x12\x1d.kakeya.v1.UnloadModelRequest\x1a\x1e.kakeya.v1.UnloadModelResponse\x12H\n\tPullModel\x12\x1b.kakeya.v1.PullModelRequest\x1a\x1c.kakeya.v1.PullModelResponse0\x01\x12L\n\x0bRemoveModel\x12\x1d.kakeya.v1.RemoveModelRequest\x1a\x1e.kakeya.v1.RemoveModelResponse\x12I\n\nListModels\x12\x1c.kakeya.v1.ListModelsRequest\x1a\x1d.kakeya.v1.ListModelsResponse\x12T\n\rGetModelFiles\x12\x1f.kakeya.v1.GetModelFilesRequest\x1a .kakeya.v1.GetModelFilesResponse0\x01\x12H\n\tReadPiece\x12\x1b.kakeya.v1.ReadPieceRequest\x1a\x1c.kakeya.v1.ReadPieceResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.model_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LOADPHASE']._serialized_start=653
-  _globals['_LOADPHASE']._serialized_end=790
-  _globals['_LOADMODELREQUEST']._serialized_start=95
-  _globals['_LOADMODELREQUEST']._serialized_end=176
-  _globals['_LOADPROGRESS']._serialized_start=178
-  _globals['_LOADPROGRESS']._serialized_end=268
-  _globals['_LOADEDMODEL']._serialized_start=270
-  _globals['_LOADEDMODEL']._serialized_end=341
-  _globals['_LOADMODELRESPONSE']._serialized_start=343
-  _globals['_LOADMODELRESPONSE']._serialized_end=457
-  _globals['_UNLOADMODELREQUEST']._serialized_start=459
-  _globals['_UNLOADMODELREQUEST']._serialized_end=551
-  _globals['_UNLOADMODELRESPONSE']._serialized_start=553
-  _globals['_UNLOADMODELRESPONSE']._serialized_end=650
-  _globals['_MODELSERVICE']._serialized_start=793
-  _globals['_MODELSERVICE']._serialized_end=959
+  _globals['_LOADPHASE']._serialized_start=2005
+  _globals['_LOADPHASE']._serialized_end=2142
+  _globals['_PULLPHASE']._serialized_start=2145
+  _globals['_PULLPHASE']._serialized_end=2284
+  _globals['_LOADMODELREQUEST']._serialized_start=96
+  _globals['_LOADMODELREQUEST']._serialized_end=237
+  _globals['_LOADPROGRESS']._serialized_start=239
+  _globals['_LOADPROGRESS']._serialized_end=329
+  _globals['_LOADEDMODEL']._serialized_start=331
+  _globals['_LOADEDMODEL']._serialized_end=402
+  _globals['_LOADMODELRESPONSE']._serialized_start=404
+  _globals['_LOADMODELRESPONSE']._serialized_end=518
+  _globals['_UNLOADMODELREQUEST']._serialized_start=520
+  _globals['_UNLOADMODELREQUEST']._serialized_end=612
+  _globals['_UNLOADMODELRESPONSE']._serialized_start=614
+  _globals['_UNLOADMODELRESPONSE']._serialized_end=711
+  _globals['_PULLMODELREQUEST']._serialized_start=713
+  _globals['_PULLMODELREQUEST']._serialized_end=771
+  _globals['_PULLSOURCE']._serialized_start=773
+  _globals['_PULLSOURCE']._serialized_end=856
+  _globals['_PULLPROGRESS']._serialized_start=859
+  _globals['_PULLPROGRESS']._serialized_end=989
+  _globals['_PULLEDMODEL']._serialized_start=992
+  _globals['_PULLEDMODEL']._serialized_end=1144
+  _globals['_PULLMODELRESPONSE']._serialized_start=1146
+  _globals['_PULLMODELRESPONSE']._serialized_end=1260
+  _globals['_REMOVEMODELREQUEST']._serialized_start=1262
+  _globals['_REMOVEMODELREQUEST']._serialized_end=1300
+  _globals['_REMOVEMODELRESPONSE']._serialized_start=1302
+  _globals['_REMOVEMODELRESPONSE']._serialized_end=1361
+  _globals['_LISTMODELSREQUEST']._serialized_start=1363
+  _globals['_LISTMODELSREQUEST']._serialized_end=1382
+  _globals['_STOREDMODEL']._serialized_start=1385
+  _globals['_STOREDMODEL']._serialized_end=1541
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1543
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1603
+  _globals['_GETMODELFILESREQUEST']._serialized_start=1605
+  _globals['_GETMODELFILESREQUEST']._serialized_end=1645
+  _globals['_MODELFILE']._serialized_start=1647
+  _globals['_MODELFILE']._serialized_end=1692
+  _globals['_MODELFILES']._serialized_start=1694
+  _globals['_MODELFILES']._serialized_end=1764
+  _globals['_PIECEDIGESTS']._serialized_start=1766
+  _globals['_PIECEDIGESTS']._serialized_end=1796
+  _globals['_GETMODELFILESRESPONSE']._serialized_start=1798
+  _globals['_GETMODELFILESRESPONSE']._serialized_end=1913
+  _globals['_READPIECEREQUEST']._serialized_start=1915
+  _globals['_READPIECEREQUEST']._serialized_end=1967
+  _globals['_READPIECERESPONSE']._serialized_start=1969
+  _globals['_READPIECERESPONSE']._serialized_end=2002
+  _globals['_MODELSERVICE']._serialized_start=2287
+  _globals['_MODELSERVICE']._serialized_end=2840
 # @@protoc_insertion_point(module_scope)

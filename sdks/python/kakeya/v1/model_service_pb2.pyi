@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kakeya.v1 import capability_pb2 as _capability_pb2
 from kakeya.v1 import model_pb2 as _model_pb2
@@ -51,6 +53,38 @@ LOAD_PHASE_CHECKING: LoadPhase.ValueType  # 4
 """It is checked and measured on this machine."""
 Global___LoadPhase: _TypeAlias = LoadPhase  # noqa: Y015
 
+class _PullPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PullPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PullPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PULL_PHASE_UNSPECIFIED: _PullPhase.ValueType  # 0
+    """Not given."""
+    PULL_PHASE_ASKING: _PullPhase.ValueType  # 1
+    """Members are asked who has the model, and which files it has."""
+    PULL_PHASE_CHECKING: _PullPhase.ValueType  # 2
+    """What an earlier pull left is compared with its digests."""
+    PULL_PHASE_COPYING: _PullPhase.ValueType  # 3
+    """Its files come from members."""
+    PULL_PHASE_DOWNLOADING: _PullPhase.ValueType  # 4
+    """Its files come from the hub."""
+
+class PullPhase(_PullPhase, metaclass=_PullPhaseEnumTypeWrapper):
+    """What a pull does."""
+
+PULL_PHASE_UNSPECIFIED: PullPhase.ValueType  # 0
+"""Not given."""
+PULL_PHASE_ASKING: PullPhase.ValueType  # 1
+"""Members are asked who has the model, and which files it has."""
+PULL_PHASE_CHECKING: PullPhase.ValueType  # 2
+"""What an earlier pull left is compared with its digests."""
+PULL_PHASE_COPYING: PullPhase.ValueType  # 3
+"""Its files come from members."""
+PULL_PHASE_DOWNLOADING: PullPhase.ValueType  # 4
+"""Its files come from the hub."""
+Global___PullPhase: _TypeAlias = PullPhase  # noqa: Y015
+
 @_typing.final
 class LoadModelRequest(_message.Message):
     """What to serve."""
@@ -60,6 +94,7 @@ class LoadModelRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    UNLOAD_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", organisation/name or
     organisation/name:file.gguf of the hub, MODEL@TARGET; from the node's own machine also
@@ -71,18 +106,26 @@ class LoadModelRequest(_message.Message):
     """What the model's products take its weights as: "auto", "bf16", "int8" or "int4"; empty
     for what the node was started with.
     """
+    unload_after_seconds: _builtins.float
+    """Seconds without a session and without a call after which the model is unloaded again, at most
+    31,536,000; 0 for never. Not set for what the node is configured to do
+    (`unload_after_seconds`). Of a model that is served already it counts from now on.
+    """
     def __init__(
         self,
         *,
         model: _builtins.str = ...,
         role: _model_pb2.Role.ValueType = ...,
         weights: _builtins.str = ...,
+        unload_after_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_unload_after_seconds", b"_unload_after_seconds", "unload_after_seconds", b"unload_after_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "role", b"role", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_unload_after_seconds", b"_unload_after_seconds", "model", b"model", "role", b"role", "unload_after_seconds", b"unload_after_seconds", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__unload_after_seconds: _TypeAlias = _typing.Literal["unload_after_seconds"]  # noqa: Y015
+    _WhichOneofArgType__unload_after_seconds: _TypeAlias = _typing.Literal["_unload_after_seconds", b"_unload_after_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unload_after_seconds) -> _WhichOneofReturnType__unload_after_seconds | None: ...
 
 Global___LoadModelRequest: _TypeAlias = LoadModelRequest  # noqa: Y015
 
@@ -237,3 +280,498 @@ class UnloadModelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnloadModelResponse: _TypeAlias = UnloadModelResponse  # noqa: Y015
+
+@_typing.final
+class PullModelRequest(_message.Message):
+    """What to bring to the disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    SOURCE_NODE_IDS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The name by which members serve or have it, or by which the hub knows it: organisation/name,
+    organisation/name:file.gguf, "smollm2". Never a path. At most 1,024 characters.
+    """
+    @_builtins.property
+    def source_node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes to copy it from, by id; at most 8. Empty for all that have it, 8 at most, the nearest
+        first, and for the hub where none has.
+        """
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        source_node_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "source_node_ids", b"source_node_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullModelRequest: _TypeAlias = PullModelRequest  # noqa: Y015
+
+@_typing.final
+class PullSource(_message.Message):
+    """A node that a model's files come from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    FAULT_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Its id."""
+    node_name: _builtins.str
+    """Its name."""
+    done_bytes: _builtins.int
+    """Bytes of it that were kept."""
+    fault: _builtins.str
+    """Why nothing is taken from it any more; empty while something may be."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        done_bytes: _builtins.int = ...,
+        fault: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_bytes", b"done_bytes", "fault", b"fault", "node_id", b"node_id", "node_name", b"node_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullSource: _TypeAlias = PullSource  # noqa: Y015
+
+@_typing.final
+class PullProgress(_message.Message):
+    """How a pull stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    phase: Global___PullPhase.ValueType
+    """What it does now."""
+    @_builtins.property
+    def transfer(self) -> _capability_pb2.Transfer:
+        """The pull as WatchNode tells of it; not set before it has one."""
+
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___PullSource]:
+        """Whom it copies from, in the order in which they are preferred; empty before that is known, and
+        for the hub.
+        """
+
+    def __init__(
+        self,
+        *,
+        phase: Global___PullPhase.ValueType = ...,
+        transfer: _capability_pb2.Transfer | None = ...,
+        sources: _abc.Iterable[Global___PullSource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["transfer", b"transfer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phase", b"phase", "sources", b"sources", "transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullProgress: _TypeAlias = PullProgress  # noqa: Y015
+
+@_typing.final
+class PulledModel(_message.Message):
+    """A model that is on the disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    FILE_COUNT_FIELD_NUMBER: _builtins.int
+    FILES_DIGEST_FIELD_NUMBER: _builtins.int
+    WAS_THERE_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """By which it can be loaded."""
+    byte_count: _builtins.int
+    """Bytes of its files; 0 for one that was not copied from members."""
+    file_count: _builtins.int
+    """How many files; 0 for one that was not copied from members."""
+    files_digest: _builtins.str
+    """SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are. Empty
+    for one that was not copied from members.
+    """
+    was_there: _builtins.bool
+    """Whether it was on the disk when the call came."""
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___PullSource]:
+        """Whom it was copied from; empty for the hub, and for one that was there."""
+
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        byte_count: _builtins.int = ...,
+        file_count: _builtins.int = ...,
+        files_digest: _builtins.str = ...,
+        was_there: _builtins.bool = ...,
+        sources: _abc.Iterable[Global___PullSource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "file_count", b"file_count", "files_digest", b"files_digest", "model_id", b"model_id", "sources", b"sources", "was_there", b"was_there"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PulledModel: _TypeAlias = PulledModel  # noqa: Y015
+
+@_typing.final
+class PullModelResponse(_message.Message):
+    """One message of a pull."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    PULLED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def progress(self) -> Global___PullProgress:
+        """How it stands."""
+
+    @_builtins.property
+    def pulled(self) -> Global___PulledModel:
+        """It is there."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___PullProgress | None = ...,
+        pulled: Global___PulledModel | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "progress", b"progress", "pulled", b"pulled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "progress", b"progress", "pulled", b"pulled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["progress", "pulled"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___PullModelResponse: _TypeAlias = PullModelResponse  # noqa: Y015
+
+@_typing.final
+class RemoveModelRequest(_message.Message):
+    """What to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """The name that PullModel was given. At most 1,024 characters."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveModelRequest: _TypeAlias = RemoveModelRequest  # noqa: Y015
+
+@_typing.final
+class RemoveModelResponse(_message.Message):
+    """What was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """The model's name."""
+    byte_count: _builtins.int
+    """Bytes that its files had on the disk."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        byte_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveModelResponse: _TypeAlias = RemoveModelResponse  # noqa: Y015
+
+@_typing.final
+class ListModelsRequest(_message.Message):
+    """Asks for what was pulled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
+
+@_typing.final
+class StoredModel(_message.Message):
+    """One model that PullModel brought."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    FILES_DIGEST_FIELD_NUMBER: _builtins.int
+    IS_WHOLE_FIELD_NUMBER: _builtins.int
+    IS_SERVED_FIELD_NUMBER: _builtins.int
+    PULLED_AT_UNIX_FIELD_NUMBER: _builtins.int
+    SOURCE_NAMES_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """By which it can be loaded."""
+    byte_count: _builtins.int
+    """Bytes of its files; what is there of one that is not whole."""
+    files_digest: _builtins.str
+    """SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are."""
+    is_whole: _builtins.bool
+    """Whether all of it is there; another pull goes on where it is not."""
+    is_served: _builtins.bool
+    """Whether this node serves it now, or loads it."""
+    pulled_at_unix: _builtins.float
+    """When it came, in seconds since 1970; 0 for one that is not whole."""
+    @_builtins.property
+    def source_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the nodes that it was copied from."""
+
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        byte_count: _builtins.int = ...,
+        files_digest: _builtins.str = ...,
+        is_whole: _builtins.bool = ...,
+        is_served: _builtins.bool = ...,
+        pulled_at_unix: _builtins.float = ...,
+        source_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "files_digest", b"files_digest", "is_served", b"is_served", "is_whole", b"is_whole", "model_id", b"model_id", "pulled_at_unix", b"pulled_at_unix", "source_names", b"source_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredModel: _TypeAlias = StoredModel  # noqa: Y015
+
+@_typing.final
+class ListModelsResponse(_message.Message):
+    """All of them, by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredModel]:
+        """At most 1,024."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[Global___StoredModel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class GetModelFilesRequest(_message.Message):
+    """Asks which files a model has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """Its name on the node's card, or that of ListModels. At most 1,024 characters."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetModelFilesRequest: _TypeAlias = GetModelFilesRequest  # noqa: Y015
+
+@_typing.final
+class ModelFile(_message.Message):
+    """One file of a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name: letters, digits, dots, dashes and underscores, and "restorer/" before it at most."""
+    byte_count: _builtins.int
+    """Its size."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        byte_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelFile: _TypeAlias = ModelFile  # noqa: Y015
+
+@_typing.final
+class ModelFiles(_message.Message):
+    """The files of a model, which are cut into pieces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    PIECE_BYTES_FIELD_NUMBER: _builtins.int
+    piece_bytes: _builtins.int
+    """Size of every piece but the last one of each file."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelFile]:
+        """At most 1,024; safetensors, GGUF and what describes them, nothing that is executed."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___ModelFile] | None = ...,
+        piece_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "piece_bytes", b"piece_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelFiles: _TypeAlias = ModelFiles  # noqa: Y015
+
+@_typing.final
+class PieceDigests(_message.Message):
+    """Digests of pieces that follow those of the message before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHA256_FIELD_NUMBER: _builtins.int
+    sha256: _builtins.bytes
+    """SHA-256 of one piece after the other, 32 bytes each."""
+    def __init__(
+        self,
+        *,
+        sha256: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PieceDigests: _TypeAlias = PieceDigests  # noqa: Y015
+
+@_typing.final
+class GetModelFilesResponse(_message.Message):
+    """One message of a model's files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def files(self) -> Global___ModelFiles:
+        """All files; the first message."""
+
+    @_builtins.property
+    def digests(self) -> Global___PieceDigests:
+        """The next digests."""
+
+    def __init__(
+        self,
+        *,
+        files: Global___ModelFiles | None = ...,
+        digests: Global___PieceDigests | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "files", b"files", "kind", b"kind"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "files", b"files", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["files", "digests"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___GetModelFilesResponse: _TypeAlias = GetModelFilesResponse  # noqa: Y015
+
+@_typing.final
+class ReadPieceRequest(_message.Message):
+    """Asks for one piece."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """As GetModelFiles was asked."""
+    sha256: _builtins.bytes
+    """SHA-256 of the piece, 32 bytes."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+        sha256: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadPieceRequest: _TypeAlias = ReadPieceRequest  # noqa: Y015
+
+@_typing.final
+class ReadPieceResponse(_message.Message):
+    """Bytes of a piece that follow those of the message before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """At most 1 MiB."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadPieceResponse: _TypeAlias = ReadPieceResponse  # noqa: Y015

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ModelServiceStub(object):
-    """Which models a node serves, changed while it runs. In a fleet with an authority for the
-    node's owner and for keepers; in one without for programs of the node's own machine.
+    """Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+    an authority for the node's owner and for keepers; in one without for programs of the node's own
+    machine. What other members may ask says so.
     """
 
     def __init__(self, channel):
@@ -46,11 +47,37 @@ class ModelServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_model__service__pb2.UnloadModelRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_model__service__pb2.UnloadModelResponse.FromString,
                 _registered_method=True)
+        self.PullModel = channel.unary_stream(
+                '/kakeya.v1.ModelService/PullModel',
+                request_serializer=kakeya_dot_v1_dot_model__service__pb2.PullModelRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_model__service__pb2.PullModelResponse.FromString,
+                _registered_method=True)
+        self.RemoveModel = channel.unary_unary(
+                '/kakeya.v1.ModelService/RemoveModel',
+                request_serializer=kakeya_dot_v1_dot_model__service__pb2.RemoveModelRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_model__service__pb2.RemoveModelResponse.FromString,
+                _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/kakeya.v1.ModelService/ListModels',
+                request_serializer=kakeya_dot_v1_dot_model__service__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_model__service__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.GetModelFiles = channel.unary_stream(
+                '/kakeya.v1.ModelService/GetModelFiles',
+                request_serializer=kakeya_dot_v1_dot_model__service__pb2.GetModelFilesRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_model__service__pb2.GetModelFilesResponse.FromString,
+                _registered_method=True)
+        self.ReadPiece = channel.unary_stream(
+                '/kakeya.v1.ModelService/ReadPiece',
+                request_serializer=kakeya_dot_v1_dot_model__service__pb2.ReadPieceRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_model__service__pb2.ReadPieceResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer(object):
-    """Which models a node serves, changed while it runs. In a fleet with an authority for the
-    node's owner and for keepers; in one without for programs of the node's own machine.
+    """Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+    an authority for the node's owner and for keepers; in one without for programs of the node's own
+    machine. What other members may ask says so.
     """
 
     def LoadModel(self, request, context):
@@ -84,6 +111,57 @@ class ModelServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PullModel(self, request, context):
+        """Brings a model's files to this node's disk, from members of the fleet that serve it or have
+        pulled it, several at once, else from the hub: how that stands, at least every 5 seconds, then
+        what is there. What is there already is answered at once; who asks for one that is being
+        pulled hears of that pull. It goes on when its callers leave, and a later one goes on where one
+        that was broken off ended. Every piece is compared with its digest before it is kept; a source
+        that gives others, or nothing, is named and left. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        NOT_FOUND (MODEL_NOT_FOUND: nobody has it), PERMISSION_DENIED (NOT_LOOPBACK), UNAVAILABLE
+        (MODEL_NOT_COPIED: no source is left; DRAINING), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE:
+        no room on the disk; RESOURCE_EXHAUSTED: as many pulls run as may), FAILED_PRECONDITION
+        (MODEL_IN_USE: another node of this machine pulls or removes it).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveModel(self, request, context):
+        """Removes from this node's disk what PullModel brought, whole or in part. Errors:
+        INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
+        is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
+        PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """What PullModel brought to this node's disk. For every member, and programs of its machine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetModelFiles(self, request, context):
+        """Which files a model has that is served here or was pulled: first all of them, then the digests
+        of their pieces, as they are found. For every member. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        NOT_FOUND (MODEL_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadPiece(self, request, context):
+        """The bytes of one piece of such a model, in order. For every member. Errors: INVALID_ARGUMENT
+        (BAD_REQUEST), NOT_FOUND (MODEL_NOT_FOUND: also for a piece that the model does not have, or has
+        no more), RESOURCE_EXHAUSTED (RESOURCE_EXHAUSTED: as many pieces are read as may be).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -97,6 +175,31 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     request_deserializer=kakeya_dot_v1_dot_model__service__pb2.UnloadModelRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_model__service__pb2.UnloadModelResponse.SerializeToString,
             ),
+            'PullModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.PullModel,
+                    request_deserializer=kakeya_dot_v1_dot_model__service__pb2.PullModelRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_model__service__pb2.PullModelResponse.SerializeToString,
+            ),
+            'RemoveModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveModel,
+                    request_deserializer=kakeya_dot_v1_dot_model__service__pb2.RemoveModelRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_model__service__pb2.RemoveModelResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=kakeya_dot_v1_dot_model__service__pb2.ListModelsRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_model__service__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'GetModelFiles': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetModelFiles,
+                    request_deserializer=kakeya_dot_v1_dot_model__service__pb2.GetModelFilesRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_model__service__pb2.GetModelFilesResponse.SerializeToString,
+            ),
+            'ReadPiece': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadPiece,
+                    request_deserializer=kakeya_dot_v1_dot_model__service__pb2.ReadPieceRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_model__service__pb2.ReadPieceResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'kakeya.v1.ModelService', rpc_method_handlers)
@@ -106,8 +209,9 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService(object):
-    """Which models a node serves, changed while it runs. In a fleet with an authority for the
-    node's owner and for keepers; in one without for programs of the node's own machine.
+    """Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+    an authority for the node's owner and for keepers; in one without for programs of the node's own
+    machine. What other members may ask says so.
     """
 
     @staticmethod
@@ -154,6 +258,141 @@ class ModelService(object):
             '/kakeya.v1.ModelService/UnloadModel',
             kakeya_dot_v1_dot_model__service__pb2.UnloadModelRequest.SerializeToString,
             kakeya_dot_v1_dot_model__service__pb2.UnloadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PullModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kakeya.v1.ModelService/PullModel',
+            kakeya_dot_v1_dot_model__service__pb2.PullModelRequest.SerializeToString,
+            kakeya_dot_v1_dot_model__service__pb2.PullModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.ModelService/RemoveModel',
+            kakeya_dot_v1_dot_model__service__pb2.RemoveModelRequest.SerializeToString,
+            kakeya_dot_v1_dot_model__service__pb2.RemoveModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.ModelService/ListModels',
+            kakeya_dot_v1_dot_model__service__pb2.ListModelsRequest.SerializeToString,
+            kakeya_dot_v1_dot_model__service__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetModelFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kakeya.v1.ModelService/GetModelFiles',
+            kakeya_dot_v1_dot_model__service__pb2.GetModelFilesRequest.SerializeToString,
+            kakeya_dot_v1_dot_model__service__pb2.GetModelFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadPiece(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kakeya.v1.ModelService/ReadPiece',
+            kakeya_dot_v1_dot_model__service__pb2.ReadPieceRequest.SerializeToString,
+            kakeya_dot_v1_dot_model__service__pb2.ReadPieceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """Which models a node serves, changed while it runs. In a fleet with an authority for the
-    node's owner and for keepers; in one without for programs of the node's own machine.
+    """Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+    an authority for the node's owner and for keepers; in one without for programs of the node's own
+    machine. What other members may ask says so.
     """
 
     @_typing.overload
@@ -58,11 +59,42 @@ class ModelServiceStub:
     (MODEL_LOADING: this one or another is being loaded; DRAINING), PERMISSION_DENIED
     (NOT_LOOPBACK).
     """
+    PullModel: _grpc.UnaryStreamMultiCallable[_model_service_pb2.PullModelRequest, _model_service_pb2.PullModelResponse]
+    """Brings a model's files to this node's disk, from members of the fleet that serve it or have
+    pulled it, several at once, else from the hub: how that stands, at least every 5 seconds, then
+    what is there. What is there already is answered at once; who asks for one that is being
+    pulled hears of that pull. It goes on when its callers leave, and a later one goes on where one
+    that was broken off ended. Every piece is compared with its digest before it is kept; a source
+    that gives others, or nothing, is named and left. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    NOT_FOUND (MODEL_NOT_FOUND: nobody has it), PERMISSION_DENIED (NOT_LOOPBACK), UNAVAILABLE
+    (MODEL_NOT_COPIED: no source is left; DRAINING), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE:
+    no room on the disk; RESOURCE_EXHAUSTED: as many pulls run as may), FAILED_PRECONDITION
+    (MODEL_IN_USE: another node of this machine pulls or removes it).
+    """
+    RemoveModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.RemoveModelRequest, _model_service_pb2.RemoveModelResponse]
+    """Removes from this node's disk what PullModel brought, whole or in part. Errors:
+    INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
+    is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
+    PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+    """
+    ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
+    """What PullModel brought to this node's disk. For every member, and programs of its machine."""
+    GetModelFiles: _grpc.UnaryStreamMultiCallable[_model_service_pb2.GetModelFilesRequest, _model_service_pb2.GetModelFilesResponse]
+    """Which files a model has that is served here or was pulled: first all of them, then the digests
+    of their pieces, as they are found. For every member. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    NOT_FOUND (MODEL_NOT_FOUND).
+    """
+    ReadPiece: _grpc.UnaryStreamMultiCallable[_model_service_pb2.ReadPieceRequest, _model_service_pb2.ReadPieceResponse]
+    """The bytes of one piece of such a model, in order. For every member. Errors: INVALID_ARGUMENT
+    (BAD_REQUEST), NOT_FOUND (MODEL_NOT_FOUND: also for a piece that the model does not have, or has
+    no more), RESOURCE_EXHAUSTED (RESOURCE_EXHAUSTED: as many pieces are read as may be).
+    """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """Which models a node serves, changed while it runs. In a fleet with an authority for the
-    node's owner and for keepers; in one without for programs of the node's own machine.
+    """Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+    an authority for the node's owner and for keepers; in one without for programs of the node's own
+    machine. What other members may ask says so.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -89,10 +121,41 @@ class ModelServiceAsyncStub(ModelServiceStub):
     (MODEL_LOADING: this one or another is being loaded; DRAINING), PERMISSION_DENIED
     (NOT_LOOPBACK).
     """
+    PullModel: _aio.UnaryStreamMultiCallable[_model_service_pb2.PullModelRequest, _model_service_pb2.PullModelResponse]  # type: ignore[assignment]
+    """Brings a model's files to this node's disk, from members of the fleet that serve it or have
+    pulled it, several at once, else from the hub: how that stands, at least every 5 seconds, then
+    what is there. What is there already is answered at once; who asks for one that is being
+    pulled hears of that pull. It goes on when its callers leave, and a later one goes on where one
+    that was broken off ended. Every piece is compared with its digest before it is kept; a source
+    that gives others, or nothing, is named and left. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    NOT_FOUND (MODEL_NOT_FOUND: nobody has it), PERMISSION_DENIED (NOT_LOOPBACK), UNAVAILABLE
+    (MODEL_NOT_COPIED: no source is left; DRAINING), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE:
+    no room on the disk; RESOURCE_EXHAUSTED: as many pulls run as may), FAILED_PRECONDITION
+    (MODEL_IN_USE: another node of this machine pulls or removes it).
+    """
+    RemoveModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.RemoveModelRequest, _model_service_pb2.RemoveModelResponse]  # type: ignore[assignment]
+    """Removes from this node's disk what PullModel brought, whole or in part. Errors:
+    INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
+    is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
+    PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+    """
+    ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
+    """What PullModel brought to this node's disk. For every member, and programs of its machine."""
+    GetModelFiles: _aio.UnaryStreamMultiCallable[_model_service_pb2.GetModelFilesRequest, _model_service_pb2.GetModelFilesResponse]  # type: ignore[assignment]
+    """Which files a model has that is served here or was pulled: first all of them, then the digests
+    of their pieces, as they are found. For every member. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    NOT_FOUND (MODEL_NOT_FOUND).
+    """
+    ReadPiece: _aio.UnaryStreamMultiCallable[_model_service_pb2.ReadPieceRequest, _model_service_pb2.ReadPieceResponse]  # type: ignore[assignment]
+    """The bytes of one piece of such a model, in order. For every member. Errors: INVALID_ARGUMENT
+    (BAD_REQUEST), NOT_FOUND (MODEL_NOT_FOUND: also for a piece that the model does not have, or has
+    no more), RESOURCE_EXHAUSTED (RESOURCE_EXHAUSTED: as many pieces are read as may be).
+    """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Which models a node serves, changed while it runs. In a fleet with an authority for the
-    node's owner and for keepers; in one without for programs of the node's own machine.
+    """Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+    an authority for the node's owner and for keepers; in one without for programs of the node's own
+    machine. What other members may ask says so.
     """
 
     @_abc_1.abstractmethod
@@ -128,6 +191,66 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         and none is given), NOT_FOUND (MODEL_NOT_FOUND: it is not served here), UNAVAILABLE
         (MODEL_LOADING: this one or another is being loaded; DRAINING), PERMISSION_DENIED
         (NOT_LOOPBACK).
+        """
+
+    @_abc_1.abstractmethod
+    def PullModel(
+        self,
+        request: _model_service_pb2.PullModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_model_service_pb2.PullModelResponse], _abc.AsyncIterator[_model_service_pb2.PullModelResponse]]:
+        """Brings a model's files to this node's disk, from members of the fleet that serve it or have
+        pulled it, several at once, else from the hub: how that stands, at least every 5 seconds, then
+        what is there. What is there already is answered at once; who asks for one that is being
+        pulled hears of that pull. It goes on when its callers leave, and a later one goes on where one
+        that was broken off ended. Every piece is compared with its digest before it is kept; a source
+        that gives others, or nothing, is named and left. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        NOT_FOUND (MODEL_NOT_FOUND: nobody has it), PERMISSION_DENIED (NOT_LOOPBACK), UNAVAILABLE
+        (MODEL_NOT_COPIED: no source is left; DRAINING), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE:
+        no room on the disk; RESOURCE_EXHAUSTED: as many pulls run as may), FAILED_PRECONDITION
+        (MODEL_IN_USE: another node of this machine pulls or removes it).
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveModel(
+        self,
+        request: _model_service_pb2.RemoveModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.RemoveModelResponse, _abc.Awaitable[_model_service_pb2.RemoveModelResponse]]:
+        """Removes from this node's disk what PullModel brought, whole or in part. Errors:
+        INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
+        is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
+        PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+        """
+
+    @_abc_1.abstractmethod
+    def ListModels(
+        self,
+        request: _model_service_pb2.ListModelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_service_pb2.ListModelsResponse, _abc.Awaitable[_model_service_pb2.ListModelsResponse]]:
+        """What PullModel brought to this node's disk. For every member, and programs of its machine."""
+
+    @_abc_1.abstractmethod
+    def GetModelFiles(
+        self,
+        request: _model_service_pb2.GetModelFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_model_service_pb2.GetModelFilesResponse], _abc.AsyncIterator[_model_service_pb2.GetModelFilesResponse]]:
+        """Which files a model has that is served here or was pulled: first all of them, then the digests
+        of their pieces, as they are found. For every member. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        NOT_FOUND (MODEL_NOT_FOUND).
+        """
+
+    @_abc_1.abstractmethod
+    def ReadPiece(
+        self,
+        request: _model_service_pb2.ReadPieceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_model_service_pb2.ReadPieceResponse], _abc.AsyncIterator[_model_service_pb2.ReadPieceResponse]]:
+        """The bytes of one piece of such a model, in order. For every member. Errors: INVALID_ARGUMENT
+        (BAD_REQUEST), NOT_FOUND (MODEL_NOT_FOUND: also for a piece that the model does not have, or has
+        no more), RESOURCE_EXHAUSTED (RESOURCE_EXHAUSTED: as many pieces are read as may be).
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

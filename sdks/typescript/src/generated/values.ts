@@ -152,7 +152,7 @@ export type EventSeverity = (typeof EVENT_SEVERITIES)[number] | "unknown";
 /**
  * What is brought into a node.
  *
- * - "download": A model's files come from the hub to the disk.
+ * - "download": A model's files come from other nodes, or from the hub, to the disk.
  * - "load": A model's weights come from the disk to the memory that computes.
  */
 export const TRANSFER_KINDS = ["download", "load"] as const;
@@ -178,6 +178,17 @@ export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
  */
 export const LOAD_PHASES = ["waiting", "fetching", "reading", "checking"] as const;
 export type LoadPhase = (typeof LOAD_PHASES)[number] | "unknown";
+
+/**
+ * What a pull does.
+ *
+ * - "asking": Members are asked who has the model, and which files it has.
+ * - "checking": What an earlier pull left is compared with its digests.
+ * - "copying": Its files come from members.
+ * - "downloading": Its files come from the hub.
+ */
+export const PULL_PHASES = ["asking", "checking", "copying", "downloading"] as const;
+export type PullPhase = (typeof PULL_PHASES)[number] | "unknown";
 
 /**
  * Why a generation ended.
@@ -1294,4 +1305,74 @@ export interface UnloadedModel {
   readonly role: Role;
   /** Free memory of the machine, in bytes. */
   readonly memoryFreeBytes: number;
+}
+
+/** A node that a model's files come from. */
+export interface PullSource {
+  /** Its id. */
+  readonly nodeId: string;
+  /** Its name. */
+  readonly nodeName: string;
+  /** Bytes of it that were kept. */
+  readonly doneBytes: number;
+  /** Why nothing is taken from it any more; empty while something may be. */
+  readonly fault: string;
+}
+
+/** How a pull stands. */
+export interface PullProgress {
+  /** What it does now. */
+  readonly phase: PullPhase;
+  /** The pull as WatchNode tells of it; null before it has one. */
+  readonly transfer: Transfer | null;
+  /**
+   * Whom it copies from, in the order in which they are preferred; empty before that is known, and
+   * for the hub.
+   */
+  readonly sources: readonly PullSource[];
+}
+
+/** A model that is on the disk. */
+export interface PulledModel {
+  /** By which it can be loaded. */
+  readonly modelId: string;
+  /** Bytes of its files; 0 for one that was not copied from members. */
+  readonly byteCount: number;
+  /** How many files; 0 for one that was not copied from members. */
+  readonly fileCount: number;
+  /**
+   * SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are. Empty
+   * for one that was not copied from members.
+   */
+  readonly filesDigest: string;
+  /** Whether it was on the disk when the call came. */
+  readonly wasThere: boolean;
+  /** Whom it was copied from; empty for the hub, and for one that was there. */
+  readonly sources: readonly PullSource[];
+}
+
+/** What was removed. */
+export interface RemovedModel {
+  /** The model's name. */
+  readonly modelId: string;
+  /** Bytes that its files had on the disk. */
+  readonly byteCount: number;
+}
+
+/** One model that PullModel brought. */
+export interface StoredModel {
+  /** By which it can be loaded. */
+  readonly modelId: string;
+  /** Bytes of its files; what is there of one that is not whole. */
+  readonly byteCount: number;
+  /** SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are. */
+  readonly filesDigest: string;
+  /** Whether all of it is there; another pull goes on where it is not. */
+  readonly isWhole: boolean;
+  /** Whether this node serves it now, or loads it. */
+  readonly isServed: boolean;
+  /** When it came, in seconds since 1970; 0 for one that is not whole. */
+  readonly pulledAtUnix: number;
+  /** Names of the nodes that it was copied from. */
+  readonly sourceNames: readonly string[];
 }

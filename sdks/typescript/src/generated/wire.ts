@@ -81,6 +81,11 @@ export function loadPhase(number: number): values.LoadPhase {
   return enumName(model_servicePb.LoadPhaseSchema, number, values.LOAD_PHASES);
 }
 
+/** The `PullPhase` that a number of the contract stands for. */
+export function pullPhase(number: number): values.PullPhase {
+  return enumName(model_servicePb.PullPhaseSchema, number, values.PULL_PHASES);
+}
+
 /** The `StopReason` that a number of the contract stands for. */
 export function stopReason(number: number): values.StopReason {
   return enumName(runtimePb.StopReasonSchema, number, values.STOP_REASONS);
@@ -692,5 +697,57 @@ export function unloadedModel(message: model_servicePb.UnloadModelResponse): val
     modelId: message.modelId,
     role: role(message.role),
     memoryFreeBytes: Number(message.memoryFreeBytes),
+  };
+}
+
+/** The `PullSource` that a message tells of. */
+export function pullSource(message: model_servicePb.PullSource): values.PullSource {
+  return {
+    nodeId: message.nodeId,
+    nodeName: message.nodeName,
+    doneBytes: Number(message.doneBytes),
+    fault: message.fault,
+  };
+}
+
+/** The `PullProgress` that a message tells of. */
+export function pullProgress(message: model_servicePb.PullProgress): values.PullProgress {
+  return {
+    phase: pullPhase(message.phase),
+    transfer: message.transfer ? transfer(message.transfer) : null,
+    sources: message.sources.map(pullSource),
+  };
+}
+
+/** The `PulledModel` that a message tells of. */
+export function pulledModel(message: model_servicePb.PulledModel): values.PulledModel {
+  return {
+    modelId: message.modelId,
+    byteCount: Number(message.byteCount),
+    fileCount: message.fileCount,
+    filesDigest: message.filesDigest,
+    wasThere: message.wasThere,
+    sources: message.sources.map(pullSource),
+  };
+}
+
+/** The `RemovedModel` that a message tells of. */
+export function removedModel(message: model_servicePb.RemoveModelResponse): values.RemovedModel {
+  return {
+    modelId: message.modelId,
+    byteCount: Number(message.byteCount),
+  };
+}
+
+/** The `StoredModel` that a message tells of. */
+export function storedModel(message: model_servicePb.StoredModel): values.StoredModel {
+  return {
+    modelId: message.modelId,
+    byteCount: Number(message.byteCount),
+    filesDigest: message.filesDigest,
+    isWhole: message.isWhole,
+    isServed: message.isServed,
+    pulledAtUnix: message.pulledAtUnix,
+    sourceNames: message.sourceNames,
   };
 }

@@ -2357,7 +2357,7 @@ export enum TransferKind {
   UNSPECIFIED = 0,
 
   /**
-   * A model's files come from the hub to the disk.
+   * A model's files come from other nodes, or from the hub, to the disk.
    *
    * @generated from enum value: TRANSFER_KIND_DOWNLOAD = 1;
    */

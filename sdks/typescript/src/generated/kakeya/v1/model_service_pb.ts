@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/model_service.proto.
  */
 export const file_kakeya_v1_model_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rYWtleWEvdjEvbW9kZWxfc2VydmljZS5wcm90bxIJa2FrZXlhLnYxIlEKEExvYWRNb2RlbFJlcXVlc3QSDQoFbW9kZWwYASABKAkSHQoEcm9sZRgCIAEoDjIPLmtha2V5YS52MS5Sb2xlEg8KB3dlaWdodHMYAyABKAkiWgoMTG9hZFByb2dyZXNzEiMKBXBoYXNlGAEgASgOMhQua2FrZXlhLnYxLkxvYWRQaGFzZRIlCgh0cmFuc2ZlchgCIAEoCzITLmtha2V5YS52MS5UcmFuc2ZlciJHCgtMb2FkZWRNb2RlbBIkCgVvZmZlchgBIAEoCzIVLmtha2V5YS52MS5Nb2RlbE9mZmVyEhIKCndhc19zZXJ2ZWQYAiABKAgicgoRTG9hZE1vZGVsUmVzcG9uc2USKwoIcHJvZ3Jlc3MYASABKAsyFy5rYWtleWEudjEuTG9hZFByb2dyZXNzSAASKAoGbG9hZGVkGAIgASgLMhYua2FrZXlhLnYxLkxvYWRlZE1vZGVsSABCBgoEa2luZCJcChJVbmxvYWRNb2RlbFJlcXVlc3QSEAoIbW9kZWxfaWQYASABKAkSHQoEcm9sZRgCIAEoDjIPLmtha2V5YS52MS5Sb2xlEhUKDWRyYWluX3NlY29uZHMYAyABKAEiYQoTVW5sb2FkTW9kZWxSZXNwb25zZRIQCghtb2RlbF9pZBgBIAEoCRIdCgRyb2xlGAIgASgOMg8ua2FrZXlhLnYxLlJvbGUSGQoRbWVtb3J5X2ZyZWVfYnl0ZXMYAyABKAQqiQEKCUxvYWRQaGFzZRIaChZMT0FEX1BIQVNFX1VOU1BFQ0lGSUVEEAASFgoSTE9BRF9QSEFTRV9XQUlUSU5HEAESFwoTTE9BRF9QSEFTRV9GRVRDSElORxACEhYKEkxPQURfUEhBU0VfUkVBRElORxADEhcKE0xPQURfUEhBU0VfQ0hFQ0tJTkcQBDKmAQoMTW9kZWxTZXJ2aWNlEkgKCUxvYWRNb2RlbBIbLmtha2V5YS52MS5Mb2FkTW9kZWxSZXF1ZXN0Ghwua2FrZXlhLnYxLkxvYWRNb2RlbFJlc3BvbnNlMAESTAoLVW5sb2FkTW9kZWwSHS5rYWtleWEudjEuVW5sb2FkTW9kZWxSZXF1ZXN0Gh4ua2FrZXlhLnYxLlVubG9hZE1vZGVsUmVzcG9uc2ViBnByb3RvMw", [file_kakeya_v1_capability, file_kakeya_v1_model]);
+  fileDesc("Ch1rYWtleWEvdjEvbW9kZWxfc2VydmljZS5wcm90bxIJa2FrZXlhLnYxIo0BChBMb2FkTW9kZWxSZXF1ZXN0Eg0KBW1vZGVsGAEgASgJEh0KBHJvbGUYAiABKA4yDy5rYWtleWEudjEuUm9sZRIPCgd3ZWlnaHRzGAMgASgJEiEKFHVubG9hZF9hZnRlcl9zZWNvbmRzGAQgASgBSACIAQFCFwoVX3VubG9hZF9hZnRlcl9zZWNvbmRzIloKDExvYWRQcm9ncmVzcxIjCgVwaGFzZRgBIAEoDjIULmtha2V5YS52MS5Mb2FkUGhhc2USJQoIdHJhbnNmZXIYAiABKAsyEy5rYWtleWEudjEuVHJhbnNmZXIiRwoLTG9hZGVkTW9kZWwSJAoFb2ZmZXIYASABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchISCgp3YXNfc2VydmVkGAIgASgIInIKEUxvYWRNb2RlbFJlc3BvbnNlEisKCHByb2dyZXNzGAEgASgLMhcua2FrZXlhLnYxLkxvYWRQcm9ncmVzc0gAEigKBmxvYWRlZBgCIAEoCzIWLmtha2V5YS52MS5Mb2FkZWRNb2RlbEgAQgYKBGtpbmQiXAoSVW5sb2FkTW9kZWxSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEh0KBHJvbGUYAiABKA4yDy5rYWtleWEudjEuUm9sZRIVCg1kcmFpbl9zZWNvbmRzGAMgASgBImEKE1VubG9hZE1vZGVsUmVzcG9uc2USEAoIbW9kZWxfaWQYASABKAkSHQoEcm9sZRgCIAEoDjIPLmtha2V5YS52MS5Sb2xlEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAMgASgEIjoKEFB1bGxNb2RlbFJlcXVlc3QSDQoFbW9kZWwYASABKAkSFwoPc291cmNlX25vZGVfaWRzGAIgAygJIlMKClB1bGxTb3VyY2USDwoHbm9kZV9pZBgBIAEoCRIRCglub2RlX25hbWUYAiABKAkSEgoKZG9uZV9ieXRlcxgDIAEoBBINCgVmYXVsdBgEIAEoCSKCAQoMUHVsbFByb2dyZXNzEiMKBXBoYXNlGAEgASgOMhQua2FrZXlhLnYxLlB1bGxQaGFzZRIlCgh0cmFuc2ZlchgCIAEoCzITLmtha2V5YS52MS5UcmFuc2ZlchImCgdzb3VyY2VzGAMgAygLMhUua2FrZXlhLnYxLlB1bGxTb3VyY2UimAEKC1B1bGxlZE1vZGVsEhAKCG1vZGVsX2lkGAEgASgJEhIKCmJ5dGVfY291bnQYAiABKAQSEgoKZmlsZV9jb3VudBgDIAEoDRIUCgxmaWxlc19kaWdlc3QYBCABKAkSEQoJd2FzX3RoZXJlGAUgASgIEiYKB3NvdXJjZXMYBiADKAsyFS5rYWtleWEudjEuUHVsbFNvdXJjZSJyChFQdWxsTW9kZWxSZXNwb25zZRIrCghwcm9ncmVzcxgBIAEoCzIXLmtha2V5YS52MS5QdWxsUHJvZ3Jlc3NIABIoCgZwdWxsZWQYAiABKAsyFi5rYWtleWEudjEuUHVsbGVkTW9kZWxIAEIGCgRraW5kIiYKElJlbW92ZU1vZGVsUmVxdWVzdBIQCghtb2RlbF9pZBgBIAEoCSI7ChNSZW1vdmVNb2RlbFJlc3BvbnNlEhAKCG1vZGVsX2lkGAEgASgJEhIKCmJ5dGVfY291bnQYAiABKAQiEwoRTGlzdE1vZGVsc1JlcXVlc3QinAEKC1N0b3JlZE1vZGVsEhAKCG1vZGVsX2lkGAEgASgJEhIKCmJ5dGVfY291bnQYAiABKAQSFAoMZmlsZXNfZGlnZXN0GAMgASgJEhAKCGlzX3dob2xlGAQgASgIEhEKCWlzX3NlcnZlZBgFIAEoCBIWCg5wdWxsZWRfYXRfdW5peBgGIAEoARIUCgxzb3VyY2VfbmFtZXMYByADKAkiPAoSTGlzdE1vZGVsc1Jlc3BvbnNlEiYKBm1vZGVscxgBIAMoCzIWLmtha2V5YS52MS5TdG9yZWRNb2RlbCIoChRHZXRNb2RlbEZpbGVzUmVxdWVzdBIQCghtb2RlbF9pZBgBIAEoCSItCglNb2RlbEZpbGUSDAoEbmFtZRgBIAEoCRISCgpieXRlX2NvdW50GAIgASgEIkYKCk1vZGVsRmlsZXMSIwoFZmlsZXMYASADKAsyFC5rYWtleWEudjEuTW9kZWxGaWxlEhMKC3BpZWNlX2J5dGVzGAIgASgNIh4KDFBpZWNlRGlnZXN0cxIOCgZzaGEyNTYYASABKAwicwoVR2V0TW9kZWxGaWxlc1Jlc3BvbnNlEiYKBWZpbGVzGAEgASgLMhUua2FrZXlhLnYxLk1vZGVsRmlsZXNIABIqCgdkaWdlc3RzGAIgASgLMhcua2FrZXlhLnYxLlBpZWNlRGlnZXN0c0gAQgYKBGtpbmQiNAoQUmVhZFBpZWNlUmVxdWVzdBIQCghtb2RlbF9pZBgBIAEoCRIOCgZzaGEyNTYYAiABKAwiIQoRUmVhZFBpZWNlUmVzcG9uc2USDAoEZGF0YRgBIAEoDCqJAQoJTG9hZFBoYXNlEhoKFkxPQURfUEhBU0VfVU5TUEVDSUZJRUQQABIWChJMT0FEX1BIQVNFX1dBSVRJTkcQARIXChNMT0FEX1BIQVNFX0ZFVENISU5HEAISFgoSTE9BRF9QSEFTRV9SRUFESU5HEAMSFwoTTE9BRF9QSEFTRV9DSEVDS0lORxAEKosBCglQdWxsUGhhc2USGgoWUFVMTF9QSEFTRV9VTlNQRUNJRklFRBAAEhUKEVBVTExfUEhBU0VfQVNLSU5HEAESFwoTUFVMTF9QSEFTRV9DSEVDS0lORxACEhYKElBVTExfUEhBU0VfQ09QWUlORxADEhoKFlBVTExfUEhBU0VfRE9XTkxPQURJTkcQBDKpBAoMTW9kZWxTZXJ2aWNlEkgKCUxvYWRNb2RlbBIbLmtha2V5YS52MS5Mb2FkTW9kZWxSZXF1ZXN0Ghwua2FrZXlhLnYxLkxvYWRNb2RlbFJlc3BvbnNlMAESTAoLVW5sb2FkTW9kZWwSHS5rYWtleWEudjEuVW5sb2FkTW9kZWxSZXF1ZXN0Gh4ua2FrZXlhLnYxLlVubG9hZE1vZGVsUmVzcG9uc2USSAoJUHVsbE1vZGVsEhsua2FrZXlhLnYxLlB1bGxNb2RlbFJlcXVlc3QaHC5rYWtleWEudjEuUHVsbE1vZGVsUmVzcG9uc2UwARJMCgtSZW1vdmVNb2RlbBIdLmtha2V5YS52MS5SZW1vdmVNb2RlbFJlcXVlc3QaHi5rYWtleWEudjEuUmVtb3ZlTW9kZWxSZXNwb25zZRJJCgpMaXN0TW9kZWxzEhwua2FrZXlhLnYxLkxpc3RNb2RlbHNSZXF1ZXN0Gh0ua2FrZXlhLnYxLkxpc3RNb2RlbHNSZXNwb25zZRJUCg1HZXRNb2RlbEZpbGVzEh8ua2FrZXlhLnYxLkdldE1vZGVsRmlsZXNSZXF1ZXN0GiAua2FrZXlhLnYxLkdldE1vZGVsRmlsZXNSZXNwb25zZTABEkgKCVJlYWRQaWVjZRIbLmtha2V5YS52MS5SZWFkUGllY2VSZXF1ZXN0Ghwua2FrZXlhLnYxLlJlYWRQaWVjZVJlc3BvbnNlMAFiBnByb3RvMw", [file_kakeya_v1_capability, file_kakeya_v1_model]);
 
 /**
  * What to serve.
@@ -45,6 +45,15 @@ export type LoadModelRequest = Message<"kakeya.v1.LoadModelRequest"> & {
    * @generated from field: string weights = 3;
    */
   weights: string;
+
+  /**
+   * Seconds without a session and without a call after which the model is unloaded again, at most
+   * 31,536,000; 0 for never. Not set for what the node is configured to do
+   * (`unload_after_seconds`). Of a model that is served already it counts from now on.
+   *
+   * @generated from field: optional double unload_after_seconds = 4;
+   */
+  unloadAfterSeconds?: number | undefined;
 };
 
 /**
@@ -220,6 +229,540 @@ export const UnloadModelResponseSchema: GenMessage<UnloadModelResponse> = /*@__P
   messageDesc(file_kakeya_v1_model_service, 5);
 
 /**
+ * What to bring to the disk.
+ *
+ * @generated from message kakeya.v1.PullModelRequest
+ */
+export type PullModelRequest = Message<"kakeya.v1.PullModelRequest"> & {
+  /**
+   * The name by which members serve or have it, or by which the hub knows it: organisation/name,
+   * organisation/name:file.gguf, "smollm2". Never a path. At most 1,024 characters.
+   *
+   * @generated from field: string model = 1;
+   */
+  model: string;
+
+  /**
+   * Nodes to copy it from, by id; at most 8. Empty for all that have it, 8 at most, the nearest
+   * first, and for the hub where none has.
+   *
+   * @generated from field: repeated string source_node_ids = 2;
+   */
+  sourceNodeIds: string[];
+};
+
+/**
+ * Describes the message kakeya.v1.PullModelRequest.
+ * Use `create(PullModelRequestSchema)` to create a new message.
+ */
+export const PullModelRequestSchema: GenMessage<PullModelRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 6);
+
+/**
+ * A node that a model's files come from.
+ *
+ * @generated from message kakeya.v1.PullSource
+ */
+export type PullSource = Message<"kakeya.v1.PullSource"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Its name.
+   *
+   * @generated from field: string node_name = 2;
+   */
+  nodeName: string;
+
+  /**
+   * Bytes of it that were kept.
+   *
+   * @generated from field: uint64 done_bytes = 3;
+   */
+  doneBytes: bigint;
+
+  /**
+   * Why nothing is taken from it any more; empty while something may be.
+   *
+   * @generated from field: string fault = 4;
+   */
+  fault: string;
+};
+
+/**
+ * Describes the message kakeya.v1.PullSource.
+ * Use `create(PullSourceSchema)` to create a new message.
+ */
+export const PullSourceSchema: GenMessage<PullSource> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 7);
+
+/**
+ * How a pull stands.
+ *
+ * @generated from message kakeya.v1.PullProgress
+ */
+export type PullProgress = Message<"kakeya.v1.PullProgress"> & {
+  /**
+   * What it does now.
+   *
+   * @generated from field: kakeya.v1.PullPhase phase = 1;
+   */
+  phase: PullPhase;
+
+  /**
+   * The pull as WatchNode tells of it; not set before it has one.
+   *
+   * @generated from field: kakeya.v1.Transfer transfer = 2;
+   */
+  transfer?: Transfer | undefined;
+
+  /**
+   * Whom it copies from, in the order in which they are preferred; empty before that is known, and
+   * for the hub.
+   *
+   * @generated from field: repeated kakeya.v1.PullSource sources = 3;
+   */
+  sources: PullSource[];
+};
+
+/**
+ * Describes the message kakeya.v1.PullProgress.
+ * Use `create(PullProgressSchema)` to create a new message.
+ */
+export const PullProgressSchema: GenMessage<PullProgress> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 8);
+
+/**
+ * A model that is on the disk.
+ *
+ * @generated from message kakeya.v1.PulledModel
+ */
+export type PulledModel = Message<"kakeya.v1.PulledModel"> & {
+  /**
+   * By which it can be loaded.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+
+  /**
+   * Bytes of its files; 0 for one that was not copied from members.
+   *
+   * @generated from field: uint64 byte_count = 2;
+   */
+  byteCount: bigint;
+
+  /**
+   * How many files; 0 for one that was not copied from members.
+   *
+   * @generated from field: uint32 file_count = 3;
+   */
+  fileCount: number;
+
+  /**
+   * SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are. Empty
+   * for one that was not copied from members.
+   *
+   * @generated from field: string files_digest = 4;
+   */
+  filesDigest: string;
+
+  /**
+   * Whether it was on the disk when the call came.
+   *
+   * @generated from field: bool was_there = 5;
+   */
+  wasThere: boolean;
+
+  /**
+   * Whom it was copied from; empty for the hub, and for one that was there.
+   *
+   * @generated from field: repeated kakeya.v1.PullSource sources = 6;
+   */
+  sources: PullSource[];
+};
+
+/**
+ * Describes the message kakeya.v1.PulledModel.
+ * Use `create(PulledModelSchema)` to create a new message.
+ */
+export const PulledModelSchema: GenMessage<PulledModel> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 9);
+
+/**
+ * One message of a pull.
+ *
+ * @generated from message kakeya.v1.PullModelResponse
+ */
+export type PullModelResponse = Message<"kakeya.v1.PullModelResponse"> & {
+  /**
+   * Exactly one is set; the last message has the model.
+   *
+   * @generated from oneof kakeya.v1.PullModelResponse.kind
+   */
+  kind: {
+    /**
+     * How it stands.
+     *
+     * @generated from field: kakeya.v1.PullProgress progress = 1;
+     */
+    value: PullProgress;
+    case: "progress";
+  } | {
+    /**
+     * It is there.
+     *
+     * @generated from field: kakeya.v1.PulledModel pulled = 2;
+     */
+    value: PulledModel;
+    case: "pulled";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message kakeya.v1.PullModelResponse.
+ * Use `create(PullModelResponseSchema)` to create a new message.
+ */
+export const PullModelResponseSchema: GenMessage<PullModelResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 10);
+
+/**
+ * What to remove.
+ *
+ * @generated from message kakeya.v1.RemoveModelRequest
+ */
+export type RemoveModelRequest = Message<"kakeya.v1.RemoveModelRequest"> & {
+  /**
+   * The name that PullModel was given. At most 1,024 characters.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+};
+
+/**
+ * Describes the message kakeya.v1.RemoveModelRequest.
+ * Use `create(RemoveModelRequestSchema)` to create a new message.
+ */
+export const RemoveModelRequestSchema: GenMessage<RemoveModelRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 11);
+
+/**
+ * What was removed.
+ *
+ * @generated from message kakeya.v1.RemoveModelResponse
+ */
+export type RemoveModelResponse = Message<"kakeya.v1.RemoveModelResponse"> & {
+  /**
+   * The model's name.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+
+  /**
+   * Bytes that its files had on the disk.
+   *
+   * @generated from field: uint64 byte_count = 2;
+   */
+  byteCount: bigint;
+};
+
+/**
+ * Describes the message kakeya.v1.RemoveModelResponse.
+ * Use `create(RemoveModelResponseSchema)` to create a new message.
+ */
+export const RemoveModelResponseSchema: GenMessage<RemoveModelResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 12);
+
+/**
+ * Asks for what was pulled.
+ *
+ * @generated from message kakeya.v1.ListModelsRequest
+ */
+export type ListModelsRequest = Message<"kakeya.v1.ListModelsRequest"> & {
+};
+
+/**
+ * Describes the message kakeya.v1.ListModelsRequest.
+ * Use `create(ListModelsRequestSchema)` to create a new message.
+ */
+export const ListModelsRequestSchema: GenMessage<ListModelsRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 13);
+
+/**
+ * One model that PullModel brought.
+ *
+ * @generated from message kakeya.v1.StoredModel
+ */
+export type StoredModel = Message<"kakeya.v1.StoredModel"> & {
+  /**
+   * By which it can be loaded.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+
+  /**
+   * Bytes of its files; what is there of one that is not whole.
+   *
+   * @generated from field: uint64 byte_count = 2;
+   */
+  byteCount: bigint;
+
+  /**
+   * SHA-256 of its files' names, sizes and pieces, hexadecimal: equal where all files are.
+   *
+   * @generated from field: string files_digest = 3;
+   */
+  filesDigest: string;
+
+  /**
+   * Whether all of it is there; another pull goes on where it is not.
+   *
+   * @generated from field: bool is_whole = 4;
+   */
+  isWhole: boolean;
+
+  /**
+   * Whether this node serves it now, or loads it.
+   *
+   * @generated from field: bool is_served = 5;
+   */
+  isServed: boolean;
+
+  /**
+   * When it came, in seconds since 1970; 0 for one that is not whole.
+   *
+   * @generated from field: double pulled_at_unix = 6;
+   */
+  pulledAtUnix: number;
+
+  /**
+   * Names of the nodes that it was copied from.
+   *
+   * @generated from field: repeated string source_names = 7;
+   */
+  sourceNames: string[];
+};
+
+/**
+ * Describes the message kakeya.v1.StoredModel.
+ * Use `create(StoredModelSchema)` to create a new message.
+ */
+export const StoredModelSchema: GenMessage<StoredModel> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 14);
+
+/**
+ * All of them, by name.
+ *
+ * @generated from message kakeya.v1.ListModelsResponse
+ */
+export type ListModelsResponse = Message<"kakeya.v1.ListModelsResponse"> & {
+  /**
+   * At most 1,024.
+   *
+   * @generated from field: repeated kakeya.v1.StoredModel models = 1;
+   */
+  models: StoredModel[];
+};
+
+/**
+ * Describes the message kakeya.v1.ListModelsResponse.
+ * Use `create(ListModelsResponseSchema)` to create a new message.
+ */
+export const ListModelsResponseSchema: GenMessage<ListModelsResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 15);
+
+/**
+ * Asks which files a model has.
+ *
+ * @generated from message kakeya.v1.GetModelFilesRequest
+ */
+export type GetModelFilesRequest = Message<"kakeya.v1.GetModelFilesRequest"> & {
+  /**
+   * Its name on the node's card, or that of ListModels. At most 1,024 characters.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+};
+
+/**
+ * Describes the message kakeya.v1.GetModelFilesRequest.
+ * Use `create(GetModelFilesRequestSchema)` to create a new message.
+ */
+export const GetModelFilesRequestSchema: GenMessage<GetModelFilesRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 16);
+
+/**
+ * One file of a model.
+ *
+ * @generated from message kakeya.v1.ModelFile
+ */
+export type ModelFile = Message<"kakeya.v1.ModelFile"> & {
+  /**
+   * Its name: letters, digits, dots, dashes and underscores, and "restorer/" before it at most.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Its size.
+   *
+   * @generated from field: uint64 byte_count = 2;
+   */
+  byteCount: bigint;
+};
+
+/**
+ * Describes the message kakeya.v1.ModelFile.
+ * Use `create(ModelFileSchema)` to create a new message.
+ */
+export const ModelFileSchema: GenMessage<ModelFile> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 17);
+
+/**
+ * The files of a model, which are cut into pieces.
+ *
+ * @generated from message kakeya.v1.ModelFiles
+ */
+export type ModelFiles = Message<"kakeya.v1.ModelFiles"> & {
+  /**
+   * At most 1,024; safetensors, GGUF and what describes them, nothing that is executed.
+   *
+   * @generated from field: repeated kakeya.v1.ModelFile files = 1;
+   */
+  files: ModelFile[];
+
+  /**
+   * Size of every piece but the last one of each file.
+   *
+   * @generated from field: uint32 piece_bytes = 2;
+   */
+  pieceBytes: number;
+};
+
+/**
+ * Describes the message kakeya.v1.ModelFiles.
+ * Use `create(ModelFilesSchema)` to create a new message.
+ */
+export const ModelFilesSchema: GenMessage<ModelFiles> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 18);
+
+/**
+ * Digests of pieces that follow those of the message before.
+ *
+ * @generated from message kakeya.v1.PieceDigests
+ */
+export type PieceDigests = Message<"kakeya.v1.PieceDigests"> & {
+  /**
+   * SHA-256 of one piece after the other, 32 bytes each.
+   *
+   * @generated from field: bytes sha256 = 1;
+   */
+  sha256: Uint8Array;
+};
+
+/**
+ * Describes the message kakeya.v1.PieceDigests.
+ * Use `create(PieceDigestsSchema)` to create a new message.
+ */
+export const PieceDigestsSchema: GenMessage<PieceDigests> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 19);
+
+/**
+ * One message of a model's files.
+ *
+ * @generated from message kakeya.v1.GetModelFilesResponse
+ */
+export type GetModelFilesResponse = Message<"kakeya.v1.GetModelFilesResponse"> & {
+  /**
+   * Exactly one is set.
+   *
+   * @generated from oneof kakeya.v1.GetModelFilesResponse.kind
+   */
+  kind: {
+    /**
+     * All files; the first message.
+     *
+     * @generated from field: kakeya.v1.ModelFiles files = 1;
+     */
+    value: ModelFiles;
+    case: "files";
+  } | {
+    /**
+     * The next digests.
+     *
+     * @generated from field: kakeya.v1.PieceDigests digests = 2;
+     */
+    value: PieceDigests;
+    case: "digests";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message kakeya.v1.GetModelFilesResponse.
+ * Use `create(GetModelFilesResponseSchema)` to create a new message.
+ */
+export const GetModelFilesResponseSchema: GenMessage<GetModelFilesResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 20);
+
+/**
+ * Asks for one piece.
+ *
+ * @generated from message kakeya.v1.ReadPieceRequest
+ */
+export type ReadPieceRequest = Message<"kakeya.v1.ReadPieceRequest"> & {
+  /**
+   * As GetModelFiles was asked.
+   *
+   * @generated from field: string model_id = 1;
+   */
+  modelId: string;
+
+  /**
+   * SHA-256 of the piece, 32 bytes.
+   *
+   * @generated from field: bytes sha256 = 2;
+   */
+  sha256: Uint8Array;
+};
+
+/**
+ * Describes the message kakeya.v1.ReadPieceRequest.
+ * Use `create(ReadPieceRequestSchema)` to create a new message.
+ */
+export const ReadPieceRequestSchema: GenMessage<ReadPieceRequest> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 21);
+
+/**
+ * Bytes of a piece that follow those of the message before.
+ *
+ * @generated from message kakeya.v1.ReadPieceResponse
+ */
+export type ReadPieceResponse = Message<"kakeya.v1.ReadPieceResponse"> & {
+  /**
+   * At most 1 MiB.
+   *
+   * @generated from field: bytes data = 1;
+   */
+  data: Uint8Array;
+};
+
+/**
+ * Describes the message kakeya.v1.ReadPieceResponse.
+ * Use `create(ReadPieceResponseSchema)` to create a new message.
+ */
+export const ReadPieceResponseSchema: GenMessage<ReadPieceResponse> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_model_service, 22);
+
+/**
  * What a load does.
  *
  * @generated from enum kakeya.v1.LoadPhase
@@ -268,8 +811,57 @@ export const LoadPhaseSchema: GenEnum<LoadPhase> = /*@__PURE__*/
   enumDesc(file_kakeya_v1_model_service, 0);
 
 /**
- * Which models a node serves, changed while it runs. In a fleet with an authority for the
- * node's owner and for keepers; in one without for programs of the node's own machine.
+ * What a pull does.
+ *
+ * @generated from enum kakeya.v1.PullPhase
+ */
+export enum PullPhase {
+  /**
+   * Not given.
+   *
+   * @generated from enum value: PULL_PHASE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Members are asked who has the model, and which files it has.
+   *
+   * @generated from enum value: PULL_PHASE_ASKING = 1;
+   */
+  ASKING = 1,
+
+  /**
+   * What an earlier pull left is compared with its digests.
+   *
+   * @generated from enum value: PULL_PHASE_CHECKING = 2;
+   */
+  CHECKING = 2,
+
+  /**
+   * Its files come from members.
+   *
+   * @generated from enum value: PULL_PHASE_COPYING = 3;
+   */
+  COPYING = 3,
+
+  /**
+   * Its files come from the hub.
+   *
+   * @generated from enum value: PULL_PHASE_DOWNLOADING = 4;
+   */
+  DOWNLOADING = 4,
+}
+
+/**
+ * Describes the enum kakeya.v1.PullPhase.
+ */
+export const PullPhaseSchema: GenEnum<PullPhase> = /*@__PURE__*/
+  enumDesc(file_kakeya_v1_model_service, 1);
+
+/**
+ * Which models a node serves and which it has on its disk, changed while it runs. In a fleet with
+ * an authority for the node's owner and for keepers; in one without for programs of the node's own
+ * machine. What other members may ask says so.
  *
  * @generated from service kakeya.v1.ModelService
  */
@@ -310,6 +902,72 @@ export const ModelService: GenService<{
     methodKind: "unary";
     input: typeof UnloadModelRequestSchema;
     output: typeof UnloadModelResponseSchema;
+  },
+  /**
+   * Brings a model's files to this node's disk, from members of the fleet that serve it or have
+   * pulled it, several at once, else from the hub: how that stands, at least every 5 seconds, then
+   * what is there. What is there already is answered at once; who asks for one that is being
+   * pulled hears of that pull. It goes on when its callers leave, and a later one goes on where one
+   * that was broken off ended. Every piece is compared with its digest before it is kept; a source
+   * that gives others, or nothing, is named and left. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+   * NOT_FOUND (MODEL_NOT_FOUND: nobody has it), PERMISSION_DENIED (NOT_LOOPBACK), UNAVAILABLE
+   * (MODEL_NOT_COPIED: no source is left; DRAINING), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE:
+   * no room on the disk; RESOURCE_EXHAUSTED: as many pulls run as may), FAILED_PRECONDITION
+   * (MODEL_IN_USE: another node of this machine pulls or removes it).
+   *
+   * @generated from rpc kakeya.v1.ModelService.PullModel
+   */
+  pullModel: {
+    methodKind: "server_streaming";
+    input: typeof PullModelRequestSchema;
+    output: typeof PullModelResponseSchema;
+  },
+  /**
+   * Removes from this node's disk what PullModel brought, whole or in part. Errors:
+   * INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
+   * is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
+   * PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+   *
+   * @generated from rpc kakeya.v1.ModelService.RemoveModel
+   */
+  removeModel: {
+    methodKind: "unary";
+    input: typeof RemoveModelRequestSchema;
+    output: typeof RemoveModelResponseSchema;
+  },
+  /**
+   * What PullModel brought to this node's disk. For every member, and programs of its machine.
+   *
+   * @generated from rpc kakeya.v1.ModelService.ListModels
+   */
+  listModels: {
+    methodKind: "unary";
+    input: typeof ListModelsRequestSchema;
+    output: typeof ListModelsResponseSchema;
+  },
+  /**
+   * Which files a model has that is served here or was pulled: first all of them, then the digests
+   * of their pieces, as they are found. For every member. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+   * NOT_FOUND (MODEL_NOT_FOUND).
+   *
+   * @generated from rpc kakeya.v1.ModelService.GetModelFiles
+   */
+  getModelFiles: {
+    methodKind: "server_streaming";
+    input: typeof GetModelFilesRequestSchema;
+    output: typeof GetModelFilesResponseSchema;
+  },
+  /**
+   * The bytes of one piece of such a model, in order. For every member. Errors: INVALID_ARGUMENT
+   * (BAD_REQUEST), NOT_FOUND (MODEL_NOT_FOUND: also for a piece that the model does not have, or has
+   * no more), RESOURCE_EXHAUSTED (RESOURCE_EXHAUSTED: as many pieces are read as may be).
+   *
+   * @generated from rpc kakeya.v1.ModelService.ReadPiece
+   */
+  readPiece: {
+    methodKind: "server_streaming";
+    input: typeof ReadPieceRequestSchema;
+    output: typeof ReadPieceResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_kakeya_v1_model_service, 0);

@@ -1,0 +1,1 @@
+"""Models' files between the disks of the fleet's machines."""
