@@ -23,9 +23,9 @@ export const file_kakeya_v1_model_service: GenFile = /*@__PURE__*/
  */
 export type LoadModelRequest = Message<"kakeya.v1.LoadModelRequest"> & {
   /**
-   * As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", organisation/name or
-   * organisation/name:file.gguf of the hub, MODEL@TARGET; from the node's own machine also
-   * the absolute path of a folder or a .gguf. At most 1,024 characters.
+   * As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", what PullModel brought by its
+   * name, organisation/name or organisation/name:file.gguf of the hub, MODEL@TARGET; from the
+   * node's own machine also the absolute path of a folder or a .gguf. At most 1,024 characters.
    *
    * @generated from field: string model = 1;
    */
