@@ -189,9 +189,6 @@ async def test_two_who_ask_share_one_pull_which_outlives_them_and_what_is_pulled
         joined = aiter(second.fleet.pull_model(MODEL))
         await anext(joined)
         await pull.aclose()
-        with pytest.raises(KakeyaError, match="is being pulled") as error:
-            await client.fleet.remove_model(MODEL)
-        assert error.value.reason == "MODEL_IN_USE"
         held.go_on.set()
         async for _ in joined:
             pass
@@ -199,6 +196,27 @@ async def test_two_who_ask_share_one_pull_which_outlives_them_and_what_is_pulled
         drafter = await second.fleet.load_model(MODEL, role=Role.PROPOSER).wait()
         assert drafter.offer.role is Role.PROPOSER
     assert len([each for each in kinds(agent) if each is EventKind.MODEL_PULLED]) == 1
+
+
+async def test_a_pull_is_given_up_by_who_removes_what_it_brings(
+    start_agent: StartAgent, small: Path, held: HeldReads, store: Path
+) -> None:
+    source = await start_agent("mini-1", serve=[f"verifier={small}"])
+    agent = await start_agent("mini-2", peers=[source.address])
+    async with AsyncClient(agent.address) as client:
+        await until(lambda: bool(holders(agent)))
+        waiting = asyncio.ensure_future(client.fleet.pull_model(MODEL).wait())
+        await asyncio.to_thread(held.began.wait, PATIENCE)
+        # Nothing of it has come.
+        assert (await client.fleet.remove_model(MODEL)).byte_count == 0
+        with pytest.raises(KakeyaError, match="was removed while it came") as error:
+            await waiting
+        assert error.value.reason == "MODEL_NOT_COPIED"
+        assert len(agent.node.pulls) == 0
+        held.go_on.set()
+        assert not (await client.fleet.pull_model(MODEL).wait()).was_there
+    states = [each.state.value for each in agent.node.activity.transfers.statuses()]
+    assert states == [TransferState.FAILED, TransferState.DONE]
 
 
 async def test_who_has_pulled_a_model_is_a_source_without_serving_it(
