@@ -14,11 +14,13 @@ PIECE_BYTES = 8 << 20
 DIGEST_BYTES = hashlib.sha256().digest_size
 MOST_FILES = 1024
 MOST_BYTES = 2 << 40
-"""Of one model; its digests then take 8 MiB."""
+"""Of one model."""
+MOST_PIECES = MOST_BYTES // PIECE_BYTES
+"""Whose digests take 8 MiB."""
 MOST_TEXT_BYTES = 256 << 20
 """Of a file that is no weights: the largest tokenizers that are published have 35 MB."""
-MOST_PIECE_BYTES = 64 << 20
-LEAST_PIECE_BYTES = 1 << 16
+LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 1 << 16, PIECE_BYTES
+"""Each that is under way takes as much memory."""
 WEIGHTS_SUFFIX, GGUF_SUFFIX = ".safetensors", ".gguf"
 TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 """Configs, tokenizers (`tokenizer.model`, `merges.txt`) and templates."""
@@ -69,6 +71,8 @@ def check_files(files: Sequence[ModelFile], piece_bytes: int) -> None:
     total = sum(file.byte_count for file in files)
     if total > MOST_BYTES:
         raise BadManifest(f"its files have {total:,} bytes, more than {MOST_BYTES:,}")
+    if piece_count(files, piece_bytes) > MOST_PIECES:
+        raise BadManifest(f"its files are cut into more than {MOST_PIECES:,} pieces")
     is_gguf = any(name.endswith(GGUF_SUFFIX) for name in names)
     has_weights = bool(names & {SINGLE_WEIGHTS, WEIGHTS_INDEX})
     if is_gguf and len(files) > 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from kakeya_fleet.engine.errors import EngineError, ModelInUse
+from kakeya_fleet.engine.errors import EngineError, ModelInUse, ModelNotKept
 from kakeya_fleet.engine.models.gguf.source import HUB_FILE, PUBLISHED
 from kakeya_fleet.engine.models.hub_download import Progress
 from kakeya_fleet.engine.models.model_files import fetch, is_here, place_of
@@ -29,7 +29,7 @@ from kakeya_fleet.node.copying.model_copy import ModelCopy
 from kakeya_fleet.node.copying.sources import holders, named_sources
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.planning.fleet_view import FleetView
-from kakeya_fleet.node.rpc.refusals import Draining, Refusal, TooManyPulls
+from kakeya_fleet.node.rpc.refusals import Draining, ModelNotCopied, Refusal, TooManyPulls
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventKind
@@ -170,25 +170,40 @@ class ModelPulls:
         return pull
 
     async def remove(self, model_id: str) -> int:
-        """Removes what a pull brought, whole or not; its bytes.
+        """Removes what a pull brought, whole or not; its bytes. One that runs is given up.
 
         Raises `ModelNotKept`, `ModelInUse`, `ModelCacheUnwritable`.
         """
-        if model_id in self._running:
-            raise ModelInUse(
-                f"{model_id[:64]} is being pulled to this node; remove it once that has ended",
-                model_id=model_id[:64],
-            )
         if model_id in await self._served():
             raise ModelInUse(
                 f"{model_id[:64]} is served on this node: unload it first",
                 model_id=model_id[:64],
             )
-        byte_count = await self._threads.run(partial(remove, model_id))
-        self._activity.events.add(
-            EventKind.MODEL_REMOVED, f"{model_id[:64]} was removed from this node's disk."
-        )
+        was_pulled = await self._given_up(model_id)
+        try:
+            byte_count = await self._threads.run(partial(remove, model_id))
+        except ModelNotKept:
+            if not was_pulled:
+                raise
+            # Nothing of it had come.
+            byte_count = 0
+        self._tell(EventKind.MODEL_REMOVED, f"{model_id[:64]} was removed from this node's disk.")
         return byte_count
+
+    async def _given_up(self, model_id: str) -> bool:
+        """Ends the pull of a model, if one runs; whether one did."""
+        running = self._running.get(model_id)
+        if running is None:
+            return False
+        pull, task = running
+        pull.failed(
+            ModelNotCopied(f"{model_id[:64]} was removed while it came", model_id=model_id[:64])
+        )
+        task.cancel()
+        await asyncio.wait((task,))
+        # One that was cancelled before it ran has not done so.
+        self._running.pop(model_id, None)
+        return True
 
     async def all(self) -> list[tuple[StoredModel, bool]]:
         """What pulls brought to this machine, and whether this node serves or loads it."""
@@ -231,10 +246,10 @@ class ModelPulls:
             pull.failed(error)
             raise
         except asyncio.CancelledError:
-            pull.transfer.failed("the node left before it was there")
+            pull.transfer.failed("it was given up before it was there")
             raise
         finally:
-            del self._running[pull.model_id]
+            self._running.pop(pull.model_id, None)
 
     async def _brought(self, pull: ModelPull, source_ids: Sequence[str]) -> StoredModel | None:
         """From other nodes, or None after it came from the hub."""

@@ -14,8 +14,6 @@ from kakeya_fleet.engine.models.model_manifest import (
     piece_count,
 )
 
-SHOWN_CHARACTERS = 80
-
 
 def files_to_wire(files: Sequence[ModelFile], piece_bytes: int) -> wire.ModelFiles:
     """All files of a model."""
@@ -51,6 +49,11 @@ class ManifestReader:
         if not digests or len(self._digests) + len(digests) > self._awaited:
             raise BadManifest("it has other digests than pieces")
         self._digests += digests
+
+    @property
+    def piece_count(self) -> int:
+        """Pieces of all files; 0 before these have come."""
+        return self._awaited // DIGEST_BYTES
 
     @property
     def is_whole(self) -> bool:

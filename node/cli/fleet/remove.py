@@ -28,9 +28,9 @@ Example:
 def command(model: str, node: str | None, *, as_json: bool) -> int:
     """Remove from a node's disk what `fleet pull` brought, whole or in part.
 
-    A model that the node serves is unloaded first. Folders and files that people put there, and
-    the hub's cache, are left alone. On another machine it takes a fleet with an authority, and a
-    node of this machine that is a keeper.
+    A pull that runs is given up; a model that the node serves has to be unloaded first. Folders and
+    files that people put there, and the hub's cache, are left alone. On another machine it takes a
+    fleet with an authority, and a node of this machine that is a keeper.
     """
     from kakeya_fleet.node.cli.asking.asked_node import chosen_address
     from kakeya_fleet.node.cli.asking.connection import ask

@@ -214,10 +214,10 @@ class AsyncFleet:
         return AsyncModelPull(self._connection, request)
 
     async def remove_model(self, model: str) -> RemovedModel:
-        """Removes from the disk of the client's node what a pull brought.
+        """Removes from the disk of the client's node what a pull brought; one that runs ends.
 
         Raises NotFound with MODEL_NOT_KEPT for what no pull brought, FailedPrecondition with
-        MODEL_IN_USE for what is served or pulled, BadRequest, NotLoopback, NotPermitted,
+        MODEL_IN_USE for what is served or loaded, BadRequest, NotLoopback, NotPermitted,
         TransportError.
         """
         response = await self._connection.unary(

@@ -315,10 +315,10 @@ export class Fleet {
   }
 
   /**
-   * Removes from the disk of the client's node what a pull brought.
+   * Removes from the disk of the client's node what a pull brought; one that runs ends.
    *
    * Throws NotFound with MODEL_NOT_KEPT for what no pull brought, FailedPrecondition with
-   * MODEL_IN_USE for what is served or pulled, BadRequest, NotLoopback, NotPermitted,
+   * MODEL_IN_USE for what is served or loaded, BadRequest, NotLoopback, NotPermitted,
    * TransportError.
    */
   async removeModel(model: string, options: CallOptions = {}): Promise<RemovedModel> {

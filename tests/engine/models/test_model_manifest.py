@@ -11,6 +11,7 @@ import pytest
 from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.engine.models.model_files import travelling_files
 from kakeya_fleet.engine.models.model_manifest import (
+    LEAST_PIECE_BYTES,
     MOST_BYTES,
     MOST_FILES,
     PIECE_BYTES,
@@ -85,6 +86,11 @@ def test_others_are_refused_by_name(files: tuple[ModelFile, ...], said: str) -> 
 def test_so_are_pieces_that_nobody_would_cut(piece_bytes: int) -> None:
     with pytest.raises(BadManifest, match="its pieces"):
         check_files((CONFIG, WEIGHTS), piece_bytes)
+
+
+def test_so_are_more_digests_than_this_machine_would_keep() -> None:
+    with pytest.raises(BadManifest, match="262,144 pieces"):
+        check_files((CONFIG, WEIGHTS), LEAST_PIECE_BYTES)
 
 
 def test_pieces_cover_every_byte_of_every_file_once() -> None:

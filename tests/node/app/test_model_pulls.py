@@ -32,7 +32,7 @@ from kakeya import (
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import model_service_pb2 as wire
 from kakeya.v1.model_service_pb2_grpc import ModelServiceStub
-from kakeya_fleet.engine.models import model_manifest, pulled_models
+from kakeya_fleet.engine.models import converted_models, model_manifest, pulled_models
 from kakeya_fleet.engine.models.hub_download import Progress
 from kakeya_fleet.fleet.cards import card
 from kakeya_fleet.node.copying import shared_models, sources
@@ -40,6 +40,7 @@ from kakeya_fleet.node.membership import network
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.conftest import RunningAgent, StartAgent
 from tests.support.calls import until
+from tests.support.gguf_files import write_gguf
 from tests.support.homes import Home, refusal
 from tests.support.members import channel_to
 
@@ -188,9 +189,6 @@ async def test_two_who_ask_share_one_pull_which_outlives_them_and_what_is_pulled
         joined = aiter(second.fleet.pull_model(MODEL))
         await anext(joined)
         await pull.aclose()
-        with pytest.raises(KakeyaError, match="is being pulled") as error:
-            await client.fleet.remove_model(MODEL)
-        assert error.value.reason == "MODEL_IN_USE"
         held.go_on.set()
         async for _ in joined:
             pass
@@ -198,6 +196,27 @@ async def test_two_who_ask_share_one_pull_which_outlives_them_and_what_is_pulled
         drafter = await second.fleet.load_model(MODEL, role=Role.PROPOSER).wait()
         assert drafter.offer.role is Role.PROPOSER
     assert len([each for each in kinds(agent) if each is EventKind.MODEL_PULLED]) == 1
+
+
+async def test_a_pull_is_given_up_by_who_removes_what_it_brings(
+    start_agent: StartAgent, small: Path, held: HeldReads, store: Path
+) -> None:
+    source = await start_agent("mini-1", serve=[f"verifier={small}"])
+    agent = await start_agent("mini-2", peers=[source.address])
+    async with AsyncClient(agent.address) as client:
+        await until(lambda: bool(holders(agent)))
+        waiting = asyncio.ensure_future(client.fleet.pull_model(MODEL).wait())
+        await asyncio.to_thread(held.began.wait, PATIENCE)
+        # Nothing of it has come.
+        assert (await client.fleet.remove_model(MODEL)).byte_count == 0
+        with pytest.raises(KakeyaError, match="was removed while it came") as error:
+            await waiting
+        assert error.value.reason == "MODEL_NOT_COPIED"
+        assert len(agent.node.pulls) == 0
+        held.go_on.set()
+        assert not (await client.fleet.pull_model(MODEL).wait()).was_there
+    states = [each.state.value for each in agent.node.activity.transfers.statuses()]
+    assert states == [TransferState.FAILED, TransferState.DONE]
 
 
 async def test_who_has_pulled_a_model_is_a_source_without_serving_it(
@@ -225,6 +244,29 @@ async def test_who_has_pulled_a_model_is_a_source_without_serving_it(
         assert [each.name for each in found] == ["mini-2"]
         files = await sources.files_of(found[0], MODEL)
         assert files.digest == pulled.files_digest
+
+
+async def test_a_gguf_file_travels_as_it_is_and_each_machine_converts_it(
+    start_agent: StartAgent,
+    random_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(converted_models, "cache_folder", lambda: tmp_path / "converted")
+    file = write_gguf(random_checkpoint("LlamaForCausalLM"), tmp_path / "My small.gguf")
+    source = await start_agent("mini-1", serve=[f"verifier={file}"])
+    agent = await start_agent("mini-2", peers=[source.address])
+    name = "My small"
+    async with AsyncClient(agent.address) as client, AsyncClient(source.address) as other:
+        pulled = await client.fleet.pull_model(name, sources=[source.node_id]).wait()
+        assert (pulled.file_count, pulled.byte_count) == (1, file.stat().st_size)
+        place = pulled_models.stored_place(name)
+        assert place is not None
+        assert place.read_bytes() == file.read_bytes()
+        loaded = await client.fleet.load_model(name).wait()
+        (theirs,) = (await other.fleet.node()).card.models
+        assert loaded.offer.model_id == name
+        assert loaded.offer.weights_digest == theirs.weights_digest
 
 
 async def test_a_file_that_changes_is_not_taken_for_what_it_was(

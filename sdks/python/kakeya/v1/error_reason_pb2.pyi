@@ -143,8 +143,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     themselves is theirs to remove. Remedy: `fleet models` lists them.
     """
     ERROR_REASON_MODEL_IN_USE: _ErrorReason.ValueType  # 195
-    """A model's files are in use: the node serves or loads the model, or pulls it at this moment, or
-    another node of its machine does. Remedy: `fleet unload MODEL` first, or wait for the pull.
+    """A model's files are in use: the node serves or loads the model, or another node of its machine
+    pulls it. Remedy: `fleet unload MODEL` first, or wait for that pull.
     """
     ERROR_REASON_MODEL_NOT_COPIED: _ErrorReason.ValueType  # 196
     """A model's files did not come from other nodes of the fleet: the message names each node that was
@@ -841,8 +841,8 @@ pulled here, or one that is being converted at this moment. What people put on t
 themselves is theirs to remove. Remedy: `fleet models` lists them.
 """
 ERROR_REASON_MODEL_IN_USE: ErrorReason.ValueType  # 195
-"""A model's files are in use: the node serves or loads the model, or pulls it at this moment, or
-another node of its machine does. Remedy: `fleet unload MODEL` first, or wait for the pull.
+"""A model's files are in use: the node serves or loads the model, or another node of its machine
+pulls it. Remedy: `fleet unload MODEL` first, or wait for that pull.
 """
 ERROR_REASON_MODEL_NOT_COPIED: ErrorReason.ValueType  # 196
 """A model's files did not come from other nodes of the fleet: the message names each node that was

@@ -96,9 +96,9 @@ class LoadModelRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     UNLOAD_AFTER_SECONDS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", organisation/name or
-    organisation/name:file.gguf of the hub, MODEL@TARGET; from the node's own machine also
-    the absolute path of a folder or a .gguf. At most 1,024 characters.
+    """As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", what PullModel brought by its
+    name, organisation/name or organisation/name:file.gguf of the hub, MODEL@TARGET; from the
+    node's own machine also the absolute path of a folder or a .gguf. At most 1,024 characters.
     """
     role: _model_pb2.Role.ValueType
     """In which role; ROLE_UNSPECIFIED for ROLE_VERIFIER. Not ROLE_ARCHIVE."""

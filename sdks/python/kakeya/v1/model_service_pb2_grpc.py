@@ -128,10 +128,11 @@ class ModelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemoveModel(self, request, context):
-        """Removes from this node's disk what PullModel brought, whole or in part. Errors:
-        INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
-        is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
-        PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+        """Removes from this node's disk what PullModel brought, whole or in part; a pull of it that runs
+        ends with MODEL_NOT_COPIED. Errors: INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT:
+        no pull brought it; what people own is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is
+        served or loaded, or another node of this machine pulls it), PERMISSION_DENIED (NOT_LOOPBACK),
+        RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

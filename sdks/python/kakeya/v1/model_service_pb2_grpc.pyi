@@ -72,10 +72,11 @@ class ModelServiceStub:
     (MODEL_IN_USE: another node of this machine pulls or removes it).
     """
     RemoveModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.RemoveModelRequest, _model_service_pb2.RemoveModelResponse]
-    """Removes from this node's disk what PullModel brought, whole or in part. Errors:
-    INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
-    is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
-    PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+    """Removes from this node's disk what PullModel brought, whole or in part; a pull of it that runs
+    ends with MODEL_NOT_COPIED. Errors: INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT:
+    no pull brought it; what people own is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is
+    served or loaded, or another node of this machine pulls it), PERMISSION_DENIED (NOT_LOOPBACK),
+    RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
     """What PullModel brought to this node's disk. For every member, and programs of its machine."""
@@ -134,10 +135,11 @@ class ModelServiceAsyncStub(ModelServiceStub):
     (MODEL_IN_USE: another node of this machine pulls or removes it).
     """
     RemoveModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.RemoveModelRequest, _model_service_pb2.RemoveModelResponse]  # type: ignore[assignment]
-    """Removes from this node's disk what PullModel brought, whole or in part. Errors:
-    INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
-    is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
-    PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+    """Removes from this node's disk what PullModel brought, whole or in part; a pull of it that runs
+    ends with MODEL_NOT_COPIED. Errors: INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT:
+    no pull brought it; what people own is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is
+    served or loaded, or another node of this machine pulls it), PERMISSION_DENIED (NOT_LOOPBACK),
+    RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """What PullModel brought to this node's disk. For every member, and programs of its machine."""
@@ -217,10 +219,11 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.RemoveModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.RemoveModelResponse, _abc.Awaitable[_model_service_pb2.RemoveModelResponse]]:
-        """Removes from this node's disk what PullModel brought, whole or in part. Errors:
-        INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
-        is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
-        PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+        """Removes from this node's disk what PullModel brought, whole or in part; a pull of it that runs
+        ends with MODEL_NOT_COPIED. Errors: INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT:
+        no pull brought it; what people own is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is
+        served or loaded, or another node of this machine pulls it), PERMISSION_DENIED (NOT_LOOPBACK),
+        RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
         """
 
     @_abc_1.abstractmethod

@@ -324,8 +324,8 @@ export enum ErrorReason {
   MODEL_NOT_KEPT = 193,
 
   /**
-   * A model's files are in use: the node serves or loads the model, or pulls it at this moment, or
-   * another node of its machine does. Remedy: `fleet unload MODEL` first, or wait for the pull.
+   * A model's files are in use: the node serves or loads the model, or another node of its machine
+   * pulls it. Remedy: `fleet unload MODEL` first, or wait for that pull.
    *
    * @generated from enum value: ERROR_REASON_MODEL_IN_USE = 195;
    */

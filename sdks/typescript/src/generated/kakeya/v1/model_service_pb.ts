@@ -23,9 +23,9 @@ export const file_kakeya_v1_model_service: GenFile = /*@__PURE__*/
  */
 export type LoadModelRequest = Message<"kakeya.v1.LoadModelRequest"> & {
   /**
-   * As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", organisation/name or
-   * organisation/name:file.gguf of the hub, MODEL@TARGET; from the node's own machine also
-   * the absolute path of a folder or a .gguf. At most 1,024 characters.
+   * As `fleet join --serve` takes it: "tiny", "smollm2", "ngram", what PullModel brought by its
+   * name, organisation/name or organisation/name:file.gguf of the hub, MODEL@TARGET; from the
+   * node's own machine also the absolute path of a folder or a .gguf. At most 1,024 characters.
    *
    * @generated from field: string model = 1;
    */
@@ -923,10 +923,11 @@ export const ModelService: GenService<{
     output: typeof PullModelResponseSchema;
   },
   /**
-   * Removes from this node's disk what PullModel brought, whole or in part. Errors:
-   * INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT: no pull brought it; what people own
-   * is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is served, loaded or pulled),
-   * PERMISSION_DENIED (NOT_LOOPBACK), RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
+   * Removes from this node's disk what PullModel brought, whole or in part; a pull of it that runs
+   * ends with MODEL_NOT_COPIED. Errors: INVALID_ARGUMENT (BAD_REQUEST), NOT_FOUND (MODEL_NOT_KEPT:
+   * no pull brought it; what people own is never removed), FAILED_PRECONDITION (MODEL_IN_USE: it is
+   * served or loaded, or another node of this machine pulls it), PERMISSION_DENIED (NOT_LOOPBACK),
+   * RESOURCE_EXHAUSTED (MODEL_CACHE_UNWRITABLE).
    *
    * @generated from rpc kakeya.v1.ModelService.RemoveModel
    */
