@@ -20,9 +20,9 @@ class Candidate:
     """A node that could be asked to load the model.
 
     `problem` says why it cannot, as the end of a sentence, and is empty for one that can. `memory`
-    is its machine's with the model, None where nobody knows. `step_seconds` are its steps of one
-    token by the verifiers that it serves, which are named alike on every node that serves the same
-    numbers. One that `is_near` runs on the machine of whoever asks.
+    is its machine's with the model, None where nobody knows. `step_seconds`, above 0, are its steps
+    of one token by the verifiers that it serves, which are named alike on every node that serves
+    the same numbers. One that `is_near` runs on the machine of whoever asks.
     """
 
     node_id: str
@@ -77,49 +77,55 @@ def model_home(model: str, candidates: Sequence[Candidate]) -> Home:
         raise NoPlacement(
             f"no node of the fleet can load {model}: {told or 'none is alive'}", model_id=model
         )
-    common = _common_model(able)
-    chosen = min(able, key=lambda each: _rank(each, able, common))
+    pace = _pace(able)
+    chosen = min(able, key=lambda each: _rank(each, pace))
     against = tuple(
-        (each.name, each.hindrance or _worse(each, chosen, common))
+        (each.name, each.hindrance or _worse(each, chosen, pace))
         for each in candidates
         if each is not chosen
     )
-    return Home(chosen, _reason(chosen, able, common), against)
+    return Home(chosen, _reason(chosen, able, pace), against)
 
 
-def _common_model(able: Sequence[Candidate]) -> str:
-    """A model whose steps all of them have measured, the slowest, so the most telling; or empty."""
-    if len(able) < 2:
-        return ""
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """The fastest node's step of a model that all of them serve; no model where there is none."""
+
+    model: str = ""
+    fastest: float = 0.0
+
+    def ratio(self, each: Candidate) -> float:
+        """How many times as long its step is; 1 where nothing can be compared."""
+        return each.step_seconds[self.model] / self.fastest if self.model else 1.0
+
+
+def _pace(able: Sequence[Candidate]) -> _Pace:
+    """By the model whose steps take longest: they tell most of what a node can do."""
     shared = set.intersection(*(set(each.step_seconds) for each in able))
-    return max(shared, key=lambda model: (able[0].step_seconds[model], model), default="")
+    paces = [_Pace(model, min(each.step_seconds[model] for each in able)) for model in shared]
+    return max(paces, key=lambda pace: (pace.fastest, pace.model), default=_Pace())
 
 
-def _rank(each: Candidate, able: Sequence[Candidate], common: str) -> tuple[object, ...]:
+def _rank(each: Candidate, pace: _Pace) -> tuple[object, ...]:
     """The smallest is chosen."""
-    if common:
-        fastest = min(other.step_seconds[common] for other in able)
-        is_slower = each.step_seconds[common] > AS_FAST * fastest
-    else:
-        is_slower = not each.is_accelerated
+    is_slower = pace.ratio(each) > AS_FAST if pace.model else not each.is_accelerated
     return is_slower, -each.room_bytes, not each.is_near, each.name, each.node_id
 
 
-def _reason(chosen: Candidate, able: Sequence[Candidate], common: str) -> str:
+def _reason(chosen: Candidate, able: Sequence[Candidate], pace: _Pace) -> str:
     if len(able) == 1:
         return "the only node that can load it"
     room = f"{bytes_text(chosen.room_bytes)} are left beside the weights"
-    if common:
-        return f"as fast as any, by {common}, and {room}"
+    if pace.model:
+        return f"as fast as any, by {pace.model}, and {room}"
     return f"it has an accelerator, and {room}" if chosen.is_accelerated else room
 
 
-def _worse(each: Candidate, chosen: Candidate, common: str) -> str:
+def _worse(each: Candidate, chosen: Candidate, pace: _Pace) -> str:
     """Why one that could load it was not chosen."""
-    if common:
-        ratio = each.step_seconds[common] / chosen.step_seconds[common]
-        if ratio > AS_FAST:
-            return f"{ratio:.1f} times as long a step"
+    if pace.model:
+        if pace.ratio(each) > AS_FAST:
+            return f"a step takes {pace.ratio(each):.1f} times as long as the fastest one's"
     elif chosen.is_accelerated and not each.is_accelerated:
         return "it has no accelerator"
     if each.room_bytes < chosen.room_bytes:

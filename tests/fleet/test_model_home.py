@@ -59,7 +59,7 @@ def test_what_all_have_measured_counts_before_accelerators_and_room() -> None:
     assert name == "b"
     assert sentence == (
         "b: as fast as any, by tiny in bfloat16, and 1.5 GiB are left beside the weights; "
-        "not a: 3.0 times as long a step"
+        "not a: a step takes 3.0 times as long as the fastest one's"
     )
     # One that never served it cannot be compared: what is known of all decides.
     assert told(slow, fast, node("c", 6))[0] == "a"
@@ -71,6 +71,19 @@ def test_steps_that_are_nearly_as_fast_leave_it_to_the_room() -> None:
     assert told(roomy, node("b", 8, step_seconds={STEPS: 0.02}))[0] == "a"
     slower = replace(roomy, step_seconds={STEPS: 0.0251})
     assert told(slower, node("b", 8, step_seconds={STEPS: 0.02}))[0] == "b"
+
+
+def test_one_that_is_slower_than_the_fastest_says_so_though_another_was_chosen() -> None:
+    nodes = [
+        node("a", 8, step_seconds={STEPS: 0.020}),
+        node("b", 12, step_seconds={STEPS: 0.024}),
+        node("c", 64, step_seconds={STEPS: 0.026}),
+    ]
+    name, sentence = told(*nodes)
+    assert name == "b"
+    assert sentence.endswith(
+        "not a: 3.5 GiB are left there; not c: a step takes 1.3 times as long as the fastest one's"
+    )
 
 
 def test_of_several_models_that_all_served_the_slowest_tells_most() -> None:
@@ -105,3 +118,7 @@ def test_where_none_can_each_is_told_and_of_many_the_first() -> None:
 def test_the_order_of_the_candidates_decides_nothing() -> None:
     nodes = [node("a", 8), node("b", 8, is_accelerated=True), node("c", 12), node("d", 2)]
     assert {told(*nodes[cut:], *nodes[:cut])[0] for cut in range(len(nodes))} == {"b"}
+    # By two models, of which each node has another one as its slowest.
+    first = node("a", step_seconds={"x": 0.1, "y": 0.5})
+    second = node("b", step_seconds={"x": 0.9, "y": 0.2})
+    assert told(first, second)[0] == told(second, first)[0]

@@ -25,6 +25,9 @@ AT_ONCE_SECONDS = 5.0
 NODE = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
 """Of agents: no ring is tried, which would take two processes of each."""
 
+ANY_PORT = {"KAKEYA_BIND": "127.0.0.1:0", "KAKEYA_HTTP_BIND": "127.0.0.1:0"}
+"""Of agents that are started as people start them: none that one of another test may have next."""
+
 Agents = tuple[AgentProcess, AgentProcess]
 Ask = Callable[..., Finished]
 Screen = Callable[..., Process]
@@ -108,9 +111,7 @@ class Terminal:
             # Nor does any agent try a ring, which takes two processes.
             "KAKEYA_LINKS": "grpc",
             "COLUMNS": "100",
-            # At no port that an agent of another test may have next.
-            "KAKEYA_BIND": "127.0.0.1:0",
-            "KAKEYA_HTTP_BIND": "127.0.0.1:0",
+            **ANY_PORT,
         }
         self._home = home
         self._warm = warm

@@ -91,9 +91,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     from kakeya_fleet.node.cli.terminal.output import has_colours
 
     text = given_prompt(prompt)
-    wanted = Wanted(model, name_to_load(model), model_id_of(model), weights or "", home)
+    model_id = model_id_of(model)
     options = ChatOptions(
-        verifier=wanted.model_id,
+        verifier=model_id,
         system=system,
         is_plain=None,
         tokenizer=None,
@@ -104,16 +104,19 @@ def command(  # noqa: PLR0913 - one parameter an option
         as_json=as_json, has_colours=has_colours(sys.stdout), tints_drafted=show_drafted
     )
     with ExitStack() as stack:
-        asked = _address(node, stack, starts=start, as_json=as_json, model=model)
+        asked, stays = _address(node, stack, starts=start, as_json=as_json, model=model)
+        wanted = Wanted(model, name_to_load(model), model_id, weights or "", home, stays)
         address = serving(asked, wanted, as_json=as_json)
         with told_as_failures(), interrupts_raised():
             return chat(address, options, screen, GivenText(text) if text else None)
 
 
-def _address(node: str | None, stack: ExitStack, *, starts: bool, as_json: bool, model: str) -> str:
-    """The node that is asked; where none runs here, one that is started until `stack` is left.
+def _address(
+    node: str | None, stack: ExitStack, *, starts: bool, as_json: bool, model: str
+) -> tuple[str, bool]:
+    """The node that is asked, and whether it stays.
 
-    Raises `CommandFailed`.
+    Where none runs here it is one that is started until `stack` is left. Raises `CommandFailed`.
     """
     from kakeya_fleet.node.cli.asking.asked_node import asked_address
     from kakeya_fleet.node.cli.asking.local_agents import agents_here, starting_here
@@ -122,7 +125,7 @@ def _address(node: str | None, stack: ExitStack, *, starts: bool, as_json: bool,
     from kakeya_fleet.node.cli.terminal.output import note
 
     if node is not None or agents_here() or starting_here():
-        return asked_address(node)
+        return asked_address(node), True
     if not (starts or _person_wants_one(as_json=as_json)):
         raise CommandFailed(
             "NO_LOCAL_NODE",
@@ -132,7 +135,7 @@ def _address(node: str | None, stack: ExitStack, *, starts: bool, as_json: bool,
         )
     if not as_json:
         note("starting a node, which ends with this command")
-    return stack.enter_context(OwnAgent()).address()
+    return stack.enter_context(OwnAgent()).address(), False
 
 
 def _person_wants_one(*, as_json: bool) -> bool:

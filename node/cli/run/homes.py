@@ -63,5 +63,5 @@ def _step_seconds(node: NodeStatus) -> dict[str, float]:
         for offer in node.models
         if offer.role is Role.VERIFIER
         for cost in offer.step_costs
-        if cost.token_count == 1
+        if cost.token_count == 1 and cost.seconds > 0
     }

@@ -37,7 +37,7 @@ class Wanted:
 
     `typed` is what a person called it, `name` what nodes are told, `model_id` what cards call it.
     `weights` are empty for those that the node was started with, `node` is the one that is to
-    load it, empty for any.
+    load it, empty for any; it `node_stays` unless it was started for this alone.
     """
 
     typed: str
@@ -45,13 +45,14 @@ class Wanted:
     model_id: str
     weights: str = ""
     node: str = ""
+    node_stays: bool = True
 
 
 def serving(address: str, wanted: Wanted, *, as_json: bool) -> str:
     """host:port of a node through which the model is had, which is loaded first where it is not.
 
     `address` is the node that is asked. Raises `CommandFailed`, and KeyboardInterrupt, on which
-    the node goes on loading.
+    a node goes on loading.
     """
     known = ask(address, _nodes)
     serving_nodes = _serving(known, wanted)
@@ -68,7 +69,12 @@ def serving(address: str, wanted: Wanted, *, as_json: bool) -> str:
         loaded = await _load(client, wanted, home.chosen.name, as_json=as_json)
         await _find_drafter(client, home.chosen.name, loaded, nodes, as_json=as_json)
 
-    ask(there, bring)
+    try:
+        ask(there, bring)
+    except KeyboardInterrupt:
+        if wanted.node_stays:
+            note(f"{home.chosen.name} goes on loading {wanted.typed}; run it again to wait for it")
+        raise
     return there
 
 

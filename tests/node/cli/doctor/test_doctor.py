@@ -136,7 +136,7 @@ def test_a_pipe_that_nobody_reads_any_more_ends_it(fleet: Terminal, pair: Pair) 
 def test_names_are_completed(fleet: Terminal, pair: Pair) -> None:
     state = str(pair[0].options.state)
     done = fleet.run("fleet doctor --node ", _FLEET_COMPLETE="bash", KAKEYA_STATE=state)
-    assert [line.split("\t")[1] for line in done.out.splitlines()] == ["mini-1"]
+    assert [line.split("\t")[1] for line in done.out.splitlines()] == ["mini-1", "mini-2"]
 
 
 def test_a_state_directory_is_known_for_the_check_of_its_disk(tmp_path: Path, pair: Pair) -> None:

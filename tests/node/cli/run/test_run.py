@@ -177,6 +177,20 @@ def test_a_model_that_there_is_not_is_told_and_the_node_serves_on(
     assert fleet.run("status").code == 0
 
 
+def test_ctrl_c_ends_the_waiting_and_the_node_goes_on_loading(
+    fleet: Terminal, empty: RunningCommand
+) -> None:
+    waiting = fleet.start("run", "tiny", "abc", "--json")
+    while waiting.event()["event"] != "progress":
+        pass
+    done = waiting.interrupt()
+    assert done.code == 130
+    assert done.err == "mini-7 goes on loading tiny; run it again to wait for it\n"
+    again = fleet.run("run", "tiny", "abc", "--json", *LIMIT)
+    assert (again.code, events(again)[-1]) == (0, "notice")
+    assert end(again)["stop_reason"] == "max_tokens"
+
+
 def test_without_a_node_it_is_said_what_starts_one(fleet: Terminal) -> None:
     done = fleet.run("run", "toy", "abc")
     assert done.code == 3

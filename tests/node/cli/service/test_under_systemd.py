@@ -16,7 +16,7 @@ import pytest
 from kakeya_fleet.node.cli.service.definition import Definition
 from kakeya_fleet.node.cli.service.systemd_unit import unit_text
 from scripts.support.user_manager import user_manager, what_is_missing
-from tests.support.commands import Terminal
+from tests.support.commands import ANY_PORT, Terminal
 from tests.support.in_process import Finished
 
 LONE = ("--name", "solo", "--no-mdns", "--http", "off", "--serve", "proposer=ngram")
@@ -89,7 +89,9 @@ class Managed:
 
 @pytest.fixture
 def service(fleet: Terminal, tmp_path: Path) -> Iterator[Managed]:
-    with user_manager(fleet.environment | {"HOME": str(tmp_path)}) as environment:
+    # What a service is told is in its file: variables would win.
+    kept = {key: value for key, value in fleet.environment.items() if key not in ANY_PORT}
+    with user_manager(kept | {"HOME": str(tmp_path)}) as environment:
         yield Managed(fleet, environment)
 
 
