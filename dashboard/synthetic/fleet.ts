@@ -17,7 +17,7 @@ import {
 } from "./contract";
 import { Feed } from "./feed";
 import { machine } from "./machines";
-import { SyntheticNode, type Peer } from "./node";
+import { CHAT_LABEL, SyntheticNode, type Peer } from "./node";
 import { seeded, type Random } from "./random";
 
 /** Milliseconds between steps of the sessions; nodes tell of them as often, at most. */
@@ -27,7 +27,7 @@ const SUSPECT_MS = 1000;
 const DEAD_MS = 2500;
 const GIB = 2 ** 30;
 
-interface Member {
+export interface Member {
   node: SyntheticNode;
   liveness: Liveness;
   /** Changes of the fleet, as this member tells them. */
@@ -109,6 +109,15 @@ export class SyntheticFleet {
     this.#judge(member, Liveness.ALIVE);
   }
 
+  /** The node's card has changed: every member tells of it. */
+  announce(member: Member): void {
+    for (const { node, changes } of this.members) {
+      const value = this.status(member, node);
+      changes.send(create(WatchFleetResponseSchema, { kind: { case: "changed", value } }));
+    }
+    member.node.tellNode();
+  }
+
   end(): void {
     for (const timer of this.#timers) clearInterval(timer);
   }
@@ -169,7 +178,7 @@ export class SyntheticFleet {
   #work(node: SyntheticNode): void {
     const now = Date.now();
     for (const session of node.sessions.values()) {
-      if (session.setting.label === "playground") continue;
+      if (session.setting.label === CHAT_LABEL) continue;
       if (session.advance(now)) node.tellSession(session);
       if (session.generations > 6 && !session.generating) {
         node.close(session.setting.sessionId, SessionOutcome.CLOSED);

@@ -206,8 +206,8 @@ function LatestTransfers() {
       class="compact"
       flush
       end={
-        <a class="link small" href={href("transfers")}>
-          All transfers
+        <a class="link small" href={href("models")}>
+          All models
         </a>
       }
     >

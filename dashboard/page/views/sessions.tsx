@@ -29,9 +29,9 @@ export function SessionsView() {
               title="No session is open"
               command="fleet generate --verifier tiny 'Once upon a time'"
             >
-              One is opened by an application, by the{" "}
-              <a class="link" href={href("playground")}>
-                playground
+              One is opened by an application, by a{" "}
+              <a class="link" href={href("chat")}>
+                chat
               </a>
               , or by the command below.
             </Empty>
