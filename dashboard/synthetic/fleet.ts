@@ -13,6 +13,7 @@ import {
   TransferState,
   WatchFleetResponseSchema,
   type NodeStatus,
+  type Transfer,
   type WatchFleetResponse,
 } from "./contract";
 import { Feed } from "./feed";
@@ -26,6 +27,12 @@ const STEP_MS = 100;
 const SUSPECT_MS = 1000;
 const DEAD_MS = 2500;
 const GIB = 2 ** 30;
+/** By model. */
+const WEIGHT_BYTES: Readonly<Record<string, number>> = {
+  "qwen3-8b": 4.7 * GIB,
+  "qwen3-8b-dflash": 1.1 * GIB,
+  tiny: 7_600_000,
+};
 
 export interface Member {
   node: SyntheticNode;
@@ -65,6 +72,9 @@ export class SyntheticFleet {
           address: other.node.address,
         }));
       node.event({ kind: "NODE_STARTED", message: `${node.machine.name} joined the fleet.` });
+      for (const { modelId, weightsDigest } of node.machine.offers) {
+        if (weightsDigest !== "") node.transfer(pastLoad(modelId));
+      }
     }
     for (const member of this.members) this.#live(member);
     if (this.#busy) {
@@ -278,4 +288,18 @@ export class SyntheticFleet {
     clearInterval(timer);
     this.#timers.delete(timer);
   }
+}
+
+/** How a model came into a node that serves it. */
+function pastLoad(modelId: string): Transfer {
+  const bytes = BigInt(Math.round(WEIGHT_BYTES[modelId] ?? 0));
+  return create(TransferSchema, {
+    transferId: `load ${modelId}`,
+    kind: TransferKind.LOAD,
+    modelId,
+    state: TransferState.DONE,
+    doneBytes: bytes,
+    totalBytes: bytes,
+    startedAtUnix: Date.now() / 1000 - 3000,
+  });
 }

@@ -115,6 +115,7 @@ function routes(
       generate: (request, context) =>
         generate(node, found(node, request.sessionId), {
           tokenIds: text.answer.slice(0, request.maxTokens),
+          isWhole: text.answer.length <= request.maxTokens,
           signal: context.signal,
         }),
       forkSession: (request) => {
@@ -164,10 +165,11 @@ function routes(
 async function* generate(
   node: SyntheticNode,
   session: SyntheticSession,
-  { tokenIds: all, signal }: { tokenIds: readonly number[]; signal: AbortSignal },
+  asked: { tokenIds: readonly number[]; isWhole: boolean; signal: AbortSignal },
 ): AsyncGenerator<MessageInitShape<typeof GenerateResponseSchema>> {
   const began = Date.now();
   const blocks: BlockTiming[] = [];
+  const { tokenIds: all, isWhole, signal } = asked;
   let told = 0;
   session.begin(began, 3600_000);
   try {
@@ -178,6 +180,7 @@ async function* generate(
       blocks.push(block);
       const tokenIds = all.slice(told, told + block.committedCount);
       told += tokenIds.length;
+      session.cut(block.committedCount - tokenIds.length);
       const drafted = Math.min(block.acceptedCount, tokenIds.length);
       yield {
         kind: {
@@ -190,7 +193,8 @@ async function* generate(
     session.rest(Date.now());
     node.tellSession(session);
   }
-  yield { kind: { case: "done", value: done(blocks, told, session, began) } };
+  const stopReason = isWhole ? StopReason.STOP_TOKEN : StopReason.MAX_TOKENS;
+  yield { kind: { case: "done", value: { ...done(blocks, told, session, began), stopReason } } };
 }
 
 function done(
@@ -200,7 +204,6 @@ function done(
   began: number,
 ): MessageInitShape<typeof GenerateDoneSchema> {
   return {
-    stopReason: StopReason.MAX_TOKENS,
     generatedTokenCount,
     historyLength: BigInt(session.historyLength),
     timings: { firstTokenSeconds: 0.04, totalSeconds: (Date.now() - began) / 1000 },

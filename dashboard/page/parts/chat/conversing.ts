@@ -188,7 +188,10 @@ async function answer(chat: Chat): Promise<void> {
   batch(() => {
     // The chat may have gone on from an earlier turn meanwhile: its answer is another one then.
     if (running === own || running?.chatId !== id) takeIn(chat, state);
-    if (running === own) live.value = state.problem === undefined ? null : { chatId: id, state };
+    if (running !== own) return;
+    // Nothing of it is shown any more, were a frame still asked for.
+    running = undefined;
+    live.value = state.problem === undefined ? null : { chatId: id, state };
   });
 }
 

@@ -30,7 +30,8 @@ export function ServeForm() {
     form.value = { ...form.value, ...part };
   };
   if (known !== undefined && able.length === 0) return <NotAllowed />;
-  const chosen = able.find((node) => node.nodeId === nodeId) ?? able[0];
+  const chosen =
+    able.find((node) => node.nodeId === nodeId) ?? able.find(({ isSelf }) => isSelf) ?? able[0];
   const name = model.trim();
   const question: LoadQuestion = { nodeId: chosen?.nodeId ?? "", model: name, role };
   const key = askedKey("load", question);
