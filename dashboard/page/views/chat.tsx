@@ -221,6 +221,7 @@ function Conversation({ model }: { model: string }) {
       <Composer
         model={model}
         answering={answering}
+        takesFocus={editing < 0}
         onSend={(content) => begin(() => send(content, model))}
         onUp={() => setEditing(lastQuestion)}
       />
@@ -263,11 +264,12 @@ function Beginning({ model }: { model: string }) {
 interface ComposerProps {
   model: string;
   answering: boolean;
+  takesFocus: boolean;
   onSend: (content: string) => void;
   onUp: () => void;
 }
 
-function Composer({ model, answering, onSend, onUp }: ComposerProps) {
+function Composer({ model, answering, takesFocus, onSend, onUp }: ComposerProps) {
   const [text, setText] = useState("");
   useEffect(() => {
     if (!answering) return undefined;
@@ -294,7 +296,7 @@ function Composer({ model, answering, onSend, onUp }: ComposerProps) {
         label={`Ask ${model}`}
         value={text}
         placeholder={`Ask ${modelName(model)}`}
-        takesFocus
+        takesFocus={takesFocus}
         onInput={setText}
         onEnter={ask}
         onUp={onUp}

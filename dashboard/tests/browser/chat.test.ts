@@ -50,8 +50,9 @@ test("a chat by the keyboard alone: ask, stop, edit the last question", async ()
   await editor.waitFor();
   await page.keyboard.press("Escape");
   await editor.waitFor({ state: "detached" });
-  await composer(page).focus();
+  // The keyboard is back where the next question is typed.
   await page.keyboard.press("ArrowUp");
+  await editor.waitFor();
   await page.keyboard.type(" Now!");
   await page.keyboard.press("Enter");
   await page.getByText("And that? Now!").waitFor();
