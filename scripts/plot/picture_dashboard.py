@@ -3,7 +3,8 @@
     make dashboard && python -m scripts.plot.picture_dashboard docs/pictures
 
 A verifier with two sessions that generate by turns, its drafter with an archive on
-another node, and a third node with prompt lookup; all on this machine.
+another node, and a third node with prompt lookup; all on this machine. The picture of a chat
+is of synthetic nodes, whose answer is written: the shipped model was never taught to converse.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kakeya import Client, KakeyaError
@@ -21,6 +24,9 @@ from scripts.support.agent_process import LocalFleet
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "dashboard" / "bench" / "picture.mjs"
+DIST = ROOT / "dashboard" / "dist"
+TINY = ROOT / "engine" / "shipped" / "tiny"
+QUESTION = "Why is a draft from another machine faster, and the text still the same?"
 PROMPTS = {
     "notes": "def parse_header(line):\n",
     "review": "class Reader:\n    def read(self, size):\n",
@@ -56,6 +62,48 @@ def main() -> None:
             picture(options, studio.address, studio.node_id, sessions)
         finally:
             over.set()
+    chat(options)
+
+
+def chat(options: argparse.Namespace) -> None:
+    """Photographs an answer of synthetic nodes, also as wide as a telephone."""
+    words = ["node", str(DIST / "synthetic" / "main.mjs"), "--nodes", "6", "--quiet"]
+    with begun([*words, "--model-folder", str(TINY)]) as fleet:
+        node = str(first_line(fleet)["address"])
+        main_script = str(DIST / "server" / "main.mjs")
+        with begun(["node", main_script, "--end-with-input", "--node", node]) as board:
+            url = str(first_line(board)["url"])
+            for theme in options.themes:
+                suffix = "" if theme == "dark" else "-light"
+                for name, width, height in (("chat", "1440", "900"), ("chat-phone", "390", "844")):
+                    subprocess.run(
+                        [
+                            *("node", PICTURE, url, options.folder, f"{name}{suffix}=chat"),
+                            *("--theme", theme, "--width", width, "--height", height),
+                            *("--ask", QUESTION),
+                        ],
+                        check=True,
+                    )
+
+
+@contextmanager
+def begun(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that ends with its input."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        yield program
+        if program.stdin is not None:
+            program.stdin.close()
+        # Nobody reads what it says from here on.
+        program.terminate()
+
+
+def first_line(program: subprocess.Popen[str]) -> dict[str, object]:
+    """What it says once it is ready."""
+    assert program.stdout is not None
+    told: dict[str, object] = json.loads(program.stdout.readline())
+    return told
 
 
 def work(
@@ -105,6 +153,7 @@ def picture(
                 f"fleet{suffix}": "",
                 f"session{suffix}": f"session/{node_id}/{sessions['notes']}",
                 f"plan{suffix}": "plan",
+                f"models{suffix}": "models",
             }
             words = [f"{name}={view}" for name, view in views.items()]
             subprocess.run(

@@ -101,7 +101,7 @@ function KeyFigures() {
   const { tokensPerSecond, usedBytes: used, generatingCount, acceptance } = series.value;
   const open = sessions.peek();
   const generating = open.filter((session) => session.state === "generating").length;
-  const latest = acceptance.at(-1) ?? Number.NaN;
+  const latest = acceptance.findLast((share) => !Number.isNaN(share)) ?? Number.NaN;
   return (
     <section class="panel key-figures" aria-label="Key figures">
       <KeyFigure label="Nodes up" value={String(up.length)} unit={`/ ${all.length}`}>

@@ -126,8 +126,6 @@ export class Conversation {
     const ids = this.#codec.encode(text);
     let common = 0;
     while (common < history.length && history[common] === ids[common]) common += 1;
-    // An answer begins behind something that was appended for it.
-    common = Math.min(common, ids.length - 1);
     if (common > keep) return { keep: common, append: ids.slice(common) };
     return { keep, append: this.#codec.encode(text.slice(said.length)) };
   }

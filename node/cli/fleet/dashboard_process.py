@@ -23,7 +23,7 @@ from kakeya_fleet.node.cli.terminal.interrupt import interrupts_raised
 
 LOWEST_NODE = 20
 VERSION_SECONDS = 10.0
-# What the process takes to close the playground's sessions and its streams.
+# What the process takes to close its chats' sessions and its streams.
 GOODBYE_SECONDS = 5.0
 # Between two looks at which nodes run on this machine.
 LOOK_SECONDS = 1.0

@@ -29,7 +29,8 @@ export function ModelCard({ row }: { row: ModelRow }) {
         <h2 id={title} class="clip" title={modelId}>
           {modelName(modelId)}
         </h2>
-        {owner !== "" && <span class="quiet small clip">{owner}</span>}
+        <span class="quiet small clip">{owner}</span>
+        {offer !== undefined && <span class="quiet small nowrap">{kindName(offer)}</span>}
       </header>
       <Facts row={row} />
       {holders.length > 0 ? (
@@ -85,7 +86,6 @@ function Facts({ row: { offer, bytes: size } }: { row: ModelRow }) {
       name: "Context",
       value: offer !== undefined && offer.contextLength > 0 ? count(offer.contextLength) : "",
     },
-    { name: "Kind", value: offer === undefined ? "" : kindName(offer) },
   ];
   return (
     <dl class="model-facts">

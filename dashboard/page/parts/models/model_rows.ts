@@ -24,7 +24,7 @@ export interface ModelRow {
   fileNodeIds: readonly string[];
 }
 
-/** By model id: those that are served first, then those of which files are known. */
+/** Those that verify first, then those that draft, then those of which files are known; by id. */
 export function modelRows(
   nodes: readonly NodeView[],
   transfers: readonly TransferView[],
@@ -48,11 +48,7 @@ export function modelRows(
         fileNodeIds: [...new Set(elsewhere.map(({ nodeId }) => nodeId))],
       };
     })
-    .sort(
-      (one, other) =>
-        Number(other.holders.length > 0) - Number(one.holders.length > 0) ||
-        one.modelId.localeCompare(other.modelId),
-    );
+    .sort((one, other) => rank(one) - rank(other) || one.modelId.localeCompare(other.modelId));
 }
 
 function holdersAt(node: NodeView, modelId: string, done: readonly TransferView[]): Holder[] {
@@ -61,6 +57,11 @@ function holdersAt(node: NodeView, modelId: string, done: readonly TransferView[
   return node.models
     .filter((offer) => offer.modelId === modelId)
     .map((offer) => ({ nodeId: node.nodeId, isDown: isDown(node), offer, since }));
+}
+
+function rank({ offer }: ModelRow): number {
+  if (offer === undefined) return 2;
+  return offer.role === "verifier" ? 0 : 1;
 }
 
 const byRole = (one: Holder, other: Holder): number =>
