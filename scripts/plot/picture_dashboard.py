@@ -3,8 +3,9 @@
     make dashboard && python -m scripts.plot.picture_dashboard docs/pictures
 
 A verifier with two sessions that generate by turns, its drafter with an archive on
-another node, and a third node with prompt lookup; all on this machine. The picture of a chat
-is of synthetic nodes, whose answer is written: the shipped model was never taught to converse.
+another node, and a third node with prompt lookup; all on this machine. One session names its
+drafter: left to itself, a verifier this small is faster alone. The picture of a chat is of
+synthetic nodes, whose answer is written: the shipped model was never taught to converse.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kakeya import Client, KakeyaError
+from kakeya import Client, KakeyaError, Speculation
 from scripts.support.agent_process import LocalFleet
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +120,7 @@ def work(
                 client_label=label,
                 window_tokens=128,
                 kv_strategy="restored" if restored else "sink_window",
+                speculation="auto" if restored else Speculation("tiny-dflash"),
             ) as session:
                 sessions[label] = session.session_id
                 for _turn in range(13):

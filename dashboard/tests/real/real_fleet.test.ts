@@ -4,12 +4,12 @@ import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { eventData } from "../../page/state/event_data";
-import type { FleetView, PlanView, ChatMessage, ChatRequest } from "../../shared/messages";
+import type { ChatMessage, ChatRequest, FitView, FleetView, PlanView } from "../../shared/messages";
 import { open } from "../browser/page";
 import { launch } from "../process/chromium";
 import { dashboard, type Dashboard } from "../process/dashboard";
 import { Follower } from "../process/follower";
-import { RealFleet, type Agent } from "../process/real_fleet";
+import { FLEET, RealFleet, type Agent } from "../process/real_fleet";
 import { until } from "../process/until";
 
 let fleet: RealFleet;
@@ -23,8 +23,12 @@ beforeAll(async () => {
   fleet = await RealFleet.create();
   proposer = await fleet.join("board-proposer", "proposer=ngram");
   verifier = await fleet.join("board-verifier", "verifier=tiny");
-  process.env["XDG_CACHE_HOME"] = fleet.environment["XDG_CACHE_HOME"];
-  [browser, board] = await Promise.all([launch(), dashboard(verifier.address)]);
+  // What the dashboard asks `fleet` is asked of this fleet, and nothing of the person's own.
+  Object.assign(process.env, fleet.environment);
+  [browser, board] = await Promise.all([
+    launch(),
+    dashboard(verifier.address, `--fleet-command=${FLEET}`),
+  ]);
   client = new Client(verifier.address);
 }, 180_000);
 
@@ -206,6 +210,18 @@ test("a model is loaded and unloaded from the page, as the node permits and says
     .waitFor();
   expect(complaints.list).toEqual([]);
   await context.close();
+});
+
+test("where a model fits is what `fleet fit` says of the machine that both nodes run on", async () => {
+  const shown = (await (await post("fit", { model: "tiny" })).json()) as FitView;
+  expect(shown.machines).toHaveLength(1);
+  const [machine] = shown.machines;
+  expect(new Set(machine?.nodeIds)).toEqual(new Set([verifier.nodeId, proposer.nodeId]));
+  expect(machine).toMatchObject({ fits: true });
+  expect(shown.weightBytes).toBeGreaterThan(0);
+  const missing = await post("fit", { model: "--help" });
+  expect(missing.status).toBe(422);
+  expect(await missing.json()).toMatchObject({ reason: "MODEL_NOT_FOUND" });
 });
 
 test("a page that goes away stops its generation", async () => {

@@ -52,7 +52,9 @@ export function ChatList({ onChosen }: { onChosen: () => void }) {
         ))}
       </ul>
       <div class="chat-list-foot small quiet">
-        {!isKept.value && <p>This browser keeps no chats for this page.</p>}
+        {!isKept.value && (
+          <p>The latest is not kept: it is too long, or the browser keeps nothing.</p>
+        )}
         {all.length > 0 &&
           (isClearing ? (
             <div class="row">

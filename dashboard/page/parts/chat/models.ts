@@ -2,14 +2,15 @@
 
 import { computed } from "@preact/signals";
 
-import { nodes, transfers } from "../../state/fleet";
+import { transfers } from "../../state/fleet";
 import { bytes, plural } from "../format";
 import { modelRows, type ModelRow } from "../models/model_rows";
+import { nodesByOffer, nodesEachSecond } from "../slow_nodes";
 import { isDown } from "../states";
 
 const served = computed(() => {
   const rows = modelRows(
-    nodes.value.filter((node) => !isDown(node)),
+    nodesByOffer.value.filter((node) => !isDown(node)),
     transfers.value,
   );
   return new Map(rows.map((row) => [row.modelId, row]));
@@ -41,7 +42,7 @@ export function modelFacts(modelId: string): string {
 /** The most that one of its nodes has free for keys and values. */
 function roomOf(row: ModelRow): string[] {
   const holders = new Set(row.holders.map(({ nodeId }) => nodeId));
-  const free = nodes.value
+  const free = nodesEachSecond.value
     .filter(({ nodeId }) => holders.has(nodeId))
     .map(({ kvBudgetBytes, kvBytes }) => kvBudgetBytes - kvBytes);
   const most = Math.max(0, ...free);
@@ -49,5 +50,5 @@ function roomOf(row: ModelRow): string[] {
 }
 
 function nameOf(nodeId: string | undefined): string {
-  return nodes.value.find((node) => node.nodeId === nodeId)?.name ?? "";
+  return nodesByOffer.value.find((node) => node.nodeId === nodeId)?.name ?? "";
 }

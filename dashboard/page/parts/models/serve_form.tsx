@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { useId, useState } from "preact/hooks";
 
 import type { LoadQuestion, Role } from "../../../shared/messages";
-import { nodes } from "../../state/fleet";
+import { nodesByOffer } from "../slow_nodes";
 import { Command } from "../copy";
 import { ProblemBox } from "../problem";
 import { Segmented } from "../segmented";
@@ -25,7 +25,7 @@ export function ServeForm() {
   const [modelField, nodeField] = [useId(), useId()];
   const [fitOf, setFitOf] = useState("");
   const known = rights.value;
-  const able = nodes.value.filter((node) => !isDown(node) && known?.[node.nodeId] === null);
+  const able = nodesByOffer.value.filter((node) => !isDown(node) && known?.[node.nodeId] === null);
   const change = (part: Partial<typeof form.value>): void => {
     form.value = { ...form.value, ...part };
   };
