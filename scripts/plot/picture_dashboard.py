@@ -4,8 +4,9 @@
 
 A verifier with two sessions that generate by turns, its drafter with an archive on
 another node, and a third node with prompt lookup; all on this machine. One session names its
-drafter: left to itself, a verifier this small is faster alone. The picture of a chat is of
-synthetic nodes, whose answer is written: the shipped model was never taught to converse.
+drafter: left to itself, a verifier this small is faster alone. The pictures of a chat and of
+models are of synthetic nodes, whose answer is written: the shipped model was never taught to
+converse.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "dashboard" / "bench" / "picture.mjs"
 DIST = ROOT / "dashboard" / "dist"
 TINY = ROOT / "engine" / "shipped" / "tiny"
+PHONE = ("--width", "390", "--height", "844")
 QUESTION = "Why is a draft from another machine faster, and the text still the same?"
 PROMPTS = {
     "notes": "def parse_header(line):\n",
@@ -63,28 +65,26 @@ def main() -> None:
             picture(options, studio.address, studio.node_id, sessions)
         finally:
             over.set()
-    chat(options)
+    picture_synthetic(options)
 
 
-def chat(options: argparse.Namespace) -> None:
-    """Photographs an answer of synthetic nodes, also as wide as a telephone."""
-    words = ["node", str(DIST / "synthetic" / "main.mjs"), "--nodes", "6", "--quiet"]
+def picture_synthetic(options: argparse.Namespace) -> None:
+    """Photographs models and an answer of synthetic nodes, the answer also for a telephone."""
+    words = ["node", str(DIST / "synthetic" / "main.mjs"), "--nodes", "6"]
     with begun([*words, "--model-folder", str(TINY)]) as fleet:
         node = str(first_line(fleet)["address"])
-        main_script = str(DIST / "server" / "main.mjs")
-        with begun(["node", main_script, "--end-with-input", "--node", node]) as board:
+        script = str(DIST / "server" / "main.mjs")
+        with begun(["node", script, "--end-with-input", "--node", node]) as board:
             url = str(first_line(board)["url"])
             for theme in options.themes:
                 suffix = "" if theme == "dark" else "-light"
-                for name, width, height in (("chat", "1440", "900"), ("chat-phone", "390", "844")):
-                    subprocess.run(
-                        [
-                            *("node", PICTURE, url, options.folder, f"{name}{suffix}=chat"),
-                            *("--theme", theme, "--width", width, "--height", height),
-                            *("--ask", QUESTION),
-                        ],
-                        check=True,
-                    )
+                for view, more in (
+                    (f"models{suffix}=models", ()),
+                    (f"chat{suffix}=chat", ("--ask", QUESTION)),
+                    (f"chat-phone{suffix}=chat", ("--ask", QUESTION, *PHONE)),
+                ):
+                    command = ["node", PICTURE, url, options.folder, view, "--theme", theme, *more]
+                    subprocess.run(command, check=True)
 
 
 @contextmanager
@@ -155,7 +155,6 @@ def picture(
                 f"fleet{suffix}": "",
                 f"session{suffix}": f"session/{node_id}/{sessions['notes']}",
                 f"plan{suffix}": "plan",
-                f"models{suffix}": "models",
             }
             words = [f"{name}={view}" for name, view in views.items()]
             subprocess.run(

@@ -87,16 +87,16 @@ function Facts({ row: { offer, bytes: size } }: { row: ModelRow }) {
       value: offer !== undefined && offer.contextLength > 0 ? count(offer.contextLength) : "",
     },
   ];
+  const known = facts.filter(({ value }) => value !== "");
+  if (known.length === 0) return null;
   return (
     <dl class="model-facts">
-      {facts
-        .filter(({ value }) => value !== "")
-        .map(({ name, value }) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
+      {known.map(({ name, value }) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
     </dl>
   );
 }
