@@ -22,6 +22,8 @@ const { values } = parseArgs({
     port: { type: "string", default: "5173" },
   },
 });
+/** What the page asks of the dashboard's process. */
+const ROUTES = ["/events", "/plan", "/generate", "/close", "/rights", "/load", "/unload", "/fit"];
 const here = fileURLToPath(new URL(".", import.meta.url));
 process.chdir(here);
 
@@ -43,7 +45,7 @@ const vite = await createServer({
   server: {
     host: "127.0.0.1",
     port: Number(values.port),
-    proxy: { "/events": proxied, "/plan": proxied, "/generate": proxied, "/close": proxied },
+    proxy: Object.fromEntries(ROUTES.map((route) => [route, proxied])),
   },
 });
 await vite.listen();

@@ -2,7 +2,9 @@
  * Pictures of pages of a running dashboard. Prints nothing.
  *
  * node dashboard/bench/picture.mjs URL FOLDER NAME=VIEW... [--theme dark] [--width 1440]
- * [--height 900]
+ * [--height 900] [--ask QUESTION]
+ *
+ * With a question, each of the views is a chat, which is asked it and answers first.
  */
 
 import { parseArgs } from "node:util";
@@ -15,6 +17,7 @@ const { values, positionals } = parseArgs({
     theme: { type: "string", default: "dark" },
     width: { type: "string", default: "1440" },
     height: { type: "string", default: "900" },
+    ask: { type: "string" },
     chromium: { type: "string", default: process.env.CHROMIUM_PATH ?? "/usr/bin/chromium" },
   },
 });
@@ -33,6 +36,11 @@ const page = await browser.newPage({
 for (const picture of pictures) {
   const [name, view] = picture.split("=");
   await page.goto(`${url}#/${view}`);
+  if (values.ask !== undefined) {
+    await page.getByLabel(/^Ask /).fill(values.ask);
+    await page.keyboard.press("Enter");
+    await page.locator(".facts-line").waitFor();
+  }
   await page.waitForTimeout(REST);
   await page.screenshot({ path: `${folder}/${name}.png` });
 }

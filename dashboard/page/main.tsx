@@ -12,7 +12,6 @@ import "./styles/views/transfers.css";
 import "./styles/views/node.css";
 import "./styles/views/session.css";
 import "./styles/views/plan.css";
-import "./styles/views/playground.css";
 
 import { render } from "preact";
 

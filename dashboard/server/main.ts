@@ -15,6 +15,9 @@ import { fileURLToPath } from "node:url";
 
 import type { GatewayView } from "../shared/messages";
 import { Access } from "./access";
+import { Fit } from "./models/fit";
+import { Rights } from "./models/rights";
+import { load, unload, type NodeClient } from "./models/serving";
 import { HttpServer } from "./http/server";
 import { Fields } from "./http/fields";
 import { Files } from "./http/files";
@@ -23,7 +26,7 @@ import { optionsOf, UsageProblem, type Options } from "./options";
 import { heed, type Listener } from "./parent";
 import { planFor } from "./plan_route";
 import { problemOf, Refused } from "./problem";
-import { Playground } from "./playground/playground";
+import { Chats } from "./chat/chats";
 import { FleetState } from "./state/fleet_state";
 import { Outbox } from "./state/outbox";
 import { FleetWatch } from "./watch/fleet_watch";
@@ -31,7 +34,7 @@ import { FleetWatch } from "./watch/fleet_watch";
 /** What was said to be waited for last; empty while the fleet is watched. */
 let waitedFor = "";
 
-/** What a session of the playground, and the streams of nodes, have time to end in. */
+/** What a session of a chat, and the streams of nodes, have time to end in. */
 const LEAVE_MS = 5000;
 
 const PAGE_FOLDER = fileURLToPath(new URL("../page", import.meta.url));
@@ -57,18 +60,29 @@ async function serve(options: Options): Promise<void> {
     const words = "The dashboard waits for a node of this machine.";
     throw new Refused(503, "NO_NODE", words);
   };
-  const playground = new Playground({
+  const chats = new Chats({
     client: () => access.client(gateway()),
     nodeAt: (address) => state.nodeAt(address),
   });
+  const rights = new Rights(access);
+  const fit = new Fit(options.fleetCommand);
+  const nodeClient: NodeClient = (nodeId) => {
+    const address = state.addressOf(nodeId);
+    if (address !== "") return access.client(address);
+    throw new Refused(404, "NODE_NOT_FOUND", "No node of this fleet answers by that id now.");
+  };
   const server = new HttpServer({
     files,
     pages,
     plan: (body, signal) => planFor(body, access.client(gateway()), signal),
-    generate: (body, signal) => playground.generate(body, signal),
-    close: (body) => playground.close(new Fields(body).text("sessionKey", 64)),
+    generate: (body, signal) => chats.generate(body, signal),
+    close: (body) => chats.close(new Fields(body).text("sessionKey", 64)),
+    rights: () => rights.ask(state.living()),
+    load: (body, signal) => load(body, nodeClient, signal),
+    unload: (body, signal) => unload(body, nodeClient, signal),
+    fit: (body, signal) => fit.ask(body, gateway(), signal),
   });
-  const url = await server.listen(options.host, options.port);
+  const url = await server.listen(options.host, options.port, options.orAnyPort);
   say({ event: "ready", url });
   const told = toldToEnd(options.endWithInput, {
     nodes: (addresses) => (watch.localNodes = addresses),
@@ -77,7 +91,7 @@ async function serve(options: Options): Promise<void> {
 
   const begun = options.waitForAccess ? access.known : Promise.resolve();
   await Promise.race([told, begun.then(() => watch.run())]);
-  const ended = playground.end().then(() => Promise.all([watch.end(), server.end()]));
+  const ended = chats.end().then(() => Promise.all([watch.end(), server.end()]));
   // Nodes that do not answer any more hold up nobody who leaves.
   await Promise.race([ended, pause(LEAVE_MS)]);
 }

@@ -9,12 +9,16 @@ export interface Options {
   host: string;
   /** 0 for any that is free. */
   port: number;
+  /** Whether any that is free will do where that one is taken. */
+  orAnyPort: boolean;
   /** Folder of the built page. */
   page: string;
   /** Whether the process ends when its standard input does, as with its parent. */
   endWithInput: boolean;
   /** Whether nodes are asked only once the input has said as whom. */
   waitForAccess: boolean;
+  /** The program of `fleet` and its first words; empty where it is not known. */
+  fleetCommand: string[];
 }
 
 /** Options as the command line has them. Throws UsageProblem. */
@@ -34,9 +38,11 @@ export function optionsOf(argv: readonly string[], pageFolder: string): Options 
     node: values.node,
     host: values.host,
     port,
+    orAnyPort: values["or-any-port"],
     page: values.page,
     endWithInput: values["end-with-input"],
     waitForAccess: values["wait-for-access"],
+    fleetCommand: values["fleet-command"],
   };
 
   function parse(argv: readonly string[]) {
@@ -47,9 +53,11 @@ export function optionsOf(argv: readonly string[], pageFolder: string): Options 
           node: { type: "string", default: "" },
           host: { type: "string", default: "127.0.0.1" },
           port: { type: "string", default: "0" },
+          "or-any-port": { type: "boolean", default: false },
           page: { type: "string", default: pageFolder },
           "end-with-input": { type: "boolean", default: false },
           "wait-for-access": { type: "boolean", default: false },
+          "fleet-command": { type: "string", multiple: true, default: [] },
         },
       });
     } catch (error) {

@@ -7,7 +7,7 @@ export const LIMITS = {
   connections: 256,
   // That listen, each with what waits for it: an eighth of the connections.
   pages: 32,
-  // Answered at once besides those: plans, and answers of the playground.
+  // Answered at once besides those: plans, answers of chats, loads.
   requests: 32,
   // Longest body of a request: a prompt of 250,000 words.
   bodyBytes: 1_048_576,
@@ -18,7 +18,7 @@ export const LIMITS = {
   // That wait for a page besides the fleet that it began with: one that reads more slowly is
   // skipped, and told the whole fleet again.
   pageBytes: 1_048_576,
-  // Of the playground on all pages; the one idle for the longest time makes room.
+  // Of chats on all pages; the one idle for the longest time makes room.
   sessions: 8,
   // Without a question, after which one is closed.
   sessionSeconds: 300,

@@ -274,14 +274,23 @@ export interface PlanView extends Omit<
   })[];
 }
 
-/** `POST /generate`: the playground. Answered with server-sent events of `PlaygroundMessage`. */
-export interface PlaygroundRequest {
-  /** From a session of this page that goes on; empty opens one. */
+/** What somebody said in a conversation. */
+export interface TurnView {
+  role: "user" | "assistant";
+  content: string;
+}
+
+/** `POST /generate`: the next answer of a conversation, with server-sent events of `ChatMessage`. */
+export interface ChatRequest {
+  /** A session of this page whose history is gone on with as far as it holds; empty for none. */
   sessionKey: string;
   model: string;
-  /** A chat by the model's template, or plain text. */
+  /** Turns by the model's template, or one text that goes on. */
   mode: "chat" | "text";
-  prompt: string;
+  /** What the system says before all else; empty for nothing. */
+  system: string;
+  /** Oldest first; the answer follows the last. */
+  turns: TurnView[];
   maxTokens: number;
   temperature: number;
   seed?: number;
@@ -289,13 +298,15 @@ export interface PlaygroundRequest {
   kvStrategy: AskedStrategy;
 }
 
-export type PlaygroundMessage =
+export type ChatMessage =
   | {
       type: "opened";
       sessionKey: string;
       sessionId: string;
       nodeId: string;
-      promptTokenCount: number;
+      /** Tokens of the conversation that the session holds, and those of them that were computed before. */
+      historyLength: number;
+      keptTokenCount: number;
       plan: PlanView;
     }
   /** One a message of the node: `pieces` are its tokens' texts, the first `drafted` of them drafted. */
@@ -316,7 +327,51 @@ export type PlaygroundMessage =
   | { type: "resumed"; nodeId: string; reason: string }
   | { type: "problem"; problem: Problem };
 
-/** `POST /close {sessionKey}` closes a session of the playground; so does the page when it goes. */
+/** `POST /close {sessionKey}` closes a session of a chat; so does the page when it goes. */
+
+/**
+ * `POST /rights`: whether this process may change which models nodes serve, by node id, as each
+ * node says: null where it may, else its refusal. Nodes that do not answer are absent.
+ */
+export type RightsView = Record<string, Problem | null>;
+
+/** `POST /load`: what a node is to serve. Answered once its load has begun; transfers tell the rest. */
+export interface LoadQuestion {
+  nodeId: string;
+  /** As `fleet load` takes it. */
+  model: string;
+  role: Role;
+}
+
+export interface LoadAnswer {
+  /** The model's id where the node serves it already; empty otherwise. */
+  servedAs: string;
+}
+
+/** `POST /unload`: what a node is to serve no more. Answered once its memory is free. */
+export type UnloadQuestion = LoadQuestion;
+
+export interface UnloadAnswer {
+  memoryFreeBytes: number;
+}
+
+/** `POST /fit {model}`: on which machines of the fleet a model would fit, as `fleet fit` says. */
+export interface FitView {
+  model: string;
+  /** Empty and 0 where no machine's memory is known. */
+  dtype: string;
+  weightBytes: number;
+  machines: MachineFitView[];
+}
+
+export interface MachineFitView {
+  /** The machine's nodes. */
+  nodeIds: string[];
+  freeBytes: number;
+  fits: boolean;
+  /** The answer first, then what must be known or done besides. */
+  sentences: string[];
+}
 
 /** An error, for people. */
 export interface Problem {

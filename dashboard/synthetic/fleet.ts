@@ -13,11 +13,12 @@ import {
   TransferState,
   WatchFleetResponseSchema,
   type NodeStatus,
+  type Transfer,
   type WatchFleetResponse,
 } from "./contract";
 import { Feed } from "./feed";
 import { machine } from "./machines";
-import { SyntheticNode, type Peer } from "./node";
+import { CHAT_LABEL, SyntheticNode, type Peer } from "./node";
 import { seeded, type Random } from "./random";
 
 /** Milliseconds between steps of the sessions; nodes tell of them as often, at most. */
@@ -26,8 +27,14 @@ const STEP_MS = 100;
 const SUSPECT_MS = 1000;
 const DEAD_MS = 2500;
 const GIB = 2 ** 30;
+/** By model. */
+const WEIGHT_BYTES: Readonly<Record<string, number>> = {
+  "qwen3-8b": 4.7 * GIB,
+  "qwen3-8b-dflash": 1.1 * GIB,
+  tiny: 7_600_000,
+};
 
-interface Member {
+export interface Member {
   node: SyntheticNode;
   liveness: Liveness;
   /** Changes of the fleet, as this member tells them. */
@@ -65,6 +72,9 @@ export class SyntheticFleet {
           address: other.node.address,
         }));
       node.event({ kind: "NODE_STARTED", message: `${node.machine.name} joined the fleet.` });
+      for (const { modelId, weightsDigest } of node.machine.offers) {
+        if (weightsDigest !== "") node.transfer(pastLoad(modelId));
+      }
     }
     for (const member of this.members) this.#live(member);
     if (this.#busy) {
@@ -107,6 +117,15 @@ export class SyntheticFleet {
   noticeReturn(member: Member): void {
     member.node.restart();
     this.#judge(member, Liveness.ALIVE);
+  }
+
+  /** The node's card has changed: every member tells of it. */
+  announce(member: Member): void {
+    for (const { node, changes } of this.members) {
+      const value = this.status(member, node);
+      changes.send(create(WatchFleetResponseSchema, { kind: { case: "changed", value } }));
+    }
+    member.node.tellNode();
   }
 
   end(): void {
@@ -169,7 +188,7 @@ export class SyntheticFleet {
   #work(node: SyntheticNode): void {
     const now = Date.now();
     for (const session of node.sessions.values()) {
-      if (session.setting.label === "playground") continue;
+      if (session.setting.label === CHAT_LABEL) continue;
       if (session.advance(now)) node.tellSession(session);
       if (session.generations > 6 && !session.generating) {
         node.close(session.setting.sessionId, SessionOutcome.CLOSED);
@@ -269,4 +288,18 @@ export class SyntheticFleet {
     clearInterval(timer);
     this.#timers.delete(timer);
   }
+}
+
+/** How a model came into a node that serves it. */
+function pastLoad(modelId: string): Transfer {
+  const bytes = BigInt(Math.round(WEIGHT_BYTES[modelId] ?? 0));
+  return create(TransferSchema, {
+    transferId: `load ${modelId}`,
+    kind: TransferKind.LOAD,
+    modelId,
+    state: TransferState.DONE,
+    doneBytes: bytes,
+    totalBytes: bytes,
+    startedAtUnix: Date.now() / 1000 - 3000,
+  });
 }

@@ -18,7 +18,10 @@ export interface Machine {
   /** host:port for rings; empty without. */
   ring: boolean;
   archiveBytes: number;
+  /** Changes as models are loaded and unloaded. */
   offers: ModelOffer[];
+  /** Whether programs of this machine may change them, as if it were theirs. */
+  isOurs: boolean;
 }
 
 const BODIES = [
@@ -49,6 +52,7 @@ export function machine(index: number): Machine {
     ring: mac,
     archiveBytes: index % 6 === 5 ? 32 * GIB : 0,
     offers: offers(index, mac ? "mlx" : "torch"),
+    isOurs: index % 4 !== 3,
   };
 }
 
@@ -68,6 +72,12 @@ const TINY_TOKENIZER = sha256("tiny tokenizer");
 
 function offer(init: MessageInitShape<typeof ModelOfferSchema>): ModelOffer {
   return create(ModelOfferSchema, init);
+}
+
+/** A small model as a node offers it that has just loaded it. */
+export function loadedOffer(modelId: string, role: Role): ModelOffer {
+  const loaded = verifier("tiny", "torch", 0.004);
+  return create(ModelOfferSchema, { ...loaded, modelId, role, weightsDigest: sha256(modelId) });
 }
 
 function verifier(modelId: string, backend: string, stepSeconds: number): ModelOffer {

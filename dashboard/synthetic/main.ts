@@ -15,6 +15,7 @@ import { parseArgs } from "node:util";
 
 import { SyntheticFleet } from "./fleet";
 import { NodeServer } from "./service";
+import { servedText } from "./text";
 
 const { values } = parseArgs({
   options: {
@@ -26,9 +27,10 @@ const { values } = parseArgs({
 });
 
 const fleet = new SyntheticFleet(Number(values.nodes), Number(values.seed), !values.quiet);
+const text = await servedText(values["model-folder"]);
 const servers = new Map<string, NodeServer>();
 for (const { node } of fleet.members) {
-  const server = new NodeServer(fleet, node, values["model-folder"]);
+  const server = new NodeServer(fleet, node, text);
   await server.listen();
   servers.set(node.machine.name, server);
 }

@@ -35,6 +35,9 @@ const EVENT_LIMIT = 256;
 /** Share of a machine's memory that its system and its models take. */
 const TAKEN = 0.38;
 
+/** Of sessions that somebody opened, which do nothing by themselves. */
+export const CHAT_LABEL = "dashboard chat";
+
 /** What a node needs to know of another one. */
 export interface Peer {
   machine: Machine;

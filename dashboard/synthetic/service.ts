@@ -1,7 +1,4 @@
-import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
-import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
@@ -20,10 +17,11 @@ import {
   type GenerateResponseSchema,
 } from "./contract";
 import type { SyntheticFleet } from "./fleet";
-import { sha256 } from "./machines";
-import type { SyntheticNode } from "./node";
+import { serveModels } from "./models";
+import { CHAT_LABEL, type SyntheticNode } from "./node";
 import { plan } from "./plan";
 import type { SyntheticSession } from "./session";
+import type { ServedText } from "./text";
 
 /** One node's gRPC server, which can be silenced and answers again at the same port. */
 export class NodeServer {
@@ -33,9 +31,9 @@ export class NodeServer {
   #server: Http2Server | undefined;
   #port = 0;
 
-  constructor(fleet: SyntheticFleet, node: SyntheticNode, modelFolder: string) {
+  constructor(fleet: SyntheticFleet, node: SyntheticNode, text: ServedText) {
     this.#node = node;
-    this.#handler = connectNodeAdapter({ routes: routes(fleet, node, modelFolder) });
+    this.#handler = connectNodeAdapter({ routes: routes(fleet, node, text) });
   }
 
   async listen(): Promise<void> {
@@ -66,7 +64,7 @@ export class NodeServer {
 function routes(
   fleet: SyntheticFleet,
   node: SyntheticNode,
-  modelFolder: string,
+  text: ServedText,
 ): (router: ConnectRouter) => void {
   const member = fleet.find(node.machine.name);
   if (member === undefined) throw new Error(`${node.machine.name} is not in the fleet.`);
@@ -78,6 +76,7 @@ function routes(
       watchNode: (request, context) =>
         node.nodeFeed.listen(node.history(request.historySeconds), context.signal),
     });
+    serveModels(router, fleet, member);
     router.service(PlacementService, {
       plan: (request) => {
         const decided = plan(fleet, request.verifierModel);
@@ -94,7 +93,7 @@ function routes(
       createSession: (request) => {
         const session = node.open(
           request.modelId,
-          "playground",
+          CHAT_LABEL,
           request.kvStrategy || KvStrategy.SINK_WINDOW,
         );
         if (session === undefined) throw notFound(`${request.modelId} is not served here.`);
@@ -114,7 +113,22 @@ function routes(
         return { historyLength: BigInt(session.historyLength) };
       },
       generate: (request, context) =>
-        generate(node, found(node, request.sessionId), request.maxTokens, context.signal),
+        generate(node, found(node, request.sessionId), {
+          tokenIds: text.answer.slice(0, request.maxTokens),
+          isWhole: text.answer.length <= request.maxTokens,
+          signal: context.signal,
+        }),
+      forkSession: (request) => {
+        const { setting, historyLength } = found(node, request.sessionId);
+        const { modelId } = setting.verifier;
+        const fork = node.open(modelId, setting.label, setting.kvStrategy);
+        if (fork === undefined) throw notFound(`${modelId} is not served here.`);
+        fork.append(Number(request.historyLength ?? historyLength), 0);
+        return {
+          sessionId: fork.setting.sessionId,
+          historyLength: BigInt(fork.historyLength),
+        };
+      },
       getSessionInfo: (request) => ({ session: found(node, request.sessionId).info() }),
       closeSession: (request) => {
         const length = found(node, request.sessionId).historyLength;
@@ -122,22 +136,21 @@ function routes(
         return { historyLength: BigInt(length) };
       },
       getTokenizer: async function* () {
-        const names = ["tokenizer.json", "tokenizer_config.json"];
-        const files = await Promise.all(names.map((name) => readFile(join(modelFolder, name))));
+        const { files } = text;
         yield {
           kind: {
             case: "header" as const,
             value: {
-              tokenizerDigest: sha256("tiny tokenizer"),
-              files: files.map((bytes, index) => ({
-                name: names[index] ?? "",
+              tokenizerDigest: files[0]?.sha256 ?? "",
+              files: files.map(({ name, bytes, sha256 }) => ({
+                name,
                 byteCount: BigInt(bytes.length),
-                sha256: digest(bytes),
+                sha256,
               })),
             },
           },
         };
-        for (const bytes of files) {
+        for (const { bytes } of files) {
           for (let from = 0; from < bytes.length; from += 262_144) {
             const chunk = new Uint8Array(bytes.subarray(from, from + 262_144));
             yield { kind: { case: "chunk" as const, value: chunk } };
@@ -148,27 +161,26 @@ function routes(
   };
 }
 
-/** Blocks of random tokens, at a readable pace. */
+/** Blocks of the tokens, at a readable pace. */
 async function* generate(
   node: SyntheticNode,
   session: SyntheticSession,
-  maxTokens: number,
-  signal: AbortSignal,
+  asked: { tokenIds: readonly number[]; isWhole: boolean; signal: AbortSignal },
 ): AsyncGenerator<MessageInitShape<typeof GenerateResponseSchema>> {
   const began = Date.now();
   const blocks: BlockTiming[] = [];
-  let left = maxTokens;
+  const { tokenIds: all, isWhole, signal } = asked;
+  let told = 0;
   session.begin(began, 3600_000);
   try {
-    while (left > 0 && !signal.aborted) {
+    while (told < all.length && !signal.aborted) {
       await pause(40, undefined, { signal });
       const block = session.commit(Date.now());
       node.tellSession(session);
       blocks.push(block);
-      const tokenIds = Array.from({ length: Math.min(left, block.committedCount) }, () =>
-        node.random.whole(300, 4000),
-      );
-      left -= tokenIds.length;
+      const tokenIds = all.slice(told, told + block.committedCount);
+      told += tokenIds.length;
+      session.cut(block.committedCount - tokenIds.length);
       const drafted = Math.min(block.acceptedCount, tokenIds.length);
       yield {
         kind: {
@@ -181,7 +193,8 @@ async function* generate(
     session.rest(Date.now());
     node.tellSession(session);
   }
-  yield { kind: { case: "done", value: done(blocks, maxTokens, session, began) } };
+  const stopReason = isWhole ? StopReason.STOP_TOKEN : StopReason.MAX_TOKENS;
+  yield { kind: { case: "done", value: { ...done(blocks, told, session, began), stopReason } } };
 }
 
 function done(
@@ -191,7 +204,6 @@ function done(
   began: number,
 ): MessageInitShape<typeof GenerateDoneSchema> {
   return {
-    stopReason: StopReason.MAX_TOKENS,
     generatedTokenCount,
     historyLength: BigInt(session.historyLength),
     timings: { firstTokenSeconds: 0.04, totalSeconds: (Date.now() - began) / 1000 },
@@ -204,10 +216,6 @@ function done(
     },
     timeline: blocks.slice(-256),
   };
-}
-
-function digest(bytes: Buffer): string {
-  return createHash("sha256").update(bytes).digest("hex");
 }
 
 function found(node: SyntheticNode, sessionId: string): SyntheticSession {

@@ -138,6 +138,11 @@ export class SyntheticSession {
     return this.#block();
   }
 
+  /** The last `count` tokens are behind what ended the answer. */
+  cut(count: number): void {
+    this.#history -= count;
+  }
+
   /** The generation that someone asked for ended. */
   rest(now: number): void {
     this.#state = SessionState.IDLE;

@@ -4,9 +4,11 @@ import type {
   BlockView,
   EventView,
   FleetView,
+  ModelView,
   NodeView,
   Sample,
   SessionView,
+  TransferView,
 } from "../shared/messages";
 
 export function nodeView(nodeId: string): NodeView {
@@ -45,6 +47,47 @@ export function nodeView(nodeId: string): NodeView {
     acceptances: [],
     seedFaults: [],
     samples: [],
+  };
+}
+
+export function modelView(modelId: string, role: ModelView["role"] = "verifier"): ModelView {
+  return {
+    modelId,
+    role,
+    weightsDigest: "",
+    tokenizerDigest: "",
+    quantization: "",
+    dtype: "float32",
+    contextLength: 8192,
+    vocabularySize: 8192,
+    backend: "torch",
+    architecture: "LlamaForCausalLM",
+    kind: "autoregressive",
+    exact: true,
+    stepSeconds: 0.002,
+    rankCount: 1,
+  };
+}
+
+/** A load that is done, unless `part` says otherwise. */
+export function transferView(
+  nodeId: string,
+  modelId: string,
+  part: Partial<TransferView> = {},
+): TransferView {
+  return {
+    nodeId,
+    modelId,
+    transferId: "t1",
+    kind: "load",
+    state: "done",
+    doneBytes: part.totalBytes ?? 0,
+    totalBytes: 0,
+    bytesPerSecond: 0,
+    remainingSeconds: 0,
+    startedAt: 1,
+    error: "",
+    ...part,
   };
 }
 

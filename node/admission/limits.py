@@ -329,9 +329,7 @@ class DashboardLimits:
         "longest time is closed for a new one.",
     )
     pages: int = knob(32, "That listen, each with what waits for it: an eighth of the connections.")
-    requests: int = knob(
-        32, "Answered at once besides those: plans, and answers of the playground."
-    )
+    requests: int = knob(32, "Answered at once besides those: plans, answers of chats, loads.")
     body_bytes: int = knob(MIB, "Longest body of a request: a prompt of 250,000 words.")
     header_seconds: float = knob(10.0, "From a request's first byte to the end of its headers.")
     request_seconds: float = knob(40.0, "From a request's first byte to the end of its body.")
@@ -340,9 +338,7 @@ class DashboardLimits:
         "That wait for a page besides the fleet that it began with: one that reads more slowly "
         "is skipped, and told the whole fleet again.",
     )
-    sessions: int = knob(
-        8, "Of the playground on all pages; the one idle for the longest time makes room."
-    )
+    sessions: int = knob(8, "Of chats on all pages; the one idle for the longest time makes room.")
     session_seconds: float = knob(300.0, "Without a question, after which one is closed.")
     events: int = knob(512, "The latest of all nodes, of half a KiB each.")
     transfers: int = knob(64, "Downloads and loads of each node, the latest, as a node keeps.")

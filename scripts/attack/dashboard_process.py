@@ -23,8 +23,25 @@ SEEDS: Sequence[tuple[str, str, object]] = (
     ("GET", "/events", None),
     ("GET", "/assets/none.js", None),
     ("POST", "/plan", {"verifier": MODEL, "contextTokens": 100, "kvStrategy": "sink_window"}),
-    ("POST", "/generate", {"modelId": MODEL, "prompt": "def f(x):", "maxTokens": 2, "page": "a"}),
-    ("POST", "/close", {"page": "a"}),
+    (
+        "POST",
+        "/generate",
+        {
+            "sessionKey": "",
+            "model": MODEL,
+            "mode": "text",
+            "system": "",
+            "maxTokens": 2,
+            "turns": [{"role": "user", "content": "def f(x):"}],
+            "temperature": 0,
+            "speculation": "auto",
+            "kvStrategy": "auto",
+        },
+    ),
+    ("POST", "/close", {"sessionKey": "a"}),
+    ("POST", "/rights", {}),
+    ("POST", "/load", {"nodeId": "a", "model": MODEL, "role": "verifier"}),
+    ("POST", "/unload", {"nodeId": "a", "model": MODEL, "role": "verifier"}),
 )
 """What its page asks for, near enough to be read."""
 

@@ -3,7 +3,10 @@
     make dashboard && python -m scripts.plot.picture_dashboard docs/pictures
 
 A verifier with two sessions that generate by turns, its drafter with an archive on
-another node, and a third node with prompt lookup; all on this machine.
+another node, and a third node with prompt lookup; all on this machine. One session names its
+drafter: left to itself, a verifier this small is faster alone. The pictures of a chat and of
+models are of synthetic nodes, whose answer is written: the shipped model was never taught to
+converse.
 """
 
 from __future__ import annotations
@@ -14,13 +17,19 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from kakeya import Client, KakeyaError
+from kakeya import Client, KakeyaError, Speculation
 from scripts.support.agent_process import LocalFleet
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "dashboard" / "bench" / "picture.mjs"
+DIST = ROOT / "dashboard" / "dist"
+TINY = ROOT / "engine" / "shipped" / "tiny"
+PHONE = ("--width", "390", "--height", "844")
+QUESTION = "Why is a draft from another machine faster, and the text still the same?"
 PROMPTS = {
     "notes": "def parse_header(line):\n",
     "review": "class Reader:\n    def read(self, size):\n",
@@ -56,6 +65,46 @@ def main() -> None:
             picture(options, studio.address, studio.node_id, sessions)
         finally:
             over.set()
+    picture_synthetic(options)
+
+
+def picture_synthetic(options: argparse.Namespace) -> None:
+    """Photographs models and an answer of synthetic nodes, the answer also for a telephone."""
+    words = ["node", str(DIST / "synthetic" / "main.mjs"), "--nodes", "6"]
+    with begun([*words, "--model-folder", str(TINY)]) as fleet:
+        node = str(first_line(fleet)["address"])
+        script = str(DIST / "server" / "main.mjs")
+        with begun(["node", script, "--end-with-input", "--node", node]) as board:
+            url = str(first_line(board)["url"])
+            for theme in options.themes:
+                suffix = "" if theme == "dark" else "-light"
+                for view, more in (
+                    (f"models{suffix}=models", ()),
+                    (f"chat{suffix}=chat", ("--ask", QUESTION)),
+                    (f"chat-phone{suffix}=chat", ("--ask", QUESTION, *PHONE)),
+                ):
+                    command = ["node", PICTURE, url, options.folder, view, "--theme", theme, *more]
+                    subprocess.run(command, check=True)
+
+
+@contextmanager
+def begun(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that ends with its input."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        yield program
+        if program.stdin is not None:
+            program.stdin.close()
+        # Nobody reads what it says from here on.
+        program.terminate()
+
+
+def first_line(program: subprocess.Popen[str]) -> dict[str, object]:
+    """What it says once it is ready."""
+    assert program.stdout is not None
+    told: dict[str, object] = json.loads(program.stdout.readline())
+    return told
 
 
 def work(
@@ -71,6 +120,7 @@ def work(
                 client_label=label,
                 window_tokens=128,
                 kv_strategy="restored" if restored else "sink_window",
+                speculation="auto" if restored else Speculation("tiny-dflash"),
             ) as session:
                 sessions[label] = session.session_id
                 for _turn in range(13):

@@ -2,6 +2,7 @@
 
 import type { NodeView, Sample, SessionView } from "../../shared/messages";
 import { byteQuantity, bytes, tokenRate, tokenRateShort } from "./format";
+import { RATE_SECONDS } from "./series";
 import { hasRole, isArchive, type RoleName } from "./states";
 
 /** A node's work in one role. */
@@ -18,8 +19,7 @@ export interface Activity {
 
 /** The verifier's first, then the proposer's and the archive's; none for a node without a role. */
 export function activitiesOf(node: NodeView): Activity[] {
-  const latest = node.samples.at(-1);
-  return rolesOf(node).map((role) => activityIn(role, node, latest));
+  return rolesOf(node).map((role) => activityIn(role, node));
 }
 
 /** The roles that the node serves, the one that it is known by first. */
@@ -31,14 +31,20 @@ export function rolesOf(node: NodeView): RoleName[] {
   ];
 }
 
-function activityIn(role: RoleName, node: NodeView, latest: Sample | undefined): Activity {
+/** Over the latest seconds: single ones jump with blocks and prompts. */
+function meanOf(node: NodeView, measure: (sample: Sample) => number): number {
+  const latest = node.samples.slice(-RATE_SECONDS);
+  return latest.reduce((sum, sample) => sum + measure(sample), 0) / Math.max(1, latest.length);
+}
+
+function activityIn(role: RoleName, node: NodeView): Activity {
   switch (role) {
     case "verifier": {
-      const rate = latest?.tokensPerSecond ?? 0;
+      const rate = meanOf(node, (sample) => sample.tokensPerSecond);
       return { role, ...rateOf(rate, "tok"), words: `${tokenRate(rate)} tokens a second` };
     }
     case "proposer": {
-      const rate = latest?.draftsPerSecond ?? 0;
+      const rate = meanOf(node, (sample) => sample.draftsPerSecond);
       return { role, ...rateOf(rate, "drafts"), words: `${tokenRate(rate)} drafts a second` };
     }
     case "archive": {

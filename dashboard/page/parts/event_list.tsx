@@ -2,9 +2,9 @@ import { memo } from "preact/compat";
 import { useRef } from "preact/hooks";
 
 import type { EventView } from "../../shared/messages";
-import { node } from "../state/fleet";
+import { fleetNow, node } from "../state/fleet";
 import { tellersOf, type EventLine } from "./event_lines";
-import { clockTime, dateTime, plural } from "./format";
+import { clipped, clockTime, dateTime, day, isToday, plural } from "./format";
 import { usePausedList } from "./paused_list";
 import { Icon, type IconName } from "./icon";
 import { Mend } from "./problem";
@@ -53,7 +53,15 @@ const EventRow = memo(function EventRow({
   return (
     <li class={`event ${event.severity}`}>
       <time class="quiet" dateTime={new Date(event.at).toISOString()} title={dateTime(event.at)}>
-        {clockTime(event.at)}
+        {isToday(event.at, fleetNow()) ? (
+          clockTime(event.at)
+        ) : (
+          <>
+            {day(event.at)}
+            <br />
+            {clockTime(event.at)}
+          </>
+        )}
       </time>
       <Icon name={ICONS[event.severity]} size={15} />
       <div class="event-text">
@@ -108,8 +116,8 @@ function Tellers({ line }: { line: EventLine }) {
 export function NodeLink({ nodeId }: { nodeId: string }) {
   const name = node(nodeId).value?.name ?? nodeId;
   return (
-    <a class="node-link" href={href("node", nodeId)}>
-      {name}
+    <a class="node-link" href={href("node", nodeId)} title={name}>
+      {clipped(name)}
     </a>
   );
 }

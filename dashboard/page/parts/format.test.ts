@@ -83,3 +83,13 @@ describe("rates and counts", () => {
     expect(format.plural(0, "node")).toBe("0 nodes");
   });
 });
+
+it("clips long names, and knows another day", () => {
+  expect(format.clipped("studio-01")).toBe("studio-01");
+  expect(format.clipped("x".repeat(20))).toHaveLength(20);
+  expect(format.clipped("x".repeat(21))).toBe(`${"x".repeat(19)}…`);
+  const noon = new Date(2026, 10, 22, 12).getTime();
+  expect(format.isToday(noon - 3600_000, noon)).toBe(true);
+  expect(format.isToday(noon - 13 * 3600_000, noon)).toBe(false);
+  expect(format.day(noon)).toBe("22 Nov");
+});

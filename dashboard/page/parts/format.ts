@@ -1,6 +1,7 @@
 /** Numbers as people read them. What is not known, or not a number, is an em dash. */
 
-const NONE = "—";
+/** What stands for a number that is not there. */
+export const NONE = "—";
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
 /** A value and its unit, to be set in different sizes. */
@@ -116,13 +117,27 @@ export function clockTime(at: number): string {
 /** 22 Nov 08:47:12 */
 export function dateTime(at: number): string {
   if (at <= 0) return NONE;
-  const day = new Date(at).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
-  return `${day} ${clockTime(at)}`;
+  return `${day(at)} ${clockTime(at)}`;
+}
+
+/** 22 Nov */
+export function day(at: number): string {
+  return new Date(at).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+}
+
+/** Whether it was on the day that `now` is on, where the page is. */
+export function isToday(at: number, now: number): boolean {
+  return new Date(at).toDateString() === new Date(now).toDateString();
 }
 
 /** The last part of a hub id: what of a model's name fits in a column. */
 export function modelName(modelId: string): string {
   return modelId.slice(modelId.lastIndexOf("/") + 1);
+}
+
+/** A name for a place that has room for so many characters; the whole belongs on its hover. */
+export function clipped(name: string, most = 20): string {
+  return name.length > most ? `${name.slice(0, most - 1)}…` : name;
 }
 
 /** The first characters of a digest. */

@@ -6,11 +6,12 @@ import { node, nodeIds, nodes, sessions } from "../state/fleet";
 import { State } from "./badges";
 import { listSecond, second } from "./clock";
 import { activitiesOf, draftAcceptances, measureOf, rolesOf } from "./activity";
-import { ago, bytes, bytesOf, modelName, percent } from "./format";
+import { ago, bytes, bytesOf, clipped, modelName, NONE, percent } from "./format";
 import { memoryTone, Meter } from "./meter";
 import { href } from "./route";
 import { Sparkline } from "./sparkline";
 import { isDown, nodeState, recentAcceptance, usedBytes, usedShare, type RoleName } from "./states";
+import { Value } from "./value";
 
 /** Seconds of a sparkline. */
 const SPAN = 120;
@@ -90,8 +91,8 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
   return (
     <tr class={down ? "to dim" : "to"}>
       <th scope="row">
-        <a class="row-link" href={href("node", nodeId)}>
-          {view.name}
+        <a class="row-link" href={href("node", nodeId)} title={view.name}>
+          {clipped(view.name)}
         </a>
       </th>
       <td class="cell-state">
@@ -130,7 +131,9 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
       <td class="num wide">
         {view.generatingCount} <span class="quiet">/ {view.sessionCount}</span>
       </td>
-      <td class="num wide">{acceptance === undefined ? "—" : percent(acceptance)}</td>
+      <td class="num wide">
+        <Value text={percent(acceptance ?? Number.NaN)} />
+      </td>
     </tr>
   );
 });
@@ -138,7 +141,7 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
 /** A figure for each of the node's roles. */
 function Activities({ view }: { view: NodeView }) {
   const activities = activitiesOf(view);
-  if (activities.length === 0) return <>—</>;
+  if (activities.length === 0) return <Value text={NONE} />;
   return (
     <>
       {activities.map(({ role, value, unit }) => (

@@ -18,9 +18,19 @@ export function Mend({ text }: { text: string }) {
 }
 
 /** An error with its cause, its name and its mend. */
-export function ProblemBox({ problem }: { problem: Problem }) {
+export function ProblemBox({ problem, onClose }: { problem: Problem; onClose?: () => void }) {
   return (
     <div class="problem" role="alert">
+      {onClose !== undefined && (
+        <button
+          type="button"
+          class="icon-button problem-close"
+          aria-label="Close"
+          onClick={onClose}
+        >
+          <Icon name="cross" size={13} />
+        </button>
+      )}
       <Icon name="error" size={18} />
       <p>{problem.message}</p>
       <Mend text={problem.mend} />

@@ -3,7 +3,7 @@
 import { computed, signal } from "@preact/signals";
 
 export interface Route {
-  /** fleet, node, sessions, session, plan, playground, transfers, events, or what was typed. */
+  /** fleet, chat, models, node, sessions, session, plan, events, or what was typed. */
   view: string;
   /** What follows the view, decoded. */
   id: string;

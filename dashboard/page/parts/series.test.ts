@@ -16,13 +16,14 @@ test("the newest second has every node's latest sample, told yet or not", () => 
   const late = node("b", 5, [99.9, 100.9, 101.9, 102.9]);
   const { at, tokensPerSecond } = fleetSeries([early, late], 900);
   expect(at.at(-1)).toBe(103_000);
-  expect(tokensPerSecond).toEqual([5, 15, 15, 15, 15]);
+  // The first second has one node's tokens alone: the means of up to five seconds tell it on.
+  expect(tokensPerSecond).toEqual([5, 10, 35 / 3, 12.5, 13]);
 });
 
 test("a node that stopped telling is left out once its latest sample is old", () => {
   const living = node("a", 10, [100, 101, 102, 103, 104, 105]);
   const silent = node("b", 5, [100, 101]);
-  expect(fleetSeries([living, silent], 900).tokensPerSecond).toEqual([15, 15, 15, 15, 10, 10]);
+  expect(fleetSeries([living, silent], 900).tokensPerSecond).toEqual([15, 15, 15, 15, 14, 13]);
 });
 
 test("two samples in one second and none in the next are a second each", () => {

@@ -4,6 +4,7 @@ import type { NodeView, Sample } from "../../shared/messages";
 export interface FleetSeries {
   /** Milliseconds since 1970, whole seconds. */
   at: number[];
+  /** Over the five seconds that end there, or as many as are told. */
   tokensPerSecond: number[];
   draftsPerSecond: number[];
   /** Each machine's once, however many nodes run on it. */
@@ -13,6 +14,8 @@ export interface FleetSeries {
   acceptance: number[];
 }
 
+/** Seconds over which throughput is told: blocks and prompts make single ones jump. */
+export const RATE_SECONDS = 5;
 /** Seconds over which acceptance is told: a second alone has too few blocks. */
 const ACCEPTANCE_SECONDS = 10;
 /**
@@ -61,7 +64,7 @@ export function fleetSeries(nodes: readonly NodeView[], count: number): FleetSer
   }
   return {
     at: Array.from({ length }, (_, index) => (first + index) * 1000),
-    tokensPerSecond: tokens,
+    tokensPerSecond: averaged(tokens, RATE_SECONDS),
     draftsPerSecond: drafts,
     usedBytes: zeros().map((_, index) =>
       [...hosts.values()].reduce((sum, used) => sum + used[index]!, 0),
@@ -95,6 +98,15 @@ function stretches(samples: readonly Sample[], first: number, last: number): Str
 
 function secondOf(sample: Sample): number {
   return Math.floor(sample.at / 1000);
+}
+
+/** Each the mean of itself and those before it, `count` of them or as many as there are. */
+function averaged(values: readonly number[], count: number): number[] {
+  let sum = 0;
+  return values.map((value, index) => {
+    sum += value - (index >= count ? values[index - count]! : 0);
+    return Math.max(0, sum) / Math.min(count, index + 1);
+  });
 }
 
 function shares(parts: readonly number[], wholes: readonly number[]): number[] {

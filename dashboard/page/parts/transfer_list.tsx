@@ -3,29 +3,46 @@ import { memo } from "preact/compat";
 import type { TransferView } from "../../shared/messages";
 import { NodeLink } from "./event_list";
 import { byteRate, bytesOf, duration, percent } from "./format";
+import { Icon } from "./icon";
 import { Meter } from "./meter";
 
+interface TransferListProps {
+  transfers: readonly TransferView[];
+  /** Given where one that failed may be put away. */
+  onPutAway?: (transfer: TransferView) => void;
+}
+
 /** Downloads and loads, those that run first, then the latest. */
-export function TransferList({ transfers }: { transfers: readonly TransferView[] }) {
+export function TransferList({ transfers, onPutAway }: TransferListProps) {
   const sorted = [...transfers].sort(
     (one, other) =>
       Number(other.state === "running") - Number(one.state === "running") ||
       other.startedAt - one.startedAt,
   );
   return (
-    <ul class="transfers">
+    <ul class={onPutAway === undefined ? "transfers" : "transfers fading"}>
       {sorted.map((transfer) => (
-        <TransferRow key={`${transfer.nodeId}/${transfer.transferId}`} transfer={transfer} />
+        <TransferRow
+          key={`${transfer.nodeId}/${transfer.transferId}`}
+          transfer={transfer}
+          {...(onPutAway === undefined ? {} : { onPutAway })}
+        />
       ))}
     </ul>
   );
 }
 
-const TransferRow = memo(function TransferRow({ transfer }: { transfer: TransferView }) {
+interface TransferRowProps {
+  transfer: TransferView;
+  onPutAway?: (transfer: TransferView) => void;
+}
+
+const TransferRow = memo(function TransferRow({ transfer, onPutAway }: TransferRowProps) {
   const { state, kind, modelId, doneBytes, totalBytes } = transfer;
   const known = totalBytes > 0;
   const share = state === "done" ? 1 : known ? doneBytes / totalBytes : 0;
   const size = bytesOf(doneBytes, known ? totalBytes : doneBytes);
+  const checked = kind === "load" && state === "running" && known && doneBytes >= totalBytes;
   return (
     <li class={`transfer ${state}`}>
       <div class="transfer-name">
@@ -33,8 +50,8 @@ const TransferRow = memo(function TransferRow({ transfer }: { transfer: Transfer
           {modelId}
         </strong>
         <span class="quiet small">
-          {kind === "download" ? "download" : "load into memory"} ·{" "}
-          <NodeLink nodeId={transfer.nodeId} />
+          {kind === "download" ? "download" : checked ? "checked and measured" : "load into memory"}{" "}
+          · <NodeLink nodeId={transfer.nodeId} />
         </span>
       </div>
       <div class="transfer-bar">
@@ -61,7 +78,19 @@ const TransferRow = memo(function TransferRow({ transfer }: { transfer: Transfer
       </div>
       <span class="transfer-share">
         {state === "failed" ? (
-          <span class="tag bad">failed</span>
+          <span class="transfer-failed">
+            <span class="tag bad">failed</span>
+            {onPutAway !== undefined && (
+              <button
+                type="button"
+                class="icon-button"
+                aria-label={`Put away: ${kind} of ${modelId}`}
+                onClick={() => onPutAway(transfer)}
+              >
+                <Icon name="cross" size={13} />
+              </button>
+            )}
+          </span>
         ) : state === "done" ? (
           <span class="tag good">done</span>
         ) : (

@@ -1,11 +1,17 @@
-/** What the page asks of its process: a plan, an answer in the playground. */
+/** What the page asks of its process: a plan, an answer, what nodes are to serve. */
 
 import type {
+  FitView,
+  LoadAnswer,
+  LoadQuestion,
   PlanQuestion,
   PlanView,
-  PlaygroundMessage,
-  PlaygroundRequest,
+  ChatMessage,
+  ChatRequest,
   Problem,
+  RightsView,
+  UnloadAnswer,
+  UnloadQuestion,
 } from "../../shared/messages";
 import { problem } from "../../shared/problem";
 import { eventData } from "./event_data";
@@ -27,21 +33,41 @@ export async function plan(question: PlanQuestion, signal?: AbortSignal): Promis
   return (await response.json()) as PlanView;
 }
 
+/** Which nodes' models may be changed from here. Throws ProblemError; rethrows an abort. */
+export async function rights(signal?: AbortSignal): Promise<RightsView> {
+  return (await (await post("/rights", {}, signal)).json()) as RightsView;
+}
+
+/** Has a node serve a model; answers once its load has begun. Throws ProblemError. */
+export async function load(question: LoadQuestion): Promise<LoadAnswer> {
+  return (await (await post("/load", question)).json()) as LoadAnswer;
+}
+
+/** Has a node serve a model no more. Throws ProblemError. */
+export async function unload(question: UnloadQuestion): Promise<UnloadAnswer> {
+  return (await (await post("/unload", question)).json()) as UnloadAnswer;
+}
+
+/** On which machines a model would fit. Throws ProblemError; rethrows an abort. */
+export async function fit(model: string, signal?: AbortSignal): Promise<FitView> {
+  return (await (await post("/fit", { model }, signal)).json()) as FitView;
+}
+
 /**
- * Generates in the playground. Leaving the loop, or aborting `signal`, stops the
+ * Generates the next answer of a conversation. Leaving the loop, or aborting `signal`, stops the
  * work on the node; the session stays until `close`. A failure is the last
  * message, of type "problem"; so is one before the first. Rethrows an abort.
  */
 export async function* generate(
-  request: PlaygroundRequest,
+  request: ChatRequest,
   signal?: AbortSignal,
-): AsyncGenerator<PlaygroundMessage, void, undefined> {
+): AsyncGenerator<ChatMessage, void, undefined> {
   const left = new AbortController();
   const either = signal === undefined ? left.signal : AbortSignal.any([signal, left.signal]);
   try {
     const response = await post("/generate", request, either);
     if (response.body === null) return;
-    for await (const data of eventData(response.body)) yield JSON.parse(data) as PlaygroundMessage;
+    for await (const data of eventData(response.body)) yield JSON.parse(data) as ChatMessage;
   } catch (error) {
     if (!(error instanceof ProblemError)) throw error;
     yield { type: "problem", problem: error.problem };
@@ -50,7 +76,7 @@ export async function* generate(
   }
 }
 
-/** Closes a session of the playground; reaches the process also while the page goes away. */
+/** Closes a session of a chat; reaches the process also while the page goes away. */
 export async function close(sessionKey: string): Promise<void> {
   await fetch("/close", {
     method: "POST",

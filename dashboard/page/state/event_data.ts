@@ -1,4 +1,4 @@
-/** The data of server-sent events, one string an event; comments and other fields are skipped. */
+/** The data of server-sent events, one string each; signs of life, and events of other names, are skipped. */
 export async function* eventData(
   body: ReadableStream<Uint8Array>,
 ): AsyncGenerator<string, void, undefined> {
@@ -13,8 +13,9 @@ export async function* eventData(
       const events = rest.split("\n\n");
       rest = events.pop() ?? "";
       for (const event of events) {
-        const data = event
-          .split("\n")
+        const lines = event.split("\n");
+        if (lines.some((line) => line.startsWith("event: "))) continue;
+        const data = lines
           .filter((line) => line.startsWith("data: "))
           .map((line) => line.slice("data: ".length));
         if (data.length > 0) yield data.join("\n");

@@ -9,7 +9,7 @@ import { CROWD } from "../parts/crowd";
 import { Empty } from "../parts/empty";
 import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
-import { bytesOf, plural, tokenRate } from "../parts/format";
+import { bytesOf, NONE, plural, tokenRate } from "../parts/format";
 import { nodesEachSecond } from "../parts/slow_nodes";
 import { hostMemory } from "../parts/hosts";
 import { ModelGrid } from "../parts/model_grid";
@@ -23,6 +23,7 @@ import { isDown } from "../parts/states";
 import { TopologyLegend } from "../parts/topology/legend";
 import { Topology } from "../parts/topology/topology";
 import { TransferList } from "../parts/transfer_list";
+import { Value } from "../parts/value";
 import { connection, events, nodeIds, nodes, sessions, transfers } from "../state/fleet";
 
 /** Seconds that the chart shows: all that a node keeps. */
@@ -100,7 +101,7 @@ function KeyFigures() {
   const { tokensPerSecond, usedBytes: used, generatingCount, acceptance } = series.value;
   const open = sessions.peek();
   const generating = open.filter((session) => session.state === "generating").length;
-  const latest = acceptance.at(-1) ?? Number.NaN;
+  const latest = acceptance.findLast((share) => !Number.isNaN(share)) ?? Number.NaN;
   return (
     <section class="panel key-figures" aria-label="Key figures">
       <KeyFigure label="Nodes up" value={String(up.length)} unit={`/ ${all.length}`}>
@@ -124,8 +125,8 @@ function KeyFigures() {
       </KeyFigure>
       <KeyFigure
         label="Drafts accepted"
-        value={Number.isNaN(latest) ? "—" : String(Math.round(latest * 100))}
-        unit={Number.isNaN(latest) ? "none drafted" : "%"}
+        value={Number.isNaN(latest) ? NONE : String(Math.round(latest * 100))}
+        unit="%"
       >
         <Line values={acceptance.map((share) => (Number.isNaN(share) ? 0 : share))} top={1} />
       </KeyFigure>
@@ -145,7 +146,7 @@ function KeyFigure({ label, value, unit, children }: KeyFigureProps) {
     <div class="key-figure">
       <h2>{label}</h2>
       <p class="figure-value">
-        {value} <small>{unit}</small>
+        <Value text={value} unit={unit} />
       </p>
       <div class="key-figure-line">{children}</div>
     </div>
@@ -206,8 +207,8 @@ function LatestTransfers() {
       class="compact"
       flush
       end={
-        <a class="link small" href={href("transfers")}>
-          All transfers
+        <a class="link small" href={href("models")}>
+          All models
         </a>
       }
     >

@@ -155,7 +155,7 @@ function RoleFigures({ view }: { view: NodeView }) {
       {hasRole(view, "proposer") && (
         <Figure
           label="Drafts accepted"
-          value={accepted === undefined ? "—" : percent(accepted)}
+          value={percent(accepted ?? Number.NaN)}
           unit="of open sessions'"
         />
       )}

@@ -13,16 +13,8 @@ import { ProblemBox } from "../parts/problem";
 import { href } from "../parts/route";
 import { Segmented } from "../parts/segmented";
 import { TRANSPORT_NAME } from "../parts/states";
+import { STRATEGIES } from "../parts/strategies";
 import { plan, ProblemError } from "../state/ask";
-
-type Strategy = PlanQuestion["kvStrategy"];
-
-export const STRATEGIES: readonly { value: Strategy; label: string }[] = [
-  { value: "auto", label: "Auto" },
-  { value: "sink_window", label: "Sink + window" },
-  { value: "restored", label: "Restored" },
-  { value: "full", label: "Full" },
-];
 
 /** The least context that is asked about, and the most where no model tells its own. */
 const CONTEXT = { low: 64, high: 131_072 };
@@ -200,8 +192,8 @@ function Question({ model }: { model: string }) {
           onChange={(kvStrategy) => change({ kvStrategy })}
         />
       </div>
-      <a class="button" href={href("playground", "", { model })}>
-        Try it in the playground
+      <a class="button" href={href("chat", "", { model })}>
+        Chat with it
         <Icon name="arrow" size={14} />
       </a>
     </form>

@@ -5,7 +5,16 @@ import { State } from "../parts/badges";
 import { Empty } from "../parts/empty";
 import { EventList, NodeLink } from "../parts/event_list";
 import { second } from "../parts/clock";
-import { bytes, count, duration, modelName, percent, plural, tokenRate } from "../parts/format";
+import {
+  bytes,
+  count,
+  duration,
+  modelName,
+  NONE,
+  percent,
+  plural,
+  tokenRate,
+} from "../parts/format";
 import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -13,6 +22,7 @@ import { Mend } from "../parts/problem";
 import { href } from "../parts/route";
 import { sessionState, TRANSPORT_NAME } from "../parts/states";
 import { Timeline } from "../parts/timeline/timeline";
+import { Value } from "../parts/value";
 import { endedSessions, events, session, sessionKey as keyOf } from "../state/fleet";
 import { sessionName } from "./sessions";
 
@@ -93,7 +103,7 @@ function Figures({ view }: { view: SessionView }) {
       <Figure label="Speed" value={tokenRate(view.tokensPerSecond)} unit="tok/s" />
       <Figure
         label="Acceptance length"
-        value={Number.isNaN(length) ? "—" : length.toFixed(2)}
+        value={Number.isNaN(length) ? NONE : length.toFixed(2)}
         unit="tokens a forward"
       />
       <Figure
@@ -116,7 +126,7 @@ export function Figure({ label, value, unit }: { label: string; value: string; u
     <div class="key-figure">
       <h2>{label}</h2>
       <p class="figure-value">
-        {value} <small>{unit}</small>
+        <Value text={value} unit={unit} />
       </p>
     </div>
   );

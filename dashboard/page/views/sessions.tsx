@@ -11,6 +11,7 @@ import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
 import { href } from "../parts/route";
 import { sessionState, TRANSPORT_NAME } from "../parts/states";
+import { Value } from "../parts/value";
 import { endedSessions, session, sessionKey, sessionKeys } from "../state/fleet";
 
 export function SessionsView() {
@@ -27,11 +28,11 @@ export function SessionsView() {
           ) : hasVerifier ? (
             <Empty
               title="No session is open"
-              command="fleet generate --verifier tiny 'Once upon a time'"
+              command={`fleet generate --verifier ${verifierModels.value[0]} 'Once upon a time'`}
             >
-              One is opened by an application, by the{" "}
-              <a class="link" href={href("playground")}>
-                playground
+              One is opened by an application, by a{" "}
+              <a class="link" href={href("chat")}>
+                chat
               </a>
               , or by the command below.
             </Empty>
@@ -170,7 +171,9 @@ const SessionRow = memo(function SessionRow({ sessionKeyOf }: { sessionKeyOf: st
       </td>
       <td class="num mid">{count(view.historyLength)}</td>
       <td class="num wide">{bytes(view.kvBytes)}</td>
-      <td class="num wide">{percent(acceptance)}</td>
+      <td class="num wide">
+        <Value text={percent(acceptance)} />
+      </td>
     </tr>
   );
 });

@@ -3,6 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import { Icon, Mark, type IconName } from "../parts/icon";
+import { lazyView } from "../parts/lazy";
 import { href, route } from "../parts/route";
 import { chooseTheme, theme, type Theme } from "../parts/theme";
 import { connection, nodeIds, sessionKeys, transfers } from "../state/fleet";
@@ -11,10 +12,11 @@ import { FleetView } from "./fleet";
 import { NodePage } from "./node";
 import { NotFound } from "./not_found";
 import { PlanPage } from "./plan";
-import { PlaygroundPage } from "./playground";
 import { SessionPage } from "./session";
 import { SessionsView } from "./sessions";
-import { TransfersView } from "./transfers";
+
+const ChatPage = lazyView(async () => (await import("./chat")).ChatPage);
+const ModelsView = lazyView(async () => (await import("./models")).ModelsView);
 
 interface Place {
   view: string;
@@ -26,10 +28,10 @@ interface Place {
 
 const PLACES: readonly Place[] = [
   { view: "fleet", label: "Fleet", icon: "fleet", also: ["node"] },
+  { view: "chat", label: "Chat", icon: "chat" },
+  { view: "models", label: "Models", icon: "models" },
   { view: "sessions", label: "Sessions", icon: "sessions", also: ["session"] },
   { view: "plan", label: "Plan", icon: "plan" },
-  { view: "playground", label: "Playground", icon: "playground" },
-  { view: "transfers", label: "Transfers", icon: "transfers" },
   { view: "events", label: "Events", icon: "events" },
 ];
 
@@ -86,10 +88,10 @@ function View() {
       return <SessionPage key={id} sessionKey={id} />;
     case "plan":
       return <PlanPage />;
-    case "playground":
-      return <PlaygroundPage />;
-    case "transfers":
-      return <TransfersView />;
+    case "chat":
+      return <ChatPage />;
+    case "models":
+      return <ModelsView />;
     case "events":
       return <EventsView />;
     default:
@@ -132,7 +134,7 @@ function Count({ view }: { view: string }) {
   const amount =
     view === "sessions"
       ? sessionKeys.value.length
-      : view === "transfers"
+      : view === "models"
         ? transfers.value.filter((transfer) => transfer.state === "running").length
         : 0;
   if (amount === 0) return null;

@@ -37,6 +37,18 @@ export class Fields {
     return value;
   }
 
+  /** Objects, 1 to `limit` of them, each checked as this one is. */
+  list(name: string, limit: number): Fields[] {
+    const value = this.#values[name];
+    if (!Array.isArray(value) || value.length === 0 || value.length > limit) {
+      throw bad(name, `is no list of 1 to ${limit}`);
+    }
+    return value.map((each: unknown) => {
+      if (typeof each !== "object" || each === null) throw bad(name, "has what is no object");
+      return new Fields(each as Record<string, unknown>);
+    });
+  }
+
   given(name: string): boolean {
     return this.#values[name] !== undefined && this.#values[name] !== null;
   }

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-import type { PlaygroundMessage } from "../../shared/messages";
+import type { ChatMessage } from "../../shared/messages";
 import { problem } from "../../shared/problem";
 import { problemOf, Refused } from "../problem";
 import { LIMITS } from "../../shared/limits";
@@ -22,8 +22,12 @@ export interface Routes {
   generate(
     body: Record<string, unknown>,
     signal: AbortSignal,
-  ): AsyncGenerator<PlaygroundMessage, void, undefined>;
-  close(body: Record<string, unknown>): Promise<void>;
+  ): AsyncGenerator<ChatMessage, void, undefined>;
+  close(body: Record<string, unknown>): Promise<unknown>;
+  rights(): Promise<unknown>;
+  load(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
+  unload(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
+  fit(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
 }
 
 /** How often Node.js looks for requests that have taken too long, milliseconds. */
@@ -49,13 +53,17 @@ export class HttpServer {
     this.#server.on("connection", (socket) => this.#connections.add(socket));
   }
 
-  /** Listens; answers the page's address. Throws Refused when the port is taken. */
-  async listen(host: string, port: number): Promise<string> {
+  /**
+   * Listens; answers the page's address. Where the port is taken throws Refused, or takes any
+   * other with `orAny`.
+   */
+  async listen(host: string, port: number, orAny = false): Promise<string> {
     this.#server.listen(port, host);
     try {
       await once(this.#server, "listening");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+      if (orAny) return this.listen(host, 0);
       throw new Refused(409, "PORT_IN_USE", `Port ${port} is taken: choose another with --port.`);
     }
     const address = this.#server.address() as AddressInfo;
@@ -112,7 +120,7 @@ export class HttpServer {
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
-    const { files, pages, plan, generate, close } = this.#routes;
+    const { files, pages, plan, generate, close, rights, load, unload, fit } = this.#routes;
     switch (route) {
       case "GET /events":
         return pages.add(request, response);
@@ -121,8 +129,15 @@ export class HttpServer {
       case "POST /generate":
         return tell(request, response, generate(await jsonBody(request), signal));
       case "POST /close":
-        await close(await jsonBody(request));
-        return answer(response, {});
+        return answer(response, await close(await jsonBody(request)));
+      case "POST /rights":
+        return answer(response, await rights());
+      case "POST /load":
+        return answer(response, await load(await jsonBody(request), signal));
+      case "POST /unload":
+        return answer(response, await unload(await jsonBody(request), signal));
+      case "POST /fit":
+        return answer(response, await fit(await jsonBody(request), signal));
       default:
         if (request.method === "POST") {
           response.writeHead(404, { ...SAFE_HEADERS, "content-type": "application/json" });
@@ -140,14 +155,14 @@ function answer(response: ServerResponse, value: unknown): void {
     "content-type": "application/json",
     "cache-control": "no-store",
   });
-  response.end(JSON.stringify(value));
+  response.end(JSON.stringify(value ?? {}));
 }
 
 /** Streams the messages; an error before the first of them has a status of its own. */
 async function tell(
   request: IncomingMessage,
   response: ServerResponse,
-  messages: AsyncGenerator<PlaygroundMessage, void, undefined>,
+  messages: AsyncGenerator<ChatMessage, void, undefined>,
 ): Promise<void> {
   const first = await messages.next();
   beginEvents(request, response);

@@ -86,6 +86,21 @@ export class FleetState {
     return "";
   }
 
+  /** Where the node answers, host:port; empty when it is not known, or is dead or has left. */
+  addressOf(nodeId: string): string {
+    const status = this.#nodes.get(nodeId)?.status;
+    return status === undefined || isGone(status) ? "" : status.address;
+  }
+
+  /** Nodes that may answer. */
+  living(): { nodeId: string; address: string }[] {
+    return [...this.#nodes.values()].flatMap(({ status }) =>
+      isGone(status) || status.address === ""
+        ? []
+        : [{ nodeId: status.nodeId, address: status.address }],
+    );
+  }
+
   /** The node at `address` tells of the fleet. */
   watched(address: string): void {
     this.#setGateway({ address, waitingFor: "", fault: "" });
@@ -129,7 +144,7 @@ export class FleetState {
     } else {
       known.status = status;
     }
-    if (status.liveness === "dead" || status.liveness === "left") {
+    if (isGone(status)) {
       this.#sessions.lost(status.nodeId, status.liveness === "left" ? "drained" : "lost");
     }
     this.#refresh(status.nodeId);
@@ -291,4 +306,8 @@ export class FleetState {
     }
     return view;
   }
+}
+
+function isGone(status: NodeStatus): boolean {
+  return status.liveness === "dead" || status.liveness === "left";
 }

@@ -37,8 +37,8 @@ function views(): [string, string][] {
     ["node-gone", "node/nobody"],
     ["sessions", "sessions"],
     ["plan", "plan"],
-    ["playground", "playground"],
-    ["transfers", "transfers"],
+    ["chat", "chat"],
+    ["models", "models"],
     ["events", "events"],
     ["not-found", "nowhere"],
   ];
@@ -143,7 +143,7 @@ test("all views are reached by the keyboard alone", async () => {
   for (let step = 0; step < 60 && reached.size < 6; step += 1) {
     await page.keyboard.press("Tab");
     const target = await page.evaluate(() => document.activeElement?.getAttribute("href") ?? "");
-    if (/^#\/(sessions|plan|playground|transfers|events)?$/.test(target)) reached.add(target);
+    if (/^#\/(chat|models|sessions|plan|events)?$/.test(target)) reached.add(target);
   }
   expect(reached.size).toBe(6);
   await page.locator('a[href="#/events"]').first().focus();

@@ -7,6 +7,9 @@ import { Child } from "./child";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
+/** The command line. */
+export const FLEET = join(ROOT, ".venv/bin/fleet");
+
 export interface Agent {
   child: Child;
   name: string;
@@ -44,7 +47,7 @@ export class RealFleet {
   async join(name: string, ...served: string[]): Promise<Agent> {
     const [first] = this.agents.values();
     const child = new Child(
-      join(ROOT, ".venv/bin/fleet"),
+      FLEET,
       [
         ...["join", "--json", "--no-mdns", "--name", name, "--bind", "127.0.0.1:0"],
         ...served.flatMap((one) => ["--serve", one]),

@@ -4,17 +4,12 @@ import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { eventData } from "../../page/state/event_data";
-import type {
-  FleetView,
-  PlanView,
-  PlaygroundMessage,
-  PlaygroundRequest,
-} from "../../shared/messages";
+import type { ChatMessage, ChatRequest, FitView, FleetView, PlanView } from "../../shared/messages";
 import { open } from "../browser/page";
 import { launch } from "../process/chromium";
 import { dashboard, type Dashboard } from "../process/dashboard";
 import { Follower } from "../process/follower";
-import { RealFleet, type Agent } from "../process/real_fleet";
+import { FLEET, RealFleet, type Agent } from "../process/real_fleet";
 import { until } from "../process/until";
 
 let fleet: RealFleet;
@@ -28,8 +23,12 @@ beforeAll(async () => {
   fleet = await RealFleet.create();
   proposer = await fleet.join("board-proposer", "proposer=ngram");
   verifier = await fleet.join("board-verifier", "verifier=tiny");
-  process.env["XDG_CACHE_HOME"] = fleet.environment["XDG_CACHE_HOME"];
-  [browser, board] = await Promise.all([launch(), dashboard(verifier.address)]);
+  // What the dashboard asks `fleet` is asked of this fleet, and nothing of the person's own.
+  Object.assign(process.env, fleet.environment);
+  [browser, board] = await Promise.all([
+    launch(),
+    dashboard(verifier.address, `--fleet-command=${FLEET}`),
+  ]);
   client = new Client(verifier.address);
 }, 180_000);
 
@@ -40,11 +39,13 @@ afterAll(async () => {
   await fleet.end();
 });
 
-const REQUEST: PlaygroundRequest = {
+const PROMPT = "def parse_header(line):\n    ";
+const REQUEST: ChatRequest = {
   sessionKey: "",
   model: "tiny",
   mode: "text",
-  prompt: "def parse_header(line):\n    ",
+  system: "",
+  turns: [{ role: "user", content: PROMPT }],
   maxTokens: 48,
   temperature: 0,
   speculation: "auto",
@@ -60,18 +61,24 @@ async function post(path: string, body: unknown, signal?: AbortSignal): Promise<
   });
 }
 
-async function generate(request: PlaygroundRequest): Promise<PlaygroundMessage[]> {
+async function generate(request: ChatRequest): Promise<ChatMessage[]> {
   const response = await post("generate", request);
   expect(response.status).toBe(200);
-  const messages: PlaygroundMessage[] = [];
+  const messages: ChatMessage[] = [];
   if (response.body === null) return messages;
   for await (const data of eventData(response.body)) {
-    messages.push(JSON.parse(data) as PlaygroundMessage);
+    messages.push(JSON.parse(data) as ChatMessage);
   }
   return messages;
 }
 
-function textOf(messages: readonly PlaygroundMessage[]): string {
+function openedOf(messages: readonly ChatMessage[]): Extract<ChatMessage, { type: "opened" }> {
+  const [first] = messages;
+  if (first?.type !== "opened") throw new Error(JSON.stringify(first));
+  return first;
+}
+
+function textOf(messages: readonly ChatMessage[]): string {
   return messages.flatMap((row) => (row.type === "tokens" ? row.pieces : [])).join("");
 }
 
@@ -108,7 +115,7 @@ test("the page's fleet is what the nodes tell of themselves", async () => {
   }
 });
 
-test("the playground's text is what the SDK streams, with its drafted tokens", async () => {
+test("an answer's text is what the SDK streams, with its drafted tokens", async () => {
   const messages = await generate(REQUEST);
   expect(messages[0]).toMatchObject({ type: "opened", nodeId: verifier.nodeId });
   expect(messages.at(-1)).toMatchObject({ type: "done", generatedTokenCount: 48 });
@@ -117,7 +124,7 @@ test("the playground's text is what the SDK streams, with its drafted tokens", a
     speculation: "off",
     stopTokenIds: [...codec.stopTokenIds],
   });
-  await session.append(codec.encode(REQUEST.prompt));
+  await session.append(codec.encode(PROMPT));
   const { tokenIds } = await session.generate({ maxTokens: 48 }).completion();
   await session.close();
   const detokenizer = codec.detokenizer({ skipSpecialTokens: true });
@@ -128,25 +135,38 @@ test("the playground's text is what the SDK streams, with its drafted tokens", a
   expect(drafted.reduce((sum, count) => sum + count, 0)).toBe(accepted);
 });
 
-test("a session goes on where it was, shows on the page, and closes", async () => {
+test("a conversation goes on where it was, forks where it is another, shows and closes", async () => {
   const follower = new Follower();
   await follower.open(board.url);
-  const first = await generate({ ...REQUEST, mode: "chat", prompt: "Say a word.", maxTokens: 8 });
-  const opened = first[0];
-  if (opened?.type !== "opened") throw new Error(JSON.stringify(opened));
+  const chat = { ...REQUEST, mode: "chat" as const, maxTokens: 8 };
+  const said = (...contents: string[]): ChatRequest["turns"] =>
+    contents.map((content, index) => ({ role: index % 2 === 0 ? "user" : "assistant", content }));
+  const first = await generate({ ...chat, system: "Be brief.", turns: said("Say a word.") });
+  const opened = openedOf(first);
+  expect(opened.keptTokenCount).toBe(0);
   const { sessionKey } = opened;
-  const again = { ...REQUEST, sessionKey, prompt: "Another.", mode: "chat" as const, maxTokens: 8 };
-  const second = await generate(again);
-  expect(second[0]).toMatchObject({ type: "opened", sessionKey });
-  // Where the template writes an answer otherwise than the model did, it is another one by now.
-  const sessionId = second[0]?.type === "opened" ? second[0].sessionId : "";
+  const going = { ...chat, system: "Be brief.", sessionKey };
+  const answer = textOf(first);
+  const next = openedOf(await generate({ ...going, turns: said("Say a word.", answer, "More.") }));
+  expect(next.sessionKey).toBe(sessionKey);
+  // All that was said before is held, or all but an end that the template writes otherwise.
+  expect(next.keptTokenCount).toBeGreaterThanOrEqual(opened.historyLength);
+  // Another question in the place of the second, and the first answer once more.
+  const edited = openedOf(
+    await generate({ ...going, turns: said("Say a word.", answer, "Less.") }),
+  );
+  expect(edited.keptTokenCount).toBeGreaterThanOrEqual(opened.historyLength);
+  const again = await generate({ ...going, turns: said("Say a word.") });
+  expect(openedOf(again).keptTokenCount).toBe(opened.historyLength);
+  expect(textOf(again)).toBe(answer);
+  const { sessionId } = openedOf(again);
   await until(
     () =>
       follower.messages.find(
         (row) =>
           row.type === "session" &&
           row.session.sessionId === sessionId &&
-          row.session.label === "dashboard playground" &&
+          row.session.label === "dashboard chat" &&
           row.session.generatedTokenCount >= 8,
       ),
     "the session on the page",
@@ -155,9 +175,53 @@ test("a session goes on where it was, shows on the page, and closes", async () =
   const ids: string[] = [];
   for await (const info of client.sessions()) ids.push(info.sessionId);
   expect(ids).not.toContain(sessionId);
-  const gone = await post("generate", again);
-  expect(gone.status).toBe(404);
+  // The page has the conversation: it goes on in a new session.
+  const anew = openedOf(await generate({ ...going, turns: said("Say a word.", answer, "More.") }));
+  expect([anew.keptTokenCount, anew.sessionKey === sessionKey]).toEqual([0, false]);
+  await post("close", { sessionKey: anew.sessionKey });
   follower.close();
+});
+
+test("a model is loaded and unloaded from the page, as the node permits and says", async () => {
+  const { page, context, complaints } = await open(browser, board.url, "models");
+  await page.getByRole("button", { name: "Load a model" }).click();
+  await page.getByLabel("Model", { exact: true }).fill("ngram");
+  await page.getByRole("radio", { name: "Proposer" }).check({ force: true });
+  await page.getByLabel("On", { exact: true }).selectOption({ label: verifier.name });
+  await page.getByRole("button", { name: "Load", exact: true }).click();
+  const card = page.getByRole("article", { name: "ngram" });
+  const holder = card.getByRole("listitem").filter({ hasText: verifier.name });
+  await holder.waitFor();
+  const offers = async (): Promise<string[]> =>
+    (await client.fleet.node()).card.models.map(({ modelId }) => modelId);
+  expect(await offers()).toContain("ngram");
+  await holder.getByRole("button", { name: /^Unload/ }).click();
+  await holder.getByRole("button", { name: "Unload", exact: true }).click();
+  await holder.waitFor({ state: "detached" });
+  expect(await offers()).not.toContain("ngram");
+  // What cannot be had is told by name, with its mend.
+  await page.getByLabel("Model", { exact: true }).fill("no-such-model");
+  await page.getByRole("radio", { name: "Verifier" }).check({ force: true });
+  await page.getByRole("button", { name: "Load", exact: true }).click();
+  await page.getByText("no-such-model").nth(1).waitFor();
+  await page
+    .getByText(/not a shipped one/)
+    .first()
+    .waitFor();
+  expect(complaints.list).toEqual([]);
+  await context.close();
+});
+
+test("where a model fits is what `fleet fit` says of the machine that both nodes run on", async () => {
+  const shown = (await (await post("fit", { model: "tiny" })).json()) as FitView;
+  expect(shown.machines).toHaveLength(1);
+  const [machine] = shown.machines;
+  expect(new Set(machine?.nodeIds)).toEqual(new Set([verifier.nodeId, proposer.nodeId]));
+  expect(machine).toMatchObject({ fits: true });
+  expect(shown.weightBytes).toBeGreaterThan(0);
+  const missing = await post("fit", { model: "--help" });
+  expect(missing.status).toBe(422);
+  expect(await missing.json()).toMatchObject({ reason: "MODEL_NOT_FOUND" });
 });
 
 test("a page that goes away stops its generation", async () => {
@@ -201,24 +265,33 @@ test("a session that generates shows while it does", async () => {
   await context.close();
 });
 
-test("the playground of the page streams the text that the SDK gives", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "playground");
-  const main = page.getByRole("main");
-  await main.getByRole("radio", { name: "Text" }).check({ force: true });
-  await main.getByRole("textbox").first().fill(REQUEST.prompt);
-  await main.getByLabel("Most tokens").fill("16");
-  await main.getByRole("button", { name: /generate|send|run/i }).click();
-  const answer = page.getByLabel("The answer's text");
+test("a chat on the page streams what the SDK gives, and is there after a reload", async () => {
+  const { page, context, complaints } = await open(browser, board.url, "chat");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByRole("radio", { name: "Plain text" }).check({ force: true });
+  await page.getByLabel("Most tokens").fill("16");
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.getByLabel("Ask tiny").fill(PROMPT);
+  await page.keyboard.press("Enter");
+  const answer = page.locator(".answer").first();
+  await answer.getByText(/16 tokens/).waitFor();
   const codec = await textCodec(client, "tiny");
   const session = await client.createSession("tiny", {
     speculation: "off",
     stopTokenIds: [...codec.stopTokenIds],
   });
-  await session.append(codec.encode(REQUEST.prompt));
+  await session.append(codec.encode(PROMPT));
   const { tokenIds } = await session.generate({ maxTokens: 16 }).completion();
   await session.close();
-  const expected = codec.decode(tokenIds, { skipSpecialTokens: true }).trim();
-  await until(async () => (await answer.textContent())?.includes(expected), expected);
+  const expected = codec.decode(tokenIds, { skipSpecialTokens: true });
+  await answer.getByRole("button", { name: "Mark drafted tokens" }).click();
+  expect(await page.locator(".marked-text").textContent()).toBe(expected);
+  await page.reload();
+  await page.getByRole("button", { name: /^def parse_header/ }).click();
+  await page
+    .locator(".answer")
+    .getByText(/16 tokens/)
+    .waitFor();
   expect(complaints.list).toEqual([]);
   await context.close();
 });

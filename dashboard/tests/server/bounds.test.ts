@@ -29,6 +29,10 @@ beforeEach(async () => {
     plan: () => new Promise((resolve) => waiting.push(() => resolve({ done: true }))),
     generate: async function* () {},
     close: () => Promise.resolve(),
+    rights: () => Promise.resolve(),
+    load: () => Promise.resolve(),
+    unload: () => Promise.resolve(),
+    fit: () => Promise.resolve(),
   });
   address = new URL(await server.listen("127.0.0.1", 0));
 });

@@ -23,6 +23,10 @@ test("pages that wait behind another of their connection leave with it", async (
     plan: never,
     generate: never,
     close: never,
+    rights: never,
+    load: never,
+    unload: never,
+    fit: never,
   });
   const { host, hostname, port } = new URL(await server.listen("127.0.0.1", 0));
   const socket = connect(Number(port), hostname);

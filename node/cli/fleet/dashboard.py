@@ -18,19 +18,19 @@ Example:
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=0,
     metavar="PORT",
-    help="Port on 127.0.0.1 to serve the page on. Default: any free one.",
+    help="Port on 127.0.0.1 to serve the page on, 0 for any. Default: 7700, or any if it is taken.",
 )
 @click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
 @node_option
 @json_option
-def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int:
-    """Show nodes, sessions, plans, downloads and events in a browser, as they happen.
+def command(port: int | None, node: str | None, *, no_open: bool, as_json: bool) -> int:
+    """Show the fleet in a browser, as it happens, chat with its models, load and unload them.
 
     Serves the page on this machine, to nobody else, until Ctrl-C. Started before its
-    node, or when that is lost, it waits for one, and says so. The page changes nothing
-    but the sessions of its own playground.
+    node, or when that is lost, it waits for one, and says so. Chats stay in the browser,
+    which finds them again at the same port. Models are loaded and unloaded as by
+    `fleet load` of this machine.
     """
     from kakeya_fleet.node.cli.asking.asked_node import named_address
     from kakeya_fleet.node.cli.asking.local_agents import agents_here

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,10 +23,15 @@ from kakeya_fleet.node.cli.terminal.interrupt import interrupts_raised
 
 LOWEST_NODE = 20
 VERSION_SECONDS = 10.0
-# What the process takes to close the playground's sessions and its streams.
+# What the process takes to close its chats' sessions and its streams.
 GOODBYE_SECONDS = 5.0
 # Between two looks at which nodes run on this machine.
 LOOK_SECONDS = 1.0
+
+# Where the page is unless a port is named: a browser keeps what it keeps by the address.
+USUAL_PORT = 7700
+# What answers on which machines a model would fit.
+FLEET_COMMAND = (sys.executable, "-m", "kakeya_fleet.node.cli")
 
 # Where the built files are: beside this module in a wheel, in dashboard/ of a checkout.
 BUILT_FILES = (
@@ -89,15 +95,20 @@ class DashboardProcess:
     then comes to its end.
     """
 
-    def __init__(self, program: Program, node: str, port: int) -> None:
-        """`node` is the address to ask first; empty for any node of this machine."""
+    def __init__(self, program: Program, node: str, port: int | None) -> None:
+        """`node` is the address to ask first; empty for any node of this machine.
+
+        Without `port` the usual one, or any where that is taken.
+        """
         self._child = subprocess.Popen(
             [
                 program.node,
                 str(program.script),
                 *("--end-with-input", "--wait-for-access"),
                 *("--node", node),
-                *("--port", str(port)),
+                *("--port", str(USUAL_PORT if port is None else port)),
+                *(("--or-any-port",) if port is None else ()),
+                *(f"--fleet-command={word}" for word in FLEET_COMMAND),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
 import { CROWD } from "../crowd";
 import { activitiesOf, rolesOf, type Activity } from "../activity";
-import { ago, bytes, plural } from "../format";
+import { ago, bytes, clipped, plural } from "../format";
 import { href } from "../route";
 import { isDown, nodeState, usedBytes, usedShare } from "../states";
 import type { Box } from "./curve";
@@ -226,8 +226,8 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
             )}
           </span>
         </span>
-        <span class="machine-name" aria-hidden="true">
-          {view.name}
+        <span class="machine-name" aria-hidden="true" title={view.name}>
+          {clipped(view.name)}
         </span>
         <span class="machine-roles" aria-hidden="true">
           {down ? <DeadSince view={view} /> : <Roles view={view} others={others} />}

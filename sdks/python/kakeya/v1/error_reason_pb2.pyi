@@ -545,7 +545,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_NO_NODE: _ErrorReason.ValueType  # 87
     """The dashboard waits for a node of this machine. Remedy: Start one with `fleet join`."""
     ERROR_REASON_PLAYGROUND_FULL: _ErrorReason.ValueType  # 88
-    """The playground makes as many answers at once as it may. Remedy: Ask again when one is done."""
+    """The dashboard's chats get as many answers at once as they may. Remedy: Ask again when one is done."""
     ERROR_REASON_STREAM_ENDED: _ErrorReason.ValueType  # 89
     """The dashboard's process ended the stream of an answer without its end. Remedy: Ask again."""
     ERROR_REASON_DASHBOARD_UNREACHABLE: _ErrorReason.ValueType  # 90
@@ -1243,7 +1243,7 @@ ERROR_REASON_DASHBOARD_ENDED: ErrorReason.ValueType  # 86
 ERROR_REASON_NO_NODE: ErrorReason.ValueType  # 87
 """The dashboard waits for a node of this machine. Remedy: Start one with `fleet join`."""
 ERROR_REASON_PLAYGROUND_FULL: ErrorReason.ValueType  # 88
-"""The playground makes as many answers at once as it may. Remedy: Ask again when one is done."""
+"""The dashboard's chats get as many answers at once as they may. Remedy: Ask again when one is done."""
 ERROR_REASON_STREAM_ENDED: ErrorReason.ValueType  # 89
 """The dashboard's process ended the stream of an answer without its end. Remedy: Ask again."""
 ERROR_REASON_DASHBOARD_UNREACHABLE: ErrorReason.ValueType  # 90

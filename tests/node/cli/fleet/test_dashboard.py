@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -65,6 +67,24 @@ def test_its_process_ends_with_it_whatever_way_it_dies(fleet: Terminal) -> None:
     assert f"Port {port} is taken" in taken.json["error"]["message"]
     process.kill()
     assert gone(child)
+
+
+def test_a_second_page_takes_another_port(fleet: Terminal) -> None:
+    addresses = {begin(fleet)[1] for _ in range(2)}
+    assert len(addresses) == 2
+
+
+def test_where_a_model_fits_is_asked_of_this_very_command(fleet: Terminal) -> None:
+    _, url, _ = begin(fleet)
+    body = json.dumps({"model": "tiny"}).encode()
+    asked = urllib.request.Request(
+        f"{url}fit", data=body, headers={"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked, timeout=90)
+    assert refused.value.code == 422
+    told = json.loads(refused.value.read())
+    assert (told["reason"], NOBODY in told["message"]) == ("NODE_UNREACHABLE", True)
 
 
 def test_a_process_that_dies_is_told(fleet: Terminal) -> None:

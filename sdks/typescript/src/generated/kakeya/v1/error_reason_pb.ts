@@ -1091,7 +1091,7 @@ export enum ErrorReason {
   NO_NODE = 87,
 
   /**
-   * The playground makes as many answers at once as it may. Remedy: Ask again when one is done.
+   * The dashboard's chats get as many answers at once as they may. Remedy: Ask again when one is done.
    *
    * @generated from enum value: ERROR_REASON_PLAYGROUND_FULL = 88;
    */

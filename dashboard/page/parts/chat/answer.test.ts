@@ -1,8 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { advanced, answer, grown, speed, type AnswerState } from "./answer";
-
-const idle: AnswerState = answer.peek();
+import { advanced, ASKED, grown, runLengths, speed, textOf } from "./answer";
 
 describe("an answer", () => {
   it("joins tokens of one kind, and keeps each piece", () => {
@@ -14,10 +12,13 @@ describe("an answer", () => {
     runs = grown(runs, ["d"], 0);
     expect(runs[1]!.pieces).toEqual(["c", "d"]);
     expect(grown(runs, [], 0)).toEqual(runs);
+    expect(runLengths(runs)).toEqual([0, 2, 2]);
+    expect(runLengths(grown([], ["a", "bc"], 0))).toEqual([3]);
+    expect(textOf({ ...ASKED, runs })).toBe("abcd");
   });
 
   it("counts, and tells the speed after the first token", () => {
-    let state = advanced(idle, { type: "tokens", firstIndex: 5, pieces: ["a"], drafted: 0 }, 1000);
+    let state = advanced(ASKED, { type: "tokens", firstIndex: 5, pieces: ["a"], drafted: 0 }, 1000);
     expect(speed(state)).toBeNaN();
     state = advanced(
       state,
@@ -30,7 +31,7 @@ describe("an answer", () => {
   });
 
   it("that fails keeps what came before", () => {
-    let state = advanced(idle, { type: "tokens", firstIndex: 0, pieces: ["a"], drafted: 0 }, 1);
+    let state = advanced(ASKED, { type: "tokens", firstIndex: 0, pieces: ["a"], drafted: 0 }, 1);
     const problem = { reason: "R", message: "m", mend: "" };
     state = advanced(state, { type: "problem", problem }, 2);
     expect(state).toMatchObject({ phase: "failed", tokenCount: 1, problem });

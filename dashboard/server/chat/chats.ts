@@ -1,9 +1,10 @@
 import { randomBytes } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
 
 import { KakeyaError, type Client, type Session } from "@kakeya/runtime";
 import type { TextCodec } from "@kakeya/runtime/text";
 
-import type { PlaygroundMessage, PlaygroundRequest } from "../../shared/messages";
+import type { ChatMessage, ChatRequest } from "../../shared/messages";
 import { Fields } from "../http/fields";
 import { askedStrategy, STRATEGIES } from "../http/strategy";
 import { LIMITS } from "../../shared/limits";
@@ -13,6 +14,11 @@ import { Conversation } from "./conversation";
 
 /** Milliseconds after which a session that nothing is asked of is closed. */
 const IDLE_MS = LIMITS.sessionSeconds * 1000;
+/** Milliseconds that an answer which was just stopped has to end before the next one. */
+const STOP_MS = 2000;
+
+/** Turns of a conversation that a request may bring. */
+const TURN_LIMIT = 2048;
 
 interface Held {
   key: string;
@@ -20,8 +26,12 @@ interface Held {
   session: Session;
   codec: TextCodec;
   conversation: Conversation;
-  model: string;
-  busy: boolean;
+  /** What the session was opened for, which a request that goes on with it asks for, too. */
+  terms: string;
+  /** Resolves once its answer ended; null while it answers nothing. */
+  answers: Promise<void> | null;
+  /** Ends the answer. */
+  end: () => void;
   usedAt: number;
 }
 
@@ -33,8 +43,8 @@ export interface Surroundings {
   nodeAt(address: string): string;
 }
 
-/** The sessions that pages opened, and nobody else's. */
-export class Playground {
+/** The sessions that pages opened for their chats, and nobody else's. */
+export class Chats {
   readonly #surroundings: Surroundings;
   readonly #held = new Map<string, Held>();
   readonly #timer: NodeJS.Timeout;
@@ -46,26 +56,21 @@ export class Playground {
   }
 
   /**
-   * Opens a session, or goes on with one, and tells the answer as it is made.
-   * Aborting `signal` stops the work on the node. Throws Refused and what the SDK
-   * throws.
+   * Goes on with the session that the request names, or opens one where that is gone or is
+   * another model's, and tells the answer as it is made. Aborting `signal` stops the work on
+   * the node. Throws Refused and what the SDK throws.
    */
-  async *generate(
-    body: Record<string, unknown>,
-    signal: AbortSignal,
-  ): AsyncGenerator<PlaygroundMessage> {
+  async *generate(body: Record<string, unknown>, signal: AbortSignal): AsyncGenerator<ChatMessage> {
     const request = requestOf(body);
     const began = performance.now();
     const held = await this.#obtain(request, signal);
-    if (held.busy) throw new Refused(409, "SESSION_BUSY", "The session answers already.");
-    held.busy = true;
     try {
-      const promptTokenCount = await held.conversation.ask(request, signal);
+      const asked = await held.conversation.ask(request, signal);
       const info = await held.session.info({ signal });
-      yield this.#opened(held, info, promptTokenCount);
+      yield opened(held.key, info, asked);
       yield* held.conversation.answer(request, began, signal, this.#surroundings);
     } finally {
-      held.busy = false;
+      held.end();
       held.usedAt = Date.now();
     }
   }
@@ -90,13 +95,15 @@ export class Playground {
     await Promise.all([...this.#held.keys()].map((key) => this.close(key)));
   }
 
-  async #obtain(request: PlaygroundRequest, signal: AbortSignal): Promise<Held> {
-    if (request.sessionKey !== "") {
-      const held = this.#held.get(request.sessionKey);
-      if (held === undefined) {
-        throw new Refused(404, "SESSION_NOT_FOUND", "The playground's session was closed.");
+  async #obtain(request: ChatRequest, signal: AbortSignal): Promise<Held> {
+    const known = this.#held.get(request.sessionKey);
+    if (known !== undefined) {
+      await Promise.race([known.answers, pause(STOP_MS, undefined, { signal, ref: false })]);
+      if (known.answers !== null) {
+        throw new Refused(409, "SESSION_BUSY", "The session answers already.");
       }
-      return held;
+      if (known.terms === termsOf(request)) return begun(known);
+      await this.close(known.key);
     }
     await this.#makeRoom();
     const client = this.#surroundings.client();
@@ -111,7 +118,7 @@ export class Playground {
         kvStrategy: askedStrategy(request.kvStrategy),
         speculation: request.speculation,
         stopTokenIds: [...codec.stopTokenIds],
-        clientLabel: "dashboard playground",
+        clientLabel: "dashboard chat",
         resume: true,
         signal,
       });
@@ -120,38 +127,24 @@ export class Playground {
         client,
         session,
         codec,
-        conversation: new Conversation(session, codec, request.mode),
-        model: request.model,
-        busy: false,
+        conversation: new Conversation(session, codec),
+        terms: termsOf(request),
+        answers: null,
+        end: () => undefined,
         usedAt: Date.now(),
       };
       this.#held.set(held.key, held);
-      return held;
+      return begun(held);
     } catch (error) {
       await client.close();
       throw error;
     }
   }
 
-  #opened(
-    held: Held,
-    info: Awaited<ReturnType<Session["info"]>>,
-    promptTokenCount: number,
-  ): PlaygroundMessage {
-    return {
-      type: "opened",
-      sessionKey: held.key,
-      sessionId: info.sessionId,
-      nodeId: info.plan.verifier.nodeId,
-      promptTokenCount,
-      plan: planView(info.plan),
-    };
-  }
-
   async #makeRoom(): Promise<void> {
     if (this.#held.size < LIMITS.sessions) return;
     const idle = [...this.#held.values()]
-      .filter((held) => !held.busy)
+      .filter((held) => held.answers === null)
       .sort((one, other) => one.usedAt - other.usedAt)[0];
     if (idle === undefined) {
       throw new Refused(
@@ -166,19 +159,58 @@ export class Playground {
   async #closeIdle(): Promise<void> {
     const now = Date.now();
     const idle = [...this.#held.values()].filter(
-      (held) => !held.busy && now - held.usedAt > IDLE_MS,
+      (held) => held.answers === null && now - held.usedAt > IDLE_MS,
     );
     for (const held of idle) await this.close(held.key);
   }
 }
 
-function requestOf(body: Record<string, unknown>): PlaygroundRequest {
+/** `held`, which answers from now on: at once, so that of two requests one is refused. */
+function begun(held: Held): Held {
+  held.answers = new Promise((resolve) => {
+    held.end = () => {
+      held.answers = null;
+      resolve();
+    };
+  });
+  return held;
+}
+
+/** What a session cannot change any more. */
+function termsOf({ model, mode, speculation, kvStrategy }: ChatRequest): string {
+  return JSON.stringify([model, mode, speculation, kvStrategy]);
+}
+
+function opened(
+  sessionKey: string,
+  info: Awaited<ReturnType<Session["info"]>>,
+  asked: { kept: number; length: number },
+): ChatMessage {
+  return {
+    type: "opened",
+    sessionKey,
+    sessionId: info.sessionId,
+    nodeId: info.plan.verifier.nodeId,
+    historyLength: asked.length,
+    keptTokenCount: asked.kept,
+    plan: planView(info.plan),
+  };
+}
+
+const ROLES = ["user", "assistant"] as const;
+
+function requestOf(body: Record<string, unknown>): ChatRequest {
   const fields = new Fields(body);
+  const turns = fields.list("turns", TURN_LIMIT).map((turn) => ({
+    role: turn.choice("role", ROLES),
+    content: turn.optionalText("content"),
+  }));
   return {
     sessionKey: fields.optionalText("sessionKey", 64),
     model: fields.text("model", 512),
     mode: fields.choice("mode", ["chat", "text"]),
-    prompt: fields.text("prompt"),
+    system: fields.optionalText("system"),
+    turns,
     maxTokens: fields.whole("maxTokens", 1, 2 ** 20),
     temperature: fields.number("temperature", 0, 100),
     ...(fields.given("seed") ? { seed: fields.whole("seed", 0, Number.MAX_SAFE_INTEGER) } : {}),

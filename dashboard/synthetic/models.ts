@@ -1,0 +1,102 @@
+import { setTimeout as pause } from "node:timers/promises";
+
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
+
+import {
+  LoadPhase,
+  ModelService,
+  Role,
+  TransferKind,
+  TransferSchema,
+  TransferState,
+  type LoadModelResponseSchema,
+} from "./contract";
+import type { Member, SyntheticFleet } from "./fleet";
+import { loadedOffer } from "./machines";
+
+const STEPS = 8;
+const STEP_MS = 150;
+const LOAD_BYTES = 280_000_000;
+/** A model of this name is not to be had. */
+const MISSING = "missing";
+
+/** ModelService: a load takes a second and goes on without its caller, as on a real node. */
+export function serveModels(router: ConnectRouter, fleet: SyntheticFleet, member: Member): void {
+  const { node } = member;
+  const { machine } = node;
+  const check = (name: string): void => {
+    if (!machine.isOurs) {
+      throw new ConnectError(
+        "In a fleet without an authority a node's models are changed from its own machine only.",
+        Code.PermissionDenied,
+      );
+    }
+    if (name === "") throw new ConnectError("model_id has 0 characters.", Code.InvalidArgument);
+  };
+  router.service(ModelService, {
+    loadModel: async function* (request) {
+      check(request.model);
+      const role = request.role || Role.VERIFIER;
+      const served = machine.offers.find(
+        (offer) => offer.modelId === request.model && offer.role === role,
+      );
+      if (served !== undefined) {
+        yield { kind: { case: "loaded" as const, value: { offer: served, wasServed: true } } };
+        return;
+      }
+      void load(fleet, member, request.model, role);
+      yield progress();
+    },
+    unloadModel: (request) => {
+      check(request.modelId);
+      const index = machine.offers.findIndex(
+        (offer) =>
+          offer.modelId === request.modelId &&
+          (request.role === Role.UNSPECIFIED || offer.role === request.role),
+      );
+      const [gone] = index < 0 ? [] : machine.offers.splice(index, 1);
+      if (gone === undefined) throw new ConnectError("It is not served here.", Code.NotFound);
+      fleet.announce(member);
+      return { modelId: gone.modelId, role: gone.role, memoryFreeBytes: 1n };
+    },
+  });
+}
+
+function progress(): MessageInitShape<typeof LoadModelResponseSchema> {
+  return { kind: { case: "progress", value: { phase: LoadPhase.READING } } };
+}
+
+async function load(
+  fleet: SyntheticFleet,
+  member: Member,
+  modelId: string,
+  role: Role,
+): Promise<void> {
+  const { node } = member;
+  const tell = (share: number, state: TransferState, error = ""): void =>
+    node.transfer(
+      create(TransferSchema, {
+        transferId: `load ${modelId} ${role}`,
+        kind: TransferKind.LOAD,
+        modelId,
+        state,
+        doneBytes: BigInt(Math.round(LOAD_BYTES * share)),
+        totalBytes: BigInt(LOAD_BYTES),
+        startedAtUnix: startedAt,
+        error,
+      }),
+    );
+  const startedAt = Date.now() / 1000;
+  for (let step = 0; step < STEPS; step += 1) {
+    tell(step / STEPS, TransferState.RUNNING);
+    await pause(STEP_MS, undefined, { ref: false });
+    if (modelId === MISSING) {
+      tell(0, TransferState.FAILED, `there is no model ${MISSING}: name one of the hub`);
+      return;
+    }
+  }
+  tell(1, TransferState.DONE);
+  node.machine.offers.push(loadedOffer(modelId, role));
+  fleet.announce(member);
+}
