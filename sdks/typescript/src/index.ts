@@ -18,6 +18,7 @@ export {
   type PlanOptions,
   type UnloadOptions,
 } from "./fleet.js";
+export type { GrammarOptions } from "./grammar.js";
 export type { GenerateOptions, SamplingOptions, SayOptions } from "./generate-options.js";
 export { Generation } from "./generation.js";
 export { ModelLoad } from "./model-load.js";
