@@ -76,7 +76,8 @@ class MatcherGuide:
             return
         known = self._until_strange(token_ids)
         count = self._matcher.try_consume_tokens(list(token_ids[:known])) if known else 0
-        if count < len(token_ids):
+        # A token that is allowed may be the one that costs too much.
+        if count < len(token_ids) and not self._matcher.is_error():
             raise GrammarRefused(
                 f"the grammar does not allow token {token_ids[count]}, {count + 1} behind what was"
                 " said before"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,8 +25,9 @@ def test_openais_formula() -> None:
 @pytest.mark.parametrize("field", ["frequency_penalty", "presence_penalty"])
 @pytest.mark.parametrize("value", [2.01, -2.01, float("nan"), float("inf")])
 def test_outside_openais_range_is_refused_by_name(field: str, value: float) -> None:
+    given: dict[str, Any] = {field: value}
     with pytest.raises(BadParameters) as caught:
-        SamplingParameters(**{field: value})
+        SamplingParameters(**given)
     assert caught.value.metadata["field"] == field
 
 

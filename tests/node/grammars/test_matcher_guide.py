@@ -146,3 +146,16 @@ async def test_one_that_costs_too_much_is_lost_by_name(guide_of: GuideOf, codec:
     assert (guide.fitting([5]), guide.may_end, guide.is_complete) == (0, False, False)
     with pytest.raises(GrammarRefused, match="costs more than its bounds"):
         guide.allowed()
+
+
+async def test_a_token_that_costs_too_much_is_taken_all_the_same(
+    guide_of: GuideOf, codec: TextCodec
+) -> None:
+    """It was allowed, and is committed: what is lost is told with the next one."""
+    empty = [f"a{place}: " + f"a{place + 1}? " * 20 for place in range(100)]
+    guide = await guide_of("lark", "\n".join(['start: "x" a0', *empty, 'a100: "x"?']))
+    x = codec.encode("x")
+    assert guide.allowed()[x].all()
+    guide.take(x)
+    with pytest.raises(GrammarRefused, match="costs more than its bounds"):
+        guide.allowed()
