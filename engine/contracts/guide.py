@@ -35,6 +35,10 @@ class Guide(Protocol):
         """Which ids may follow, [vocabulary]; the caller's own. Raises `GrammarRefused`."""
         ...
 
+    def forced(self) -> list[int]:
+        """Ids that follow whatever a model says, as far as that is easily known; often none."""
+        ...
+
     def fitting(self, token_ids: Sequence[int]) -> int:
         """How many of `token_ids`, from the first on, may follow one after the other."""
         ...

@@ -72,6 +72,12 @@ class Answer:
         guide.take_back(count)
         return count + ends
 
+    def forced(self, most: int) -> list[int]:
+        """At most so many ids that a grammar forces; a token that the model chooses follows."""
+        if self._guide is None or most < 1:
+            return []
+        return self._guide.forced()[:most]
+
     def take(self, token_ids: Sequence[int]) -> None:
         """Goes on by what was chosen, but for a stop id, behind which nothing follows."""
         for token_id in token_ids:

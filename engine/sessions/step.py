@@ -16,6 +16,7 @@ class Step:
     on, the first `accepted_count` of them drafted, the one after them, if there
     is one, the verifier's own. `verified_count` drafted tokens went into the forward;
     `forbidden_count` more were cut off, the first of which the grammar forbids.
+    `forced_count` tokens were known before the forward: the grammar allowed no other.
     `stopped` says that the last committed token is a stop id, `complete` that the grammar
     allows nothing behind it.
     """
@@ -27,6 +28,7 @@ class Step:
     stopped: bool
     complete: bool = False
     forbidden_count: int = 0
+    forced_count: int = 0
 
     @property
     def ends(self) -> bool:

@@ -23,6 +23,9 @@ from kakeya_fleet.engine.sessions.step import Step
 
 Result = TypeVar("Result")
 
+FORCED_AT_ONCE = 3
+"""Few, so that a session among others takes few rows; JSON's keys are seldom more in a row."""
+
 
 class Turn(ABC, Generic[Result]):
     """One forward of a session. Calling it runs it alone, in the calling thread."""
@@ -184,7 +187,9 @@ class Decoded:
 
 
 class DecodeTurn(Turn[Decoded]):
-    """Tokens without drafts, a forward each.
+    """Tokens without drafts, a forward each, but for those that a grammar forces.
+
+    Of these up to `FORCED_AT_ONCE` go into a forward, as drafts that are always right.
 
     It goes on until it was asked for `gather_seconds` ago, so that who awaits it is woken once for
     several tokens; after at most `limit` >= 1 of them, and where the answer ends. What was
@@ -207,11 +212,17 @@ class DecodeTurn(Turn[Decoded]):
         self._ends_at = clock() + gather_seconds
         self._began = 0.0
         self._steps: list[Verified] = []
+        self._count = 0
+        self._forced: list[int] | None = None
 
     @property
     def rows(self) -> int:
-        """The last token's."""
-        return 1
+        """The last token's, and those of what is forced behind it."""
+        if self._forced is None:
+            answer, room = self._block.answer, self._block.limit - self._count - 1
+            room = min(room, FORCED_AT_ONCE, self.session.verifier.info.width - 1)
+            self._forced = [] if answer is None else answer.forced(room)
+        return 1 + len(self._forced)
 
     @property
     def least_rows(self) -> int:
@@ -219,10 +230,10 @@ class DecodeTurn(Turn[Decoded]):
         return 1
 
     def feed(self, rows: int) -> Feed:
-        """The last token."""
-        del rows
+        """The last token, and what is forced behind it."""
         self._began = self._clock()
-        return self.session.verify_feed((), self._block.limit - len(self._steps))
+        forced = (self._forced or [])[: rows - 1]
+        return self.session.verify_feed(forced, self._block.limit - self._count)
 
     def outcome(self, output: Output | None) -> Decoded:
         """What was committed until now."""
@@ -230,6 +241,9 @@ class DecodeTurn(Turn[Decoded]):
             raise ValueError("a token is decided by a forward")
         block = self._block
         step = self.session.verified(output, block.sampling, block.stop_ids, block.answer)
+        step = replace(step, verified_count=0, accepted_count=0, forced_count=step.accepted_count)
+        self._count += len(step.committed)
+        self._forced = None
         self._steps.append(Verified(step, self._clock() - self._began, self._began))
         return Decoded(tuple(self._steps))
 
@@ -237,7 +251,7 @@ class DecodeTurn(Turn[Decoded]):
         """None while there is time and something to generate."""
         if ended.error is not None:
             return Ended(Decoded(tuple(self._steps), ended.error)) if self._steps else ended
-        over = self._steps[-1].step.ends or len(self._steps) == self._block.limit
+        over = self._steps[-1].step.ends or self._count == self._block.limit
         return ended if over or self._clock() >= self._ends_at else None
 
 

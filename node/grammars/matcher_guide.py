@@ -65,6 +65,11 @@ class MatcherGuide:
         allowed[self._endings] = False
         return allowed
 
+    def forced(self) -> list[int]:
+        """Ids that follow whatever a model says, as far as that is easily known; often none."""
+        forced = self._matcher.compute_ff_tokens()
+        return forced[: self._until_strange(forced)]
+
     def fitting(self, token_ids: Sequence[int]) -> int:
         """How many of `token_ids`, from the first on, may follow one after the other."""
         known = self._until_strange(token_ids)

@@ -49,6 +49,15 @@ class RuleGuide:
         allowed[list(self.rule(tuple(self.said)))] = True
         return allowed
 
+    def forced(self) -> list[int]:
+        ahead: list[int] = []
+        while not self.ends((*self.said, *ahead)):
+            (following, *others) = [*self.rule((*self.said, *ahead)), -1]
+            if following < 0 or others != [-1]:
+                break
+            ahead.append(following)
+        return ahead
+
     def fitting(self, token_ids: Sequence[int]) -> int:
         said = tuple(self.said)
         for count, token_id in enumerate(token_ids):

@@ -169,3 +169,25 @@ async def test_tokens_that_are_told_together_end_with_the_answer() -> None:
         session, None, held_to(TEXT), run=sources.yielding, gather_seconds=60.0
     )
     assert (tokens, done.stop_reason) == (TEXT, StopReason.COMPLETE)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 5, 11, 100])
+async def test_what_is_forced_needs_no_forward_of_its_own(limit: int) -> None:
+    """All but the third token of the answer are forced: blocks of up to 1 + 3."""
+    others = [[*TEXT[:2], each, *TEXT[3:]] for each in (9, 10, 12)]
+    told: list[tuple[int, int, int]] = []
+    tokens, done = await streams.collect(
+        opened(),
+        None,
+        held_to(*others, count=limit),
+        run=sources.yielding,
+        on_block=lambda block: told.append(
+            (block.committed_count, block.drafted_count, block.accepted_count)
+        ),
+    )
+    assert any(tokens == text[:limit] for text in others)
+    assert done.generated_token_count == min(limit, len(TEXT))
+    # Nobody drafted.
+    assert all(each[1:] == (0, 0) for each in told)
+    if limit >= len(TEXT):
+        assert [each[0] for each in told] == [3, 4, 4]
