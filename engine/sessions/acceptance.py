@@ -75,7 +75,9 @@ def decide(
                     raise
                 break
             choices.append(_choice(row, token, parameters))
-            if token in stop_ids or (offset < len(draft) and draft[offset] != token):
+            if token in stop_ids:
+                break
+            if offset < len(draft) and draft[offset] != token:
                 break
             if seen is not None:
                 seen[token] = True
