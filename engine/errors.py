@@ -22,6 +22,7 @@ EngineError
 ├── OutOfKvMemory           the byte budget of sessions is used up
 ├── KvStrategyUnsupported   the model or version cannot keep K/V that way
 ├── BadParameters           a parameter outside its range
+├── GrammarRefused          a grammar that cannot be compiled, costs too much or allows nothing
 ├── RestorerLost            what was evicted is gone; it is made anew from the history
 ├── RestorerRefused         evicted numbers that cannot be kept: not finite, of a wrong shape, or
 │                           attended to with other bits by this machine's threads
@@ -173,6 +174,12 @@ class BadParameters(EngineError):
     """A parameter is outside its range."""
 
     reason = "BAD_REQUEST"
+
+
+class GrammarRefused(EngineError):
+    """A grammar cannot be compiled, costs more than its bounds, or allows nothing any more."""
+
+    reason = "GRAMMAR_REFUSED"
 
 
 class RestorerLost(EngineError):

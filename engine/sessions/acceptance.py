@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.verifier import Logits
-from kakeya_fleet.engine.errors import BadParameters, InvariantViolated
+from kakeya_fleet.engine.errors import BadParameters, GrammarRefused, InvariantViolated
+from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
 from kakeya_fleet.engine.sampling.log_probabilities import log_probability_of
 from kakeya_fleet.engine.sessions.history import History
@@ -37,7 +38,12 @@ def accepted_prefix(draft: Sequence[int], chosen: Sequence[int]) -> int:
 
 
 def decide(
-    logits: Logits, draft: Sequence[int], parameters: SamplingParameters, history: History
+    logits: Logits,
+    draft: Sequence[int],
+    parameters: SamplingParameters,
+    history: History,
+    answer: Answer | None = None,
+    stop_ids: frozenset[int] = frozenset(),
 ) -> list[Choice]:
     """What one forward over [last token] + `draft` commits, 1 to n + 1 choices.
 
@@ -45,8 +51,10 @@ def decide(
     len(`history`) + i, and the choices before it count as history for it.
     Accepted tokens, then one of the verifier's own: the correction of the first
     mismatch or, when all were accepted, the bonus. Rows behind a mismatch
-    continue a history that is not, and are not looked at. `history` stays as it
-    is. Costs O(block) beside the rows themselves, whatever the history's length.
+    continue a history that is not, and are not looked at. Nor are those behind a stop id, and
+    behind a token with which `answer`, what the generation has said, is complete. `history` and
+    `answer` stay as they are. Costs O(block) beside the rows themselves, whatever the
+    history's length.
 
     Raises as `choose_token` for the first row. A later one that has no choice ends
     the choices before it, as many as are accepted: a draft takes back none of the
@@ -54,24 +62,38 @@ def decide(
     """
     seen = None
     if parameters.penalises_repetition:
-        # A copy: what is chosen here may still be cut off by a stop id.
+        # A copy: what is chosen here is not committed yet.
         seen = history.seen(logits.shape[1]).copy()
     choices: list[Choice] = []
-    for offset, row in enumerate(logits):
-        try:
-            token = choose_token(row, parameters, len(history) + offset, seen)
-        except (BadParameters, InvariantViolated):
-            if not choices:
-                raise
-            break
-        if parameters.top_log_probabilities is None:
-            choices.append(Choice(token))
-        else:
-            choices.append(
-                Choice(token, *log_probability_of(row, token, parameters.top_log_probabilities))
-            )
-        if offset < len(draft) and draft[offset] != token:
-            break
-        if seen is not None:
-            seen[token] = True
+    taken: list[int] = []
+    try:
+        for offset, row in enumerate(logits):
+            try:
+                token = choose_token(row, parameters, len(history) + offset, seen, answer)
+            except (BadParameters, GrammarRefused, InvariantViolated):
+                if not choices:
+                    raise
+                break
+            choices.append(_choice(row, token, parameters))
+            if token in stop_ids:
+                break
+            if offset < len(draft) and draft[offset] != token:
+                break
+            if seen is not None:
+                seen[token] = True
+            if answer is not None and offset < len(draft):
+                taken.append(token)
+                answer.take((token,))
+                if answer.is_complete:
+                    break
+    finally:
+        if answer is not None:
+            answer.take_back(taken)
     return choices
+
+
+def _choice(row: Logits, token_id: int, parameters: SamplingParameters) -> Choice:
+    """With what is asked for of its log-probability."""
+    if parameters.top_log_probabilities is None:
+        return Choice(token_id)
+    return Choice(token_id, *log_probability_of(row, token_id, parameters.top_log_probabilities))

@@ -21,6 +21,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory
 from kakeya_fleet.engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount
 from kakeya_fleet.engine.memory.slab_pool import Slab
+from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.acceptance import accepted_prefix, decide
 from kakeya_fleet.engine.sessions.history import History
@@ -261,21 +262,25 @@ class Session:
         output: Output,
         parameters: SamplingParameters,
         stop_ids: frozenset[int] = frozenset(),
+        answer: Answer | None = None,
     ) -> Step:
         """Takes what came of `verify_feed`, and commits what it decides.
 
-        Commits nothing behind a stop id. Raises `InvariantViolated`, and
-        `SessionNotFound` when the session was ended meanwhile.
+        `answer` is what the generation has said, and takes what is committed. Commits nothing
+        behind a stop id, and behind what completes the answer. Raises `InvariantViolated`,
+        `SessionNotFound` when the session was ended meanwhile, and as `decide`.
         """
         with self._outcome() as forward:
             draft = forward.token_ids[1:]
             with self._invariants.checking(FINITE_LOGITS):
                 if output.logits is None or len(output.logits) != len(forward.token_ids):
                     raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
-                choices = decide(output.logits, draft, parameters, self._history)
+                choices = decide(output.logits, draft, parameters, self._history, answer, stop_ids)
             kept, stopped = until_stop(choices, stop_ids)
             committed = tuple(choice.token_id for choice in kept)
             self._commit(forward, committed)
+            if answer is not None:
+                answer.take(committed[:-1] if stopped else committed)
             self._keep_features(forward, output, forward.history_length - 1)
             return Step(
                 choices=kept,
@@ -283,6 +288,7 @@ class Session:
                 verified_count=len(draft),
                 accepted_count=accepted_prefix(draft, committed),
                 stopped=stopped,
+                complete=not stopped and answer is not None and answer.is_complete,
             )
 
     def not_run(self) -> None:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kakeya_fleet.engine.contracts.blocking import handed_on
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.memory.allocation import told_as_shortage
+from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.step import Step
 
 Result = TypeVar("Result")
+
+FORCED_AT_ONCE = 3
+"""Few, so that a session among others takes few rows; JSON's keys are seldom more in a row."""
 
 
 class Turn(ABC, Generic[Result]):
@@ -102,12 +106,16 @@ class PrefillTurn(Turn[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What to verify: `draft`, at most `limit` tokens to commit, none behind `stop_ids`."""
+    """What to verify: `draft`, at most `limit` tokens to commit, none behind `stop_ids`.
+
+    `answer` is what the generation has said; it is the turn's while that runs.
+    """
 
     draft: Sequence[int]
     sampling: SamplingParameters
     limit: int
     stop_ids: frozenset[int] = frozenset()
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,10 @@ class Verified:
 
 
 class VerifyTurn(Turn[Verified]):
-    """Verifies a block; the history has tokens and none of them is pending."""
+    """Verifies a block; the history has tokens and none of them is pending.
+
+    Without the drafted tokens that cannot be what is chosen, because a grammar forbids them.
+    """
 
     decodes = True
 
@@ -135,6 +146,7 @@ class VerifyTurn(Turn[Verified]):
         self._block = block
         self._clock = clock
         self._began = 0.0
+        self._forbidden_count = 0
 
     @property
     def rows(self) -> int:
@@ -148,15 +160,21 @@ class VerifyTurn(Turn[Verified]):
         return self.rows
 
     def feed(self, rows: int) -> Feed:
-        """The last token and the draft."""
+        """The last token and the draft, up to the first token that is forbidden."""
         self._began = self._clock()
-        return self.session.verify_feed(self._block.draft[: rows - 1], self._block.limit)
+        draft, answer = self._block.draft[: rows - 1], self._block.answer
+        count = len(draft) if answer is None else answer.fitting(draft)
+        self._forbidden_count = len(draft) - count
+        return self.session.verify_feed(draft[:count], self._block.limit)
 
     def outcome(self, output: Output | None) -> Verified:
         """What was committed."""
         if output is None:
             raise ValueError("a block is verified by a forward")
-        step = self.session.verified(output, self._block.sampling, self._block.stop_ids)
+        block = self._block
+        step = self.session.verified(output, block.sampling, block.stop_ids, block.answer)
+        if self._forbidden_count:
+            step = replace(step, forbidden_count=self._forbidden_count)
         return Verified(step, self._clock() - self._began, self._began)
 
 
@@ -169,10 +187,12 @@ class Decoded:
 
 
 class DecodeTurn(Turn[Decoded]):
-    """Tokens without drafts, a forward each.
+    """Tokens without drafts, a forward each, but for those that a grammar forces.
+
+    Of these up to `FORCED_AT_ONCE` go into a forward, as drafts that are always right.
 
     It goes on until it was asked for `gather_seconds` ago, so that who awaits it is woken once for
-    several tokens; after at most `limit` >= 1 of them, and behind a stop id. What was
+    several tokens; after at most `limit` >= 1 of them, and where the answer ends. What was
     committed before a forward fails is told with its error.
     """
 
@@ -192,11 +212,17 @@ class DecodeTurn(Turn[Decoded]):
         self._ends_at = clock() + gather_seconds
         self._began = 0.0
         self._steps: list[Verified] = []
+        self._count = 0
+        self._forced: list[int] | None = None
 
     @property
     def rows(self) -> int:
-        """The last token's."""
-        return 1
+        """The last token's, and those of what is forced behind it."""
+        if self._forced is None:
+            answer, room = self._block.answer, self._block.limit - self._count - 1
+            room = min(room, FORCED_AT_ONCE, self.session.verifier.info.width - 1)
+            self._forced = [] if answer is None else answer.forced(room)
+        return 1 + len(self._forced)
 
     @property
     def least_rows(self) -> int:
@@ -204,16 +230,20 @@ class DecodeTurn(Turn[Decoded]):
         return 1
 
     def feed(self, rows: int) -> Feed:
-        """The last token."""
-        del rows
+        """The last token, and what is forced behind it."""
         self._began = self._clock()
-        return self.session.verify_feed((), self._block.limit - len(self._steps))
+        forced = (self._forced or [])[: rows - 1]
+        return self.session.verify_feed(forced, self._block.limit - self._count)
 
     def outcome(self, output: Output | None) -> Decoded:
         """What was committed until now."""
         if output is None:
             raise ValueError("a token is decided by a forward")
-        step = self.session.verified(output, self._block.sampling, self._block.stop_ids)
+        block = self._block
+        step = self.session.verified(output, block.sampling, block.stop_ids, block.answer)
+        step = replace(step, verified_count=0, accepted_count=0, forced_count=step.accepted_count)
+        self._count += len(step.committed)
+        self._forced = None
         self._steps.append(Verified(step, self._clock() - self._began, self._began))
         return Decoded(tuple(self._steps))
 
@@ -221,7 +251,7 @@ class DecodeTurn(Turn[Decoded]):
         """None while there is time and something to generate."""
         if ended.error is not None:
             return Ended(Decoded(tuple(self._steps), ended.error)) if self._steps else ended
-        over = self._steps[-1].step.stopped or len(self._steps) == self._block.limit
+        over = self._steps[-1].step.ends or self._count == self._block.limit
         return ended if over or self._clock() >= self._ends_at else None
 
 

@@ -147,7 +147,7 @@ class Drafter:
         """Learns from a block that was verified with the `draft` that came."""
         self._state.pace = self._state.pace.after_block(
             BlockMeasurement(
-                drafted_count=step.verified_count,
+                drafted_count=step.drafted_count,
                 accepted_count=step.accepted_count,
                 committed_count=len(step.committed),
                 verify_seconds=verify_seconds,

@@ -7,7 +7,9 @@ import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from kakeya_fleet.engine.contracts.guide import Guide
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, OutOfKvMemory, RestorerLost
+from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
@@ -36,7 +38,9 @@ class GenerationParameters:
     `max_tokens` 1 to 2**20. `deadline_seconds` of the whole generation, 0 for
     none. `block_size` tokens are drafted at most, 0 for as many as one forward
     verifies. `draft_deadline_seconds` is the longest wait for one draft.
-    `adaptive` lets the measured pace choose smaller blocks and drop drafting.
+    `adaptive` lets the measured pace choose smaller blocks and drop drafting. The latest
+    `said_count` tokens of the history are this generation's own: it goes on with what it said
+    elsewhere. `guide` holds it to a grammar, has taken those tokens, and is used by nobody else.
     Raises `BadParameters`.
     """
 
@@ -47,6 +51,8 @@ class GenerationParameters:
     block_size: int = 0
     draft_deadline_seconds: float = DEFAULT_DRAFT_DEADLINE_SECONDS
     adaptive: bool = True
+    said_count: int = 0
+    guide: Guide | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_tokens <= MAX_TOKENS:
@@ -58,6 +64,8 @@ class GenerationParameters:
             raise BadParameters(
                 f"block_size {self.block_size} is negative; 0 is automatic", field="block_size"
             )
+        if self.said_count < 0:
+            raise BadParameters(f"said_count {self.said_count} is negative", field="said_count")
         for field in ("deadline_seconds", "draft_deadline_seconds"):
             seconds = getattr(self, field)
             if not (math.isfinite(seconds) and seconds >= 0.0):
@@ -98,7 +106,8 @@ async def generate(
     no task behind, and keeps what was committed; the session can go on.
 
     Raises `EmptyHistory`, `BadParameters` when the biases do not fit the
-    vocabulary or leave nothing to choose from, `InvariantViolated`,
+    vocabulary or leave nothing to choose from, or more was said than the history has,
+    `GrammarRefused` when the grammar does, `InvariantViolated`,
     `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
     for good, and whatever a source raises but `DraftFailed`.
     """
@@ -140,6 +149,7 @@ class _Generation:
         parameters.sampling.check_vocabulary(session.verifier.info.vocabulary_size)
         self._session = session
         self._parameters = parameters
+        self._answer = _answer(session, parameters)
         self._driver = driver
         self._clock = driver.clock
         self._should_stop = should_stop
@@ -201,11 +211,11 @@ class _Generation:
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
-        started, parameters = self._elapsed(), self._parameters
+        started = self._elapsed()
         # The first token comes at once, and the end in time.
         gather_seconds = self._driver.gather_seconds() if self._tally.token_count else 0.0
         gather_seconds = min(gather_seconds, self._seconds_left())
-        block = Block((), parameters.sampling, self._remaining(), parameters.stop_ids)
+        block = self._block((), self._remaining())
         decoded = await self._driver.run(
             DecodeTurn(self._session, block, gather_seconds, self._clock)
         )
@@ -214,10 +224,10 @@ class _Generation:
             self._record(NO_DRAFT, verified.step, verified.seconds, started)
             started = verified.began + verified.seconds - self._began
         steps = [verified.step for verified in decoded.steps]
-        return _committed(steps), StopReason.STOP_TOKEN if steps[-1].stopped else None
+        return _committed(steps), _ending(steps[-1])
 
     async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:
-        session, parameters = self._session, self._parameters
+        session = self._session
         started = self._elapsed()
         limit = self._remaining()
         draft = self._in_hand
@@ -226,23 +236,25 @@ class _Generation:
             behind = limit - len(draft.token_ids) - 1
             drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
 
-        block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
+        block = self._block(draft.token_ids, limit)
         verified = await self._driver.run(VerifyTurn(session, block, self._clock))
         self._in_hand = None
         step = verified.step
         drafting.after_block(draft, step, verified.seconds)
-        if not step.stopped:
+        if not step.ends:
             self._ask(uncounted=len(step.committed))
             # Two turns of the event loop bring the request on its way before all else.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         self._record(draft, step, verified.seconds, started)
-        return _committed([step]), StopReason.STOP_TOKEN if step.stopped else None
+        return _committed([step]), _ending(step)
 
     def stop_reason(self) -> StopReason | None:
         """Why to stop between two turns; None to go on, if only to raise what failed."""
         if self._failed is not None:
             return None
+        if self._answer is not None and self._answer.is_complete:
+            return StopReason.COMPLETE
         if self._tally.token_count >= self._parameters.max_tokens:
             return StopReason.MAX_TOKENS
         if self._remaining() <= 0:
@@ -258,6 +270,10 @@ class _Generation:
             await taken_back(asked)
         if self._drafting is not None:
             await self._drafting.close()
+
+    def _block(self, draft: Sequence[int], limit: int) -> Block:
+        parameters = self._parameters
+        return Block(draft, parameters.sampling, limit, parameters.stop_ids, self._answer)
 
     def _ask(self, *, uncounted: int = 0) -> None:
         """Asks for the next draft now, so that its way is hidden behind handing out tokens.
@@ -315,7 +331,8 @@ class _Generation:
             self._first_token_seconds = self._elapsed()
         timing = BlockTiming(
             first_index=step.first_index,
-            drafted_count=step.verified_count,
+            drafted_count=step.drafted_count,
+            forbidden_count=step.forbidden_count,
             accepted_count=step.accepted_count,
             draft_seconds=draft.draft_seconds,
             wire_seconds=draft.wire_seconds,
@@ -340,6 +357,29 @@ class _Generation:
         """Tokens that may still be committed; `uncounted` were that the tally has not got."""
         asked = self._parameters.max_tokens - self._tally.token_count - uncounted
         return min(asked, self._session.history_limit - len(self._session.history))
+
+
+def _answer(session: Session, parameters: GenerationParameters) -> Answer | None:
+    """What the generation has said so far; None where nothing depends on it."""
+    if parameters.guide is None and not parameters.sampling.penalises_counts:
+        return None
+    begins = len(session.history) - parameters.said_count
+    if begins < 0:
+        raise BadParameters(
+            f"{parameters.said_count} tokens of this generation are more than the"
+            f" {len(session.history)} of the history",
+            field="said_count",
+        )
+    said = session.history[begins:]
+    vocabulary_size = session.verifier.info.vocabulary_size
+    return Answer(vocabulary_size, said, parameters.guide, parameters.stop_ids)
+
+
+def _ending(step: Step) -> StopReason | None:
+    """Why a generation ends with what was committed; None where it goes on."""
+    if step.stopped:
+        return StopReason.STOP_TOKEN
+    return StopReason.COMPLETE if step.complete else None
 
 
 def _committed(steps: Sequence[Step]) -> Committed:

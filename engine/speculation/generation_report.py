@@ -20,6 +20,8 @@ class StopReason(StrEnum):
     DEADLINE = "deadline"
     CONTEXT_FULL = "context_full"
     DRAINING = "draining"
+    COMPLETE = "complete"
+    """The grammar allows nothing behind what was said."""
 
 
 class DropReason(StrEnum):
@@ -58,7 +60,8 @@ class BlockTiming:
     `verify_seconds` the forward with choosing the tokens, `start_seconds` the
     block's start since the generation began. `committed_count` tokens became part of
     the history: the accepted ones and the verifier's own. `proposer` is whose draft
-    came, be it empty; None when the verifier decoded alone.
+    came, be it empty; None when the verifier decoded alone. `forbidden_count` of the drafted
+    tokens, the last ones, were cut off before the forward: the grammar forbids the first of them.
     """
 
     first_index: int
@@ -72,6 +75,7 @@ class BlockTiming:
     start_seconds: float
     committed_count: int = 0
     proposer: ProposerKey | None = None
+    forbidden_count: int = 0
 
     @property
     def tried_count(self) -> int:
@@ -108,6 +112,7 @@ class SpeculationStatistics:
     than alone is no fault, and told by `drop_reason` alone. `proposers` are those that
     drafted, in the order of their first blocks. `hedge_count` blocks were asked of a second
     proposer, the first being late, whose draft came first `hedge_won_count` times.
+    `forbidden_count` of the drafted tokens went into no forward: a grammar forbids them.
     """
 
     block_count: int = 0
@@ -125,6 +130,7 @@ class SpeculationStatistics:
     hedge_count: int = 0
     hedge_won_count: int = 0
     proposers: tuple[ProposerCounts, ...] = ()
+    forbidden_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

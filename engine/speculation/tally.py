@@ -36,6 +36,7 @@ class Tally:
         self._drafted_count = 0
         self._tried_count = 0
         self._accepted_count = 0
+        self._forbidden_count = 0
         self._proposers: dict[ProposerKey, ProposerCounts] = {}
         self._wire_seconds: deque[float] = deque(maxlen=_ROUND_TRIPS)
 
@@ -52,6 +53,7 @@ class Tally:
         self._drafted_count += timing.drafted_count
         self._tried_count += timing.tried_count
         self._accepted_count += timing.accepted_count
+        self._forbidden_count += timing.forbidden_count
         if timing.proposer is not None:
             before = self._proposers.get(timing.proposer, ProposerCounts(timing.proposer))
             self._proposers[timing.proposer] = replace(
@@ -82,4 +84,5 @@ class Tally:
             hedge_count=self.hedge_count,
             hedge_won_count=self.hedge_won_count,
             proposers=tuple(self._proposers.values()),
+            forbidden_count=self._forbidden_count,
         )

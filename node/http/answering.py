@@ -90,6 +90,7 @@ _FINISH = {
     StopReason.CONTEXT_FULL: "length",
     StopReason.DEADLINE: "length",
     StopReason.STOP_TOKEN: "stop",
+    StopReason.COMPLETE: "stop",
 }
 
 

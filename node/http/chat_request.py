@@ -82,21 +82,21 @@ def read_chat(body: Mapping[str, object]) -> ChatRequest:
     if top is not None and not wanted:
         raise bad_field("top_logprobs", "top_logprobs is only for logprobs = true")
     options = read_options(fields, (top or 0) if wanted else None)
+    tools = _tools(fields)
+    if tools and options.sampling.grammar is not None:
+        raise unsupported(
+            "tools", "an answer that is held to a form is no call of a tool; leave out one of both"
+        )
     most = fields.whole("max_completion_tokens", 1, MAX_TOKENS)
     return ChatRequest(
         options=replace(options, max_tokens=most or options.max_tokens),
         messages=_messages(fields),
-        tools=_tools(fields),
+        tools=tools,
         variables=_variables(fields),
     )
 
 
 def _refuse(fields: Fields) -> None:
-    fields.refuse(
-        "response_format",
-        ({"type": "text"},),
-        "answers are text: say in a message what form they are to have",
-    )
     fields.refuse("modalities", (["text"],), "answers are text")
     fields.refuse("parallel_tool_calls", (True,), "a model calls as many tools as it likes")
     fields.refuse("functions", ([],), "give tools")

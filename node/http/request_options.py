@@ -8,6 +8,9 @@ from typing import Any
 
 from kakeya import KvQuality, KvStrategy, RestorerKind, Speculation
 from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES
+from kakeya_fleet.node.grammars.grammar import Grammar
+from kakeya_fleet.node.http.answer_grammar import FIELDS as GRAMMAR_FIELDS
+from kakeya_fleet.node.http.answer_grammar import read_grammar
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field
 
@@ -18,7 +21,7 @@ MAX_CHOICES = 16
 """Answers of one request, prompts times `n`: each is a session of its own."""
 SEED_RANGE = 1 << 64
 
-SHARED_FIELDS = frozenset(
+SHARED_FIELDS = GRAMMAR_FIELDS | frozenset(
     {
         "model",
         "stream",
@@ -63,9 +66,12 @@ class Sampling:
     top_k: int
     min_p: float
     repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
     logit_bias: Mapping[int, float]
     seed: int | None
     top_log_probabilities: int | None
+    grammar: Grammar | None = None
 
     def of_choice(self, index: int) -> dict[str, Any]:
         """Arguments for one answer: each draws from a seed of its own, seed + index."""
@@ -79,7 +85,14 @@ class Sampling:
             "logit_bias": self.logit_bias or None,
             "seed": seed,
             "top_log_probabilities": self.top_log_probabilities,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            **self._held(),
         }
+
+    def _held(self) -> dict[str, Any]:
+        """The grammar, which clients name by its kind."""
+        return {} if self.grammar is None else {self.grammar.kind.value: self.grammar.text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +125,6 @@ class RequestOptions:
 
 def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOptions:
     """The shared fields of a body. Raises `HttpRefusal`."""
-    mend = "leave it out; repetition_penalty weighs against what was said before"
-    fields.refuse("presence_penalty", (0,), mend)
-    fields.refuse("frequency_penalty", (0,), mend)
     model = fields.text("model")
     if not model:
         raise bad_field("model", "model is missing; GET /v1/models lists those that are served")
@@ -151,9 +161,12 @@ def _sampling(fields: Fields, top_log_probabilities: int | None) -> Sampling:
         top_k=max(0, fields.whole("top_k", -1, (1 << 31) - 1) or 0),
         min_p=fields.number("min_p", 0.0, 1.0, 0.0),
         repetition_penalty=fields.number("repetition_penalty", 1 / 64, 64.0, 1.0),
+        frequency_penalty=fields.number("frequency_penalty", -2.0, 2.0, 0.0),
+        presence_penalty=fields.number("presence_penalty", -2.0, 2.0, 0.0),
         logit_bias=_logit_bias(fields),
         seed=None if seed is None else seed % SEED_RANGE,
         top_log_probabilities=top_log_probabilities,
+        grammar=read_grammar(fields),
     )
 
 

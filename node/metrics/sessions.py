@@ -154,8 +154,8 @@ class SessionFamilies:
     def _generations(self, registry: CollectorRegistry) -> None:
         self.generations = Counter(
             "kakeya_generations_total",
-            "Generations that ended, by how: max_tokens, stop_token, deadline, context_full, "
-            "draining, or left: cancelled by the client, or failed.",
+            "Generations that ended, by how: max_tokens, stop_token, complete, deadline, "
+            "context_full, draining, or left: cancelled by the client, or failed.",
             ["end"],
             registry=registry,
         )

@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "a deadline that does not hear of the proposers' opening",
         "node/roles/verifier/generations.py",
-        "self._parameters(session, spec, self._clock() - arrived),",
-        "self._parameters(session, spec, queue_seconds),",
+        "self._parameters(session, spec, guide, self._clock() - arrived),",
+        "self._parameters(session, spec, guide, queue_seconds),",
         ("tests/node/roles/verifier/test_deadlines.py",),
     ),
     # ---- Sessions are isolated

@@ -29,6 +29,7 @@ from scripts.write.figures_register import (
     unreported,
 )
 from scripts.write.figures_settings import SETTINGS
+from scripts.write.figures_structured import STRUCTURED
 from scripts.write.figures_tables import TABLES
 from scripts.write.figures_trained_drafter import TRAINED_DRAFTER
 
@@ -40,6 +41,7 @@ DECLARED: Sequence[Declared] = (
     *COPIES,
     *EXPERTS,
     *PLAIN_DRAFTS,
+    *STRUCTURED,
     *TRAINED_DRAFTER,
     figures_faults.COUNTED,
     figures_faults.TABLE,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kakeya import KvQuality, KvStrategy, RestorerKind
+from kakeya_fleet.node.http.answer_grammar import MAX_CHOICES as MOST_TEXTS
 from kakeya_fleet.node.http.chat_request import KNOWN as CHAT_FIELDS
 from kakeya_fleet.node.http.chat_request import MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.completion_request import KNOWN as COMPLETION_FIELDS
@@ -56,6 +57,45 @@ def one_of(*values: object) -> Schema:
     return {"enum": list(values)}
 
 
+TEXT: Schema = {"type": "string", "minLength": 1}
+JSON_SCHEMA: Schema = {"oneOf": [{"type": "object"}, BOOLEAN, TEXT]}
+STRUCTURED: Mapping[str, Schema] = {
+    "json": JSON_SCHEMA,
+    "json_object": BOOLEAN,
+    "regex": TEXT,
+    "choice": {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MOST_TEXTS},
+    "grammar": TEXT,
+}
+"""What an answer is held to, in vLLM's names."""
+RESPONSE_FORMAT: Schema = {
+    "oneOf": [
+        {
+            "type": "object",
+            "required": ["type"],
+            "additionalProperties": False,
+            "properties": {"type": one_of("text", "json_object")},
+        },
+        {
+            "type": "object",
+            "required": ["type", "json_schema"],
+            "additionalProperties": False,
+            "properties": {
+                "type": one_of("json_schema"),
+                "json_schema": {
+                    "type": "object",
+                    "required": ["schema"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "name": ANYTHING,
+                        "description": ANYTHING,
+                        "schema": JSON_SCHEMA,
+                        "strict": BOOLEAN,
+                    },
+                },
+            },
+        },
+    ]
+}
 KAKEYA: Schema = {
     "type": "object",
     "additionalProperties": False,
@@ -114,8 +154,15 @@ SHARED: Mapping[str, Schema] = {
         "additionalProperties": number(-100.0, 100.0),
     },
     "max_tokens": whole(1, MAX_TOKENS),
-    "presence_penalty": one_of(0),
-    "frequency_penalty": one_of(0),
+    "presence_penalty": number(-2.0, 2.0),
+    "frequency_penalty": number(-2.0, 2.0),
+    **{f"guided_{name}": schema for name, schema in STRUCTURED.items() if name != "json_object"},
+    "structured_outputs": {
+        "type": "object",
+        "additionalProperties": False,
+        "maxProperties": 1,
+        "properties": dict(STRUCTURED),
+    },
     "kakeya": KAKEYA,
     "user": ANYTHING,
 }
@@ -186,7 +233,7 @@ CHAT: Mapping[str, Schema] = {
     },
     "tool_choice": one_of("auto", "none"),
     "parallel_tool_calls": ALWAYS,
-    "response_format": one_of({"type": "text"}),
+    "response_format": RESPONSE_FORMAT,
     "chat_template_kwargs": {"type": "object"},
     "modalities": one_of(["text"]),
     "functions": one_of([]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,33 +15,40 @@ from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
-from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.guides import third_of
 from tests.support.small_verifiers import DEVICES, VERIFIERS, small_verifier
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
 COUNT = 40
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
-SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED}
+HELD = replace(SEEDED, frequency_penalty=0.5, presence_penalty=0.25)
+"""With a grammar: `answer_of`."""
+SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED, "held": HELD}
 # In full on the verifier made for tests: `test_generation_stream`. No back end knows how
 # tokens are chosen, and all caches of each are held to its bits elsewhere: it meets both
 # ways, and a ring that wraps.
 CASES = [
     ("hash", "sink_window", "seeded"),
+    ("hash", "one_over", "held"),
     ("torch", "sink_window", "seeded"),
     ("torch", "contiguous", "greedy"),
+    ("torch", "one_over", "held"),
     ("compiled", "one_over", "greedy"),
     ("compiled", "contiguous", "seeded"),
     ("mlx", "sink_window", "greedy"),
     ("mlx", "one_over", "seeded"),
+    ("mlx", "sink_window", "held"),
 ]
 ON_DEVICES = [
     pytest.param(case, marks=pytest.mark.device)
@@ -78,6 +86,34 @@ def test_every_back_end_is_among_the_cases() -> None:
     assert {name for name, _, _ in CASES} == {*VERIFIERS, "hash"}
 
 
+def answer_of(
+    verifier: Verifier, sampling: SamplingParameters, said: Sequence[int] = ()
+) -> Answer | None:
+    """What a generation has said whose choices depend on it; None for others."""
+    if sampling is not HELD:
+        return None
+    size = verifier.info.vocabulary_size
+    guide = third_of(size)
+    guide.take(said)
+    return Answer(size, said, guide)
+
+
+def asked_for(
+    verifier: Verifier,
+    sampling: SamplingParameters,
+    count: int,
+    said: Sequence[int] = (),
+    block_size: int = 0,
+) -> GenerationParameters:
+    """A generation that goes on behind `said`, its own."""
+    guide = None
+    if sampling is HELD:
+        guide = third_of(verifier.info.vocabulary_size)
+        guide.take(said)
+    asked = streams.parameters(count, sampling=sampling, block_size=block_size)
+    return replace(asked, guide=guide, said_count=len(said))
+
+
 def opened(verifier: Verifier, spec: CacheSpec, prompt: list[int] = PROMPT) -> Session:
     session = Session(verifier, verifier.allocate(spec))
     session.append(prompt)
@@ -91,8 +127,11 @@ def alone(any_verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters)
     for token in PROMPT:
         session.append([token])
         PrefillTurn(session)()
-    tokens = [VerifyTurn(session, Block([], sampling, 1))().step.committed[0] for _ in range(COUNT)]
+    block = Block([], sampling, 1, answer=answer_of(any_verifier, sampling))
+    tokens = [VerifyTurn(session, block)().step.committed[0] for _ in range(COUNT)]
     assert len(set(tokens)) > 1
+    held = third_of(any_verifier.info.vocabulary_size)
+    assert (held.fitting(tokens) == COUNT) == (sampling is HELD)
     return tokens
 
 
@@ -117,7 +156,7 @@ async def test_no_proposer_and_no_block_size_changes_the_stream(
         (sources.AdversarialSource(text, vocabulary), 4),
         (sources.ChaoticSource(text, vocabulary, seed=15), 15),
     ):
-        asked = streams.parameters(COUNT, sampling=sampling, block_size=block_size)
+        asked = asked_for(any_verifier, sampling, COUNT, block_size=block_size)
         session = read.fork()
         tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
         assert tokens == alone, (source, block_size)
@@ -144,10 +183,11 @@ def test_history_counts_not_how_it_arrived(
     while PrefillTurn(session)():
         pass
     tokens: list[int] = []
+    answer = answer_of(any_verifier, sampling)
     while len(tokens) < COUNT:
         draft = [*alone[len(tokens) :][: rng.randint(0, 8)], 0, 1]
-        step = VerifyTurn(session, Block(draft, sampling, COUNT - len(tokens)))().step
-        tokens += step.committed
+        block = Block(draft, sampling, COUNT - len(tokens), answer=answer)
+        tokens += VerifyTurn(session, block)().step.committed
     assert tokens == alone
 
 
@@ -165,12 +205,13 @@ def test_a_session_that_rested_goes_on_as_if_it_had_not(
     assert session.rest()
     session.append(PROMPT[90:])
     tokens: list[int] = []
+    answer = answer_of(any_verifier, sampling)
     while len(tokens) < COUNT:
         while PrefillTurn(session)():
             pass
         draft = [*alone[len(tokens) :][:6], 0, 1]
-        step = VerifyTurn(session, Block(draft, sampling, COUNT - len(tokens)))().step
-        tokens += step.committed
+        block = Block(draft, sampling, COUNT - len(tokens), answer=answer)
+        tokens += VerifyTurn(session, block)().step.committed
         computed = session.computed_count
         if len(tokens) in range(10, 25):
             assert (session.rest(), session.rest()) == (True, False)
@@ -178,7 +219,8 @@ def test_a_session_that_rested_goes_on_as_if_it_had_not(
             fork = session.fork(len(PROMPT) + 3)
             while PrefillTurn(fork)():
                 pass
-            assert VerifyTurn(fork, Block([], sampling, 1))().step.committed[0] == alone[3]
+            block = Block([], sampling, 1, answer=answer_of(any_verifier, sampling, alone[:3]))
+            assert VerifyTurn(fork, block)().step.committed[0] == alone[3]
             fork.end("compared")
     assert tokens == alone
     assert session.recomputed_count >= len(PROMPT) + 10
@@ -189,13 +231,17 @@ def test_a_session_that_rested_goes_on_as_if_it_had_not(
 async def test_interleaved_sessions_are_each_as_alone(
     verifier: Verifier, specs: dict[str, CacheSpec]
 ) -> None:
-    """Eight of them on a verifier made for tests: `test_generation_interleaving`."""
+    """Every second one held to a grammar.
+
+    Eight of them on a verifier made for tests: `test_generation_interleaving`.
+    """
     prompts = [random.Random(seed).choices(range(48), k=40 + 9 * seed) for seed in range(4)]
     runner = sources.ThreadRunner()
 
     async def one(prompt: list[int]) -> list[int]:
         source = LocalDraftSource(NgramProposer())
-        asked = streams.parameters(16, sampling=SEEDED, block_size=4)
+        sampling = HELD if len(prompt) % 2 else SEEDED
+        asked = asked_for(verifier, sampling, 16, block_size=4)
         session = opened(verifier, specs["sink_window"], prompt)
         return (await streams.collect(session, source, asked, run=runner))[0]
 
@@ -214,7 +260,7 @@ async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
 ) -> None:
     session = opened(any_verifier, spec)
     source = sources.OracleSource([*PROMPT, *alone], any_verifier.info.vocabulary_size)
-    asked = streams.parameters(COUNT, sampling=sampling, block_size=3)
+    asked = asked_for(any_verifier, sampling, COUNT, block_size=3)
 
     async def consume() -> None:
         async for _ in generate(
@@ -232,26 +278,26 @@ async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
     await asyncio.wait({task})
     done_before = len(session.history) - len(PROMPT)
     assert done_before < COUNT
-    rest = streams.parameters(COUNT - done_before, sampling=sampling)
+    rest = asked_for(any_verifier, sampling, COUNT - done_before, alone[:done_before])
     await streams.collect(session, source, rest, run=sources.yielding)
     assert session.history[len(PROMPT) :] == alone
 
 
 def test_a_fork_goes_on_as_its_origin_would(
-    read: Session, sampling: SamplingParameters, alone: list[int]
+    any_verifier: Verifier, read: Session, sampling: SamplingParameters, alone: list[int]
 ) -> None:
     session = read.fork()
-    VerifyTurn(session, Block(alone[:9], sampling, 10))()
+
+    def block(said: int, draft: list[int], limit: int) -> Block:
+        answer = answer_of(any_verifier, sampling, alone[:said])
+        return Block(draft, sampling, limit, answer=answer)
+
+    VerifyTurn(session, block(0, alone[:9], 10))()
     whole, shorter = session.fork(), session.fork(len(PROMPT) + 4)
     while PrefillTurn(shorter)():
         pass
     assert whole.pending == 0
-    assert VerifyTurn(shorter, Block(alone[4:10], sampling, 9))().step.committed == tuple(
-        alone[4:11]
-    )
-    assert VerifyTurn(whole, Block(alone[10:20], sampling, 16))().step.committed == tuple(
-        alone[10:21]
-    )
-    assert VerifyTurn(session, Block(alone[10:20], sampling, 16))().step.committed == tuple(
-        alone[10:21]
-    )
+    assert VerifyTurn(shorter, block(4, alone[4:10], 9))().step.committed == tuple(alone[4:11])
+    for each in (whole, session):
+        behind = block(10, alone[10:20], 16)
+        assert VerifyTurn(each, behind)().step.committed == tuple(alone[10:21])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from kakeya_fleet.engine.contracts.draft import DraftSource
+from kakeya_fleet.engine.contracts.guide import Guide
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
@@ -25,6 +26,8 @@ def parameters(
     block_size: int = 0,
     draft_deadline_seconds: float = 5.0,
     adaptive: bool = False,
+    guide: Guide | None = None,
+    said_count: int = 0,
 ) -> GenerationParameters:
     return GenerationParameters(
         max_tokens=count,
@@ -34,6 +37,8 @@ def parameters(
         block_size=block_size,
         draft_deadline_seconds=draft_deadline_seconds,
         adaptive=adaptive,
+        guide=guide,
+        said_count=said_count,
     )
 
 

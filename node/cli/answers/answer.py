@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kakeya import Alternative, AsyncClient, GenerationDone, Plan, SpeculationChoice, Tokens
+from kakeya import (
+    Alternative,
+    AsyncClient,
+    GenerateOptions,
+    GenerationDone,
+    Plan,
+    SpeculationChoice,
+    Tokens,
+)
+from kakeya_fleet.node.cli.asking.form_options import AnswerForm
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node
 from kakeya_fleet.node.cli.asking.prefill import pieces
@@ -24,7 +33,7 @@ class Question:
     """What is asked: `model` continues `prompt` by at most `max_tokens` tokens.
 
     `top_log_probabilities` asks for log-probabilities with so many
-    alternatives; None for none.
+    alternatives; None for none. The answer is held to `form`.
     """
 
     model: str
@@ -34,6 +43,7 @@ class Question:
     kv: KvChoice = field(default_factory=KvChoice)
     stop_at_eos: bool = True
     top_log_probabilities: int | None = None
+    form: AnswerForm = field(default_factory=AnswerForm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +107,11 @@ async def answer(
             on_plan(session.plan)
         for piece in pieces(prompt_ids, line):
             await session.append(piece)
-        generation = session.generate(
-            question.max_tokens,
+        options: GenerateOptions = {
             **question.sampling.options(question.top_log_probabilities),
-        )
+            **question.form.options(),
+        }
+        generation = session.generate(question.max_tokens, **options)
         blocks: list[Tokens] = []
         started = time.perf_counter()
         async for tokens in generation:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.node.cli.asking.form_options import form_options
 from kakeya_fleet.node.cli.asking.known_names import complete_speculation
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
 from kakeya_fleet.node.cli.asking.options import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kakeya import AsyncClient, Plan, SpeculationChoice, Tokens
     from kakeya.text import Detokenizer
     from kakeya_fleet.node.cli.answers.answer import Answer, Question
+    from kakeya_fleet.node.cli.asking.form_options import AnswerForm
     from kakeya_fleet.node.cli.asking.kv_options import KvChoice
     from kakeya_fleet.node.cli.asking.sampling_options import Sampling
     from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer
@@ -33,6 +35,7 @@ Example:
   fleet generate --verifier tiny --temperature 0.8 --seed 7 --timeline - < prompt.txt
   fleet generate --verifier tiny --log-probabilities 3 --repetition-penalty 1.1 "x = "
   fleet generate --verifier tiny --speculation ngram@mini-2 "import os"
+  fleet generate --verifier tiny --json-schema person.json "Who wrote this? "
 """
 
 
@@ -49,6 +52,7 @@ class View:
 @verifier_option(required=False)
 @max_tokens_option(200)
 @sampling_options
+@form_options
 @click.option(
     "--speculation",
     shell_complete=complete_speculation,
@@ -92,6 +96,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     *,
     kv: KvChoice,
     sampling: Sampling,
+    form: AnswerForm,
     stop_at_eos: bool,
     timeline: bool,
     as_json: bool,
@@ -122,6 +127,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             kv=kv,
             stop_at_eos=stop_at_eos,
             top_log_probabilities=top_log_probabilities,
+            form=form,
         )
         text_tokenizer = await tokenizer_of(client, model, verifier or model, tokenizer)
         choice = await _choice(client, speculation, block_size)

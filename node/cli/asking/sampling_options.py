@@ -29,6 +29,8 @@ class Sampling:
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
     def options(self, top_log_probabilities: int | None = None) -> GenerateOptions:
         """For `Session.generate`."""
@@ -38,6 +40,8 @@ class Sampling:
             "top_k": self.top_k,
             "min_p": self.min_p,
             "repetition_penalty": self.repetition_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
             "logit_bias": self.logit_bias,
             "seed": self.seed,
             "top_log_probabilities": top_log_probabilities,
@@ -93,13 +97,15 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
     """The command, given `sampling` in place of an argument an option."""
 
     @wraps(command)
-    def collecting(
+    def collecting(  # noqa: PLR0913 - one parameter an option
         *args: object,
         temperature: float,
         top_p: float,
         top_k: int,
         min_p: float,
         repetition_penalty: float,
+        frequency_penalty: float,
+        presence_penalty: float,
         biases: tuple[tuple[int, float], ...],
         seed: int | None,
         **kwargs: object,
@@ -107,7 +113,15 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
         if len(dict(biases)) < len(biases):
             raise click.UsageError("--logit-bias names a token id twice; give each id once")
         kwargs["sampling"] = Sampling(
-            temperature, top_p, top_k, min_p, repetition_penalty, dict(biases), seed
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            repetition_penalty,
+            dict(biases),
+            seed,
+            frequency_penalty,
+            presence_penalty,
         )
         return command(*args, **kwargs)
 
@@ -149,6 +163,20 @@ _OPTIONS = (
         default=1.0,
         show_default=True,
         help="Above 1 makes tokens of the prompt and the answer less likely to come again.",
+    ),
+    click.option(
+        "--frequency-penalty",
+        type=click.FloatRange(-2, 2),
+        default=0.0,
+        show_default=True,
+        help="Above 0 makes tokens less likely each time that the answer has them.",
+    ),
+    click.option(
+        "--presence-penalty",
+        type=click.FloatRange(-2, 2),
+        default=0.0,
+        show_default=True,
+        help="Above 0 makes tokens that the answer has less likely, however often.",
     ),
     click.option(
         "--logit-bias",

@@ -19,6 +19,7 @@ _DROPPED = {
 _STOPPED = {
     StopReason.MAX_TOKENS: "as many tokens as asked for",
     StopReason.STOP_TOKEN: "the model ended its answer",
+    StopReason.COMPLETE: "the answer is whole, nothing may follow",
     StopReason.DEADLINE: "the deadline passed",
     StopReason.CONTEXT_FULL: "the model's positions are used up",
     StopReason.DRAINING: "the node is leaving",

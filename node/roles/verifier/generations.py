@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
+from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.history_checks import check_expected
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
@@ -23,6 +24,8 @@ from kakeya_fleet.engine.speculation.generation_report import (
     StopReason,
 )
 from kakeya_fleet.engine.speculation.roster import Roster
+from kakeya_fleet.node.grammars.grammars import Grammars, go_on
+from kakeya_fleet.node.grammars.matcher_guide import MatcherGuide
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
 from kakeya_fleet.node.roles.verifier.observer import Finished
@@ -71,6 +74,7 @@ class Generations:
         self._draft_times = draft_times
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
+        self._grammars = Grammars()
         self._running: Counter[ServedVerifier] = Counter()
         self._changed = asyncio.Event()
 
@@ -94,9 +98,11 @@ class Generations:
         `seconds_left` does not begin what could not begin in them. Leaving
         the iterator (`aclose`, a cancelled task) stops the work within one
         block; what was committed stays in the history. Raises `TooBusy`, `SessionNotFound`,
-        `Draining`, `EmptyHistory`, `HistoryLengthMismatch`, `RestorerLost`, `InvariantViolated`.
+        `Draining`, `EmptyHistory`, `HistoryLengthMismatch`, `RestorerLost`, `InvariantViolated`,
+        and what `Grammars.guide` raises, before the turn.
         """
         arrived = self._clock()
+        guide = await self._guide(session, spec)
         own = spec.deadline_seconds or math.inf
         _refuse_when_hopeless(session, min(own, math.inf if seconds_left is None else seconds_left))
         async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
@@ -113,11 +119,13 @@ class Generations:
                 observer.began(session)
                 try:
                     history = record.session.history
+                    if guide is not None:
+                        await go_on(guide, _said(history, spec))
                     proposers = await self._connected(session, history, spec, arrived)
                     generation = generate(
                         record.session,
                         proposers,
-                        self._parameters(session, spec, self._clock() - arrived),
+                        self._parameters(session, spec, guide, self._clock() - arrived),
                         SessionDriver(
                             session.served.worker.run_turn,
                             self._clock,
@@ -176,8 +184,18 @@ class Generations:
         deadline = spec.deadline_seconds
         return max(0.0, deadline - (self._clock() - arrived)) if deadline else None
 
+    async def _guide(self, session: OpenSession, spec: GenerationSpec) -> MatcherGuide | None:
+        """Of a generation that obeys a grammar, before it waits for its turn."""
+        if spec.grammar is None:
+            return None
+        return await self._grammars.guide(spec.grammar, session.served.tokenizer)
+
     def _parameters(
-        self, session: OpenSession, spec: GenerationSpec, spent_seconds: float
+        self,
+        session: OpenSession,
+        spec: GenerationSpec,
+        guide: MatcherGuide | None,
+        spent_seconds: float,
     ) -> GenerationParameters:
         """With what is left of the deadline after waiting for the turn and the proposers."""
         deadline = spec.deadline_seconds
@@ -191,6 +209,8 @@ class Generations:
             block_size=session.pairing.block_size,
             draft_deadline_seconds=self._draft_deadline_seconds,
             adaptive=session.pairing.adaptive,
+            said_count=spec.said_count,
+            guide=guide,
         )
 
     def _too_late(
@@ -287,6 +307,17 @@ def _refuse_when_hopeless(session: OpenSession, seconds: float) -> None:
             f"{seconds:.1f} s are left",
             retry_after_seconds=f"{min(max(needed - seconds, 0.1), LONGEST_RETRY_SECONDS):.1f}",
         )
+
+
+def _said(history: History, spec: GenerationSpec) -> list[int]:
+    """What the generation said elsewhere. Raises `BadParameters`."""
+    begins = len(history) - spec.said_count
+    if begins < 0:
+        raise BadParameters(
+            f"said_token_count is {spec.said_count}; the history has {len(history)} tokens",
+            field="said_token_count",
+        )
+    return history[begins:]
 
 
 def _recomputing(session: OpenSession) -> tuple[int, int]:

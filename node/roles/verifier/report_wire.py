@@ -285,6 +285,7 @@ def _statistics_to_wire(
         ],
         hedge_count=statistics.hedge_count,
         hedge_won_count=statistics.hedge_won_count,
+        forbidden_count=statistics.forbidden_count,
     )
 
 

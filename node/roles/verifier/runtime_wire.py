@@ -21,6 +21,7 @@ from kakeya_fleet.engine.sampling.randomness import draw_seed
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.fleet.placement.packing import FULL_WINDOW, Packing
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+from kakeya_fleet.node.grammars.grammar import ANY_OBJECT, Grammar, GrammarKind
 from kakeya_fleet.node.planning.cache_specs import Keeping, cache_spec
 from kakeya_fleet.node.planning.kv_quality import (
     pinned_of,
@@ -178,7 +179,8 @@ class GenerationSpec:
     """One generation as it was asked for; `deadline_seconds` 0 for no limit.
 
     `stop_token_ids` are those besides the session's own. `expected_length` is what the caller
-    holds of the history, None when it does not say.
+    holds of the history, None when it does not say. The latest `said_count` tokens of the
+    history are the generation's own, from a node that was lost.
     """
 
     max_tokens: int
@@ -187,6 +189,8 @@ class GenerationSpec:
     stop_token_ids: frozenset[int] = frozenset()
     expected_length: int | None = None
     request_id: str = ""
+    grammar: Grammar | None = None
+    said_count: int = 0
 
     def check_for_model(self, info: VerifierInfo) -> None:
         """Checks what depends on the model. Raises `BadParameters`."""
@@ -322,7 +326,7 @@ def generation_spec_from_wire(
 ) -> GenerationSpec:
     """Checks every field; draws a seed when a sampled stream has none.
 
-    Raises `BadParameters`.
+    Raises `BadParameters`, `GrammarRefused`.
     """
     if not 1 <= request.max_tokens <= MAX_GENERATED_TOKENS:
         raise _out_of_range("max_tokens", request.max_tokens, f"1 to {MAX_GENERATED_TOKENS:,}")
@@ -347,6 +351,8 @@ def generation_spec_from_wire(
             top_log_probabilities=(
                 request.top_log_probabilities if request.HasField("top_log_probabilities") else None
             ),
+            frequency_penalty=request.frequency_penalty,
+            presence_penalty=request.presence_penalty,
         ),
         deadline_seconds=deadline,
         stop_token_ids=_stop_ids_from_wire(request.stop_token_ids),
@@ -354,6 +360,25 @@ def generation_spec_from_wire(
             request.expected_history_length if request.HasField("expected_history_length") else None
         ),
         request_id=request.request_id,
+        grammar=grammar_from_wire(request.grammar) if request.HasField("grammar") else None,
+        said_count=request.said_token_count,
+    )
+
+
+def grammar_from_wire(message: wire.Grammar) -> Grammar:
+    """What an answer may be. Raises `BadParameters`, `GrammarRefused`."""
+    match message.WhichOneof("kind"):
+        case "json_schema":
+            return Grammar(GrammarKind.JSON_SCHEMA, message.json_schema)
+        case "json_object" if message.json_object:
+            return Grammar(GrammarKind.JSON_SCHEMA, ANY_OBJECT)
+        case "regex":
+            return Grammar(GrammarKind.REGEX, message.regex)
+        case "lark":
+            return Grammar(GrammarKind.LARK, message.lark)
+    raise BadParameters(
+        "grammar says nothing; set its json_schema, json_object (to true), regex or lark",
+        field="grammar",
     )
 
 

@@ -9,6 +9,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.sessions.session_record import KvBudget
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.node.grammars.vocabulary import ModelTokenizer
 from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import Draining
 
@@ -30,6 +31,14 @@ class ServedVerifier:
     stores: EvictedStores | None = None
     source: str = ""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def tokenizer(self) -> ModelTokenizer:
+        """Where its tokenizer is, for grammars."""
+        offer = self.offer
+        return ModelTokenizer(
+            offer.model_id, self.source, offer.tokenizer_digest, offer.vocabulary_size
+        )
 
     def refuse_when_withdrawn(self) -> None:
         """Raises `Draining`."""

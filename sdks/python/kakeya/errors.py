@@ -11,6 +11,7 @@ KakeyaError
 │   │   ├── EmptyAppend
 │   │   ├── TokenOutOfVocabulary
 │   │   ├── BadRequest
+│   │   ├── GrammarRefused
 │   │   └── BadPageToken
 │   ├── FailedPrecondition
 │   │   ├── HistoryLengthMismatch
@@ -101,6 +102,7 @@ __all__ = [
     "EmptyHistory",
     "FailedPrecondition",
     "FleetMismatch",
+    "GrammarRefused",
     "GroupLost",
     "HistoryLengthMismatch",
     "InvalidArgument",
@@ -234,6 +236,17 @@ class BadRequest(InvalidArgument):
     """
 
     default_reason = "BAD_REQUEST"
+
+
+class GrammarRefused(InvalidArgument):
+    """A grammar cannot be compiled, costs too much, or allows nothing any more.
+
+    The message says which; the last is so where no token of the model fits, or where the grammar
+    does not allow what a generation has said already, which goes on from a lost node. Tokens that
+    came before it stay in the history.
+    """
+
+    default_reason = "GRAMMAR_REFUSED"
 
 
 class BadPageToken(InvalidArgument):

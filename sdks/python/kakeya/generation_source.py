@@ -142,6 +142,7 @@ class GenerationSource:
         request = runtime_pb2.GenerateRequest()
         request.CopyFrom(self._request)
         request.max_tokens -= self._received
+        request.said_token_count += self._received
         if request.deadline_seconds > 0:
             request.deadline_seconds -= self._seconds
         return request

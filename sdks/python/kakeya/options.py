@@ -104,10 +104,12 @@ class GenerateOptions(TypedDict, total=False):
     """How a generation chooses its tokens, and when it ends.
 
     In this order: `logit_bias` is added to the logits; those of ids that the history has are
-    divided by `repetition_penalty`, or multiplied where negative; `temperature` 0 takes the
-    largest, and otherwise divides them; the `top_k` most probable ids are kept, of these the
-    smallest set whose probability reaches `top_p`, of these the ids at least `min_p` times as
-    probable as the first.
+    divided by `repetition_penalty`, or multiplied where negative; those of ids that this
+    generation has chosen before are lowered by `frequency_penalty` as often, and by
+    `presence_penalty` once; what `json_schema`, `json_object`, `regex` or `lark` does not allow is
+    left out; `temperature` 0 takes the largest, and otherwise divides them; the `top_k` most
+    probable ids are kept, of these the smallest set whose probability reaches `top_p`, of these the
+    ids at least `min_p` times as probable as the first.
     """
 
     temperature: float
@@ -120,6 +122,23 @@ class GenerateOptions(TypedDict, total=False):
     """0, as unless given, keeps all."""
     repetition_penalty: float
     """1/64 to 64; 1, as unless given, or 0 changes nothing."""
+    frequency_penalty: float
+    """-2 to 2; 0, as unless given, changes nothing."""
+    presence_penalty: float
+    """-2 to 2; 0, as unless given, changes nothing."""
+    json_schema: Mapping[str, Any] | str | None
+    """The answer is JSON that fits this JSON schema, given as a mapping or as its JSON."""
+    json_object: bool
+    """The answer is a JSON object, whatever it has."""
+    regex: str | None
+    """The answer is what this regular expression matches, from its first character to its last;
+    in the syntax of Rust's regex crate.
+    """
+    lark: str | None
+    """The answer is what the rule `start` of this Lark grammar derives, in llguidance's dialect. At
+    most one of these four is given; an answer that is whole ends, with `StopReason.COMPLETE` where
+    nothing can follow.
+    """
     logit_bias: Mapping[int, float] | None
     """By id: -10,000 to 10,000, or minus infinity, which bans the id."""
     seed: int | None

@@ -21,6 +21,7 @@ MAX_BIASES = 1024
 MAX_BIAS = 10_000.0
 MAX_TEMPERATURE = 100.0
 MAX_PENALTY = 64.0
+MAX_COUNT_PENALTY = 2.0
 MAX_ALTERNATIVES = 20
 MAX_DRAFTED_TOKENS = 15
 MAX_PAGE_SIZE = 1000
@@ -97,6 +98,11 @@ def repetition_penalty(value: float) -> float:
     """1/64 to 64, or 0 for 1. Raises BadRequest."""
     lowest = 0.0 if value == 0 else 1 / MAX_PENALTY
     return number("repetition_penalty", value, lowest, MAX_PENALTY)
+
+
+def count_penalty(field: str, value: float) -> float:
+    """-2 to 2. Raises BadRequest."""
+    return number(field, value, -MAX_COUNT_PENALTY, MAX_COUNT_PENALTY)
 
 
 def logit_bias(given: Mapping[int, float] | None) -> dict[int, float]:

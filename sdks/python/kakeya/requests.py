@@ -12,6 +12,7 @@ from kakeya import ranges
 from kakeya.enum_names import enum_number
 from kakeya.errors import BadRequest
 from kakeya.generated.values import KvQuality, KvStrategy, RestorerKind
+from kakeya.grammars import grammar
 from kakeya.options import (
     ChatOptions,
     GenerateOptions,
@@ -97,6 +98,13 @@ def generate_request(
         top_k=ranges.whole("top_k", options.get("top_k", 0), 0),
         min_p=ranges.number("min_p", options.get("min_p", 0.0), 0, 1),
         repetition_penalty=ranges.repetition_penalty(options.get("repetition_penalty", 1.0)),
+        frequency_penalty=ranges.count_penalty(
+            "frequency_penalty", options.get("frequency_penalty", 0.0)
+        ),
+        presence_penalty=ranges.count_penalty(
+            "presence_penalty", options.get("presence_penalty", 0.0)
+        ),
+        grammar=grammar(options),
         logit_bias=ranges.logit_bias(options.get("logit_bias")),
         seed=ranges.optional_whole("seed", options.get("seed"), 0, ranges.LARGEST_SEED),
         stop_token_ids=ranges.stop_token_ids(options.get("stop_token_ids", ())),

@@ -12,6 +12,7 @@
  * │   │   ├── EmptyAppend
  * │   │   ├── TokenOutOfVocabulary
  * │   │   ├── BadRequest
+ * │   │   ├── GrammarRefused
  * │   │   └── BadPageToken
  * │   ├── FailedPrecondition
  * │   │   ├── HistoryLengthMismatch
@@ -148,6 +149,17 @@ export class TokenOutOfVocabulary extends InvalidArgument {
  */
 export class BadRequest extends InvalidArgument {
   static override readonly defaultReason: string = "BAD_REQUEST";
+}
+
+/**
+ * A grammar cannot be compiled, costs too much, or allows nothing any more.
+ *
+ * The message says which; the last is so where no token of the model fits, or where the grammar
+ * does not allow what a generation has said already, which goes on from a lost node. Tokens that
+ * came before it stay in the history.
+ */
+export class GrammarRefused extends InvalidArgument {
+  static override readonly defaultReason: string = "GRAMMAR_REFUSED";
 }
 
 /** The token is not one of this node's pages. */

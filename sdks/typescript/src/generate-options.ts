@@ -6,18 +6,21 @@ import { create } from "@bufbuild/protobuf";
 
 import type { CallOptions } from "./fleet.js";
 import { GenerateRequestSchema, type GenerateRequest } from "./generated/kakeya/v1/runtime_pb.js";
+import { grammar, type GrammarOptions } from "./grammar.js";
 import * as ranges from "./ranges.js";
 
 /**
  * How a generation chooses its tokens, and when it ends.
  *
  * In this order: `logitBias` is added to the logits; those of ids that the history
- * has are divided by `repetitionPenalty`, or multiplied where negative;
+ * has are divided by `repetitionPenalty`, or multiplied where negative; those of
+ * ids that this generation has chosen before are lowered by `frequencyPenalty` as
+ * often, and by `presencePenalty` once; what the grammar does not allow is left out;
  * `temperature` 0 takes the largest, and otherwise divides them; the `topK` most
  * probable ids are kept, of these the smallest set whose probability reaches
  * `topP`, of these the ids at least `minP` times as probable as the first.
  */
-export interface GenerateOptions extends CallOptions {
+export interface GenerateOptions extends CallOptions, GrammarOptions {
   /** 1 to 1,048,576. */
   readonly maxTokens: number;
   /** 0, greedy, unless given; at most 100. */
@@ -30,6 +33,10 @@ export interface GenerateOptions extends CallOptions {
   readonly minP?: number | undefined;
   /** 1/64 to 64; 1, as when not given, changes nothing. */
   readonly repetitionPenalty?: number | undefined;
+  /** -2 to 2; 0, as when not given, changes nothing. */
+  readonly frequencyPenalty?: number | undefined;
+  /** -2 to 2; 0, as when not given, changes nothing. */
+  readonly presencePenalty?: number | undefined;
   /** By id: -10,000 to 10,000, or -Infinity, which bans the id. */
   readonly logitBias?: Readonly<Record<number, number>> | undefined;
   /** Names the sampled stream: the same seed gives the same ids. Drawn unless given. */
@@ -59,6 +66,7 @@ export type SamplingOptions = Omit<GenerateOptions, "maxTokens" | keyof CallOpti
  */
 export function generateRequest(options: GenerateOptions, drawsSeed: boolean): GenerateRequest {
   const { deadlineSeconds = 0, topLogProbabilities } = options;
+  const held = grammar(options);
   return create(GenerateRequestSchema, {
     maxTokens: ranges.whole("maxTokens", options.maxTokens, 1, ranges.MAX_GENERATED_TOKENS),
     temperature: ranges.number("temperature", options.temperature ?? 0, 0, ranges.MAX_TEMPERATURE),
@@ -66,11 +74,14 @@ export function generateRequest(options: GenerateOptions, drawsSeed: boolean): G
     topK: ranges.whole("topK", options.topK ?? 0, 0),
     minP: ranges.number("minP", options.minP ?? 0, 0, 1),
     repetitionPenalty: ranges.repetitionPenalty(options.repetitionPenalty ?? 1),
+    frequencyPenalty: ranges.countPenalty("frequencyPenalty", options.frequencyPenalty),
+    presencePenalty: ranges.countPenalty("presencePenalty", options.presencePenalty),
     logitBias: ranges.logitBias(options.logitBias),
     stopTokenIds: ranges.stopTokenIds(options.stopTokenIds),
     deadlineSeconds: ranges.number("deadlineSeconds", deadlineSeconds, 0, ranges.LONGEST_SECONDS),
     requestId: ranges.name("requestId", options.requestId ?? ""),
     ...seed(options, drawsSeed),
+    ...(held === undefined ? {} : { grammar: held }),
     ...(topLogProbabilities === undefined
       ? {}
       : {

@@ -154,10 +154,11 @@ export class GenerationSource implements MessageSource<GenerateResponse> {
   }
 
   #missing(): GenerateRequest {
-    const { deadlineSeconds, maxTokens } = this.#request;
+    const { deadlineSeconds, maxTokens, saidTokenCount } = this.#request;
     return {
       ...this.#request,
       maxTokens: maxTokens - this.#received,
+      saidTokenCount: saidTokenCount + BigInt(this.#received),
       deadlineSeconds: deadlineSeconds && deadlineSeconds - this.#seconds,
     };
   }

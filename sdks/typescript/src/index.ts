@@ -19,6 +19,7 @@ export {
   type PullOptions,
   type UnloadOptions,
 } from "./fleet.js";
+export type { GrammarOptions } from "./grammar.js";
 export type { GenerateOptions, SamplingOptions, SayOptions } from "./generate-options.js";
 export { Generation } from "./generation.js";
 export { ModelLoad } from "./model-load.js";

@@ -12,6 +12,7 @@ export const MAX_BIASES = 1024;
 export const MAX_BIAS = 10_000;
 export const MAX_TEMPERATURE = 100;
 export const MAX_PENALTY = 64;
+export const MAX_COUNT_PENALTY = 2;
 export const MAX_ALTERNATIVES = 20;
 export const MAX_DRAFTED_TOKENS = 15;
 export const MAX_PAGE_SIZE = 1000;
@@ -82,6 +83,11 @@ export function stopTokenIds(given: readonly number[] = []): number[] {
 /** 1/64 to 64, or 0 for 1. Throws BadRequest. */
 export function repetitionPenalty(value: number): number {
   return number("repetitionPenalty", value, value === 0 ? 0 : 1 / MAX_PENALTY, MAX_PENALTY);
+}
+
+/** -2 to 2. Throws BadRequest. */
+export function countPenalty(field: string, value = 0): number {
+  return number(field, value, -MAX_COUNT_PENALTY, MAX_COUNT_PENALTY);
 }
 
 /** By id: -MAX_BIAS to MAX_BIAS, or -Infinity. Throws BadRequest. */

@@ -16,10 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.contracts.verifier import Logits
+from kakeya_fleet.engine.errors import GrammarRefused
+from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sessions.acceptance import Choice, decide
 from kakeya_fleet.engine.sessions.history import History
+from tests.support.guides import RuleGuide, these, third_of
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -36,6 +39,8 @@ EACH: dict[str, dict[str, Any]] = {
     "repetition_penalty": {"repetition_penalty": 1.8},
     "logit_bias": {"logit_bias": LogitBias.of({2: 1.5, 5: -np.inf})},
     "log_probabilities": {"top_log_probabilities": 3},
+    "frequency_penalty": {"frequency_penalty": 0.4},
+    "presence_penalty": {"presence_penalty": -0.7},
 }
 ALL = {name: value for fields in EACH.values() for name, value in fields.items()}
 
@@ -54,25 +59,36 @@ def rows_for(tokens: list[int], draft: list[int]) -> Logits:
     return np.array([row_after(text) for text in texts], np.float32)
 
 
-def alone(parameters: SamplingParameters) -> list[Choice]:
-    """Token by token, each from a history that is made anew."""
+def alone(parameters: SamplingParameters, *, held: bool = False) -> list[Choice]:
+    """Token by token, each from a history, and of what was said, that are made anew."""
     tokens, choices = list(PROMPT), []
     for _ in range(COUNT):
-        (choice,) = decide(rows_for(tokens, []), [], parameters, History(tokens))
+        answer = answer_with(tokens[len(PROMPT) :], held=held)
+        (choice,) = decide(rows_for(tokens, []), [], parameters, History(tokens), answer)
         choices.append(choice)
         tokens.append(choice.token_id)
     return choices
 
 
-def in_blocks(parameters: SamplingParameters, drafts: Drafts) -> list[Choice]:
-    history = History(PROMPT)
+def answer_with(said: list[int], *, held: bool) -> Answer:
+    guide = third_of(VOCABULARY) if held else None
+    if guide is not None:
+        guide.take(said)
+    return Answer(VOCABULARY, said, guide)
+
+
+def in_blocks(
+    parameters: SamplingParameters, drafts: Drafts, *, held: bool = False
+) -> list[Choice]:
+    history, answer = History(PROMPT), answer_with([], held=held)
     choices: list[Choice] = []
     while len(choices) < COUNT:
         draft = drafts(list(history))
-        decided = decide(rows_for(list(history), draft), draft, parameters, history)
+        decided = decide(rows_for(list(history), draft), draft, parameters, history, answer)
         assert 1 <= len(decided) <= len(draft) + 1
         choices += decided
         history.extend(choice.token_id for choice in decided)
+        answer.take([choice.token_id for choice in decided])
     return choices[:COUNT]
 
 
@@ -87,14 +103,20 @@ def spoiled_drafts(truth: Sequence[Choice], rng: random.Random) -> Drafts:
     return draft
 
 
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", [*EACH, "all"])
-def test_each_parameter_alone_and_all_together(name: str, temperature: float) -> None:
+def test_each_parameter_alone_and_all_together(name: str, temperature: float, held: bool) -> None:
     fields = ALL if name == "all" else EACH[name]
     parameters = SamplingParameters(temperature, seed=8, **fields)
-    truth = alone(parameters)
+    truth = alone(parameters, held=held)
+    assert held == all(
+        third_of(VOCABULARY).fitting([choice.token_id for choice in truth[:end]]) == end
+        for end in (5, COUNT)
+    )
     for seed in range(2):
-        assert in_blocks(parameters, spoiled_drafts(truth, random.Random(seed))) == truth
+        drafts = spoiled_drafts(truth, random.Random(seed))
+        assert in_blocks(parameters, drafts, held=held) == truth
 
 
 PARAMETERS = st.builds(
@@ -109,6 +131,8 @@ PARAMETERS = st.builds(
         st.integers(0, VOCABULARY - 1), st.floats(-5, 5) | st.just(-np.inf), max_size=VOCABULARY - 1
     ).map(LogitBias.of),
     top_log_probabilities=st.none() | st.integers(0, 20),
+    frequency_penalty=st.floats(-2, 2),
+    presence_penalty=st.floats(-2, 2),
 )
 
 
@@ -134,6 +158,35 @@ def test_what_was_decided_and_then_cut_off_leaves_no_trace() -> None:
     first = decide(rows, [1], parameters, history)
     assert first == decide(rows, [1], parameters, history)
     assert not history.seen(3)[1:].any()
+
+
+def test_a_drafted_token_counts_for_the_row_behind_it() -> None:
+    rows = np.array([[0.0, 2.0, 1.5], [0.0, 2.0, 1.5], [0.0, 2.0, 1.5]], np.float32)
+    parameters = SamplingParameters(frequency_penalty=1.0)
+    answer = Answer(3)
+    choices = decide(rows, [1, 2], parameters, History([0]), answer)
+    assert [choice.token_id for choice in choices] == [1, 2, 1]
+    assert not answer.counts.any()
+
+
+def test_nothing_is_chosen_behind_a_stop_id_or_a_whole_answer() -> None:
+    rows = np.tile(np.array([0.0, 2.0, 1.5], np.float32), (3, 1))
+    stopped = decide(rows, [1, 1], GREEDY, History([0]), Answer(3), frozenset({1}))
+    assert [choice.token_id for choice in stopped] == [1]
+    whole = Answer(3, guide=these(3, [(1, 2)]), stop_ids=frozenset({0}))
+    choices = decide(rows, [1, 2], GREEDY, History([0]), whole, frozenset({0}))
+    assert [choice.token_id for choice in choices] == [1, 2]
+    assert not whole.is_complete, "a decision takes nothing"
+
+
+def test_a_grammar_without_a_choice_ends_what_is_accepted_before_it() -> None:
+    rows = np.tile(np.array([0.0, 2.0, 1.5], np.float32), (3, 1))
+    dead = Answer(3, guide=RuleGuide(3, lambda said: [] if len(said) == 2 else [1]))
+    choices = decide(rows, [1, 1], GREEDY, History([0]), dead)
+    assert [choice.token_id for choice in choices] == [1, 1]
+    dead.take([1, 1])
+    with pytest.raises(GrammarRefused):
+        decide(rows[:1], [], GREEDY, History([0, 1, 1]), dead)
 
 
 class CountedTokens(list[int]):
@@ -211,6 +264,7 @@ def test_a_large_vocabulary_is_neither_sorted_nor_looped_over(
     assert sorted_sizes == []
     for fields in (*EACH.values(), ALL):
         parameters = replace(SamplingParameters(1.0, seed=1), **fields)
-        steps = instruction_count(partial(decide, rows, [], parameters, history))
+        answer = Answer(vocabulary_size)
+        steps = instruction_count(partial(decide, rows, [], parameters, history, answer))
         assert steps < vocabulary_size / 20, fields
     assert sum(sorted_sizes) < vocabulary_size / 20

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from kakeya import KvStrategy, Speculation
+from kakeya_fleet.node.grammars.grammar import Grammar, GrammarKind
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.refusal import HttpRefusal
@@ -42,8 +43,22 @@ SHARED = [
     ({"logit_bias": {"1": 101}}, "logit_bias.1"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_tokens": -1}, "max_tokens"),
-    ({"presence_penalty": 0.5}, "presence_penalty"),
-    ({"frequency_penalty": 1}, "frequency_penalty"),
+    ({"presence_penalty": 2.5}, "presence_penalty"),
+    ({"frequency_penalty": -3}, "frequency_penalty"),
+    ({"guided_regex": ""}, "guided_regex"),
+    ({"guided_regex": 3}, "guided_regex"),
+    ({"guided_json": [1]}, "guided_json"),
+    ({"guided_choice": []}, "guided_choice"),
+    ({"guided_choice": ["a", ""]}, "guided_choice"),
+    ({"guided_choice": "ab"}, "guided_choice"),
+    ({"guided_grammar": "start: A\nA: ~/a/"}, "guided_grammar"),
+    ({"guided_json_object": True}, "guided_json_object"),
+    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_regex"),
+    ({"structured_outputs": "a"}, "structured_outputs"),
+    ({"structured_outputs": {"xml": "a"}}, "structured_outputs.xml"),
+    ({"structured_outputs": {"json_object": 1}}, "structured_outputs.json_object"),
+    ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"grammar": "a" * 70_000}}, "structured_outputs.grammar"),
     ({"temprature": 1}, "temprature"),
     ({"kakeya": "full"}, "kakeya"),
     ({"kakeya": {"window": 3}}, "kakeya.window"),
@@ -80,7 +95,21 @@ OF_CHAT = [
     ({"tools": [FUNCTION], "tool_choice": "required"}, "tool_choice"),
     ({"tools": [FUNCTION], "tool_choice": FUNCTION}, "tool_choice"),
     ({"tools": [FUNCTION], "parallel_tool_calls": False}, "parallel_tool_calls"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": "json"}, "response_format"),
+    ({"response_format": {}}, "response_format.type"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}}},
+        "response_format.json_schema.strict",
+    ),
+    ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
+    ({"tools": [FUNCTION], "response_format": {"type": "json_object"}}, "tools"),
     ({"functions": [{"name": "f"}]}, "functions"),
     ({"modalities": ["audio"]}, "modalities"),
     ({"audio": {"voice": "x"}}, "audio"),
@@ -173,3 +202,70 @@ def test_messages_as_templates_take_them() -> None:
     (told,) = cast("list[dict[str, object]]", said["tool_calls"])
     assert told["function"] == {"name": "f", "arguments": {"a": 1}}
     assert result == {"role": "tool", "tool_call_id": "c", "content": "2"}
+
+
+OBJECT = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
+NAMED = {"properties": {"é": {"type": "string"}}}
+NAMED_TEXT = '{"properties":{"é":{"type":"string"}}}'
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ({"guided_regex": "a+"}, "regex", "a+"),
+        ({"guided_grammar": "start: A"}, "lark", "start: A"),
+        ({"guided_json": NAMED}, "json_schema", NAMED_TEXT),
+        ({"guided_json": NAMED_TEXT}, "json_schema", NAMED_TEXT),
+        ({"guided_json": True}, "json_schema", "true"),
+        ({"guided_choice": ["yes, it is", "a|b", "é"]}, "regex", r"yes, it is|a\x{7c}b|\x{e9}"),
+        ({"structured_outputs": {"regex": "a+"}}, "regex", "a+"),
+        ({"structured_outputs": {"json": NAMED}}, "json_schema", NAMED_TEXT),
+        ({"structured_outputs": {"json_object": True}}, "json_schema", OBJECT.text),
+        ({"structured_outputs": {"choice": ["a"]}}, "regex", "a"),
+    ],
+)
+def test_what_an_answer_is_held_to_in_the_names_of_vllm(
+    given: dict[str, object], kind: str, text: str
+) -> None:
+    for options in (
+        read_chat({**CHAT, **given}).options,
+        read_completion({**TEXT, **given}).options,
+    ):
+        assert options.sampling.grammar == Grammar(GrammarKind(kind), text)
+        assert options.sampling.of_choice(0)[kind] == text
+
+
+def test_what_an_answer_is_held_to_in_the_names_of_openai() -> None:
+    def held_to(form: dict[str, object] | None) -> Grammar | None:
+        return read_chat({**CHAT, "response_format": form}).options.sampling.grammar
+
+    inner = {"name": "n", "description": "d", "schema": NAMED, "strict": True}
+    assert held_to({"type": "json_schema", "json_schema": inner}) == Grammar(
+        GrammarKind.JSON_SCHEMA, NAMED_TEXT
+    )
+    assert held_to({"type": "json_object"}) == OBJECT
+    assert held_to({"type": "text"}) is None
+    assert held_to(None) is None
+    # Plain text has no form of its own there, as with OpenAI.
+    with pytest.raises(HttpRefusal):
+        read_completion({**TEXT, "response_format": {"type": "json_object"}})
+
+
+def test_tools_that_may_not_be_called_stand_beside_a_form() -> None:
+    form = {"tools": [FUNCTION], "tool_choice": "none", "response_format": {"type": "json_object"}}
+    assert read_chat({**CHAT, **form}).options.sampling.grammar == OBJECT
+
+
+def test_penalties_are_read() -> None:
+    sampling = read_chat(
+        {**CHAT, "frequency_penalty": 2, "presence_penalty": -0.5}
+    ).options.sampling
+    assert (sampling.frequency_penalty, sampling.presence_penalty) == (2.0, -0.5)
+    assert sampling.of_choice(1)["frequency_penalty"] == 2.0
+    assert sampling.of_choice(1)["presence_penalty"] == -0.5
+
+
+def test_a_grammar_that_is_too_large_says_so() -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_chat({**CHAT, "guided_regex": "a" * 70_000})
+    assert (caught.value.reason, caught.value.parameter) == ("GRAMMAR_REFUSED", "guided_regex")

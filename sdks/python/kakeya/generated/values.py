@@ -256,6 +256,8 @@ class StopReason(StrEnum):
     """The history reached the longest that the model's positions allow."""
     DRAINING = "draining"
     """The node is draining; the tokens are the client's, resume elsewhere."""
+    COMPLETE = "complete"
+    """The answer is whole: its grammar allows nothing more."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 
@@ -576,7 +578,7 @@ class BlockTiming:
     first_index: int
     """Position of the block's first token in the history."""
     drafted_count: int
-    """Drafted tokens that were verified."""
+    """Drafted tokens that were verified, or cut off since a grammar forbids them."""
     accepted_count: int
     """Drafted tokens that were accepted."""
     draft_seconds: float
@@ -635,7 +637,7 @@ class SpeculationStatistics:
     block_count: int
     """Blocks that were verified with at least one drafted token."""
     drafted_count: int
-    """Drafted tokens that were verified."""
+    """Drafted tokens that were verified, or cut off before: see `forbidden_count`."""
     accepted_count: int
     """Drafted tokens that were accepted."""
     verify_forward_count: int
@@ -668,6 +670,10 @@ class SpeculationStatistics:
     """
     hedge_won_count: int = 0
     """Those of them for which the second draft came first."""
+    forbidden_count: int = 0
+    """Drafted tokens that went into no forward, since the generation's grammar forbids them, or one
+    before them in their block. 0 from nodes that do not tell.
+    """
 
 
 @dataclass(frozen=True, slots=True)

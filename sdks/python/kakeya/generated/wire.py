@@ -286,6 +286,7 @@ def speculation_statistics(
         proposers=tuple(proposer_statistics(each) for each in message.proposers),
         hedge_count=message.hedge_count,
         hedge_won_count=message.hedge_won_count,
+        forbidden_count=message.forbidden_count,
     )
 
 

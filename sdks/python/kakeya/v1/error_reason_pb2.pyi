@@ -88,6 +88,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     one is at fault. Remedy: Correct the value that the message names. `--help` and
     [contract.md](contract.md) have the ranges.
     """
+    ERROR_REASON_GRAMMAR_REFUSED: _ErrorReason.ValueType  # 197
+    """A grammar cannot be compiled, costs too much, or allows nothing any more. The message says
+    which; the last is so where no token of the model fits, or where the grammar does not allow what
+    a generation has said already, which goes on from a lost node. Tokens that came before it stay
+    in the history. Remedy: Correct the JSON schema, the regular expression or the grammar as the
+    message says, or make it smaller.
+    [structured-output.md](structured-output.md) says what is taken.
+    """
     ERROR_REASON_BAD_PAGE_TOKEN: _ErrorReason.ValueType  # 14
     """The token is not one of this node's pages. Remedy: List from the first page again."""
     ERROR_REASON_WATCHER_TOO_SLOW: _ErrorReason.ValueType  # 15
@@ -785,6 +793,14 @@ ERROR_REASON_BAD_REQUEST: ErrorReason.ValueType  # 13
 """A parameter is outside its range, or two exclude each other. `metadata["field"]` names it where
 one is at fault. Remedy: Correct the value that the message names. `--help` and
 [contract.md](contract.md) have the ranges.
+"""
+ERROR_REASON_GRAMMAR_REFUSED: ErrorReason.ValueType  # 197
+"""A grammar cannot be compiled, costs too much, or allows nothing any more. The message says
+which; the last is so where no token of the model fits, or where the grammar does not allow what
+a generation has said already, which goes on from a lost node. Tokens that came before it stay
+in the history. Remedy: Correct the JSON schema, the regular expression or the grammar as the
+message says, or make it smaller.
+[structured-output.md](structured-output.md) says what is taken.
 """
 ERROR_REASON_BAD_PAGE_TOKEN: ErrorReason.ValueType  # 14
 """The token is not one of this node's pages. Remedy: List from the first page again."""

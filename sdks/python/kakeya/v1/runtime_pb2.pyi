@@ -68,6 +68,8 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     """The history reached the longest that the model's positions allow."""
     STOP_REASON_DRAINING: _StopReason.ValueType  # 5
     """The node is draining; the tokens are the client's, resume elsewhere."""
+    STOP_REASON_COMPLETE: _StopReason.ValueType  # 6
+    """The answer is whole: its grammar allows nothing more. No stop id is generated."""
 
 class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
     """Why a generation ended."""
@@ -84,6 +86,8 @@ STOP_REASON_CONTEXT_FULL: StopReason.ValueType  # 4
 """The history reached the longest that the model's positions allow."""
 STOP_REASON_DRAINING: StopReason.ValueType  # 5
 """The node is draining; the tokens are the client's, resume elsewhere."""
+STOP_REASON_COMPLETE: StopReason.ValueType  # 6
+"""The answer is whole: its grammar allows nothing more. No stop id is generated."""
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
 
 class _DropReason:
@@ -456,6 +460,51 @@ class AppendTokensResponse(_message.Message):
 Global___AppendTokensResponse: _TypeAlias = AppendTokensResponse  # noqa: Y015
 
 @_typing.final
+class Grammar(_message.Message):
+    """Texts that an answer may be: the verifier chooses each token among those with which
+    the answer can still become one of them, and a stop id where it is one. Texts that
+    cannot go on end the generation, with STOP_REASON_COMPLETE. At most 65,536 bytes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    JSON_OBJECT_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
+    LARK_FIELD_NUMBER: _builtins.int
+    json_schema: _builtins.str
+    """JSON that fits this JSON schema (draft 2020-12), itself JSON. What cannot be
+    held to is refused by name.
+    """
+    json_object: _builtins.bool
+    """A JSON object, whatever it has; true."""
+    regex: _builtins.str
+    """What this regular expression, in the syntax of Rust's regex crate, matches from
+    the first character to the last.
+    """
+    lark: _builtins.str
+    """What the rule `start` of this Lark grammar, in llguidance's dialect, derives.
+    Without complements (~), and with at most 256 colons.
+    """
+    def __init__(
+        self,
+        *,
+        json_schema: _builtins.str = ...,
+        json_object: _builtins.bool = ...,
+        regex: _builtins.str = ...,
+        lark: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "lark", b"lark", "regex", b"regex"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_object", b"json_object", "json_schema", b"json_schema", "kind", b"kind", "lark", b"lark", "regex", b"regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["json_schema", "json_object", "regex", "lark"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___Grammar: _TypeAlias = Grammar  # noqa: Y015
+
+@_typing.final
 class GenerateRequest(_message.Message):
     """Continues the history."""
 
@@ -495,14 +544,18 @@ class GenerateRequest(_message.Message):
     STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     EXPECTED_HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    SAID_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     max_tokens: _builtins.int
     """Tokens to generate at most, 1 to 1,048,576."""
     temperature: _builtins.float
-    """0 is greedy; otherwise the logits are divided by it, after logit_bias and
-    repetition_penalty and before top_k, top_p and min_p, in that order. At
-    most 100.
+    """0 is greedy; otherwise the logits are divided by it, after logit_bias,
+    the penalties and the grammar, and before top_k, top_p and min_p, in that
+    order. At most 100.
     """
     top_p: _builtins.float
     """Keep the smallest set of tokens whose probability reaches top_p; 0 or 1
@@ -541,6 +594,19 @@ class GenerateRequest(_message.Message):
     """Names the generation in traces, see CapabilityService.GetSpans. Empty for none;
     at most 128 characters.
     """
+    frequency_penalty: _builtins.float
+    """The logit of an id that this generation has chosen before is lowered by this, as
+    often as it was chosen. -2 to 2.
+    """
+    presence_penalty: _builtins.float
+    """The logit of an id that this generation has chosen before is lowered by this, once.
+    -2 to 2.
+    """
+    said_token_count: _builtins.int
+    """How many of the history's latest tokens are this generation's own, from a node that
+    was lost: penalties count them, and the grammar goes on behind them. 0 for a
+    generation that begins.
+    """
     @_builtins.property
     def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
         """By token id, what is added to the model's logits before all else: -10,000
@@ -553,6 +619,10 @@ class GenerateRequest(_message.Message):
         """Generation stops after any of these ids, besides the session's own. At
         most 1,024.
         """
+
+    @_builtins.property
+    def grammar(self) -> Global___Grammar:
+        """What the answer may be; anything when not given."""
 
     def __init__(
         self,
@@ -571,10 +641,14 @@ class GenerateRequest(_message.Message):
         stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         expected_history_length: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
+        grammar: Global___Grammar | None = ...,
+        frequency_penalty: _builtins.float = ...,
+        presence_penalty: _builtins.float = ...,
+        said_token_count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "expected_history_length", b"expected_history_length", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "expected_history_length", b"expected_history_length", "grammar", b"grammar", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "said_token_count", b"said_token_count", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_history_length: _TypeAlias = _typing.Literal["expected_history_length"]  # noqa: Y015
     _WhichOneofArgType__expected_history_length: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length"]  # noqa: Y015
@@ -720,7 +794,7 @@ class BlockTiming(_message.Message):
     first_index: _builtins.int
     """Position of the block's first token in the history."""
     drafted_count: _builtins.int
-    """Drafted tokens that were verified."""
+    """Drafted tokens that were verified, or cut off since a grammar forbids them."""
     accepted_count: _builtins.int
     """Drafted tokens that were accepted."""
     draft_seconds: _builtins.float
@@ -842,10 +916,11 @@ class SpeculationStatistics(_message.Message):
     PROPOSERS_FIELD_NUMBER: _builtins.int
     HEDGE_COUNT_FIELD_NUMBER: _builtins.int
     HEDGE_WON_COUNT_FIELD_NUMBER: _builtins.int
+    FORBIDDEN_COUNT_FIELD_NUMBER: _builtins.int
     block_count: _builtins.int
     """Blocks that were verified with at least one drafted token."""
     drafted_count: _builtins.int
-    """Drafted tokens that were verified."""
+    """Drafted tokens that were verified, or cut off before: see forbidden_count."""
     accepted_count: _builtins.int
     """Drafted tokens that were accepted."""
     verify_forward_count: _builtins.int
@@ -874,6 +949,10 @@ class SpeculationStatistics(_message.Message):
     """
     hedge_won_count: _builtins.int
     """Those of them for which the second draft came first."""
+    forbidden_count: _builtins.int
+    """Drafted tokens that went into no forward, since the generation's grammar forbids
+    them, or one before them in their block. 0 from nodes that do not tell.
+    """
     @_builtins.property
     def faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftFault]:
         """Faults of the proposer, by kind. Being slower than alone is none: see
@@ -903,10 +982,11 @@ class SpeculationStatistics(_message.Message):
         proposers: _abc.Iterable[Global___ProposerStatistics] | None = ...,
         hedge_count: _builtins.int = ...,
         hedge_won_count: _builtins.int = ...,
+        forbidden_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_length", b"acceptance_length", "accepted_count", b"accepted_count", "ahead_hit_count", b"ahead_hit_count", "ahead_miss_count", b"ahead_miss_count", "block_count", b"block_count", "drafted_count", b"drafted_count", "drop_reason", b"drop_reason", "faults", b"faults", "hedge_count", b"hedge_count", "hedge_won_count", b"hedge_won_count", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "proposers", b"proposers", "round_trip_seconds_p50", b"round_trip_seconds_p50", "round_trip_seconds_p99", b"round_trip_seconds_p99", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_length", b"acceptance_length", "accepted_count", b"accepted_count", "ahead_hit_count", b"ahead_hit_count", "ahead_miss_count", b"ahead_miss_count", "block_count", b"block_count", "drafted_count", b"drafted_count", "drop_reason", b"drop_reason", "faults", b"faults", "forbidden_count", b"forbidden_count", "hedge_count", b"hedge_count", "hedge_won_count", b"hedge_won_count", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "proposers", b"proposers", "round_trip_seconds_p50", b"round_trip_seconds_p50", "round_trip_seconds_p99", b"round_trip_seconds_p99", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -123,7 +123,9 @@ class RuntimeServiceServicer(object):
         """Continues the history. Tokens arrive as they commit, then one done.
         Cancelling stops the work within a block; what was committed stays in the
         history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
-        when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
+        when the session is closed meanwhile; TOKENIZER_NOT_FOUND: a grammar needs the
+        model's tokenizer), INVALID_ARGUMENT (BAD_REQUEST; GRAMMAR_REFUSED, also behind
+        tokens of a grammar that comes to cost too much),
         FAILED_PRECONDITION (EMPTY_HISTORY; HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED,
         which ends the session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that
         grows found no room, with RetryInfo; the session stays as it is; TOO_BUSY: it

@@ -198,6 +198,7 @@ export type PullPhase = (typeof PULL_PHASES)[number] | "unknown";
  * - "deadline": `deadlineSeconds` passed.
  * - "context_full": The history reached the longest that the model's positions allow.
  * - "draining": The node is draining; the tokens are the client's, resume elsewhere.
+ * - "complete": The answer is whole: its grammar allows nothing more.
  */
 export const STOP_REASONS = [
   "max_tokens",
@@ -205,6 +206,7 @@ export const STOP_REASONS = [
   "deadline",
   "context_full",
   "draining",
+  "complete",
 ] as const;
 export type StopReason = (typeof STOP_REASONS)[number] | "unknown";
 
@@ -526,7 +528,7 @@ export interface DraftFault {
 export interface BlockTiming {
   /** Position of the block's first token in the history. */
   readonly firstIndex: number;
-  /** Drafted tokens that were verified. */
+  /** Drafted tokens that were verified, or cut off since a grammar forbids them. */
   readonly draftedCount: number;
   /** Drafted tokens that were accepted. */
   readonly acceptedCount: number;
@@ -580,7 +582,7 @@ export interface ProposerStatistics {
 export interface SpeculationStatistics {
   /** Blocks that were verified with at least one drafted token. */
   readonly blockCount: number;
-  /** Drafted tokens that were verified. */
+  /** Drafted tokens that were verified, or cut off before: see `forbiddenCount`. */
   readonly draftedCount: number;
   /** Drafted tokens that were accepted. */
   readonly acceptedCount: number;
@@ -616,6 +618,11 @@ export interface SpeculationStatistics {
   readonly hedgeCount: number;
   /** Those of them for which the second draft came first. */
   readonly hedgeWonCount: number;
+  /**
+   * Drafted tokens that went into no forward, since the generation's grammar forbids them, or one
+   * before them in their block. 0 from nodes that do not tell.
+   */
+  readonly forbiddenCount: number;
 }
 
 /** A tensor link of the session went over to another road. */

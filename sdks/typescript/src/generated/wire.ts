@@ -285,6 +285,7 @@ export function speculationStatistics(
     proposers: message.proposers.map(proposerStatistics),
     hedgeCount: message.hedgeCount,
     hedgeWonCount: message.hedgeWonCount,
+    forbiddenCount: message.forbiddenCount,
   };
 }
 

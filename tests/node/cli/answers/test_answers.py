@@ -215,3 +215,21 @@ def test_ctrl_c_in_mid_answer_is_at_once_and_stops_the_work_on_the_node(
     with Client(agents[0].address) as client:
         while client.fleet.node().load.generating_count:
             assert time.monotonic() < deadline, "the node still generates"
+
+
+def test_an_answer_is_held_to_a_schema_of_a_file(ask: Ask, toy: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(
+        '{"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2, "maxItems": 3}'
+    )
+    held = ["generate", "--verifier", str(toy), PROMPT, "--temperature", "1", "--seed", "3"]
+    done = ask(*held, "--json-schema", str(schema))
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert 2 <= len(answer) <= 3
+    assert set(answer) <= {"a", "b"}
+    assert "the answer is whole" in done.err
+    schema.write_text('{"type": "lsit"}')
+    refused = ask(*held, "--json-schema", str(schema))
+    assert refused.code == 3
+    assert "lsit" in refused.err

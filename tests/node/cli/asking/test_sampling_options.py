@@ -24,8 +24,9 @@ def test_without_options_nothing_is_shaped() -> None:
 def test_every_option_reaches_its_field() -> None:
     words = "--temperature 0.5 --top-p 0.25 --top-k 3 --min-p 0.125 --repetition-penalty 1.5"
     more = "--logit-bias 7=-2.5 --logit-bias 9=-inf --seed 4 --other 2"
-    given = Sampling(0.5, 0.25, 3, 0.125, 1.5, {7: -2.5, 9: -float("inf")}, 4)
-    assert run(*words.split(), *more.split()).output.strip() == repr((given, 2))
+    penalties = "--frequency-penalty 0.5 --presence-penalty -1.5"
+    given = Sampling(0.5, 0.25, 3, 0.125, 1.5, {7: -2.5, 9: -float("inf")}, 4, 0.5, -1.5)
+    assert run(*words.split(), *more.split(), *penalties.split()).output.strip() == repr((given, 2))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,8 @@ def test_every_option_reaches_its_field() -> None:
         ("--logit-bias 5=1 --logit-bias 5=2", "twice"),
         ("--min-p 1.1", "0<=x<=1"),
         ("--repetition-penalty 0", "<=x<=64"),
+        ("--frequency-penalty 2.5", "-2<=x<=2"),
+        ("--presence-penalty -2.5", "-2<=x<=2"),
     ],
 )
 def test_what_no_node_takes_is_said_here(words: str, says: str) -> None:

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/runtime.proto.
  */
 export const file_kakeya_v1_runtime: GenFile = /*@__PURE__*/
-  fileDesc("ChdrYWtleWEvdjEvcnVudGltZS5wcm90bxIJa2FrZXlhLnYxIoABCgtTcGVjdWxhdGlvbhIoCgRtb2RlGAEgASgOMhoua2FrZXlhLnYxLlNwZWN1bGF0aW9uTW9kZRIYChBwcm9wb3Nlcl9ub2RlX2lkGAIgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAMgASgJEhIKCmJsb2NrX3NpemUYBCABKA0i+QIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEioKC2t2X3N0cmF0ZWd5GAIgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSGAoLc2lua190b2tlbnMYAyABKA1IAIgBARIaCg13aW5kb3dfdG9rZW5zGAQgASgNSAGIAQESFgoOc3RvcF90b2tlbl9pZHMYBSADKA0SKwoLc3BlY3VsYXRpb24YBiABKAsyFi5rYWtleWEudjEuU3BlY3VsYXRpb24SFAoMY2xpZW50X2xhYmVsGAcgASgJEhIKCnJlcXVlc3RfaWQYCCABKAkSGgoSbWF4X2hpc3RvcnlfdG9rZW5zGAkgASgNEiUKCHJlc3RvcmVyGAogASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyEhkKEWluaXRpYWxfdG9rZW5faWRzGAsgAygNQg4KDF9zaW5rX3Rva2Vuc0IQCg5fd2luZG93X3Rva2VucyL1AQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSJAoFbW9kZWwYAiABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SHQoEcGxhbhgEIAEoCzIPLmtha2V5YS52MS5QbGFuEioKC2t2X3N0cmF0ZWd5GAUgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSFgoOaGlzdG9yeV9sZW5ndGgYBiABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAcgASgBEg0KBWNvZGVjGAggASgJIn4KE0FwcGVuZFRva2Vuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0b2tlbl9pZHMYAiADKA0SJAoXZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgYAyABKARIAIgBAUIaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiRwoUQXBwZW5kVG9rZW5zUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBIuoDCg9HZW5lcmF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgptYXhfdG9rZW5zGAIgASgNEhMKC3RlbXBlcmF0dXJlGAMgASgCEg0KBXRvcF9wGAQgASgCEg0KBXRvcF9rGAUgASgNEhEKBHNlZWQYBiABKARIAIgBARIYChBkZWFkbGluZV9zZWNvbmRzGAcgASgBEg0KBW1pbl9wGAggASgCEhoKEnJlcGV0aXRpb25fcGVuYWx0eRgJIAEoAhI9Cgpsb2dpdF9iaWFzGAogAygLMikua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdC5Mb2dpdEJpYXNFbnRyeRIiChV0b3BfbG9nX3Byb2JhYmlsaXRpZXMYCyABKA1IAYgBARIWCg5zdG9wX3Rva2VuX2lkcxgMIAMoDRIkChdleHBlY3RlZF9oaXN0b3J5X2xlbmd0aBgNIAEoBEgCiAEBEhIKCnJlcXVlc3RfaWQYDiABKAkaMAoOTG9naXRCaWFzRW50cnkSCwoDa2V5GAEgASgNEg0KBXZhbHVlGAIgASgCOgI4AUIHCgVfc2VlZEIYChZfdG9wX2xvZ19wcm9iYWJpbGl0aWVzQhoKGF9leHBlY3RlZF9oaXN0b3J5X2xlbmd0aCJBChFUb2tlbkFsdGVybmF0aXZlcxIRCgl0b2tlbl9pZHMYASADKA0SGQoRbG9nX3Byb2JhYmlsaXRpZXMYAiADKAEinwEKD0NvbW1pdHRlZFRva2VucxIRCgl0b2tlbl9pZHMYASADKA0SEwoLZmlyc3RfaW5kZXgYAiABKAQSFQoNZHJhZnRlZF9jb3VudBgDIAEoDRIZChFsb2dfcHJvYmFiaWxpdGllcxgEIAMoARIyCgxhbHRlcm5hdGl2ZXMYBSADKAsyHC5rYWtleWEudjEuVG9rZW5BbHRlcm5hdGl2ZXMiQgoKRHJhZnRGYXVsdBIlCgZyZWFzb24YASABKA4yFS5rYWtleWEudjEuRHJvcFJlYXNvbhINCgVjb3VudBgCIAEoDSLDAgoLQmxvY2tUaW1pbmcSEwoLZmlyc3RfaW5kZXgYASABKAQSFQoNZHJhZnRlZF9jb3VudBgCIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgDIAEoDRIVCg1kcmFmdF9zZWNvbmRzGAQgASgBEhQKDHdpcmVfc2Vjb25kcxgFIAEoARIUCgx3YWl0X3NlY29uZHMYBiABKAESFgoOdmVyaWZ5X3NlY29uZHMYByABKAESFQoNZHJhZnRlZF9haGVhZBgIIAEoCBIVCg1zdGFydF9zZWNvbmRzGAkgASgBEhkKEWdlbmVyYXRpb25fbnVtYmVyGAogASgNEhcKD2NvbW1pdHRlZF9jb3VudBgLIAEoDRIYChBwcm9wb3Nlcl9ub2RlX2lkGAwgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGA0gASgJIqUBChJQcm9wb3NlclN0YXRpc3RpY3MSDwoHbm9kZV9pZBgBIAEoCRIQCghtb2RlbF9pZBgCIAEoCRITCgtibG9ja19jb3VudBgDIAEoDRIVCg1kcmFmdGVkX2NvdW50GAQgASgNEhYKDmFjY2VwdGVkX2NvdW50GAUgASgNEhcKD2NvbW1pdHRlZF9jb3VudBgGIAEoDRIPCgdzZWNvbmRzGAcgASgBIu8DChVTcGVjdWxhdGlvblN0YXRpc3RpY3MSEwoLYmxvY2tfY291bnQYASABKA0SFQoNZHJhZnRlZF9jb3VudBgCIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgDIAEoDRIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgEIAEoDRIZChFhY2NlcHRhbmNlX2xlbmd0aBgFIAEoARIeChZyb3VuZF90cmlwX3NlY29uZHNfcDUwGAYgASgBEh4KFnJvdW5kX3RyaXBfc2Vjb25kc19wOTkYByABKAESJQoGZmF1bHRzGAggAygLMhUua2FrZXlhLnYxLkRyYWZ0RmF1bHQSKgoLZHJvcF9yZWFzb24YCSABKA4yFS5rYWtleWEudjEuRHJvcFJlYXNvbhIXCg9haGVhZF9oaXRfY291bnQYCiABKA0SGAoQYWhlYWRfbWlzc19jb3VudBgLIAEoDRIYChBwcm9wb3Nlcl9ub2RlX2lkGAwgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGA0gASgJEjAKCXByb3Bvc2VycxgOIAMoCzIdLmtha2V5YS52MS5Qcm9wb3NlclN0YXRpc3RpY3MSEwoLaGVkZ2VfY291bnQYDyABKA0SFwoPaGVkZ2Vfd29uX2NvdW50GBAgASgNInUKD0dlbmVyYXRlVGltaW5ncxIVCg1xdWV1ZV9zZWNvbmRzGAEgASgBEhcKD3ByZWZpbGxfc2Vjb25kcxgCIAEoARIbChNmaXJzdF90b2tlbl9zZWNvbmRzGAMgASgBEhUKDXRvdGFsX3NlY29uZHMYBCABKAEiwwMKDEdlbmVyYXRlRG9uZRIqCgtzdG9wX3JlYXNvbhgBIAEoDjIVLmtha2V5YS52MS5TdG9wUmVhc29uEh0KFWdlbmVyYXRlZF90b2tlbl9jb3VudBgCIAEoDRIWCg5oaXN0b3J5X2xlbmd0aBgDIAEoBBIrCgd0aW1pbmdzGAQgASgLMhoua2FrZXlhLnYxLkdlbmVyYXRlVGltaW5ncxI1CgtzcGVjdWxhdGlvbhgFIAEoCzIgLmtha2V5YS52MS5TcGVjdWxhdGlvblN0YXRpc3RpY3MSKAoIdGltZWxpbmUYBiADKAsyFi5rYWtleWEudjEuQmxvY2tUaW1pbmcSDAoEc2VlZBgHIAEoBBIeChZyZXN0b3Jlcl9yZWJ1aWxkX2NvdW50GAggASgNEisKDGxpbmtfY2hhbmdlcxgJIAMoCzIVLmtha2V5YS52MS5MaW5rQ2hhbmdlEh0KFWZvcmdvdHRlbl90b2tlbl9jb3VudBgKIAEoBBIeChZyZWNvbXB1dGVkX3Rva2VuX2NvdW50GAsgASgEEigKCmt2X3F1YWxpdHkYDCABKA4yFC5rYWtleWEudjEuS3ZRdWFsaXR5Iq8BCgpMaW5rQ2hhbmdlEhUKDXN0YXJ0X3NlY29uZHMYASABKAESJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SDgoGcmVhc29uGAUgASgJEhQKDHBlZXJfbm9kZV9pZBgGIAEoCSJxChBHZW5lcmF0ZVJlc3BvbnNlEiwKBnRva2VucxgBIAEoCzIaLmtha2V5YS52MS5Db21taXR0ZWRUb2tlbnNIABInCgRkb25lGAIgASgLMhcua2FrZXlhLnYxLkdlbmVyYXRlRG9uZUgAQgYKBGtpbmQiugIKDFJlc3RvcmVySW5mbxIlCghyZXN0b3JlchgBIAEoCzITLmtha2V5YS52MS5SZXN0b3JlchIOCgZkaWdlc3QYAiABKAkSEQoJbm9kZV9uYW1lGAMgASgJEhsKE2V2aWN0ZWRfdG9rZW5fY291bnQYBCABKAQSFQoNZXZpY3RlZF9ieXRlcxgFIAEoBBIVCg1yZWJ1aWxkX2NvdW50GAYgASgNEgwKBGxvc3QYByABKAgSKQoIYXJjaGl2ZXMYCCADKAsyFy5rYWtleWEudjEuQXJjaGl2ZVJhbmdlEhEKCW93bl9ieXRlcxgJIAEoBBIcChRhdWRpdGVkX2Fuc3dlcl9jb3VudBgKIAEoBBIVCg1kb3VidGZ1bF9mcm9tGAsgASgEEhQKDGRvdWJ0ZnVsX2VuZBgMIAEoBCJRCg5JbnZhcmlhbnRDb3VudBIRCglpbnZhcmlhbnQYASABKAkSEwoLY2hlY2tfY291bnQYAiABKAQSFwoPdmlvbGF0aW9uX2NvdW50GAMgASgEIswECgtTZXNzaW9uSW5mbxISCgpzZXNzaW9uX2lkGAEgASgJEhAKCG1vZGVsX2lkGAIgASgJEhQKDGNsaWVudF9sYWJlbBgDIAEoCRIWCg5oaXN0b3J5X2xlbmd0aBgEIAEoBBIQCghrdl9ieXRlcxgFIAEoBBIcChRyZXNpZGVudF90b2tlbl9jb3VudBgGIAEoBBIqCgtrdl9zdHJhdGVneRgHIAEoDjIVLmtha2V5YS52MS5LdlN0cmF0ZWd5EhMKC3NpbmtfdG9rZW5zGAggASgNEhUKDXdpbmRvd190b2tlbnMYCSABKA0SJgoFc3RhdGUYCiABKA4yFy5rYWtleWEudjEuU2Vzc2lvblN0YXRlEhQKDGlkbGVfc2Vjb25kcxgLIAEoARITCgt0dGxfc2Vjb25kcxgMIAEoARITCgthZ2Vfc2Vjb25kcxgNIAEoARIdCgRwbGFuGA4gASgLMg8ua2FrZXlhLnYxLlBsYW4SKgoLZHJvcF9yZWFzb24YDyABKA4yFS5rYWtleWEudjEuRHJvcFJlYXNvbhIVCg1mb3J3YXJkX2NvdW50GBAgASgEEikKCHJlc3RvcmVyGBEgASgLMhcua2FrZXlhLnYxLlJlc3RvcmVySW5mbxItCgppbnZhcmlhbnRzGBIgAygLMhkua2FrZXlhLnYxLkludmFyaWFudENvdW50Eh0KFWZvcmdvdHRlbl90b2tlbl9jb3VudBgTIAEoBBIeChZyZWNvbXB1dGVkX3Rva2VuX2NvdW50GBQgASgEIisKFUdldFNlc3Npb25JbmZvUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIkEKFkdldFNlc3Npb25JbmZvUmVzcG9uc2USJwoHc2Vzc2lvbhgBIAEoCzIWLmtha2V5YS52MS5TZXNzaW9uSW5mbyI8ChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIlkKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEigKCHNlc3Npb25zGAEgAygLMhYua2FrZXlhLnYxLlNlc3Npb25JbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSI9ChNDbG9zZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCSIuChRDbG9zZVNlc3Npb25SZXNwb25zZRIWCg5oaXN0b3J5X2xlbmd0aBgBIAEoBCJsChJGb3JrU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5oaXN0b3J5X2xlbmd0aBgCIAEoBEgAiAEBEhIKCnJlcXVlc3RfaWQYAyABKAlCEQoPX2hpc3RvcnlfbGVuZ3RoIkEKE0ZvcmtTZXNzaW9uUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIWCg5oaXN0b3J5X2xlbmd0aBgCIAEoBCI9ChRXYXRjaFNlc3Npb25zUmVxdWVzdBITCgtibG9ja19jb3VudBgBIAEoDRIQCghpbl9wYXJ0cxgCIAEoCCLvAwoPU2Vzc2lvbkFjdGl2aXR5EicKB3Nlc3Npb24YASABKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8SJgoGYmxvY2tzGAIgAygLMhYua2FrZXlhLnYxLkJsb2NrVGltaW5nEhkKEXRva2Vuc19wZXJfc2Vjb25kGAMgASgBEhgKEGdlbmVyYXRpb25fY291bnQYBCABKA0SHQoVZ2VuZXJhdGVkX3Rva2VuX2NvdW50GAUgASgEEh0KFXByZWZpbGxlZF90b2tlbl9jb3VudBgGIAEoBBIXCg9wcmVmaWxsX3NlY29uZHMYByABKAESFQoNZHJhZnRlZF9jb3VudBgIIAEoBBIWCg5hY2NlcHRlZF9jb3VudBgJIAEoBBIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgKIAEoBBIVCg1kcmFmdF9zZWNvbmRzGAsgASgBEhQKDHdpcmVfc2Vjb25kcxgMIAEoARIUCgx3YWl0X3NlY29uZHMYDSABKAESFgoOdmVyaWZ5X3NlY29uZHMYDiABKAESKwoMbGlua19jaGFuZ2VzGA8gAygLMhUua2FrZXlhLnYxLkxpbmtDaGFuZ2USKgoLc3RvcF9yZWFzb24YECABKA4yFS5rYWtleWEudjEuU3RvcFJlYXNvbiJOChBTZXNzaW9uc1NuYXBzaG90EiwKCHNlc3Npb25zGAEgAygLMhoua2FrZXlhLnYxLlNlc3Npb25BY3Rpdml0eRIMCgRtb3JlGAIgASgIIk4KDEVuZGVkU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEioKB291dGNvbWUYAiABKA4yGS5rYWtleWEudjEuU2Vzc2lvbk91dGNvbWUiqQEKFVdhdGNoU2Vzc2lvbnNSZXNwb25zZRIvCghzbmFwc2hvdBgBIAEoCzIbLmtha2V5YS52MS5TZXNzaW9uc1NuYXBzaG90SAASLQoHY2hhbmdlZBgCIAEoCzIaLmtha2V5YS52MS5TZXNzaW9uQWN0aXZpdHlIABIoCgVlbmRlZBgDIAEoCzIXLmtha2V5YS52MS5FbmRlZFNlc3Npb25IAEIGCgRraW5kIicKE0dldFRva2VuaXplclJlcXVlc3QSEAoIbW9kZWxfaWQYASABKAkiQQoNVG9rZW5pemVyRmlsZRIMCgRuYW1lGAEgASgJEhIKCmJ5dGVfY291bnQYAiABKAQSDgoGc2hhMjU2GAMgASgJIlQKD1Rva2VuaXplckhlYWRlchIYChB0b2tlbml6ZXJfZGlnZXN0GAEgASgJEicKBWZpbGVzGAIgAygLMhgua2FrZXlhLnYxLlRva2VuaXplckZpbGUiXQoUR2V0VG9rZW5pemVyUmVzcG9uc2USLAoGaGVhZGVyGAEgASgLMhoua2FrZXlhLnYxLlRva2VuaXplckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCBgoEa2luZCqEAQoPU3BlY3VsYXRpb25Nb2RlEiAKHFNQRUNVTEFUSU9OX01PREVfVU5TUEVDSUZJRUQQABIZChVTUEVDVUxBVElPTl9NT0RFX0FVVE8QARIYChRTUEVDVUxBVElPTl9NT0RFX09GRhACEhoKFlNQRUNVTEFUSU9OX01PREVfRklYRUQQAyqzAQoKU3RvcFJlYXNvbhIbChdTVE9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFlNUT1BfUkVBU09OX01BWF9UT0tFTlMQARIaChZTVE9QX1JFQVNPTl9TVE9QX1RPS0VOEAISGAoUU1RPUF9SRUFTT05fREVBRExJTkUQAxIcChhTVE9QX1JFQVNPTl9DT05URVhUX0ZVTEwQBBIYChRTVE9QX1JFQVNPTl9EUkFJTklORxAFKvUBCgpEcm9wUmVhc29uEhsKF0RST1BfUkVBU09OX1VOU1BFQ0lGSUVEEAASGwoXRFJPUF9SRUFTT05fVU5SRUFDSEFCTEUQARIYChREUk9QX1JFQVNPTl9ERUFETElORRACEhwKGERST1BfUkVBU09OX1dST05HX0xFTkdUSBADEiEKHURST1BfUkVBU09OX09VVF9PRl9WT0NBQlVMQVJZEAQSFQoRRFJPUF9SRUFTT05fU1RBTEUQBRIhCh1EUk9QX1JFQVNPTl9TTE9XRVJfVEhBTl9BTE9ORRAGEhgKFERST1BfUkVBU09OX0ZFQVRVUkVTEAcqmwEKDFNlc3Npb25TdGF0ZRIdChlTRVNTSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSU0VTU0lPTl9TVEFURV9JRExFEAESGwoXU0VTU0lPTl9TVEFURV9BUFBFTkRJTkcQAhIcChhTRVNTSU9OX1NUQVRFX0dFTkVSQVRJTkcQAxIZChVTRVNTSU9OX1NUQVRFX1JFU1RJTkcQBCrPAQoOU2Vzc2lvbk91dGNvbWUSHwobU0VTU0lPTl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASGgoWU0VTU0lPTl9PVVRDT01FX0NMT1NFRBABEhsKF1NFU1NJT05fT1VUQ09NRV9FVklDVEVEEAISJgoiU0VTU0lPTl9PVVRDT01FX0lOVkFSSUFOVF9WSU9MQVRFRBADEh4KGlNFU1NJT05fT1VUQ09NRV9HUk9VUF9MT1NUEAQSGwoXU0VTU0lPTl9PVVRDT01FX0RSQUlORUQQBTLsBQoOUnVudGltZVNlcnZpY2USUgoNQ3JlYXRlU2Vzc2lvbhIfLmtha2V5YS52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBogLmtha2V5YS52MS5DcmVhdGVTZXNzaW9uUmVzcG9uc2USTwoMQXBwZW5kVG9rZW5zEh4ua2FrZXlhLnYxLkFwcGVuZFRva2Vuc1JlcXVlc3QaHy5rYWtleWEudjEuQXBwZW5kVG9rZW5zUmVzcG9uc2USRQoIR2VuZXJhdGUSGi5rYWtleWEudjEuR2VuZXJhdGVSZXF1ZXN0Ghsua2FrZXlhLnYxLkdlbmVyYXRlUmVzcG9uc2UwARJVCg5HZXRTZXNzaW9uSW5mbxIgLmtha2V5YS52MS5HZXRTZXNzaW9uSW5mb1JlcXVlc3QaIS5rYWtleWEudjEuR2V0U2Vzc2lvbkluZm9SZXNwb25zZRJPCgxMaXN0U2Vzc2lvbnMSHi5rYWtleWEudjEuTGlzdFNlc3Npb25zUmVxdWVzdBofLmtha2V5YS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJPCgxDbG9zZVNlc3Npb24SHi5rYWtleWEudjEuQ2xvc2VTZXNzaW9uUmVxdWVzdBofLmtha2V5YS52MS5DbG9zZVNlc3Npb25SZXNwb25zZRJMCgtGb3JrU2Vzc2lvbhIdLmtha2V5YS52MS5Gb3JrU2Vzc2lvblJlcXVlc3QaHi5rYWtleWEudjEuRm9ya1Nlc3Npb25SZXNwb25zZRJUCg1XYXRjaFNlc3Npb25zEh8ua2FrZXlhLnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0GiAua2FrZXlhLnYxLldhdGNoU2Vzc2lvbnNSZXNwb25zZTABElEKDEdldFRva2VuaXplchIeLmtha2V5YS52MS5HZXRUb2tlbml6ZXJSZXF1ZXN0Gh8ua2FrZXlhLnYxLkdldFRva2VuaXplclJlc3BvbnNlMAFiBnByb3RvMw", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChdrYWtleWEvdjEvcnVudGltZS5wcm90bxIJa2FrZXlhLnYxIoABCgtTcGVjdWxhdGlvbhIoCgRtb2RlGAEgASgOMhoua2FrZXlhLnYxLlNwZWN1bGF0aW9uTW9kZRIYChBwcm9wb3Nlcl9ub2RlX2lkGAIgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAMgASgJEhIKCmJsb2NrX3NpemUYBCABKA0i+QIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEioKC2t2X3N0cmF0ZWd5GAIgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSGAoLc2lua190b2tlbnMYAyABKA1IAIgBARIaCg13aW5kb3dfdG9rZW5zGAQgASgNSAGIAQESFgoOc3RvcF90b2tlbl9pZHMYBSADKA0SKwoLc3BlY3VsYXRpb24YBiABKAsyFi5rYWtleWEudjEuU3BlY3VsYXRpb24SFAoMY2xpZW50X2xhYmVsGAcgASgJEhIKCnJlcXVlc3RfaWQYCCABKAkSGgoSbWF4X2hpc3RvcnlfdG9rZW5zGAkgASgNEiUKCHJlc3RvcmVyGAogASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyEhkKEWluaXRpYWxfdG9rZW5faWRzGAsgAygNQg4KDF9zaW5rX3Rva2Vuc0IQCg5fd2luZG93X3Rva2VucyL1AQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSJAoFbW9kZWwYAiABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SHQoEcGxhbhgEIAEoCzIPLmtha2V5YS52MS5QbGFuEioKC2t2X3N0cmF0ZWd5GAUgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSFgoOaGlzdG9yeV9sZW5ndGgYBiABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAcgASgBEg0KBWNvZGVjGAggASgJIn4KE0FwcGVuZFRva2Vuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0b2tlbl9pZHMYAiADKA0SJAoXZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgYAyABKARIAIgBAUIaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiRwoUQXBwZW5kVG9rZW5zUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBImAKB0dyYW1tYXISFQoLanNvbl9zY2hlbWEYASABKAlIABIVCgtqc29uX29iamVjdBgCIAEoCEgAEg8KBXJlZ2V4GAMgASgJSAASDgoEbGFyaxgEIAEoCUgAQgYKBGtpbmQi3gQKD0dlbmVyYXRlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCm1heF90b2tlbnMYAiABKA0SEwoLdGVtcGVyYXR1cmUYAyABKAISDQoFdG9wX3AYBCABKAISDQoFdG9wX2sYBSABKA0SEQoEc2VlZBgGIAEoBEgAiAEBEhgKEGRlYWRsaW5lX3NlY29uZHMYByABKAESDQoFbWluX3AYCCABKAISGgoScmVwZXRpdGlvbl9wZW5hbHR5GAkgASgCEj0KCmxvZ2l0X2JpYXMYCiADKAsyKS5rYWtleWEudjEuR2VuZXJhdGVSZXF1ZXN0LkxvZ2l0Qmlhc0VudHJ5EiIKFXRvcF9sb2dfcHJvYmFiaWxpdGllcxgLIAEoDUgBiAEBEhYKDnN0b3BfdG9rZW5faWRzGAwgAygNEiQKF2V4cGVjdGVkX2hpc3RvcnlfbGVuZ3RoGA0gASgESAKIAQESEgoKcmVxdWVzdF9pZBgOIAEoCRIjCgdncmFtbWFyGA8gASgLMhIua2FrZXlhLnYxLkdyYW1tYXISGQoRZnJlcXVlbmN5X3BlbmFsdHkYECABKAISGAoQcHJlc2VuY2VfcGVuYWx0eRgRIAEoAhIYChBzYWlkX3Rva2VuX2NvdW50GBIgASgEGjAKDkxvZ2l0Qmlhc0VudHJ5EgsKA2tleRgBIAEoDRINCgV2YWx1ZRgCIAEoAjoCOAFCBwoFX3NlZWRCGAoWX3RvcF9sb2dfcHJvYmFiaWxpdGllc0IaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiQQoRVG9rZW5BbHRlcm5hdGl2ZXMSEQoJdG9rZW5faWRzGAEgAygNEhkKEWxvZ19wcm9iYWJpbGl0aWVzGAIgAygBIp8BCg9Db21taXR0ZWRUb2tlbnMSEQoJdG9rZW5faWRzGAEgAygNEhMKC2ZpcnN0X2luZGV4GAIgASgEEhUKDWRyYWZ0ZWRfY291bnQYAyABKA0SGQoRbG9nX3Byb2JhYmlsaXRpZXMYBCADKAESMgoMYWx0ZXJuYXRpdmVzGAUgAygLMhwua2FrZXlhLnYxLlRva2VuQWx0ZXJuYXRpdmVzIkIKCkRyYWZ0RmF1bHQSJQoGcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SDQoFY291bnQYAiABKA0iwwIKC0Jsb2NrVGltaW5nEhMKC2ZpcnN0X2luZGV4GAEgASgEEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SFQoNZHJhZnRfc2Vjb25kcxgEIAEoARIUCgx3aXJlX3NlY29uZHMYBSABKAESFAoMd2FpdF9zZWNvbmRzGAYgASgBEhYKDnZlcmlmeV9zZWNvbmRzGAcgASgBEhUKDWRyYWZ0ZWRfYWhlYWQYCCABKAgSFQoNc3RhcnRfc2Vjb25kcxgJIAEoARIZChFnZW5lcmF0aW9uX251bWJlchgKIAEoDRIXCg9jb21taXR0ZWRfY291bnQYCyABKA0SGAoQcHJvcG9zZXJfbm9kZV9pZBgMIAEoCRIZChFwcm9wb3Nlcl9tb2RlbF9pZBgNIAEoCSKlAQoSUHJvcG9zZXJTdGF0aXN0aWNzEg8KB25vZGVfaWQYASABKAkSEAoIbW9kZWxfaWQYAiABKAkSEwoLYmxvY2tfY291bnQYAyABKA0SFQoNZHJhZnRlZF9jb3VudBgEIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgFIAEoDRIXCg9jb21taXR0ZWRfY291bnQYBiABKA0SDwoHc2Vjb25kcxgHIAEoASKIBAoVU3BlY3VsYXRpb25TdGF0aXN0aWNzEhMKC2Jsb2NrX2NvdW50GAEgASgNEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SHAoUdmVyaWZ5X2ZvcndhcmRfY291bnQYBCABKA0SGQoRYWNjZXB0YW5jZV9sZW5ndGgYBSABKAESHgoWcm91bmRfdHJpcF9zZWNvbmRzX3A1MBgGIAEoARIeChZyb3VuZF90cmlwX3NlY29uZHNfcDk5GAcgASgBEiUKBmZhdWx0cxgIIAMoCzIVLmtha2V5YS52MS5EcmFmdEZhdWx0EioKC2Ryb3BfcmVhc29uGAkgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SFwoPYWhlYWRfaGl0X2NvdW50GAogASgNEhgKEGFoZWFkX21pc3NfY291bnQYCyABKA0SGAoQcHJvcG9zZXJfbm9kZV9pZBgMIAEoCRIZChFwcm9wb3Nlcl9tb2RlbF9pZBgNIAEoCRIwCglwcm9wb3NlcnMYDiADKAsyHS5rYWtleWEudjEuUHJvcG9zZXJTdGF0aXN0aWNzEhMKC2hlZGdlX2NvdW50GA8gASgNEhcKD2hlZGdlX3dvbl9jb3VudBgQIAEoDRIXCg9mb3JiaWRkZW5fY291bnQYESABKA0idQoPR2VuZXJhdGVUaW1pbmdzEhUKDXF1ZXVlX3NlY29uZHMYASABKAESFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBEhsKE2ZpcnN0X3Rva2VuX3NlY29uZHMYAyABKAESFQoNdG90YWxfc2Vjb25kcxgEIAEoASLDAwoMR2VuZXJhdGVEb25lEioKC3N0b3BfcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLlN0b3BSZWFzb24SHQoVZ2VuZXJhdGVkX3Rva2VuX2NvdW50GAIgASgNEhYKDmhpc3RvcnlfbGVuZ3RoGAMgASgEEisKB3RpbWluZ3MYBCABKAsyGi5rYWtleWEudjEuR2VuZXJhdGVUaW1pbmdzEjUKC3NwZWN1bGF0aW9uGAUgASgLMiAua2FrZXlhLnYxLlNwZWN1bGF0aW9uU3RhdGlzdGljcxIoCgh0aW1lbGluZRgGIAMoCzIWLmtha2V5YS52MS5CbG9ja1RpbWluZxIMCgRzZWVkGAcgASgEEh4KFnJlc3RvcmVyX3JlYnVpbGRfY291bnQYCCABKA0SKwoMbGlua19jaGFuZ2VzGAkgAygLMhUua2FrZXlhLnYxLkxpbmtDaGFuZ2USHQoVZm9yZ290dGVuX3Rva2VuX2NvdW50GAogASgEEh4KFnJlY29tcHV0ZWRfdG9rZW5fY291bnQYCyABKAQSKAoKa3ZfcXVhbGl0eRgMIAEoDjIULmtha2V5YS52MS5LdlF1YWxpdHkirwEKCkxpbmtDaGFuZ2USFQoNc3RhcnRfc2Vjb25kcxgBIAEoARInCgdwdXJwb3NlGAIgASgOMhYua2FrZXlhLnYxLkxpbmtQdXJwb3NlEicKCXRyYW5zcG9ydBgDIAEoDjIULmtha2V5YS52MS5UcmFuc3BvcnQSEgoKZ2VuZXJhdGlvbhgEIAEoDRIOCgZyZWFzb24YBSABKAkSFAoMcGVlcl9ub2RlX2lkGAYgASgJInEKEEdlbmVyYXRlUmVzcG9uc2USLAoGdG9rZW5zGAEgASgLMhoua2FrZXlhLnYxLkNvbW1pdHRlZFRva2Vuc0gAEicKBGRvbmUYAiABKAsyFy5rYWtleWEudjEuR2VuZXJhdGVEb25lSABCBgoEa2luZCK6AgoMUmVzdG9yZXJJbmZvEiUKCHJlc3RvcmVyGAEgASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyEg4KBmRpZ2VzdBgCIAEoCRIRCglub2RlX25hbWUYAyABKAkSGwoTZXZpY3RlZF90b2tlbl9jb3VudBgEIAEoBBIVCg1ldmljdGVkX2J5dGVzGAUgASgEEhUKDXJlYnVpbGRfY291bnQYBiABKA0SDAoEbG9zdBgHIAEoCBIpCghhcmNoaXZlcxgIIAMoCzIXLmtha2V5YS52MS5BcmNoaXZlUmFuZ2USEQoJb3duX2J5dGVzGAkgASgEEhwKFGF1ZGl0ZWRfYW5zd2VyX2NvdW50GAogASgEEhUKDWRvdWJ0ZnVsX2Zyb20YCyABKAQSFAoMZG91YnRmdWxfZW5kGAwgASgEIlEKDkludmFyaWFudENvdW50EhEKCWludmFyaWFudBgBIAEoCRITCgtjaGVja19jb3VudBgCIAEoBBIXCg92aW9sYXRpb25fY291bnQYAyABKAQizAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEAoIbW9kZWxfaWQYAiABKAkSFAoMY2xpZW50X2xhYmVsGAMgASgJEhYKDmhpc3RvcnlfbGVuZ3RoGAQgASgEEhAKCGt2X2J5dGVzGAUgASgEEhwKFHJlc2lkZW50X3Rva2VuX2NvdW50GAYgASgEEioKC2t2X3N0cmF0ZWd5GAcgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSEwoLc2lua190b2tlbnMYCCABKA0SFQoNd2luZG93X3Rva2VucxgJIAEoDRImCgVzdGF0ZRgKIAEoDjIXLmtha2V5YS52MS5TZXNzaW9uU3RhdGUSFAoMaWRsZV9zZWNvbmRzGAsgASgBEhMKC3R0bF9zZWNvbmRzGAwgASgBEhMKC2FnZV9zZWNvbmRzGA0gASgBEh0KBHBsYW4YDiABKAsyDy5rYWtleWEudjEuUGxhbhIqCgtkcm9wX3JlYXNvbhgPIAEoDjIVLmtha2V5YS52MS5Ecm9wUmVhc29uEhUKDWZvcndhcmRfY291bnQYECABKAQSKQoIcmVzdG9yZXIYESABKAsyFy5rYWtleWEudjEuUmVzdG9yZXJJbmZvEi0KCmludmFyaWFudHMYEiADKAsyGS5rYWtleWEudjEuSW52YXJpYW50Q291bnQSHQoVZm9yZ290dGVuX3Rva2VuX2NvdW50GBMgASgEEh4KFnJlY29tcHV0ZWRfdG9rZW5fY291bnQYFCABKAQiKwoVR2V0U2Vzc2lvbkluZm9SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiQQoWR2V0U2Vzc2lvbkluZm9SZXNwb25zZRInCgdzZXNzaW9uGAEgASgLMhYua2FrZXlhLnYxLlNlc3Npb25JbmZvIjwKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiWQoUTGlzdFNlc3Npb25zUmVzcG9uc2USKAoIc2Vzc2lvbnMYASADKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIj0KE0Nsb3NlU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJIi4KFENsb3NlU2Vzc2lvblJlc3BvbnNlEhYKDmhpc3RvcnlfbGVuZ3RoGAEgASgEImwKEkZvcmtTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKDmhpc3RvcnlfbGVuZ3RoGAIgASgESACIAQESEgoKcmVxdWVzdF9pZBgDIAEoCUIRCg9faGlzdG9yeV9sZW5ndGgiQQoTRm9ya1Nlc3Npb25SZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhYKDmhpc3RvcnlfbGVuZ3RoGAIgASgEIj0KFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0EhMKC2Jsb2NrX2NvdW50GAEgASgNEhAKCGluX3BhcnRzGAIgASgIIu8DCg9TZXNzaW9uQWN0aXZpdHkSJwoHc2Vzc2lvbhgBIAEoCzIWLmtha2V5YS52MS5TZXNzaW9uSW5mbxImCgZibG9ja3MYAiADKAsyFi5rYWtleWEudjEuQmxvY2tUaW1pbmcSGQoRdG9rZW5zX3Blcl9zZWNvbmQYAyABKAESGAoQZ2VuZXJhdGlvbl9jb3VudBgEIAEoDRIdChVnZW5lcmF0ZWRfdG9rZW5fY291bnQYBSABKAQSHQoVcHJlZmlsbGVkX3Rva2VuX2NvdW50GAYgASgEEhcKD3ByZWZpbGxfc2Vjb25kcxgHIAEoARIVCg1kcmFmdGVkX2NvdW50GAggASgEEhYKDmFjY2VwdGVkX2NvdW50GAkgASgEEhwKFHZlcmlmeV9mb3J3YXJkX2NvdW50GAogASgEEhUKDWRyYWZ0X3NlY29uZHMYCyABKAESFAoMd2lyZV9zZWNvbmRzGAwgASgBEhQKDHdhaXRfc2Vjb25kcxgNIAEoARIWCg52ZXJpZnlfc2Vjb25kcxgOIAEoARIrCgxsaW5rX2NoYW5nZXMYDyADKAsyFS5rYWtleWEudjEuTGlua0NoYW5nZRIqCgtzdG9wX3JlYXNvbhgQIAEoDjIVLmtha2V5YS52MS5TdG9wUmVhc29uIk4KEFNlc3Npb25zU25hcHNob3QSLAoIc2Vzc2lvbnMYASADKAsyGi5rYWtleWEudjEuU2Vzc2lvbkFjdGl2aXR5EgwKBG1vcmUYAiABKAgiTgoMRW5kZWRTZXNzaW9uEhIKCnNlc3Npb25faWQYASABKAkSKgoHb3V0Y29tZRgCIAEoDjIZLmtha2V5YS52MS5TZXNzaW9uT3V0Y29tZSKpAQoVV2F0Y2hTZXNzaW9uc1Jlc3BvbnNlEi8KCHNuYXBzaG90GAEgASgLMhsua2FrZXlhLnYxLlNlc3Npb25zU25hcHNob3RIABItCgdjaGFuZ2VkGAIgASgLMhoua2FrZXlhLnYxLlNlc3Npb25BY3Rpdml0eUgAEigKBWVuZGVkGAMgASgLMhcua2FrZXlhLnYxLkVuZGVkU2Vzc2lvbkgAQgYKBGtpbmQiJwoTR2V0VG9rZW5pemVyUmVxdWVzdBIQCghtb2RlbF9pZBgBIAEoCSJBCg1Ub2tlbml6ZXJGaWxlEgwKBG5hbWUYASABKAkSEgoKYnl0ZV9jb3VudBgCIAEoBBIOCgZzaGEyNTYYAyABKAkiVAoPVG9rZW5pemVySGVhZGVyEhgKEHRva2VuaXplcl9kaWdlc3QYASABKAkSJwoFZmlsZXMYAiADKAsyGC5rYWtleWEudjEuVG9rZW5pemVyRmlsZSJdChRHZXRUb2tlbml6ZXJSZXNwb25zZRIsCgZoZWFkZXIYASABKAsyGi5rYWtleWEudjEuVG9rZW5pemVySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIGCgRraW5kKoQBCg9TcGVjdWxhdGlvbk1vZGUSIAocU1BFQ1VMQVRJT05fTU9ERV9VTlNQRUNJRklFRBAAEhkKFVNQRUNVTEFUSU9OX01PREVfQVVUTxABEhgKFFNQRUNVTEFUSU9OX01PREVfT0ZGEAISGgoWU1BFQ1VMQVRJT05fTU9ERV9GSVhFRBADKs0BCgpTdG9wUmVhc29uEhsKF1NUT1BfUkVBU09OX1VOU1BFQ0lGSUVEEAASGgoWU1RPUF9SRUFTT05fTUFYX1RPS0VOUxABEhoKFlNUT1BfUkVBU09OX1NUT1BfVE9LRU4QAhIYChRTVE9QX1JFQVNPTl9ERUFETElORRADEhwKGFNUT1BfUkVBU09OX0NPTlRFWFRfRlVMTBAEEhgKFFNUT1BfUkVBU09OX0RSQUlOSU5HEAUSGAoUU1RPUF9SRUFTT05fQ09NUExFVEUQBir1AQoKRHJvcFJlYXNvbhIbChdEUk9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEhsKF0RST1BfUkVBU09OX1VOUkVBQ0hBQkxFEAESGAoURFJPUF9SRUFTT05fREVBRExJTkUQAhIcChhEUk9QX1JFQVNPTl9XUk9OR19MRU5HVEgQAxIhCh1EUk9QX1JFQVNPTl9PVVRfT0ZfVk9DQUJVTEFSWRAEEhUKEURST1BfUkVBU09OX1NUQUxFEAUSIQodRFJPUF9SRUFTT05fU0xPV0VSX1RIQU5fQUxPTkUQBhIYChREUk9QX1JFQVNPTl9GRUFUVVJFUxAHKpsBCgxTZXNzaW9uU3RhdGUSHQoZU0VTU0lPTl9TVEFURV9VTlNQRUNJRklFRBAAEhYKElNFU1NJT05fU1RBVEVfSURMRRABEhsKF1NFU1NJT05fU1RBVEVfQVBQRU5ESU5HEAISHAoYU0VTU0lPTl9TVEFURV9HRU5FUkFUSU5HEAMSGQoVU0VTU0lPTl9TVEFURV9SRVNUSU5HEAQqzwEKDlNlc3Npb25PdXRjb21lEh8KG1NFU1NJT05fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhoKFlNFU1NJT05fT1VUQ09NRV9DTE9TRUQQARIbChdTRVNTSU9OX09VVENPTUVfRVZJQ1RFRBACEiYKIlNFU1NJT05fT1VUQ09NRV9JTlZBUklBTlRfVklPTEFURUQQAxIeChpTRVNTSU9OX09VVENPTUVfR1JPVVBfTE9TVBAEEhsKF1NFU1NJT05fT1VUQ09NRV9EUkFJTkVEEAUy7AUKDlJ1bnRpbWVTZXJ2aWNlElIKDUNyZWF0ZVNlc3Npb24SHy5rYWtleWEudjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaIC5rYWtleWEudjEuQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEk8KDEFwcGVuZFRva2VucxIeLmtha2V5YS52MS5BcHBlbmRUb2tlbnNSZXF1ZXN0Gh8ua2FrZXlhLnYxLkFwcGVuZFRva2Vuc1Jlc3BvbnNlEkUKCEdlbmVyYXRlEhoua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdBobLmtha2V5YS52MS5HZW5lcmF0ZVJlc3BvbnNlMAESVQoOR2V0U2Vzc2lvbkluZm8SIC5rYWtleWEudjEuR2V0U2Vzc2lvbkluZm9SZXF1ZXN0GiEua2FrZXlhLnYxLkdldFNlc3Npb25JbmZvUmVzcG9uc2USTwoMTGlzdFNlc3Npb25zEh4ua2FrZXlhLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaHy5rYWtleWEudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USTwoMQ2xvc2VTZXNzaW9uEh4ua2FrZXlhLnYxLkNsb3NlU2Vzc2lvblJlcXVlc3QaHy5rYWtleWEudjEuQ2xvc2VTZXNzaW9uUmVzcG9uc2USTAoLRm9ya1Nlc3Npb24SHS5rYWtleWEudjEuRm9ya1Nlc3Npb25SZXF1ZXN0Gh4ua2FrZXlhLnYxLkZvcmtTZXNzaW9uUmVzcG9uc2USVAoNV2F0Y2hTZXNzaW9ucxIfLmtha2V5YS52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBogLmtha2V5YS52MS5XYXRjaFNlc3Npb25zUmVzcG9uc2UwARJRCgxHZXRUb2tlbml6ZXISHi5rYWtleWEudjEuR2V0VG9rZW5pemVyUmVxdWVzdBofLmtha2V5YS52MS5HZXRUb2tlbml6ZXJSZXNwb25zZTABYgZwcm90bzM", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Speculation of a session.
@@ -303,6 +303,64 @@ export const AppendTokensResponseSchema: GenMessage<AppendTokensResponse> = /*@_
   messageDesc(file_kakeya_v1_runtime, 4);
 
 /**
+ * Texts that an answer may be: the verifier chooses each token among those with which
+ * the answer can still become one of them, and a stop id where it is one. Texts that
+ * cannot go on end the generation, with STOP_REASON_COMPLETE. At most 65,536 bytes.
+ *
+ * @generated from message kakeya.v1.Grammar
+ */
+export type Grammar = Message<"kakeya.v1.Grammar"> & {
+  /**
+   * Exactly one is set.
+   *
+   * @generated from oneof kakeya.v1.Grammar.kind
+   */
+  kind: {
+    /**
+     * JSON that fits this JSON schema (draft 2020-12), itself JSON. What cannot be
+     * held to is refused by name.
+     *
+     * @generated from field: string json_schema = 1;
+     */
+    value: string;
+    case: "jsonSchema";
+  } | {
+    /**
+     * A JSON object, whatever it has; true.
+     *
+     * @generated from field: bool json_object = 2;
+     */
+    value: boolean;
+    case: "jsonObject";
+  } | {
+    /**
+     * What this regular expression, in the syntax of Rust's regex crate, matches from
+     * the first character to the last.
+     *
+     * @generated from field: string regex = 3;
+     */
+    value: string;
+    case: "regex";
+  } | {
+    /**
+     * What the rule `start` of this Lark grammar, in llguidance's dialect, derives.
+     * Without complements (~), and with at most 256 colons.
+     *
+     * @generated from field: string lark = 4;
+     */
+    value: string;
+    case: "lark";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message kakeya.v1.Grammar.
+ * Use `create(GrammarSchema)` to create a new message.
+ */
+export const GrammarSchema: GenMessage<Grammar> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_runtime, 5);
+
+/**
  * Continues the history.
  *
  * @generated from message kakeya.v1.GenerateRequest
@@ -323,9 +381,9 @@ export type GenerateRequest = Message<"kakeya.v1.GenerateRequest"> & {
   maxTokens: number;
 
   /**
-   * 0 is greedy; otherwise the logits are divided by it, after logit_bias and
-   * repetition_penalty and before top_k, top_p and min_p, in that order. At
-   * most 100.
+   * 0 is greedy; otherwise the logits are divided by it, after logit_bias,
+   * the penalties and the grammar, and before top_k, top_p and min_p, in that
+   * order. At most 100.
    *
    * @generated from field: float temperature = 3;
    */
@@ -421,6 +479,38 @@ export type GenerateRequest = Message<"kakeya.v1.GenerateRequest"> & {
    * @generated from field: string request_id = 14;
    */
   requestId: string;
+
+  /**
+   * What the answer may be; anything when not given.
+   *
+   * @generated from field: kakeya.v1.Grammar grammar = 15;
+   */
+  grammar?: Grammar | undefined;
+
+  /**
+   * The logit of an id that this generation has chosen before is lowered by this, as
+   * often as it was chosen. -2 to 2.
+   *
+   * @generated from field: float frequency_penalty = 16;
+   */
+  frequencyPenalty: number;
+
+  /**
+   * The logit of an id that this generation has chosen before is lowered by this, once.
+   * -2 to 2.
+   *
+   * @generated from field: float presence_penalty = 17;
+   */
+  presencePenalty: number;
+
+  /**
+   * How many of the history's latest tokens are this generation's own, from a node that
+   * was lost: penalties count them, and the grammar goes on behind them. 0 for a
+   * generation that begins.
+   *
+   * @generated from field: uint64 said_token_count = 18;
+   */
+  saidTokenCount: bigint;
 };
 
 /**
@@ -428,7 +518,7 @@ export type GenerateRequest = Message<"kakeya.v1.GenerateRequest"> & {
  * Use `create(GenerateRequestSchema)` to create a new message.
  */
 export const GenerateRequestSchema: GenMessage<GenerateRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 5);
+  messageDesc(file_kakeya_v1_runtime, 6);
 
 /**
  * The tokens that the model held most probable at one position.
@@ -457,7 +547,7 @@ export type TokenAlternatives = Message<"kakeya.v1.TokenAlternatives"> & {
  * Use `create(TokenAlternativesSchema)` to create a new message.
  */
 export const TokenAlternativesSchema: GenMessage<TokenAlternatives> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 6);
+  messageDesc(file_kakeya_v1_runtime, 7);
 
 /**
  * Tokens as they commit.
@@ -509,7 +599,7 @@ export type CommittedTokens = Message<"kakeya.v1.CommittedTokens"> & {
  * Use `create(CommittedTokensSchema)` to create a new message.
  */
 export const CommittedTokensSchema: GenMessage<CommittedTokens> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 7);
+  messageDesc(file_kakeya_v1_runtime, 8);
 
 /**
  * One fault of the proposer that the session survived.
@@ -537,7 +627,7 @@ export type DraftFault = Message<"kakeya.v1.DraftFault"> & {
  * Use `create(DraftFaultSchema)` to create a new message.
  */
 export const DraftFaultSchema: GenMessage<DraftFault> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 8);
+  messageDesc(file_kakeya_v1_runtime, 9);
 
 /**
  * Where the seconds of one block went.
@@ -553,7 +643,7 @@ export type BlockTiming = Message<"kakeya.v1.BlockTiming"> & {
   firstIndex: bigint;
 
   /**
-   * Drafted tokens that were verified.
+   * Drafted tokens that were verified, or cut off since a grammar forbids them.
    *
    * @generated from field: uint32 drafted_count = 2;
    */
@@ -644,7 +734,7 @@ export type BlockTiming = Message<"kakeya.v1.BlockTiming"> & {
  * Use `create(BlockTimingSchema)` to create a new message.
  */
 export const BlockTimingSchema: GenMessage<BlockTiming> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 9);
+  messageDesc(file_kakeya_v1_runtime, 10);
 
 /**
  * What one proposer did in one generation. Blocks that the verifier decoded alone
@@ -708,7 +798,7 @@ export type ProposerStatistics = Message<"kakeya.v1.ProposerStatistics"> & {
  * Use `create(ProposerStatisticsSchema)` to create a new message.
  */
 export const ProposerStatisticsSchema: GenMessage<ProposerStatistics> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 10);
+  messageDesc(file_kakeya_v1_runtime, 11);
 
 /**
  * What speculation did in one generation.
@@ -724,7 +814,7 @@ export type SpeculationStatistics = Message<"kakeya.v1.SpeculationStatistics"> &
   blockCount: number;
 
   /**
-   * Drafted tokens that were verified.
+   * Drafted tokens that were verified, or cut off before: see forbidden_count.
    *
    * @generated from field: uint32 drafted_count = 2;
    */
@@ -830,6 +920,14 @@ export type SpeculationStatistics = Message<"kakeya.v1.SpeculationStatistics"> &
    * @generated from field: uint32 hedge_won_count = 16;
    */
   hedgeWonCount: number;
+
+  /**
+   * Drafted tokens that went into no forward, since the generation's grammar forbids
+   * them, or one before them in their block. 0 from nodes that do not tell.
+   *
+   * @generated from field: uint32 forbidden_count = 17;
+   */
+  forbiddenCount: number;
 };
 
 /**
@@ -837,7 +935,7 @@ export type SpeculationStatistics = Message<"kakeya.v1.SpeculationStatistics"> &
  * Use `create(SpeculationStatisticsSchema)` to create a new message.
  */
 export const SpeculationStatisticsSchema: GenMessage<SpeculationStatistics> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 11);
+  messageDesc(file_kakeya_v1_runtime, 12);
 
 /**
  * Durations of one generation.
@@ -880,7 +978,7 @@ export type GenerateTimings = Message<"kakeya.v1.GenerateTimings"> & {
  * Use `create(GenerateTimingsSchema)` to create a new message.
  */
 export const GenerateTimingsSchema: GenMessage<GenerateTimings> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 12);
+  messageDesc(file_kakeya_v1_runtime, 13);
 
 /**
  * The end of a generation.
@@ -984,7 +1082,7 @@ export type GenerateDone = Message<"kakeya.v1.GenerateDone"> & {
  * Use `create(GenerateDoneSchema)` to create a new message.
  */
 export const GenerateDoneSchema: GenMessage<GenerateDone> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 13);
+  messageDesc(file_kakeya_v1_runtime, 14);
 
 /**
  * A tensor link of the session went over to another road.
@@ -1040,7 +1138,7 @@ export type LinkChange = Message<"kakeya.v1.LinkChange"> & {
  * Use `create(LinkChangeSchema)` to create a new message.
  */
 export const LinkChangeSchema: GenMessage<LinkChange> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 14);
+  messageDesc(file_kakeya_v1_runtime, 15);
 
 /**
  * One message of a generation: tokens, or the end.
@@ -1077,7 +1175,7 @@ export type GenerateResponse = Message<"kakeya.v1.GenerateResponse"> & {
  * Use `create(GenerateResponseSchema)` to create a new message.
  */
 export const GenerateResponseSchema: GenMessage<GenerateResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 15);
+  messageDesc(file_kakeya_v1_runtime, 16);
 
 /**
  * What a session has evicted, and where it is.
@@ -1184,7 +1282,7 @@ export type RestorerInfo = Message<"kakeya.v1.RestorerInfo"> & {
  * Use `create(RestorerInfoSchema)` to create a new message.
  */
 export const RestorerInfoSchema: GenMessage<RestorerInfo> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 16);
+  messageDesc(file_kakeya_v1_runtime, 17);
 
 /**
  * How often a promise of a session was checked, and found broken.
@@ -1221,7 +1319,7 @@ export type InvariantCount = Message<"kakeya.v1.InvariantCount"> & {
  * Use `create(InvariantCountSchema)` to create a new message.
  */
 export const InvariantCountSchema: GenMessage<InvariantCount> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 17);
+  messageDesc(file_kakeya_v1_runtime, 18);
 
 /**
  * The state of a session.
@@ -1377,7 +1475,7 @@ export type SessionInfo = Message<"kakeya.v1.SessionInfo"> & {
  * Use `create(SessionInfoSchema)` to create a new message.
  */
 export const SessionInfoSchema: GenMessage<SessionInfo> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 18);
+  messageDesc(file_kakeya_v1_runtime, 19);
 
 /**
  * Asks for one session.
@@ -1398,7 +1496,7 @@ export type GetSessionInfoRequest = Message<"kakeya.v1.GetSessionInfoRequest"> &
  * Use `create(GetSessionInfoRequestSchema)` to create a new message.
  */
 export const GetSessionInfoRequestSchema: GenMessage<GetSessionInfoRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 19);
+  messageDesc(file_kakeya_v1_runtime, 20);
 
 /**
  * One session.
@@ -1419,7 +1517,7 @@ export type GetSessionInfoResponse = Message<"kakeya.v1.GetSessionInfoResponse">
  * Use `create(GetSessionInfoResponseSchema)` to create a new message.
  */
 export const GetSessionInfoResponseSchema: GenMessage<GetSessionInfoResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 20);
+  messageDesc(file_kakeya_v1_runtime, 21);
 
 /**
  * Asks for a page of sessions.
@@ -1447,7 +1545,7 @@ export type ListSessionsRequest = Message<"kakeya.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 21);
+  messageDesc(file_kakeya_v1_runtime, 22);
 
 /**
  * A page of sessions, oldest first.
@@ -1475,7 +1573,7 @@ export type ListSessionsResponse = Message<"kakeya.v1.ListSessionsResponse"> & {
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 22);
+  messageDesc(file_kakeya_v1_runtime, 23);
 
 /**
  * Closes a session.
@@ -1504,7 +1602,7 @@ export type CloseSessionRequest = Message<"kakeya.v1.CloseSessionRequest"> & {
  * Use `create(CloseSessionRequestSchema)` to create a new message.
  */
 export const CloseSessionRequestSchema: GenMessage<CloseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 23);
+  messageDesc(file_kakeya_v1_runtime, 24);
 
 /**
  * A closed session.
@@ -1525,7 +1623,7 @@ export type CloseSessionResponse = Message<"kakeya.v1.CloseSessionResponse"> & {
  * Use `create(CloseSessionResponseSchema)` to create a new message.
  */
 export const CloseSessionResponseSchema: GenMessage<CloseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 24);
+  messageDesc(file_kakeya_v1_runtime, 25);
 
 /**
  * Forks a session.
@@ -1561,7 +1659,7 @@ export type ForkSessionRequest = Message<"kakeya.v1.ForkSessionRequest"> & {
  * Use `create(ForkSessionRequestSchema)` to create a new message.
  */
 export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 25);
+  messageDesc(file_kakeya_v1_runtime, 26);
 
 /**
  * The new session.
@@ -1589,7 +1687,7 @@ export type ForkSessionResponse = Message<"kakeya.v1.ForkSessionResponse"> & {
  * Use `create(ForkSessionResponseSchema)` to create a new message.
  */
 export const ForkSessionResponseSchema: GenMessage<ForkSessionResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 26);
+  messageDesc(file_kakeya_v1_runtime, 27);
 
 /**
  * Asks for the activity of a node's sessions.
@@ -1618,7 +1716,7 @@ export type WatchSessionsRequest = Message<"kakeya.v1.WatchSessionsRequest"> & {
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 27);
+  messageDesc(file_kakeya_v1_runtime, 28);
 
 /**
  * What a session did since it was opened, and its latest blocks.
@@ -1744,7 +1842,7 @@ export type SessionActivity = Message<"kakeya.v1.SessionActivity"> & {
  * Use `create(SessionActivitySchema)` to create a new message.
  */
 export const SessionActivitySchema: GenMessage<SessionActivity> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 28);
+  messageDesc(file_kakeya_v1_runtime, 29);
 
 /**
  * All sessions of a node.
@@ -1773,7 +1871,7 @@ export type SessionsSnapshot = Message<"kakeya.v1.SessionsSnapshot"> & {
  * Use `create(SessionsSnapshotSchema)` to create a new message.
  */
 export const SessionsSnapshotSchema: GenMessage<SessionsSnapshot> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 29);
+  messageDesc(file_kakeya_v1_runtime, 30);
 
 /**
  * A session that is no more.
@@ -1801,7 +1899,7 @@ export type EndedSession = Message<"kakeya.v1.EndedSession"> & {
  * Use `create(EndedSessionSchema)` to create a new message.
  */
 export const EndedSessionSchema: GenMessage<EndedSession> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 30);
+  messageDesc(file_kakeya_v1_runtime, 31);
 
 /**
  * One message of a watch.
@@ -1846,7 +1944,7 @@ export type WatchSessionsResponse = Message<"kakeya.v1.WatchSessionsResponse"> &
  * Use `create(WatchSessionsResponseSchema)` to create a new message.
  */
 export const WatchSessionsResponseSchema: GenMessage<WatchSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 31);
+  messageDesc(file_kakeya_v1_runtime, 32);
 
 /**
  * Asks for a tokenizer.
@@ -1867,7 +1965,7 @@ export type GetTokenizerRequest = Message<"kakeya.v1.GetTokenizerRequest"> & {
  * Use `create(GetTokenizerRequestSchema)` to create a new message.
  */
 export const GetTokenizerRequestSchema: GenMessage<GetTokenizerRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 32);
+  messageDesc(file_kakeya_v1_runtime, 33);
 
 /**
  * A file of a tokenizer.
@@ -1904,7 +2002,7 @@ export type TokenizerFile = Message<"kakeya.v1.TokenizerFile"> & {
  * Use `create(TokenizerFileSchema)` to create a new message.
  */
 export const TokenizerFileSchema: GenMessage<TokenizerFile> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 33);
+  messageDesc(file_kakeya_v1_runtime, 34);
 
 /**
  * What comes first of a tokenizer.
@@ -1932,7 +2030,7 @@ export type TokenizerHeader = Message<"kakeya.v1.TokenizerHeader"> & {
  * Use `create(TokenizerHeaderSchema)` to create a new message.
  */
 export const TokenizerHeaderSchema: GenMessage<TokenizerHeader> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 34);
+  messageDesc(file_kakeya_v1_runtime, 35);
 
 /**
  * One message of a tokenizer.
@@ -1969,7 +2067,7 @@ export type GetTokenizerResponse = Message<"kakeya.v1.GetTokenizerResponse"> & {
  * Use `create(GetTokenizerResponseSchema)` to create a new message.
  */
 export const GetTokenizerResponseSchema: GenMessage<GetTokenizerResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 35);
+  messageDesc(file_kakeya_v1_runtime, 36);
 
 /**
  * Whether and with whom a session speculates.
@@ -2059,6 +2157,13 @@ export enum StopReason {
    * @generated from enum value: STOP_REASON_DRAINING = 5;
    */
   DRAINING = 5,
+
+  /**
+   * The answer is whole: its grammar allows nothing more. No stop id is generated.
+   *
+   * @generated from enum value: STOP_REASON_COMPLETE = 6;
+   */
+  COMPLETE = 6,
 }
 
 /**
@@ -2288,7 +2393,9 @@ export const RuntimeService: GenService<{
    * Continues the history. Tokens arrive as they commit, then one done.
    * Cancelling stops the work within a block; what was committed stays in the
    * history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
-   * when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
+   * when the session is closed meanwhile; TOKENIZER_NOT_FOUND: a grammar needs the
+   * model's tokenizer), INVALID_ARGUMENT (BAD_REQUEST; GRAMMAR_REFUSED, also behind
+   * tokens of a grammar that comes to cost too much),
    * FAILED_PRECONDITION (EMPTY_HISTORY; HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED,
    * which ends the session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that
    * grows found no room, with RetryInfo; the session stays as it is; TOO_BUSY: it

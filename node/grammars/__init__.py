@@ -1,0 +1,1 @@
+"""Grammars that answers obey: compiled for a tokenizer, within bounds, off the event loop."""
