@@ -24,6 +24,7 @@ from kakeya_fleet.node.http.chat_shape import ChatShape
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.completion_shape import CompletionShape
 from kakeya_fleet.node.http.json_body import read_json
+from kakeya_fleet.node.http.kept_sessions import KeptSessions
 from kakeya_fleet.node.http.preparing import Prepared, prepare_chat, prepare_completion
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
 from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
@@ -76,6 +77,11 @@ class Endpoints:
         self._requests = allowances.share("http.requests", _too_many_requests)
         self._bodies = allowances.share("http.bodies_bytes", _too_many_requests)
         self._now_unix = now_unix
+        self._kept = KeptSessions(clients, allowances)
+
+    async def close(self) -> None:
+        """Closes the sessions that are kept."""
+        await self._kept.close()
 
     @property
     def running_count(self) -> int:
@@ -122,7 +128,7 @@ class Endpoints:
     ) -> web.StreamResponse:
         async with (
             self._clients.client_of(request[CALLER]) as client,
-            AnswerFeed(partial(answer, client, work)) as feed,
+            AnswerFeed(partial(answer, client, work, self._kept.of(request[CALLER]))) as feed,
         ):
             if work.options.stream:
                 return await self._stream(request, feed, shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kakeya import TextError
@@ -12,6 +12,7 @@ from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
 from kakeya_fleet.node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
+from kakeya_fleet.node.http.kept_sessions import SessionTerms
 from kakeya_fleet.node.http.prompt_encoding import PromptBound
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
 from kakeya_fleet.node.http.request_options import RequestOptions
@@ -47,7 +48,8 @@ async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
     prompt = await models.threads.run(len(text), encode)
     options = request.options
     most = _max_tokens(options, bound, len(prompt), DEFAULT_CHAT_TOKENS)
-    work = Work(options, (prompt,), most, codec, show_special=bool(request.tools))
+    terms = _terms(options, model)
+    work = Work(options, (prompt,), most, codec, show_special=bool(request.tools), terms=terms)
     return Prepared(work, model)
 
 
@@ -64,6 +66,18 @@ async def prepare_completion(request: CompletionRequest, models: ServedModels) -
     if request.echo:
         texts = await asyncio.to_thread(_texts, codec, request.prompts)
     return Prepared(Work(request.options, prompts, most, codec), model, texts)
+
+
+def _terms(options: RequestOptions, model: ServedModel) -> SessionTerms | None:
+    """Of a session that goes on with the next turn; None where it is not to, or who would say.
+
+    Of several answers nobody knows which one the conversation goes on with.
+    """
+    if options.choices > 1 or not options.session.reuse:
+        return None
+    session = replace(options.session, deadline_seconds=None)
+    terms = SessionTerms(options.model, model.offer.weights_digest, session)
+    return terms if terms.serves(model.offer) else None
 
 
 def _rendered(codec: TextCodec, request: ChatRequest) -> str:

@@ -50,6 +50,7 @@ _KAKEYA_FIELDS = frozenset(
         "kv_quality",
         "kv_quality_when_short",
         "deadline_seconds",
+        "reuse",
     }
 )
 
@@ -84,7 +85,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class SessionFields:
-    """How the session is to be kept; the body's `kakeya` object."""
+    """How the session is to be kept; the body's `kakeya` object.
+
+    With `reuse` a chat's is that of the turn before, where that is still there.
+    """
 
     kv_strategy: KvStrategy = KvStrategy.FULL
     sink_tokens: int | None = None
@@ -94,6 +98,7 @@ class SessionFields:
     kv_quality_when_short: KvQuality | None = None
     speculation: str | Speculation = "auto"
     deadline_seconds: float | None = None
+    reuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,7 @@ def _session(fields: Fields) -> SessionFields:
         kv_quality_when_short=KvQuality(when_short) if when_short else None,
         speculation=_speculation(inner),
         deadline_seconds=inner.number("deadline_seconds", 0.0, 86_400.0, 0.0) or None,
+        reuse=inner.flag("reuse") if "reuse" in inner else True,
     )
 
 

@@ -184,6 +184,8 @@ class HttpServer:
             self._checks.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._endpoints is not None:
+            await self._endpoints.close()
         if self._clients is not None:
             await self._clients.close()
         if self._client is not None:

@@ -81,6 +81,7 @@ KAKEYA: Schema = {
         "kv_quality": one_of(*known_names(KvQuality)),
         "kv_quality_when_short": one_of(*known_names(KvQuality)),
         "deadline_seconds": number(0.0, 86_400.0),
+        "reuse": BOOLEAN,
     },
 }
 SHARED: Mapping[str, Schema] = {

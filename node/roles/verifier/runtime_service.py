@@ -115,7 +115,9 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             request.expected_history_length if request.HasField("expected_history_length") else None
         )
         async with session.turn:
-            appended = await self._appending.append(session, request.token_ids, expected)
+            appended = await self._appending.append(
+                session, request.token_ids, expected, request.room_tokens
+            )
         return wire.AppendTokensResponse(
             history_length=appended.history_length, prefill_seconds=appended.prefill_seconds
         )

@@ -33,7 +33,13 @@ class Place:
     traceparent: str = ""
     """Sent with each call, when given (W3C Trace Context)."""
 
-    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> float:
+    async def append(
+        self,
+        token_ids: Sequence[int],
+        history_length: int,
+        pending: int,
+        room_tokens: int = 0,
+    ) -> float:
         """Appends at most MAX_APPEND_TOKENS ids to a history of `history_length`.
 
         `pending` more are left to compute. Sent again when the network failed. Returns
@@ -43,6 +49,7 @@ class Place:
             session_id=self.session_id,
             token_ids=token_ids,
             expected_history_length=history_length,
+            room_tokens=room_tokens,
         )
         timeout = self.connection.timeouts.append(len(token_ids) + pending)
         response = await self.connection.unary(

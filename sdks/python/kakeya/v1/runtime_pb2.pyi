@@ -253,6 +253,7 @@ class CreateSessionRequest(_message.Message):
     MAX_HISTORY_TOKENS_FIELD_NUMBER: _builtins.int
     RESTORER_FIELD_NUMBER: _builtins.int
     INITIAL_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    ROOM_TOKENS_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Verifier model."""
     kv_strategy: _placement_pb2.KvStrategy.ValueType
@@ -281,6 +282,8 @@ class CreateSessionRequest(_message.Message):
     history grows: an AppendTokens or Generate that finds none fails with
     OUT_OF_KV_MEMORY and leaves the session as it is. Ignored otherwise.
     """
+    room_tokens: _builtins.int
+    """With initial_token_ids, as room_tokens of AppendTokens."""
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Generation stops after any of these ids."""
@@ -316,10 +319,11 @@ class CreateSessionRequest(_message.Message):
         max_history_tokens: _builtins.int = ...,
         restorer: _placement_pb2.Restorer | None = ...,
         initial_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        room_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "window_tokens", b"window_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "initial_token_ids", b"initial_token_ids", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "initial_token_ids", b"initial_token_ids", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "room_tokens", b"room_tokens", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sink_tokens: _TypeAlias = _typing.Literal["sink_tokens"]  # noqa: Y015
     _WhichOneofArgType__sink_tokens: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens"]  # noqa: Y015
@@ -400,11 +404,18 @@ class AppendTokensRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     EXPECTED_HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
+    ROOM_TOKENS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     expected_history_length: _builtins.int
     """When given, the length that the history must have before the append, so
     that a retry never doubles tokens.
+    """
+    room_tokens: _builtins.int
+    """Of a session whose memory is taken as its history grows: takes that of so many
+    tokens behind these at once, as far as the longest history reaches, so that a
+    Generate of as many lacks none. Where there is none, OUT_OF_KV_MEMORY with
+    nothing appended. Ignored by others.
     """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -416,10 +427,11 @@ class AppendTokensRequest(_message.Message):
         session_id: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         expected_history_length: _builtins.int | None = ...,
+        room_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "expected_history_length", b"expected_history_length"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "expected_history_length", b"expected_history_length", "session_id", b"session_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "expected_history_length", b"expected_history_length", "room_tokens", b"room_tokens", "session_id", b"session_id", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_history_length: _TypeAlias = _typing.Literal["expected_history_length"]  # noqa: Y015
     _WhichOneofArgType__expected_history_length: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length"]  # noqa: Y015
@@ -495,6 +507,7 @@ class GenerateRequest(_message.Message):
     STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     EXPECTED_HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    GIVES_WAY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     max_tokens: _builtins.int
@@ -541,6 +554,11 @@ class GenerateRequest(_message.Message):
     """Names the generation in traces, see CapabilityService.GetSpans. Empty for none;
     at most 128 characters.
     """
+    gives_way: _builtins.bool
+    """Once the generation has ended, and until its next operation, the session makes way at
+    once where another needs its memory or its place, however short it has been idle.
+    For one that may go on, or never: what rests then computes its history once more.
+    """
     @_builtins.property
     def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
         """By token id, what is added to the model's logits before all else: -10,000
@@ -571,10 +589,11 @@ class GenerateRequest(_message.Message):
         stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         expected_history_length: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
+        gives_way: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "expected_history_length", b"expected_history_length", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "gives_way", b"gives_way", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_history_length: _TypeAlias = _typing.Literal["expected_history_length"]  # noqa: Y015
     _WhichOneofArgType__expected_history_length: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length"]  # noqa: Y015
