@@ -71,12 +71,13 @@ class End:
     `generated_count` tokens were committed for it, by `forward_count` forwards;
     `accepted_count` of them were drafted. `prefill_seconds` is what computing its
     prompt took, once for all answers of the same prompt, of which the first `cached_count`
-    tokens were there already. `done` is None when a stop
+    tokens were there already. `stop_string` is the one that ended it. `done` is None when a stop
     string ended it: the node was told to stop, and did not say more.
     """
 
     index: int
     finish_reason: str
+    stop_string: str | None
     token_count: int
     generated_count: int
     forward_count: int
@@ -232,6 +233,7 @@ async def _generate(begun: _Begun, work: Work, index: int, put: Put) -> None:
     is_stopped = text.stopped or done is None
     end = End(
         index,
+        stop_string=text.stop_string,
         finish_reason="stop" if is_stopped else _FINISH.get(done.stop_reason, "stop"),  # type: ignore[union-attr]
         token_count=text.token_count,
         generated_count=generated,

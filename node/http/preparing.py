@@ -11,7 +11,7 @@ from kakeya import TextError
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
-from kakeya_fleet.node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
+from kakeya_fleet.node.http.completion_request import CompletionRequest, Prompt
 from kakeya_fleet.node.http.kept_sessions import SessionTerms
 from kakeya_fleet.node.http.prompt_encoding import PromptBound
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
@@ -42,7 +42,7 @@ async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
             "send text that it continues to /v1/completions",
             parameter="model",
         )
-    bound = PromptBound.of(model.offer, "messages")
+    bound = PromptBound.of(model.offer, request.parameter)
     text = await asyncio.to_thread(_rendered, codec, request)
     encode = partial(bound.ids, codec, text, add_special_tokens=False)
     prompt = await models.threads.run(len(text), encode)
@@ -61,11 +61,22 @@ async def prepare_completion(request: CompletionRequest, models: ServedModels) -
     characters = sum(len(prompt) for prompt in request.prompts)
     prompts = await models.threads.run(characters, partial(_encoded, codec, bound, request.prompts))
     length = max(len(prompt) for prompt in prompts)
-    most = _max_tokens(request.options, bound, length, DEFAULT_TOKENS)
+    most = _max_tokens(request.options, bound, length, request.default_tokens)
     texts: tuple[str, ...] = ()
     if request.echo:
         texts = await asyncio.to_thread(_texts, codec, request.prompts)
     return Prepared(Work(request.options, prompts, most, codec), model, texts)
+
+
+def knows_tools(codec: TextCodec) -> bool:
+    """Whether a model's chat template tells it of tools."""
+    asked = {"role": "user", "content": "?"}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    try:
+        told = codec.render_chat([asked], tools=[tool], add_generation_prompt=True)
+        return told != codec.render_chat([asked], tools=None, add_generation_prompt=True)
+    except TextError:
+        return False
 
 
 def _terms(options: RequestOptions, model: ServedModel) -> SessionTerms | None:
@@ -81,31 +92,28 @@ def _terms(options: RequestOptions, model: ServedModel) -> SessionTerms | None:
 
 
 def _rendered(codec: TextCodec, request: ChatRequest) -> str:
-    messages = request.messages
     tools = request.tools
-    text = _render(codec, messages, tools, request.variables)
-    if tools and text == _render(codec, messages, (), request.variables):
+    text = _render(codec, request, tools)
+    if tools and text == _render(codec, request, ()):
         raise unsupported(
             "tools", f"the chat template of {request.options.model} has no tools; leave them out"
         )
     return text
 
 
-def _render(
-    codec: TextCodec,
-    messages: Sequence[Mapping[str, object]],
-    tools: Sequence[Mapping[str, object]],
-    variables: Mapping[str, object],
-) -> str:
+def _render(codec: TextCodec, request: ChatRequest, tools: Sequence[Mapping[str, object]]) -> str:
     try:
         return codec.render_chat(
-            messages, tools=list(tools) or None, add_generation_prompt=True, **variables
+            request.messages,
+            tools=list(tools) or None,
+            add_generation_prompt=True,
+            **request.variables,
         )
     except TextError as error:
         raise HttpRefusal(
             "TEMPLATE_REFUSED",
             f"the chat template refuses the messages: {error}",
-            parameter="messages",
+            parameter=request.parameter,
         ) from error
 
 

@@ -11,7 +11,8 @@ from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field
 
-MAX_STOPS = 4
+MAX_STOPS = 64
+"""Each is looked for in every piece of an answer. OpenAI has 4, Anthropic's clients send more."""
 MAX_TOP_LOG_PROBABILITIES = 20
 MAX_TOKENS = 1 << 20
 MAX_CHOICES = 16
@@ -113,6 +114,8 @@ class RequestOptions:
     max_tokens: int | None
     sampling: Sampling
     session: SessionFields
+    ignored: tuple[str, ...] = ()
+    """Fields that were read past, since they change no token; the answer's header names them."""
 
 
 def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOptions:
@@ -131,8 +134,8 @@ def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOp
         choices=fields.whole("n", 1, MAX_CHOICES) or 1,
         stops=fields.texts("stop", MAX_STOPS),
         max_tokens=fields.whole("max_tokens", 1, MAX_TOKENS),
-        sampling=_sampling(fields, top_log_probabilities),
-        session=_session(fields),
+        sampling=read_sampling(fields, top_log_probabilities),
+        session=read_session(fields),
     )
 
 
@@ -146,7 +149,8 @@ def _include_usage(fields: Fields, *, stream: bool) -> bool:
     return usage.flag("include_usage")
 
 
-def _sampling(fields: Fields, top_log_probabilities: int | None) -> Sampling:
+def read_sampling(fields: Fields, top_log_probabilities: int | None = None) -> Sampling:
+    """How tokens are chosen, as the fields of OpenAI's names say."""
     seed = fields.whole("seed", -(1 << 63), SEED_RANGE - 1)
     return Sampling(
         # OpenAI's default is 1, unlike the client's.
@@ -182,7 +186,8 @@ def _logit_bias(fields: Fields) -> Mapping[int, float]:
     return result
 
 
-def _session(fields: Fields) -> SessionFields:
+def read_session(fields: Fields) -> SessionFields:
+    """How the session is kept, as the field `kakeya` says."""
     if "kakeya" not in fields:
         return SessionFields()
     inner = Fields.of(fields.get("kakeya"), "kakeya")

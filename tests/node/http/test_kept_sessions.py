@@ -217,13 +217,15 @@ def test_ten_turns_are_those_of_fresh_sessions(
         messages.append({"role": "user", "content": f"Question {turn}?"})
 
         def ask(*, reuse: bool, messages: list[Any] = messages) -> openai.types.chat.ChatCompletion:
-            return client.chat.completions.create(
+            answer = client.chat.completions.create(
                 model="tiny",
                 messages=messages,
                 max_tokens=12,
                 extra_body={"kakeya": {"reuse": reuse}},
                 **sampling,
             )
+            assert isinstance(answer, openai.types.chat.ChatCompletion)
+            return answer
 
         fresh, kept = ask(reuse=False), ask(reuse=True)
         assert kept.choices == fresh.choices

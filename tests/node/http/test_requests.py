@@ -8,7 +8,10 @@ import pytest
 from kakeya import KvStrategy, Speculation
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.message_request import read_messages
+from kakeya_fleet.node.http.ollama_request import read_ollama_chat
 from kakeya_fleet.node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.response_request import read_response
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 TEXT = {"model": "m", "prompt": "hello"}
@@ -24,7 +27,7 @@ SHARED = [
     ({"n": 17}, "n"),
     ({"n": True}, "n"),
     ({"n": 1.5}, "n"),
-    ({"stop": ["a"] * 5}, "stop"),
+    ({"stop": ["a"] * 65}, "stop"),
     ({"stop": [""]}, "stop"),
     ({"stop": ""}, "stop"),
     ({"stop": 3}, "stop"),
@@ -173,3 +176,87 @@ def test_messages_as_templates_take_them() -> None:
     (told,) = cast("list[dict[str, object]]", said["tool_calls"])
     assert told["function"] == {"name": "f", "arguments": {"a": 1}}
     assert result == {"role": "tool", "tool_call_id": "c", "content": "2"}
+
+
+MESSAGES: dict[str, object] = {**CHAT, "max_tokens": 4}
+RESPONSE: dict[str, object] = {"model": "m", "input": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"max_tokens": None}, "max_tokens"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}, 3]}]},
+            "messages[0].content[1]",
+        ),
+        ({"system": 3}, "system"),
+        ({"system": [{"type": "image"}]}, "system[0].type"),
+        ({"stop_sequences": ["x"] * 65}, "stop_sequences"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
+        ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
+        ({"temprature": 1}, "temprature"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+    ],
+)
+def test_a_message_of_anthropics_that_is_wrong(wrong: dict[str, object], name: str) -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_messages({**MESSAGES, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0].type",
+        ),
+        ({"conversation": "c"}, "conversation"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"tools": [{"type": "function", "name": "f", "strict": True}]}, "tools[0].strict"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"stop": "x"}, "stop"),
+    ],
+)
+def test_a_response_that_is_wrong(wrong: dict[str, object], name: str) -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_response({**RESPONSE, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"options": {"temperature": 3}}, "options.temperature"),
+        ({"options": {"num_predict": -3}}, "options.num_predict"),
+        ({"options": {"num_cxt": 1}}, "options.num_cxt"),
+        ({"options": {"tfs_z": 0.5}}, "options.tfs_z"),
+        ({"options": 3}, "options"),
+        ({"format": "json"}, "format"),
+        ({"think": True}, "think"),
+        ({"stream": 3}, "stream"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["x"]}]}, "messages[0].images"),
+        ({"messages": [{"role": "assistant", "tool_calls": [3]}]}, "messages[0].tool_calls[0]"),
+    ],
+)
+def test_a_chat_of_ollamas_that_is_wrong(wrong: dict[str, object], name: str) -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_ollama_chat({**CHAT, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+def test_fields_that_change_no_token_are_named_and_others_are_refused() -> None:
+    asked = read_chat({**CHAT, "ttl": 3, "metadata": {}, "user": "x"})
+    assert asked.options.ignored == ("ttl", "metadata", "user")
+    assert read_completion({**TEXT, "user": "x"}).options.ignored == ("user",)
+    assert read_messages({**MESSAGES, "cache_control": {}}).options.ignored == ("cache_control",)
+    with pytest.raises(HttpRefusal, match="transforms"):
+        read_chat({**CHAT, "transforms": ["middle-out"]})
