@@ -20,7 +20,7 @@ from kakeya import (
 )
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answer_text import AnswerText, Piece
-from kakeya_fleet.node.http.kept_sessions import CallersSessions, Continued, SessionTerms
+from kakeya_fleet.node.http.kept_sessions import CallersSessions, SessionTerms
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.request_options import RequestOptions
 from kakeya_fleet.node.rpc.trace_context import outgoing_header
@@ -153,9 +153,9 @@ class _Begun:
 async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSessions) -> _Begun:
     prompt = work.prompts[number]
     if work.terms is not None:
-        continued = await kept.take(work.terms, prompt)
-        if continued is not None:
-            return await _gone_on(continued, work, prompt, kept)
+        session = await kept.take(work.terms, prompt)
+        if session is not None:
+            return await _gone_on(session, work, prompt, kept)
     options = work.options.session
     bounds_history = options.kv_strategy is KvStrategy.FULL and work.terms is None
     session = await client.create_session(
@@ -180,11 +180,11 @@ async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSess
 
 
 async def _gone_on(
-    continued: Continued, work: Work, prompt: tuple[int, ...], kept: CallersSessions
+    session: AsyncSession, work: Work, prompt: tuple[int, ...], kept: CallersSessions
 ) -> _Begun:
     """Appends the rest of a prompt; a session for which there is no room stays kept."""
-    session = continued.session
-    rest = prompt[session.history_length :]
+    length, moves = session.history_length, len(session.resumptions)
+    rest = prompt[length:]
     async with AsyncExitStack() as closing:
         closing.push_async_exit(session)
         session.traced_by(outgoing_header())
@@ -197,7 +197,13 @@ async def _gone_on(
                     await kept.keep(work.terms, session)
                 raise
         closing.pop_all()
-    return _Begun(session, continued.cached_count, session.prefill_seconds if rest else 0.0)
+    # The last token of a history is computed with what comes behind it.
+    there = length - 1
+    if not rest:
+        return _Begun(session, there, 0.0)
+    # Opened anew it has all of it computed again, at rest what it had.
+    again = session.recomputed_token_count if len(session.resumptions) == moves else there
+    return _Begun(session, max(0, there - again), session.prefill_seconds)
 
 
 async def _generate(begun: _Begun, work: Work, index: int, put: Put) -> None:
@@ -241,7 +247,7 @@ async def _generate(begun: _Begun, work: Work, index: int, put: Put) -> None:
         accepted_count=accepted,
         # A fork may have had some of the prompt to compute again.
         prefill_seconds=begun.prefill_seconds + (done.timings.prefill_seconds if done else 0.0),
-        cached_count=begun.cached_count,
+        cached_count=max(0, begun.cached_count - (done.recomputed_token_count if done else 0)),
         address=session.address,
         resumptions=session.resumptions,
         done=done,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
-from kakeya import AsyncSession, KakeyaError, ModelOffer, SessionState
+from kakeya import AsyncSession, KakeyaError, ModelOffer
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.admission.share import Cause, refusal
@@ -43,17 +43,6 @@ class SessionTerms:
         Not where drafts could change a token: so could the turns in which a prompt is computed.
         """
         return offer.exact and offer.weights_digest == self.weights_digest
-
-
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """A session that holds the first `history_length` ids of a prompt.
-
-    `cached_count` of them need not be computed again.
-    """
-
-    session: AsyncSession
-    cached_count: int
 
 
 class NoPlace(Exception):
@@ -106,11 +95,11 @@ class KeptSessions:
 
     async def take(
         self, asker: HttpCaller, terms: SessionTerms, prompt: Sequence[int]
-    ) -> Continued | None:
+    ) -> AsyncSession | None:
         """A session whose history begins `prompt`; None where there is none worth having.
 
         It is the caller's from now on. One that goes on otherwise than `prompt` does is forked
-        where they part, and stays kept.
+        where they part, and stays kept. One that its node has ended opens anew where it goes on.
         """
         wanted = array("I", prompt).tobytes()
         own = [each for each in self._kept if each.asker == asker and each.terms == terms]
@@ -120,7 +109,8 @@ class KeptSessions:
         shared = shared_bytes(found.ids, wanted)
         if shared == len(found.ids):
             self._forget(found)
-            return await self._continued(found)
+            await found.client.aclose()
+            return found.session
         if shared < LEAST_SHARED_TOKENS * _ID_BYTES:
             return None
         # Nobody else goes on with it meanwhile, and its time begins anew.
@@ -142,10 +132,9 @@ class KeptSessions:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def _continued(self, kept: _Kept) -> Continued | None:
-        """Goes on with one that is kept no more."""
+    async def _forked(self, kept: _Kept, length: int) -> AsyncSession | None:
         try:
-            info = await kept.session.info()
+            forked = await kept.session.fork(length)
         except KakeyaError:
             # Gone with its node, or for another's place: a new one is opened, or says why not.
             self._close(kept)
@@ -153,27 +142,8 @@ class KeptSessions:
         except asyncio.CancelledError:
             self._close(kept)
             raise
-        await kept.client.aclose()
-        is_resting = info.state is SessionState.RESTING
-        length = kept.session.history_length
-        return Continued(kept.session, 0 if is_resting else length)
-
-    async def _forked(self, kept: _Kept, length: int) -> Continued | None:
-        try:
-            info = await kept.session.info()
-            if info.state is SessionState.RESTING:
-                # It would compute as much as a new one does.
-                self._keep(kept)
-                return None
-            forked = await kept.session.fork(length)
-        except KakeyaError:
-            self._close(kept)
-            return None
-        except asyncio.CancelledError:
-            self._close(kept)
-            raise
         self._keep(kept)
-        return Continued(forked, length)
+        return forked
 
     def _keep(self, kept: _Kept) -> None:
         caller = kept.asker.caller
@@ -230,7 +200,7 @@ class CallersSessions:
     _all: KeptSessions
     _asker: HttpCaller
 
-    async def take(self, terms: SessionTerms, prompt: Sequence[int]) -> Continued | None:
+    async def take(self, terms: SessionTerms, prompt: Sequence[int]) -> AsyncSession | None:
         """See `KeptSessions.take`."""
         return await self._all.take(self._asker, terms, prompt)
 

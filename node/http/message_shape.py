@@ -36,8 +36,9 @@ class MessageShape:
         self._has_text = False
 
     @classmethod
-    def of(cls, facts: ShapeFacts, asked: ChatRequest, _prepared: Prepared) -> MessageShape:
+    def of(cls, facts: ShapeFacts, asked: ChatRequest, prepared: Prepared) -> MessageShape:
         """For one request."""
+        del prepared  # Nothing of it is told.
         return cls(facts, asked.tool_names)
 
     def opening(self) -> Sequence[Chunk]:

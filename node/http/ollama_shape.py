@@ -29,8 +29,9 @@ class OllamaShape:
         self._parts = AnswerParts(tool_names)
 
     @classmethod
-    def of_chat(cls, facts: ShapeFacts, asked: ChatRequest, _prepared: Prepared) -> OllamaShape:
+    def of_chat(cls, facts: ShapeFacts, asked: ChatRequest, prepared: Prepared) -> OllamaShape:
         """For one request of /api/chat."""
+        del prepared  # Nothing of it is told.
         return cls(facts, _message, asked.tool_names)
 
     @classmethod

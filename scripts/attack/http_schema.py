@@ -94,12 +94,14 @@ def of_short_answers(whole: dict[str, Any]) -> dict[str, Any]:
             schema["properties"]["n"] = {**schema["properties"]["n"], "maximum": MOST_CHOICES}
         if "options" in schema["properties"]:
             schema["required"] = [*schema["required"], "options"]
-            schema = schema["properties"]["options"] = dict(schema["properties"]["options"])
-            schema["properties"] = dict(schema["properties"])
+            options = dict(schema["properties"]["options"])
+            options["properties"] = dict(options["properties"])
+            schema["properties"]["options"] = options
+            schema = options
         for name in (longest, *others):
             bounds = schema["properties"][name]
             schema["properties"][name] = {**bounds, "minimum": 1, "maximum": MOST_TOKENS}
-        schema["required"] = [*schema.get("required", []), longest]
+        schema["required"] = sorted({*schema.get("required", []), longest})
     return whole
 
 

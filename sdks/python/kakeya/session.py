@@ -134,6 +134,15 @@ class AsyncSession:
         return self._history.prefill_seconds
 
     @property
+    def recomputed_token_count(self) -> int:
+        """Positions before the prompt that the node computed once more with it.
+
+        Their keys and values had been given to another session, or lost. 0 from nodes that do
+        not tell; one that takes over elsewhere computes all, and counts none.
+        """
+        return self._history.recomputed_token_count
+
+    @property
     def history(self) -> tuple[int, ...]:
         """All ids that were appended and received, oldest first."""
         return self._history.ids()
@@ -192,13 +201,13 @@ class AsyncSession:
 
     async def _append_piece(self, token_ids: Sequence[int], room: int) -> None:
         length = len(self._history)
-        seconds = 0.0
+        told = runtime_pb2.AppendTokensResponse()
         try:
-            seconds = await self._send_append(token_ids, room)
+            told = await self._send_append(token_ids, room)
         except HistoryLengthMismatch as error:
             if not self._history.in_step:
                 await self._fork_back(length)
-                seconds = await self._send_append(token_ids, room)
+                told = await self._send_append(token_ids, room)
             elif error.attempts == 1 or (
                 # The first attempt may have been applied and only its answer lost.
                 (await self.info()).history_length != length + len(token_ids)
@@ -213,9 +222,11 @@ class AsyncSession:
             # Whether the node appended them is not known.
             self._history.in_step = False
             raise
-        self._history.append(token_ids, seconds)
+        self._history.append(token_ids, told.prefill_seconds, told.recomputed_token_count)
 
-    async def _send_append(self, token_ids: Sequence[int], room: int) -> float:
+    async def _send_append(
+        self, token_ids: Sequence[int], room: int
+    ) -> runtime_pb2.AppendTokensResponse:
         history = self._history
         return await self._place.append(token_ids, len(history), history.pending, room)
 

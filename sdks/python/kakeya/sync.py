@@ -170,6 +170,11 @@ class Session:
         return self._inner.prefill_seconds
 
     @property
+    def recomputed_token_count(self) -> int:
+        """Positions before the prompt that the node computed once more with it."""
+        return self._inner.recomputed_token_count
+
+    @property
     def history(self) -> tuple[int, ...]:
         """All ids that were appended and received, oldest first."""
         return self._inner.history

@@ -8,26 +8,26 @@ from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import openai
 import pytest
 
-from kakeya import AsyncClient, AsyncSession, SessionNotFound, SessionState
+from kakeya import AsyncClient, AsyncSession, SessionNotFound
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.admission.limits import HttpLimits, Limits
 from kakeya_fleet.node.http.callers import CallersClients, HttpCaller
 from kakeya_fleet.node.http.kept_sessions import (
     LEAST_SHARED_TOKENS,
-    Continued,
     KeptSessions,
     SessionTerms,
     shared_bytes,
 )
 from kakeya_fleet.node.http.request_options import SessionFields
 from kakeya_fleet.node.metrics import NodeMetrics
-from tests.node.http.conftest import HttpFleet, OpenAiOf, until
+from tests.node.http.conftest import Ask, HttpFleet, OpenAiOf, RunAgent, UntilReady, until
 
 ONE, OTHER = HttpCaller(Caller("127.0.0.1")), HttpCaller(Caller("key k"), "kky_k")
 TERMS = SessionTerms("m", "0" * 64, SessionFields())
@@ -35,14 +35,8 @@ LONG = tuple(range(2 * LEAST_SHARED_TOKENS))
 
 
 @dataclass
-class Info:
-    state: SessionState
-
-
-@dataclass
 class FakeSession:
     history: tuple[int, ...]
-    state: SessionState = SessionState.IDLE
     is_gone: bool = False
     is_closed: bool = False
     forked: list[int] = field(default_factory=list)
@@ -51,12 +45,9 @@ class FakeSession:
     def history_length(self) -> int:
         return len(self.history)
 
-    async def info(self) -> Info:
+    async def fork(self, length: int) -> FakeSession:
         if self.is_gone:
             raise SessionNotFound("gone")
-        return Info(self.state)
-
-    async def fork(self, length: int) -> FakeSession:
         self.forked.append(length)
         return FakeSession(self.history[:length])
 
@@ -95,7 +86,7 @@ class Keeping:
 
     async def take(
         self, *prompt: int, asker: HttpCaller = ONE, terms: SessionTerms = TERMS
-    ) -> Continued | None:
+    ) -> AsyncSession | None:
         return await self.kept.take(asker, terms, prompt)
 
 
@@ -104,12 +95,10 @@ async def test_a_prompt_that_begins_with_the_whole_history_goes_on_with_it_once(
     short, longer = await keeping.keep(1, 2, 3), await keeping.keep(1, 2, 3, 4)
     assert await keeping.take(1, 2, 9) is None
     taken = await keeping.take(1, 2, 3, 4, 5)
-    assert taken is not None
-    assert (cast(object, taken.session), taken.cached_count) == (longer, 4)
+    assert cast(object, taken) is longer
     assert keeping.clients.used == 1
     taken = await keeping.take(1, 2, 3, 4, 5)
-    assert taken is not None
-    assert cast(object, taken.session) is short
+    assert cast(object, taken) is short
     assert await keeping.take(1, 2, 3, 4, 5) is None
     assert keeping.clients.used == 0
 
@@ -132,28 +121,17 @@ async def test_one_that_went_on_otherwise_is_forked_where_they_part_and_stays() 
     for part in (LEAST_SHARED_TOKENS, LEAST_SHARED_TOKENS + 7):
         taken = await keeping.take(*LONG[:part], 999, 998)
         assert taken is not None
-        assert (taken.session.history, taken.cached_count) == (LONG[:part], part)
+        assert taken.history == LONG[:part]
     assert kept.forked == [LEAST_SHARED_TOKENS, LEAST_SHARED_TOKENS + 7]
     assert await keeping.take(*LONG[: LEAST_SHARED_TOKENS - 1], 999) is None
-    taken = await keeping.take(*LONG, 1)
-    assert taken is not None
-    assert cast(object, taken.session) is kept
-
-
-async def test_what_one_at_rest_has_to_compute_again_is_not_cached() -> None:
-    keeping = Keeping()
-    kept = await keeping.keep(*LONG, state=SessionState.RESTING)
-    assert await keeping.take(*LONG[:-1], 999) is None
-    assert kept.forked == []
-    taken = await keeping.take(*LONG, 1)
-    assert taken is not None
-    assert (cast(object, taken.session), taken.cached_count) == (kept, 0)
+    assert cast(object, await keeping.take(*LONG, 1)) is kept
 
 
 async def test_one_that_is_gone_is_forgotten() -> None:
     keeping = Keeping()
-    kept = await keeping.keep(1, 2, is_gone=True)
-    assert await keeping.take(1, 2, 3) is None
+    kept = await keeping.keep(*LONG, is_gone=True)
+    assert await keeping.take(*LONG[:-1], 999) is None
+    assert await keeping.take(*LONG, 1) is None
     await keeping.kept.close()
     assert (kept.is_closed, keeping.clients.used) == (True, 0)
 
@@ -239,3 +217,39 @@ def test_ten_turns_are_those_of_fresh_sessions(
         assert kept.usage is not None
         prompt_tokens = kept.usage.prompt_tokens - 8
         messages.append({"role": "assistant", "content": kept.choices[0].message.content})
+
+
+@pytest.mark.parametrize("fate", ["stays", "rests", "ends"])
+async def test_what_became_of_it_meanwhile_changes_no_token_and_is_told(
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady, ask: Ask, fate: str
+) -> None:
+    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    await until_ready(agent)
+    registry = agent.roles.sessions
+    messages = [{"role": "user", "content": "A question, " * 10}]
+
+    async def say(*, reuse: bool) -> tuple[str, int, int]:
+        body = {
+            "model": "toy",
+            "messages": messages,
+            "max_tokens": 8,
+            "seed": 5,
+            "kakeya": {"reuse": reuse},
+        }
+        answer = await asyncio.to_thread(ask, joined["http_address"], "/v1/chat/completions", body)
+        usage = answer.json["usage"]
+        told = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+        return answer.json["choices"][0]["message"]["content"], *told
+
+    text, prompt_tokens, _none = await say(reuse=True)
+    messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on"}]
+    (session,) = registry.page()[0]
+    assert session.record.gives_way
+    if fate == "rests":
+        assert session.record.session.rest()
+    elif fate == "ends":
+        registry.close(session.session_id)
+    again, _tokens, cached = await say(reuse=True)
+    assert again == (await say(reuse=False))[0]
+    assert (cached >= prompt_tokens - 16) if fate == "stays" else (cached == 0)
+    registry.close_all()

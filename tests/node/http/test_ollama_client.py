@@ -68,7 +68,7 @@ def test_a_prompt_is_a_chat_of_one_message_or_raw_text(
     text = chat.completions.create(model="toy", prompt="Hello", max_tokens=8, temperature=0)
     assert raw.response == text.choices[0].text
     parts = client.generate(model="toy", prompt="Hello", raw=True, options=OPTIONS, stream=True)
-    assert "".join(part.response for part in parts) == raw.response
+    assert "".join(part.response or "" for part in parts) == raw.response
     assert client.generate(model="toy", prompt="").done_reason == "load"
 
 

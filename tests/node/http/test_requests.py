@@ -1,6 +1,7 @@
 """Bodies that cannot be answered name the field at fault; harmless fields are taken."""
 
 import math
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -134,8 +135,10 @@ def test_fields_that_change_no_token_are_taken() -> None:
         "presence_penalty": 0, "frequency_penalty": 0.0, "response_format": {"type": "text"},
         "modalities": ["text"], "stop": None, "seed": None, "tools": None, "n": None,
     }  # fmt: skip
-    plain = read_chat(CHAT)
-    assert read_chat({**CHAT, **harmless}) == plain
+    plain, taken = read_chat(CHAT), read_chat({**CHAT, **harmless})
+    ignored = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+    assert taken.options.ignored == ignored
+    assert replace(taken, options=replace(taken.options, ignored=())) == plain
     assert plain.options.sampling.temperature == 1.0
     assert plain.options.session.kv_strategy is KvStrategy.FULL
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -95,7 +95,7 @@ def test_calls_and_their_outputs_are_read(client: openai.OpenAI) -> None:
         model="toy",
         max_tokens=8,
         temperature=0,
-        tools=[{"type": "function", "function": function}],  # type: ignore[list-item]
+        tools=[{"type": "function", "function": function}],  # type: ignore[typeddict-item]
         messages=[
             {"role": "user", "content": "How is Oslo?"},
             {
@@ -144,7 +144,7 @@ def test_a_call_is_an_item_of_its_own() -> None:
     events = [*shape.opening(), *(each for delta in deltas for each in shape.delta(delta))]
     events += [*shape.end(end), *shape.closing([end])]
     assert events[-1]["response"] == whole
-    message, call = whole["output"]  # type: ignore[misc]  # two items
+    message, call = cast(list[dict[str, Any]], whole["output"])
     assert message["content"][0]["text"] == "Let me look. "
     assert (call["type"], call["name"]) == ("function_call", "weather")
     assert call["arguments"] == '{"city": "Oslo"}'

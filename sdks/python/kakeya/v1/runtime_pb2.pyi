@@ -447,21 +447,28 @@ class AppendTokensResponse(_message.Message):
 
     HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
     PREFILL_SECONDS_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     history_length: _builtins.int
     """Tokens in the history."""
     prefill_seconds: _builtins.float
     """What computing the appended tokens' keys and values took, in seconds, waits
     for other sessions' turns included.
     """
+    recomputed_token_count: _builtins.int
+    """Of the history before these tokens, positions that were computed once more, as
+    their keys and values had been given to another session or lost. 0 from nodes that
+    do not tell.
+    """
     def __init__(
         self,
         *,
         history_length: _builtins.int = ...,
         prefill_seconds: _builtins.float = ...,
+        recomputed_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "prefill_seconds", b"prefill_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "prefill_seconds", b"prefill_seconds", "recomputed_token_count", b"recomputed_token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
