@@ -155,7 +155,7 @@ async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSess
     if work.terms is not None:
         session = await kept.take(work.terms, prompt)
         if session is not None:
-            return await _gone_on(session, work, prompt, kept)
+            return await _gone_on(session, work, work.terms, prompt, kept)
     options = work.options.session
     bounds_history = options.kv_strategy is KvStrategy.FULL and work.terms is None
     session = await client.create_session(
@@ -180,27 +180,26 @@ async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSess
 
 
 async def _gone_on(
-    session: AsyncSession, work: Work, prompt: tuple[int, ...], kept: CallersSessions
+    session: AsyncSession,
+    work: Work,
+    terms: SessionTerms,
+    prompt: tuple[int, ...],
+    kept: CallersSessions,
 ) -> _Begun:
     """Appends the rest of a prompt; a session for which there is no room stays kept."""
     length, moves = session.history_length, len(session.resumptions)
-    rest = prompt[length:]
     async with AsyncExitStack() as closing:
         closing.push_async_exit(session)
         session.traced_by(outgoing_header())
-        if rest:
-            try:
-                await session.append(rest, room_tokens=work.max_tokens)
-            except OutOfKvMemory:
-                if work.terms is not None:
-                    closing.pop_all()
-                    await kept.keep(work.terms, session)
-                raise
+        try:
+            await session.append(prompt[length:], room_tokens=work.max_tokens)
+        except OutOfKvMemory:
+            closing.pop_all()
+            await kept.keep(terms, session)
+            raise
         closing.pop_all()
     # The last token of a history is computed with what comes behind it.
     there = length - 1
-    if not rest:
-        return _Begun(session, there, 0.0)
     # Opened anew it has all of it computed again, at rest what it had.
     again = session.recomputed_token_count if len(session.resumptions) == moves else there
     return _Begun(session, max(0, there - again), session.prefill_seconds)

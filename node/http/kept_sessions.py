@@ -96,12 +96,13 @@ class KeptSessions:
     async def take(
         self, asker: HttpCaller, terms: SessionTerms, prompt: Sequence[int]
     ) -> AsyncSession | None:
-        """A session whose history begins `prompt`; None where there is none worth having.
+        """A session whose history begins `prompt`, and is shorter; None where none is worth having.
 
         It is the caller's from now on. One that goes on otherwise than `prompt` does is forked
         where they part, and stays kept. One that its node has ended opens anew where it goes on.
         """
-        wanted = array("I", prompt).tobytes()
+        # The last token is always appended: with it room is taken for the answer.
+        wanted = array("I", prompt[:-1]).tobytes()
         own = [each for each in self._kept if each.asker == asker and each.terms == terms]
         found = max(own, key=lambda each: shared_bytes(each.ids, wanted), default=None)
         if found is None:

@@ -124,6 +124,10 @@ async def test_one_that_went_on_otherwise_is_forked_where_they_part_and_stays() 
         assert taken.history == LONG[:part]
     assert kept.forked == [LEAST_SHARED_TOKENS, LEAST_SHARED_TOKENS + 7]
     assert await keeping.take(*LONG[: LEAST_SHARED_TOKENS - 1], 999) is None
+    # The same prompt again: its last token is appended, and room for the answer taken with it.
+    again = await keeping.take(*LONG)
+    assert again is not None
+    assert again.history == LONG[:-1]
     assert cast(object, await keeping.take(*LONG, 1)) is kept
 
 
