@@ -151,6 +151,14 @@ class KvCache(Protocol):
         """Bytes that the next `count` positions take from the pool, copies on write aside."""
         ...
 
+    def grow(self, count: int) -> None:
+        """Takes the memory of the next `count` positions now, as far as its limit.
+
+        Nothing to do where the cache has all of its memory already. Raises `OutOfKvMemory` with
+        nothing taken.
+        """
+        ...
+
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions.
 

@@ -21,6 +21,7 @@ class Command(StrEnum):
     FORK = "fork"
     FORK_BYTES = "fork_bytes"
     FILL = "fill"
+    GROW = "grow"
     FORWARD = "forward"
 
 

@@ -106,6 +106,11 @@ class Mirror:
         self.run(Command.FILL, cache=cache.number, count=count, seed=seed)
         cache.started_at(count)
 
+    def grow(self, cache: GroupCache, count: int) -> None:
+        """See `engine.contracts.cache.KvCache.grow`."""
+        cache.check_alive()
+        self.run(Command.GROW, cache=cache.number, count=count)
+
     def truncate(self, cache_number: int, length: int) -> None:
         """The cache keeps `length` positions, which is one of those that it can keep."""
         self._conversation.note([Note.TRUNCATE.value, cache_number, length])
@@ -247,6 +252,11 @@ class GroupCache:
         A forward has fewer tokens than a segment has slots: it never takes more.
         """
         return self._growth_bytes if self._length + count > self._reach else 0
+
+    def grow(self, count: int) -> None:
+        """Takes the memory of the next `count` positions at each rank."""
+        if self.growth_bytes(count):
+            self._mirror.grow(self, count)
 
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range.

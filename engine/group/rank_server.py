@@ -49,6 +49,7 @@ class RankServer:
             Command.FORK: self._fork,
             Command.FORK_BYTES: self._fork_bytes,
             Command.FILL: self._fill,
+            Command.GROW: self._grow,
             Command.FORWARD: self._forward,
         }
 
@@ -140,6 +141,11 @@ class RankServer:
     def _fill(self, header: Header, touched: Touched) -> Answer:
         held = self._touch(integer(header, "cache"), touched)
         held.cache.fill(integer(header, "count"), integer(header, "seed"))
+        return {}, []
+
+    def _grow(self, header: Header, touched: Touched) -> Answer:
+        held = self._touch(integer(header, "cache"), touched)
+        held.cache.grow(integer(header, "count"))
         return {}, []
 
     def _forward(self, header: Header, touched: Touched) -> Answer:

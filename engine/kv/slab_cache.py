@@ -201,16 +201,17 @@ class SlabCache(Generic[Array, AnyState]):
         return packed + self._stores.growth_bytes(end)
 
     def grow(self, count: int) -> None:
-        """Takes the memory of the next `count` positions.
+        """Takes the memory of the next `count` positions, as far as the limit.
 
         Segments lie at the same slots whenever they are taken, and one that no query
         sees yet is not read: so the bits are those of a cache that was allocated whole.
         Raises `OutOfKvMemory` with nothing taken.
         """
+        end = min(self._length + count, self.limit)
         # Either takes memory: a `packed` cache's ring has all of its own from the start.
-        self._stores.grow(self._length + count)
+        self._stores.grow(end)
         if self._handover is not None:
-            self._handover.grow(self._length + count)
+            self._handover.grow(end)
 
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""

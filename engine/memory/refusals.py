@@ -37,9 +37,12 @@ class Shortage:
         )
 
     def of_waking(self) -> OutOfKvMemory:
-        """Refuses one at rest, which loses nothing, the memory that it gave back."""
+        """Refuses one that goes on, and loses nothing, the memory that it takes at once.
+
+        Which it gave back while it was at rest, or asks room in.
+        """
         return OutOfKvMemory(
-            f"the session gave its memory to others and needs {self.needed_bytes} K/V bytes again,"
+            f"the session needs {self.needed_bytes} K/V bytes at once to go on, and"
             f" {self.free_bytes} of {self.budget_bytes} are free; its history stays as it is:"
             f" close another, or retry in {self.wait_seconds:.0f} s",
             retry_after_seconds=f"{self.wait_seconds:.3f}",

@@ -36,10 +36,7 @@ def idle(
 ) -> list[SessionRecord[Opened]]:
     """Those that give way for anybody's sake, in no order."""
     return [
-        record
-        for record in records
-        if not record.held
-        and record.idle_seconds(now) >= idle_seconds_to_rest(record, min_idle_seconds)
+        record for record in records if not record.held and may_rest(record, now, min_idle_seconds)
     ]
 
 
@@ -55,8 +52,9 @@ def for_memory(
     Nobody's sessions go while they are held. Of others those that are idle for
     `min_idle_seconds`, or where they rest, for `idle_seconds_to_rest`; and at once those of owners
     with more than an equal part of the budget, where `asking` would not have more than that
-    itself. The owner with the most bytes loses first; of its sessions those that rest before
-    those that end, and of these the ones with the least `regret`, then the least recently used.
+    itself. Sessions that `gives_way` go before all others; then the owner with the most bytes
+    loses first; of its sessions those that rest before those that end, and of these the ones with
+    the least `regret`, then the least recently used.
     """
     own = {record.session_id: _held_bytes(record) for record in records}
     held: Counter[str] = Counter()
@@ -73,19 +71,26 @@ def for_memory(
         if not record.held
         and own[record.session_id]
         and (
-            record.idle_seconds(now) >= idle_seconds_to_rest(record, min_idle_seconds)
+            may_rest(record, now, min_idle_seconds)
             or (most is not None and held[record.owner] > most)
         )
     ]
     return sorted(
         going,
         key=lambda record: (
+            not record.gives_way,
             -held[record.owner],
             not record.session.can_rest,
             regret(record, own[record.session_id], now),
             record.last_used_at,
         ),
     )
+
+
+def may_rest(record: SessionRecord[Opened], now: float, min_idle_seconds: float) -> bool:
+    """Whether it has been idle for long enough, or for any time where it was said to give way."""
+    idle_seconds = record.idle_seconds(now)
+    return record.gives_way or idle_seconds >= idle_seconds_to_rest(record, min_idle_seconds)
 
 
 def idle_seconds_to_rest(record: SessionRecord[Opened], min_idle_seconds: float) -> float:
@@ -118,15 +123,19 @@ def for_a_place(
 ) -> list[SessionRecord[Opened]]:
     """Those that may go where `owner` finds too many sessions, the first to go first.
 
-    Sessions that are idle for `min_idle_seconds`, of `owner` itself and of those who have
-    more; of who has the most before others, the least recently used first.
+    Sessions that are idle for `min_idle_seconds`, or give way at once, of `owner` itself and of
+    those who have more; of who has the most before others, those that give way at once before
+    others, the least recently used first.
     """
     counts = Counter(record.owner for record in records)
     going = [
         record
         for record in records
         if not record.held
-        and record.idle_seconds(now) >= min_idle_seconds
+        and (record.gives_way or record.idle_seconds(now) >= min_idle_seconds)
         and (record.owner == owner or counts[record.owner] > counts[owner])
     ]
-    return sorted(going, key=lambda record: (-counts[record.owner], record.last_used_at))
+    return sorted(
+        going,
+        key=lambda record: (-counts[record.owner], not record.gives_way, record.last_used_at),
+    )

@@ -191,8 +191,13 @@ class Session:
         if encoder is None or features is None or features.spec != encoder.spec:
             self._features = SessionFeatures(encoder) if encoder is not None else None
 
-    def append(self, token_ids: Sequence[int], expected_length: int | None = None) -> int:
+    def append(
+        self, token_ids: Sequence[int], expected_length: int | None = None, room: int = 0
+    ) -> int:
         """Extends the history, leaves the prefill pending, returns the new length.
+
+        With `room` a cache that grows takes the memory of these tokens and of so many behind them
+        at once, as far as `history_limit`: what is generated into it lacks none.
 
         Raises, with nothing appended: `HistoryLengthMismatch` when
         `expected_length` is given and another, `EmptyAppend`,
@@ -209,7 +214,7 @@ class Session:
             history_limit=self.history_limit,
         )
         if self._spec.grows or self.is_resting:
-            self._make_room(len(token_ids))
+            self._make_room(len(token_ids), room)
         self._history.extend(token_ids)
         return len(self._history)
 
@@ -414,19 +419,29 @@ class Session:
             self._spec = self.waking.make_room(self._spec, len(self._history) + coming)
             self.renew()
 
-    def _make_room(self, coming: int) -> None:
-        """For the history and `coming` tokens: who may shrink does where there is none."""
+    def _make_room(self, coming: int, beyond: int) -> None:
+        """For the history and `coming` tokens: who may shrink does where there is none.
+
+        With any `beyond` that is taken, and as much more.
+        """
         try:
-            self._find_room(coming)
+            self._find_room(coming, beyond)
         except OutOfKvMemory:
             if not self.can_shrink:
                 raise
             self.shrink()
-            self._find_room(coming)
+            self._find_room(coming, beyond)
 
-    def _find_room(self, coming: int) -> None:
-        with self._using(coming) as cache:
-            self._memory.make_room(cache, len(self._history) + coming - cache.length)
+    def _find_room(self, coming: int, beyond: int) -> None:
+        end = min(len(self._history) + coming + beyond, self.history_limit)
+        with self._using(coming + beyond) as cache:
+            count = end - cache.length
+            if not beyond:
+                self._memory.make_room(cache, count)
+            elif nbytes := cache.growth_bytes(count):
+                # As a new session asks that is admitted whole: by its owner's part.
+                self.waking.room.make(nbytes)
+                self._memory.take(cache, count)
 
     def _all_pending(self) -> None:
         """The cache is empty again."""

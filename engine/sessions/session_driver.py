@@ -67,16 +67,17 @@ class SessionDriver:
         token_ids: Sequence[int],
         expected_length: int | None = None,
         *,
+        room: int = 0,
         run_step: Runner,
         should_stop: Callable[[], object | None] = _never,
     ) -> Appended:
-        """Appends in the thread of `run_step`, then does as `prefill`.
+        """Appends in the thread of `run_step`, with `room` behind it, then does as `prefill`.
 
         All tokens are in the history before the first turn, or none: raises what
         `Session.append` raises with nothing appended, and what `prefill` raises, its
         cancellation too, with all. The session's next operation computes what is left.
         """
-        length = await run_step(partial(session.append, token_ids, expected_length))
+        length = await run_step(partial(session.append, token_ids, expected_length, room))
         began = self.clock()
         await self.prefill(session, should_stop)
         return Appended(length, self.clock() - began)

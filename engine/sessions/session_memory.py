@@ -27,6 +27,14 @@ class SessionMemory:
         if nbytes:
             self._verifier.pool.make_room(nbytes)
 
+    def take(self, cache: KvCache, count: int) -> None:
+        """Takes the memory of the next `count` positions, which has been made free.
+
+        Raises `OutOfKvMemory`.
+        """
+        cache.grow(count)
+        self._reached = max(self._reached, cache.length + count)
+
     def feeds(self, cache: KvCache, count: int) -> None:
         """`count` positions are about to be computed."""
         self._reached = max(self._reached, cache.length + count)

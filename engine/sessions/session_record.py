@@ -100,6 +100,8 @@ class SessionRecord(Generic[Opened]):
     owner: str = ""
     """Whose it is: nobody else finds it. Compared only."""
     activities: list[Activity] = field(default_factory=list)
+    gives_way: bool = False
+    """Whether it makes way at once, however short it has been idle, until it goes on."""
     ordinal: int = 0
     opened: Opened | None = None
 

@@ -144,11 +144,13 @@ class SessionRegistry(Generic[Opened]):
         *,
         evicted: EvictedStore | None = None,
         smaller: CacheSpec | None = None,
+        first: CacheSpec | None = None,
         owner: str = "",
     ) -> SessionRecord[Opened]:
         """A new session with an empty history, of the verifier of `budget`.
 
-        One with a `restored` cache takes over `evicted`, which is released when
+        There is room for all of `first`, where that is given: what a cache that grows takes with
+        its first tokens. One with a `restored` cache takes over `evicted`, which is released when
         there is none to take it. One that may be `smaller` is, from the start, where its memory
         is not free, and else once it is short of memory: see `engine.sessions.waking`.
 
@@ -171,8 +173,10 @@ class SessionRegistry(Generic[Opened]):
                     return earlier
                 self._take_place(owner)
                 undo.callback(self._places.give_back, owner)
-                spec = fitting(budget, spec, smaller)
-                self._memory.for_new(budget, budget.verifier.bytes_needed(spec), owner)
+                fits = fitting(budget, spec, smaller)
+                first = first if first is not None and fits is spec else fits
+                self._memory.for_new(budget, budget.verifier.bytes_needed(first), owner)
+                spec = fits
             session = Session.allocate(budget.verifier, spec, evicted)
             session.waking.smaller = smaller
             undo.pop_all()
@@ -241,6 +245,8 @@ class SessionRegistry(Generic[Opened]):
         with self._lock:
             record = self.get(session_id)
             record.activities.append(activity)
+            if activity in (Activity.APPENDING, Activity.GENERATING):
+                record.gives_way = False
         try:
             yield record
         finally:

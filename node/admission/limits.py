@@ -99,6 +99,18 @@ class HttpLimits:
     requests: int = knob(
         80, "Requests of /v1 that are answered at once: 64 of one caller and a fifth for others."
     )
+    kept_sessions: int = knob(
+        80,
+        "Of answered chats, with which their next turn goes on: as many as requests that are "
+        "answered at once. Their keys and values make way at once for any other session's.",
+    )
+    kept_bytes: int = knob(
+        64 * MIB,
+        "Ids of their histories, 4 bytes each: 200,000 tokens in each of 80 sessions.",
+    )
+    kept_seconds: float = knob(
+        900.0, "Without a next turn, half of what an idle session has on its node."
+    )
     keep_alive_seconds: float = knob(10.0, "A stream that says nothing for so long has a comment.")
     write_seconds: float = knob(
         30.0, "A client that takes nothing for so long is cut off, and its session closed."

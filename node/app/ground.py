@@ -310,6 +310,7 @@ def _http_server(
             https_port=config.https_port,
             last_https_port=state.last_key_port("https"),
             names=config.http_hosts,
+            origins=config.http_origins,
             health=health,
         ),
         metrics,

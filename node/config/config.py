@@ -65,6 +65,8 @@ class Config:
     on, and 0 likewise."""
     http_hosts: tuple[str, ...] = ()
     """Further names under which HTTP may be asked for, such as a proxy's; without ports."""
+    http_origins: tuple[str, ...] = ()
+    """Origins of pages elsewhere that may use HTTP from a browser, each scheme://host[:port]."""
     applications_port: int = 0
     """Port at which applications with a key call gRPC, in a fleet with an authority, on the host of
     `bind`; 0 takes the last one again, or a free one, -1 opens none."""
@@ -395,6 +397,10 @@ def _check(config: Config, *, is_member: bool) -> None:
         "traces_endpoint",
         "give the collector's URL, such as http://127.0.0.1:4318",
     )
+    for origin in config.http_origins:
+        _require(
+            _is_origin(origin), "http_origins", "give scheme://host[:port], such as https://my.page"
+        )
     for peer in config.peers:
         split_address("peers", peer)
     http = config.http_address
@@ -416,6 +422,16 @@ def _check(config: Config, *, is_member: bool) -> None:
                 key=key,
             )
     require_answerable((config.bind_address[0],), config.peers)
+
+
+def _is_origin(text: str) -> bool:
+    """Whether a browser could say so of a page: no path, and no `*`, which is everybody."""
+    try:
+        split = urlsplit(text)
+    except ValueError:
+        return False
+    is_whole = text == f"{split.scheme}://{split.netloc}" and bool(split.hostname)
+    return is_whole and split.scheme in ("http", "https") and not {"*", "@"} & set(text)
 
 
 def _is_http_url(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a body says that its answers are to be: OpenAI's `response_format`, vLLM's fields."""
+"""What a body says that its answers are to be, in the words of each API."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ FIELDS = GUIDED | {"structured_outputs"}
 """Of both endpoints' bodies."""
 MAX_CHOICES = 2000
 RESPONSE_FORMAT = "response_format"
+OBJECT = Grammar(GrammarKind.JSON_SCHEMA, ANY_OBJECT)
+"""Any JSON object."""
 
 
 def read_grammar(fields: Fields) -> Grammar | None:
@@ -38,6 +40,27 @@ def read_grammar(fields: Fields) -> Grammar | None:
     return next(iter(found.values()), None)
 
 
+def of_text_format(form: Fields) -> Grammar | None:
+    """What the `text.format` of OpenAI's responses says. Raises `HttpRefusal`."""
+    if form.text("type") != "json_schema":
+        return _of_format(form)
+    # As in `response_format`, but without an object of its own.
+    form.check_known({"type", "name", "description", "schema", "strict"})
+    form.flag("strict")
+    return schema_grammar(form.named("schema"), form.get("schema"))
+
+
+def of_ollama_format(value: object) -> Grammar | None:
+    """What Ollama's `format` says: "json", or a schema. Raises `HttpRefusal`."""
+    if value in (None, ""):
+        return None
+    if value == "json":
+        return OBJECT
+    if not isinstance(value, Mapping):
+        raise bad_field("format", 'format is "json" or a JSON schema, as an object')
+    return schema_grammar("format", value)
+
+
 def _of_format(form: Fields) -> Grammar | None:
     match form.text("type"):
         case "text":
@@ -45,14 +68,14 @@ def _of_format(form: Fields) -> Grammar | None:
             return None
         case "json_object":
             form.check_known({"type"})
-            return Grammar(GrammarKind.JSON_SCHEMA, ANY_OBJECT)
+            return OBJECT
         case "json_schema":
             form.check_known({"type", "json_schema"})
             inner = Fields.of(form.get("json_schema"), form.named("json_schema"))
             # `strict` or not: the schema holds.
             inner.check_known({"name", "description", "schema", "strict"})
             inner.flag("strict")
-            return _schema(inner.named("schema"), inner.get("schema"))
+            return schema_grammar(inner.named("schema"), inner.get("schema"))
         case other:
             name = form.named("type")
             raise bad_field(
@@ -63,7 +86,7 @@ def _of_format(form: Fields) -> Grammar | None:
 def _of_vllm(fields: Fields, prefix: str, names: frozenset[str]) -> dict[str, Grammar]:
     """Each of the fields that is there, by its whole name."""
     readers: Mapping[str, Callable[[str, object], Grammar | None]] = {
-        "json": _schema,
+        "json": schema_grammar,
         "json_object": _any_object,
         "regex": _regex,
         "choice": _choice,
@@ -79,8 +102,8 @@ def _of_vllm(fields: Fields, prefix: str, names: frozenset[str]) -> dict[str, Gr
     return {name: grammar for name, grammar in read.items() if grammar is not None}
 
 
-def _schema(name: str, value: object) -> Grammar:
-    """A schema, as an object or as its JSON."""
+def schema_grammar(name: str, value: object) -> Grammar:
+    """A schema, as an object or as its JSON, of the field `name`. Raises `HttpRefusal`."""
     if isinstance(value, str) and value:
         return _grammar(name, GrammarKind.JSON_SCHEMA, value)
     if not isinstance(value, Mapping | bool):
@@ -92,7 +115,7 @@ def _schema(name: str, value: object) -> Grammar:
 def _any_object(name: str, value: object) -> Grammar | None:
     if not isinstance(value, bool):
         raise bad_field(name, f"{name} is true or false")
-    return Grammar(GrammarKind.JSON_SCHEMA, ANY_OBJECT) if value else None
+    return OBJECT if value else None
 
 
 def _regex(name: str, value: object) -> Grammar:

@@ -1,4 +1,4 @@
-"""The contract of the two shapes of answers: whole, and as chunks of a stream."""
+"""The contract of the shapes of answers: whole, and as chunks of a stream."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class AnswerShape(Protocol):
 
     def delta(self, delta: Delta) -> Sequence[Chunk]:
         """The chunks of a piece."""
+        ...
+
+    def waiting(self) -> Sequence[Chunk]:
+        """What a stream says that has nothing to say; nothing where its dialect has comments."""
         ...
 
     def end(self, end: End) -> Sequence[Chunk]:

@@ -54,7 +54,12 @@ class AnswerText:
     @property
     def stopped(self) -> bool:
         """Whether a stop string came: what follows is not part of the answer."""
-        return self._stops.stopped_at is not None
+        return self.stop_string is not None
+
+    @property
+    def stop_string(self) -> str | None:
+        """The one that came; None as long as none did."""
+        return self._stops.stopped_at
 
     def push(self, tokens: Tokens) -> Piece:
         """What a block adds."""

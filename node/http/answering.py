@@ -1,11 +1,11 @@
-"""Answers of one request: sessions opened, fed, generated from, closed in every ending."""
+"""Answers of one request: sessions opened, fed, generated from, kept or closed at the end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kakeya import (
@@ -14,11 +14,13 @@ from kakeya import (
     GenerationDone,
     KakeyaError,
     KvStrategy,
+    OutOfKvMemory,
     Resumption,
     StopReason,
 )
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answer_text import AnswerText, Piece
+from kakeya_fleet.node.http.kept_sessions import CallersSessions, SessionTerms
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.request_options import RequestOptions
 from kakeya_fleet.node.rpc.trace_context import outgoing_header
@@ -32,7 +34,8 @@ class Work:
     """What is to be answered: each of `prompts` as often as the options have choices.
 
     `max_tokens` is that of each answer. With `show_special` the text has the
-    tokens that stand for no text, such as those that open a tool call.
+    tokens that stand for no text, such as those that open a tool call. With `terms` its
+    session is kept for a next turn of the same conversation, or is that of an earlier one.
     """
 
     options: RequestOptions
@@ -40,6 +43,7 @@ class Work:
     max_tokens: int
     codec: TextCodec
     show_special: bool = False
+    terms: SessionTerms | None = None
 
     @property
     def answer_count(self) -> int:
@@ -66,17 +70,20 @@ class End:
 
     `generated_count` tokens were committed for it, by `forward_count` forwards;
     `accepted_count` of them were drafted. `prefill_seconds` is what computing its
-    prompt took, once for all answers of the same prompt. `done` is None when a stop
+    prompt took, once for all answers of the same prompt, of which the first `cached_count`
+    tokens were there already. `stop_string` is the one that ended it. `done` is None when a stop
     string ended it: the node was told to stop, and did not say more.
     """
 
     index: int
     finish_reason: str
+    stop_string: str | None
     token_count: int
     generated_count: int
     forward_count: int
     accepted_count: int
     prefill_seconds: float
+    cached_count: int
     address: str
     resumptions: tuple[Resumption, ...]
     done: GenerationDone | None
@@ -94,42 +101,27 @@ _FINISH = {
 }
 
 
-async def answer(client: AsyncClient, work: Work, put: Put) -> None:
+async def answer(client: AsyncClient, work: Work, kept: CallersSessions, put: Put) -> None:
     """Answers all, side by side; `put` is awaited with what happens, in each answer's order.
 
-    Every session is closed on return. Raises `KakeyaError` and `HttpRefusal`, the
-    first of all answers; the others are given up.
+    Every session is closed on return, or among the caller's that are `kept`. Raises
+    `KakeyaError` and `HttpRefusal`, the first of all answers; the others are given up.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
             for number in range(len(work.prompts)):
-                tasks.create_task(_answer_prompt(client, work, number, put))
+                tasks.create_task(_answer_prompt(client, work, number, kept, put))
     except BaseExceptionGroup as group:
         raise _first(group) from None
 
 
-async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put) -> None:
+async def _answer_prompt(
+    client: AsyncClient, work: Work, number: int, kept: CallersSessions, put: Put
+) -> None:
     """One session with the prompt; the answers but the first are of forks of it."""
-    prompt = work.prompts[number]
-    options = work.options.session
     async with AsyncExitStack() as sessions:
-        session = await client.create_session(
-            work.options.model,
-            tokens=prompt,
-            kv_strategy=options.kv_strategy,
-            sink_tokens=options.sink_tokens,
-            window_tokens=options.window_tokens,
-            speculation=options.speculation,  # type: ignore[arg-type]  # checked when it was read
-            client_label=LABEL,
-            max_history_tokens=(
-                len(prompt) + work.max_tokens if options.kv_strategy is KvStrategy.FULL else 0
-            ),
-            restorer=options.restorer,
-            kv_quality=options.kv_quality,
-            kv_quality_when_short=options.kv_quality_when_short,
-            resume=True,
-            traceparent=outgoing_header(),
-        )
+        begun = await _begun(client, work, number, kept)
+        session = begun.session
         await sessions.enter_async_context(session)
         if session.model.tokenizer_digest != work.codec.digest:
             raise HttpRefusal(
@@ -144,13 +136,78 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
         async with asyncio.TaskGroup() as tasks:
             first = number * work.options.choices
             for index, each in enumerate([session, *forks], first):
-                tasks.create_task(_generate(each, work, index, session.prefill_seconds, put))
+                tasks.create_task(_generate(replace(begun, session=each), work, index, put))
+        if work.terms is not None and work.terms.serves(session.model):
+            await kept.keep(work.terms, session)
+            sessions.pop_all()
 
 
-async def _generate(
-    session: AsyncSession, work: Work, index: int, prefill_seconds: float, put: Put
-) -> None:
-    codec, options = work.codec, work.options
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A session with a whole prompt, the first `cached_count` ids of which were there already."""
+
+    session: AsyncSession
+    cached_count: int
+    prefill_seconds: float
+
+
+async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSessions) -> _Begun:
+    prompt = work.prompts[number]
+    if work.terms is not None:
+        session = await kept.take(work.terms, prompt)
+        if session is not None:
+            return await _gone_on(session, work, work.terms, prompt, kept)
+    options = work.options.session
+    bounds_history = options.kv_strategy is KvStrategy.FULL and work.terms is None
+    session = await client.create_session(
+        work.options.model,
+        tokens=prompt,
+        kv_strategy=options.kv_strategy,
+        sink_tokens=options.sink_tokens,
+        window_tokens=options.window_tokens,
+        speculation=options.speculation,  # type: ignore[arg-type]  # checked when it was read
+        client_label=LABEL,
+        # One that may go on has no bound: the memory of the answer is taken with that of its
+        # prompt, as the others' is, and that of later ones when it goes on.
+        max_history_tokens=len(prompt) + work.max_tokens if bounds_history else 0,
+        room_tokens=work.max_tokens,
+        restorer=options.restorer,
+        kv_quality=options.kv_quality,
+        kv_quality_when_short=options.kv_quality_when_short,
+        resume=True,
+        traceparent=outgoing_header(),
+    )
+    return _Begun(session, 0, session.prefill_seconds)
+
+
+async def _gone_on(
+    session: AsyncSession,
+    work: Work,
+    terms: SessionTerms,
+    prompt: tuple[int, ...],
+    kept: CallersSessions,
+) -> _Begun:
+    """Appends the rest of a prompt; a session for which there is no room stays kept."""
+    length, moves = session.history_length, len(session.resumptions)
+    async with AsyncExitStack() as closing:
+        closing.push_async_exit(session)
+        session.traced_by(outgoing_header())
+        try:
+            await session.append(prompt[length:], room_tokens=work.max_tokens)
+        except OutOfKvMemory:
+            closing.pop_all()
+            await kept.keep(terms, session)
+            raise
+        closing.pop_all()
+    # The last token of a history is computed with what comes behind it.
+    there = length - 1
+    # Opened anew it has all of it computed again, at rest what it had.
+    again = session.recomputed_token_count if len(session.resumptions) == moves else there
+    return _Begun(session, max(0, there - again), session.prefill_seconds)
+
+
+async def _generate(begun: _Begun, work: Work, index: int, put: Put) -> None:
+    session, codec, options = begun.session, work.codec, work.options
     detokenizer = codec.detokenizer(skip_special_tokens=not work.show_special)
     text = AnswerText(detokenizer, options.stops, codec.stop_token_ids)
     generated = forwards = accepted = 0
@@ -158,6 +215,7 @@ async def _generate(
         work.max_tokens,
         stop_token_ids=codec.stop_token_ids,
         deadline_seconds=options.session.deadline_seconds,
+        gives_way=work.terms is not None,
         **options.sampling.of_choice(index),
     )
     async with generation:
@@ -181,13 +239,15 @@ async def _generate(
     is_stopped = text.stopped or done is None
     end = End(
         index,
+        stop_string=text.stop_string,
         finish_reason="stop" if is_stopped else _FINISH.get(done.stop_reason, "stop"),  # type: ignore[union-attr]
         token_count=text.token_count,
         generated_count=generated,
         forward_count=forwards,
         accepted_count=accepted,
         # A fork may have had some of the prompt to compute again.
-        prefill_seconds=prefill_seconds + (done.timings.prefill_seconds if done else 0.0),
+        prefill_seconds=begun.prefill_seconds + (done.timings.prefill_seconds if done else 0.0),
+        cached_count=max(0, begun.cached_count - (done.recomputed_token_count if done else 0)),
         address=session.address,
         resumptions=session.resumptions,
         done=done,

@@ -20,6 +20,8 @@ from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 
 MOST_CLIENTS = 64
 """Of keys that were used lately: each has a connection or two of gRPC."""
+ANSWERING = ("/v1/", "/api/")
+"""Paths below these are for who generates."""
 _SCHEME = "bearer "
 
 
@@ -49,7 +51,7 @@ def identifying(keys: ApplicationKeys | None) -> Middleware:
 
     @web.middleware
     async def identify(request: web.Request, handler: Handler) -> web.StreamResponse:
-        bearer = _bearer(request.headers.get("Authorization", ""))
+        bearer = _bearer(request.headers.get("Authorization", "")) or _api_key(request)
         caller = HttpCaller(caller_of(request.remote or ""))
         if keys is not None and (is_secure(request) or bearer.startswith(KEY_PREFIX)):
             caller = _holder(bearer, keys, request.path)
@@ -61,7 +63,10 @@ def identifying(keys: ApplicationKeys | None) -> Middleware:
 
 def _holder(bearer: str, keys: ApplicationKeys, path: str) -> HttpCaller:
     if not bearer:
-        raise HttpRefusal("KEY_MISSING", "show a key of the fleet: `authorization: Bearer KEY`")
+        raise HttpRefusal(
+            "KEY_MISSING",
+            "show a key of the fleet: `authorization: Bearer KEY`, or `x-api-key: KEY`",
+        )
     try:
         key = keys.holder_of(bearer)
     except FleetError as error:
@@ -77,9 +82,14 @@ def _holder(bearer: str, keys: ApplicationKeys, path: str) -> HttpCaller:
 
 def _scope_for(path: str) -> Scope | None:
     """What a path needs a key for; None where any will do."""
-    if path.startswith("/v1/"):
+    if path.startswith(ANSWERING):
         return Scope.GENERATE
     return Scope.OBSERVE if path in ("/metrics", "/sd/prometheus") else None
+
+
+def _api_key(request: web.Request) -> str:
+    """As Anthropic's clients show a key; the header is none that a page of elsewhere may send."""
+    return request.headers.get("x-api-key", "").strip()
 
 
 def _bearer(header: str) -> str:

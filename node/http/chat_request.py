@@ -1,9 +1,9 @@
-"""The body of /v1/chat/completions, checked, and its messages as templates take them."""
+"""A chat that is to be answered, whatever its API, and the body of /v1/chat/completions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kakeya import BadMessage, UnsupportedContent
@@ -20,8 +20,7 @@ from kakeya_fleet.node.http.request_options import (
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 128
-# What changes no token: who asks, and what OpenAI would keep or bill.
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     {
         "metadata",
         "store",
@@ -30,11 +29,21 @@ _HARMLESS = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "prediction",
+        "user",
+        # Of other servers that speak the same: where to compute, and for how long to keep it.
+        "cache_prompt",
+        "id_slot",
+        "keep_alive",
+        "priority",
+        "provider",
+        "session_id",
+        "ttl",
     }
 )
+"""What changes no token: who asks, where others would send it, what they would keep or bill."""
 KNOWN = (
     SHARED_FIELDS
-    | _HARMLESS
+    | HARMLESS
     | {
         "messages",
         "max_completion_tokens",
@@ -58,12 +67,26 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A checked body. `tools` are those that may be called, as they came."""
+    """A checked body of any API. `messages` are as templates take them.
+
+    `tools` are those that may be called, in OpenAI's shape; `variables` are the template's own.
+    `parameter` is what its body calls the conversation. Raises `HttpRefusal` for tools beside a
+    grammar.
+    """
 
     options: RequestOptions
     messages: tuple[Mapping[str, object], ...]
-    tools: tuple[Mapping[str, object], ...]
-    variables: Mapping[str, Any]
+    tools: tuple[Mapping[str, object], ...] = ()
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    parameter: str = "messages"
+
+    def __post_init__(self) -> None:
+        """An answer is one of both."""
+        if self.tools and self.options.sampling.grammar is not None:
+            raise unsupported(
+                "tools",
+                "an answer that is held to a form is no call of a tool; leave out one of both",
+            )
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -82,16 +105,15 @@ def read_chat(body: Mapping[str, object]) -> ChatRequest:
     if top is not None and not wanted:
         raise bad_field("top_logprobs", "top_logprobs is only for logprobs = true")
     options = read_options(fields, (top or 0) if wanted else None)
-    tools = _tools(fields)
-    if tools and options.sampling.grammar is not None:
-        raise unsupported(
-            "tools", "an answer that is held to a form is no call of a tool; leave out one of both"
-        )
     most = fields.whole("max_completion_tokens", 1, MAX_TOKENS)
     return ChatRequest(
-        options=replace(options, max_tokens=most or options.max_tokens),
+        options=replace(
+            options,
+            max_tokens=most or options.max_tokens,
+            ignored=fields.present(HARMLESS),
+        ),
         messages=_messages(fields),
-        tools=tools,
+        tools=read_tools(fields),
         variables=_variables(fields),
     )
 
@@ -124,6 +146,11 @@ def _messages(fields: Fields) -> tuple[Mapping[str, object], ...]:
     listed: list[Any] = as_list(fields.get("messages"))
     if not 0 < len(listed) <= MAX_MESSAGES:
         raise bad_field("messages", f"messages is a list of 1 to {MAX_MESSAGES} messages")
+    return template_messages(listed)
+
+
+def template_messages(listed: list[Any]) -> tuple[Mapping[str, object], ...]:
+    """Messages in OpenAI's shape as templates take them. Raises `HttpRefusal`."""
     try:
         return tuple(from_openai_messages(listed))
     except UnsupportedContent as error:
@@ -132,7 +159,8 @@ def _messages(fields: Fields) -> tuple[Mapping[str, object], ...]:
         raise bad_field(error.field, str(error)) from None
 
 
-def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
+def read_tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
+    """The tools that may be called, in OpenAI's shape. Raises `HttpRefusal`."""
     choice = fields.get("tool_choice")
     if choice not in (None, "auto", "none"):
         raise unsupported(
@@ -141,10 +169,15 @@ def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
     listed = as_list(fields.get("tools"))
     if "tools" in fields and not isinstance(fields.get("tools"), list):
         raise bad_field("tools", "tools is a list of tools")
-    if len(listed) > MAX_TOOLS:
-        raise bad_field("tools", f"{len(listed)} tools are more than {MAX_TOOLS}")
+    check_tool_count(listed)
     tools = [_tool(each, f"tools[{place}]") for place, each in enumerate(listed)]
     return () if choice == "none" else tuple(tools)
+
+
+def check_tool_count(listed: Sequence[object]) -> None:
+    """Raises `HttpRefusal` for too many."""
+    if len(listed) > MAX_TOOLS:
+        raise bad_field("tools", f"{len(listed)} tools are more than {MAX_TOOLS}")
 
 
 def _tool(value: object, name: str) -> Mapping[str, object]:

@@ -10,7 +10,7 @@ from kakeya_fleet.node.http.answer_text import ScoredToken
 from kakeya_fleet.node.http.answering import Delta, End
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
 from kakeya_fleet.node.http.token_texts import Decode, chat_log_probabilities
-from kakeya_fleet.node.http.tool_calls import ToolCall, ToolCallReader
+from kakeya_fleet.node.http.tool_calls import AnswerParts, ToolCall
 from kakeya_fleet.node.http.usage import fleet_report, usage
 
 
@@ -32,8 +32,7 @@ class ChatShape:
         self._facts = facts
         self._decode = decode
         self._new_id = new_id
-        self._readers = [ToolCallReader(tool_names) for _ in range(facts.answer_count)]
-        self._reads_tools = bool(tool_names)
+        self._parts = [AnswerParts(tool_names) for _ in range(facts.answer_count)]
 
     def opening(self) -> Sequence[Chunk]:
         """A chunk an answer that names its speaker."""
@@ -44,15 +43,19 @@ class ChatShape:
 
     def delta(self, delta: Delta) -> Sequence[Chunk]:
         """One chunk with what of the piece is surely no call of a tool."""
-        text = self._text(delta)
+        text = self._parts[delta.index].push(delta.piece.text)
         if not text and not delta.piece.tokens:
             return []
         return [self._chunk(delta.index, {"content": text}, tokens=delta.piece.tokens)]
 
+    def waiting(self) -> Sequence[Chunk]:
+        """Nothing."""
+        return []
+
     def end(self, end: End) -> Sequence[Chunk]:
         """The rest of the text, the calls of tools, and why it ended."""
         chunks: list[Chunk] = []
-        rest, calls = self._finish(end.index)
+        rest, calls = self._parts[end.index].finish()
         if rest:
             chunks.append(self._chunk(end.index, {"content": rest}))
         if calls:
@@ -74,8 +77,9 @@ class ChatShape:
         choices: list[Chunk] = []
         for end in ends:
             own = [delta for delta in deltas if delta.index == end.index]
-            text = "".join(self._text(delta) for delta in own)
-            rest, calls = self._finish(end.index)
+            parts = self._parts[end.index]
+            text = "".join(parts.push(delta.piece.text) for delta in own)
+            rest, calls = parts.finish()
             tokens = [token for delta in own for token in delta.piece.tokens]
             choices.append(self._choice(end, text + rest, calls, tokens))
         return self._head("chat.completion") | {
@@ -102,13 +106,6 @@ class ChatShape:
             "logprobs": scored,
             "finish_reason": _reason(end, calls),
         }
-
-    def _text(self, delta: Delta) -> str:
-        text = delta.piece.text
-        return self._readers[delta.index].push(text) if self._reads_tools else text
-
-    def _finish(self, index: int) -> tuple[str, tuple[ToolCall, ...]]:
-        return self._readers[index].finish() if self._reads_tools else ("", ())
 
     def _call(self, call: ToolCall) -> Chunk:
         function = {"name": call.name, "arguments": call.arguments}

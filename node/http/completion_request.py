@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kakeya_fleet.node.http.fields import Fields
@@ -29,11 +29,15 @@ KNOWN = SHARED_FIELDS | {"prompt", "echo", "suffix", "best_of"}
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A checked body; with `echo` each answer begins with its prompt."""
+    """A checked body; with `echo` each answer begins with its prompt.
+
+    Where its options have no max_tokens an answer has `default_tokens` at most.
+    """
 
     options: RequestOptions
     prompts: tuple[Prompt, ...]
     echo: bool
+    default_tokens: int = DEFAULT_TOKENS
 
 
 def read_completion(body: Mapping[str, object]) -> CompletionRequest:
@@ -45,6 +49,7 @@ def read_completion(body: Mapping[str, object]) -> CompletionRequest:
     top = fields.whole("logprobs", 0, MAX_TOP_LOG_PROBABILITIES)
     options = read_options(fields, top)
     prompts = _prompts(fields.get("prompt"), options.choices)
+    options = replace(options, ignored=fields.present({"user"}))
     request = CompletionRequest(options, prompts, fields.flag("echo"))
     if request.echo and top is not None:
         raise unsupported("echo", "a prompt has no log-probabilities here; leave out echo")

@@ -34,6 +34,10 @@ class CompletionShape:
         """One chunk."""
         return [self._chunk(delta.index, delta.piece.text, tokens=delta.piece.tokens)]
 
+    def waiting(self) -> Sequence[Chunk]:
+        """Nothing."""
+        return []
+
     def end(self, end: End) -> Sequence[Chunk]:
         """Why it ended."""
         last = self._chunk(end.index, "", finish_reason=end.finish_reason)

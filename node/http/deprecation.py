@@ -1,8 +1,9 @@
 """What /v1 says of its own end: for long sessions there is the SDK.
 
-A request of OpenAI's shape sends and computes the whole conversation each time;
-a session keeps it. So clients are told, in the headers made for that: Deprecation
-(RFC 9745), Sunset (RFC 8594), and links to the page that says what to do.
+A request of OpenAI's shape sends the whole conversation each time, and what is kept of the
+turn before makes way for any session; a session itself keeps it. So clients are told, in the
+headers made for that: Deprecation (RFC 9745), Sunset (RFC 8594), and links to the page that says
+what to do.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ HEADERS = {
 }
 
 PAGE = """\
-Each request of /v1 is one session that is opened, fed with the whole conversation, and
-closed. An agent that goes on for many turns pays for its history again with every one.
+Each request of /v1 sends the whole conversation, which is written, sent, read and turned into
+tokens again with every turn. A node goes on with the session of the turn before where the
+conversation begins as that one did, as long as nobody else needs its memory; else all of it is
+computed again.
 
 The SDKs keep the session: they append what is new, and generate on.
 

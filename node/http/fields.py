@@ -39,6 +39,10 @@ class Fields:
         """The value as it came; None when it is not there."""
         return self._values.get(key)
 
+    def present(self, keys: Collection[str]) -> tuple[str, ...]:
+        """Those of `keys` that are there, by their whole names, in the order of the body."""
+        return tuple(self.named(key) for key in self._values if key in keys)
+
     def check_known(self, known: Collection[str]) -> None:
         """Refuses a field that is not known, so that a mistyped one is not ignored."""
         for key in self._values:

@@ -12,8 +12,11 @@ from aiohttp.typedefs import Handler, Middleware
 from kakeya import KakeyaError
 from kakeya_fleet.node.http.callers import is_secure
 from kakeya_fleet.node.http.connections import OpenConnections
+from kakeya_fleet.node.http.dialect import dialect_of
 from kakeya_fleet.node.http.own_hosts import OwnHosts
+from kakeya_fleet.node.http.page_origins import PageOrigins
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
+from kakeya_fleet.node.http.request_spans import request_id_of
 from kakeya_fleet.node.metrics import NodeMetrics
 
 _log = structlog.get_logger(__name__)
@@ -60,17 +63,17 @@ def measuring(metrics: NodeMetrics, clock: Callable[[], float]) -> Middleware:
 
 @web.middleware
 async def enveloping(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers errors in OpenAI's envelope."""
+    """Answers errors in the envelope of the API that was called."""
     try:
         return await handler(request)
     except HttpRefusal as refusal:
-        return _refused(refusal)
+        return _refused(refusal, request)
     except KakeyaError as error:
-        return _refused(refusal_of(error))
+        return _refused(refusal_of(error), request)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return _refused(_of_server(error, request))
+        return _refused(_of_server(error, request), request)
     except ConnectionResetError:
         # The client is gone: nobody reads what this says.
         return web.Response(status=499)
@@ -78,11 +81,12 @@ async def enveloping(request: web.Request, handler: Handler) -> web.StreamRespon
         raise
     except Exception:  # noqa: BLE001 - a fault of ours is answered, and told with its place
         _log.exception("http_fault", path=request.path)
-        return _refused(HttpRefusal("INTERNAL_ERROR", "a fault of this node; see its log"))
+        fault = HttpRefusal("INTERNAL_ERROR", "a fault of this node; see its log")
+        return _refused(fault, request)
 
 
-def guarding(hosts: OwnHosts, secure_hosts: OwnHosts) -> Middleware:
-    """Refuses what pages of elsewhere make a browser send.
+def guarding(hosts: OwnHosts, secure_hosts: OwnHosts, pages: PageOrigins) -> Middleware:
+    """Refuses what pages of elsewhere make a browser send, but for those of `pages`.
 
     By TLS the node is asked for by `secure_hosts`: its certificate has them.
     """
@@ -98,8 +102,14 @@ def guarding(hosts: OwnHosts, secure_hosts: OwnHosts) -> Middleware:
                 "to http_hosts in its configuration",
             )
         origin = request.headers.get("Origin")
+        if origin is not None and pages.allows(origin):
+            return pages.preflight(request) or await handler(request)
         if origin is not None and not named.allows_origin(origin, host):
-            raise HttpRefusal("FOREIGN_ORIGIN", f"pages of {origin[:80]!r} may not use this node")
+            raise HttpRefusal(
+                "FOREIGN_ORIGIN",
+                f"pages of {origin[:80]!r} may not use this node, unless http_origins in its "
+                "configuration names them",
+            )
         if origin is None and _is_of_another_page(request):
             raise HttpRefusal("FOREIGN_ORIGIN", "pages of other sites may not use this node")
         return await handler(request)
@@ -123,8 +133,9 @@ def _reached_at(request: web.Request) -> str:
     return str(name[0]) if isinstance(name, tuple) else ""
 
 
-def _refused(refusal: HttpRefusal) -> web.Response:
-    return web.json_response(refusal.envelope(), status=refusal.status, headers=refusal.headers())
+def _refused(refusal: HttpRefusal, request: web.Request) -> web.Response:
+    body = dialect_of(request.path).refused(refusal, request_id_of(request))
+    return web.json_response(body, status=refusal.status, headers=refusal.headers())
 
 
 def _of_server(error: web.HTTPException, request: web.Request) -> HttpRefusal:

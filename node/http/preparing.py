@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kakeya import TextError
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
-from kakeya_fleet.node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
+from kakeya_fleet.node.http.completion_request import CompletionRequest, Prompt
+from kakeya_fleet.node.http.kept_sessions import SessionTerms
 from kakeya_fleet.node.http.prompt_encoding import PromptBound
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
 from kakeya_fleet.node.http.request_options import RequestOptions
@@ -41,13 +42,14 @@ async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
             "send text that it continues to /v1/completions",
             parameter="model",
         )
-    bound = PromptBound.of(model.offer, "messages")
+    bound = PromptBound.of(model.offer, request.parameter)
     text = await asyncio.to_thread(_rendered, codec, request)
     encode = partial(bound.ids, codec, text, add_special_tokens=False)
     prompt = await models.threads.run(len(text), encode)
     options = request.options
     most = _max_tokens(options, bound, len(prompt), DEFAULT_CHAT_TOKENS)
-    work = Work(options, (prompt,), most, codec, show_special=bool(request.tools))
+    terms = _terms(options, model)
+    work = Work(options, (prompt,), most, codec, show_special=bool(request.tools), terms=terms)
     return Prepared(work, model)
 
 
@@ -59,39 +61,59 @@ async def prepare_completion(request: CompletionRequest, models: ServedModels) -
     characters = sum(len(prompt) for prompt in request.prompts)
     prompts = await models.threads.run(characters, partial(_encoded, codec, bound, request.prompts))
     length = max(len(prompt) for prompt in prompts)
-    most = _max_tokens(request.options, bound, length, DEFAULT_TOKENS)
+    most = _max_tokens(request.options, bound, length, request.default_tokens)
     texts: tuple[str, ...] = ()
     if request.echo:
         texts = await asyncio.to_thread(_texts, codec, request.prompts)
     return Prepared(Work(request.options, prompts, most, codec), model, texts)
 
 
+def knows_tools(codec: TextCodec) -> bool:
+    """Whether a model's chat template tells it of tools."""
+    asked = {"role": "user", "content": "?"}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    try:
+        told = codec.render_chat([asked], tools=[tool], add_generation_prompt=True)
+        return told != codec.render_chat([asked], tools=None, add_generation_prompt=True)
+    except TextError:
+        return False
+
+
+def _terms(options: RequestOptions, model: ServedModel) -> SessionTerms | None:
+    """Of a session that goes on with the next turn; None where it is not to, or who would say.
+
+    Of several answers nobody knows which one the conversation goes on with.
+    """
+    if options.choices > 1 or not options.session.reuse:
+        return None
+    session = replace(options.session, deadline_seconds=None)
+    terms = SessionTerms(options.model, model.offer.weights_digest, session)
+    return terms if terms.serves(model.offer) else None
+
+
 def _rendered(codec: TextCodec, request: ChatRequest) -> str:
-    messages = request.messages
     tools = request.tools
-    text = _render(codec, messages, tools, request.variables)
-    if tools and text == _render(codec, messages, (), request.variables):
+    text = _render(codec, request, tools)
+    if tools and text == _render(codec, request, ()):
         raise unsupported(
             "tools", f"the chat template of {request.options.model} has no tools; leave them out"
         )
     return text
 
 
-def _render(
-    codec: TextCodec,
-    messages: Sequence[Mapping[str, object]],
-    tools: Sequence[Mapping[str, object]],
-    variables: Mapping[str, object],
-) -> str:
+def _render(codec: TextCodec, request: ChatRequest, tools: Sequence[Mapping[str, object]]) -> str:
     try:
         return codec.render_chat(
-            messages, tools=list(tools) or None, add_generation_prompt=True, **variables
+            request.messages,
+            tools=list(tools) or None,
+            add_generation_prompt=True,
+            **request.variables,
         )
     except TextError as error:
         raise HttpRefusal(
             "TEMPLATE_REFUSED",
             f"the chat template refuses the messages: {error}",
-            parameter="messages",
+            parameter=request.parameter,
         ) from error
 
 

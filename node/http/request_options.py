@@ -14,7 +14,8 @@ from kakeya_fleet.node.http.answer_grammar import read_grammar
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field
 
-MAX_STOPS = 4
+MAX_STOPS = 64
+"""Each is looked for in every piece of an answer. OpenAI has 4, Anthropic's clients send more."""
 MAX_TOP_LOG_PROBABILITIES = 20
 MAX_TOKENS = 1 << 20
 MAX_CHOICES = 16
@@ -53,6 +54,7 @@ _KAKEYA_FIELDS = frozenset(
         "kv_quality",
         "kv_quality_when_short",
         "deadline_seconds",
+        "reuse",
     }
 )
 
@@ -97,7 +99,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class SessionFields:
-    """How the session is to be kept; the body's `kakeya` object."""
+    """How the session is to be kept; the body's `kakeya` object.
+
+    With `reuse` a chat's is that of the turn before, where that is still there.
+    """
 
     kv_strategy: KvStrategy = KvStrategy.FULL
     sink_tokens: int | None = None
@@ -107,6 +112,7 @@ class SessionFields:
     kv_quality_when_short: KvQuality | None = None
     speculation: str | Speculation = "auto"
     deadline_seconds: float | None = None
+    reuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,8 @@ class RequestOptions:
     max_tokens: int | None
     sampling: Sampling
     session: SessionFields
+    ignored: tuple[str, ...] = ()
+    """Fields that were read past, since they change no token; the answer's header names them."""
 
 
 def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOptions:
@@ -136,8 +144,8 @@ def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOp
         choices=fields.whole("n", 1, MAX_CHOICES) or 1,
         stops=fields.texts("stop", MAX_STOPS),
         max_tokens=fields.whole("max_tokens", 1, MAX_TOKENS),
-        sampling=_sampling(fields, top_log_probabilities),
-        session=_session(fields),
+        sampling=read_sampling(fields, top_log_probabilities),
+        session=read_session(fields),
     )
 
 
@@ -151,7 +159,8 @@ def _include_usage(fields: Fields, *, stream: bool) -> bool:
     return usage.flag("include_usage")
 
 
-def _sampling(fields: Fields, top_log_probabilities: int | None) -> Sampling:
+def read_sampling(fields: Fields, top_log_probabilities: int | None = None) -> Sampling:
+    """How tokens are chosen, as the fields of OpenAI's names say."""
     seed = fields.whole("seed", -(1 << 63), SEED_RANGE - 1)
     return Sampling(
         # OpenAI's default is 1, unlike the client's.
@@ -190,7 +199,8 @@ def _logit_bias(fields: Fields) -> Mapping[int, float]:
     return result
 
 
-def _session(fields: Fields) -> SessionFields:
+def read_session(fields: Fields) -> SessionFields:
+    """How the session is kept, as the field `kakeya` says."""
     if "kakeya" not in fields:
         return SessionFields()
     inner = Fields.of(fields.get("kakeya"), "kakeya")
@@ -208,6 +218,7 @@ def _session(fields: Fields) -> SessionFields:
         kv_quality_when_short=KvQuality(when_short) if when_short else None,
         speculation=_speculation(inner),
         deadline_seconds=inner.number("deadline_seconds", 0.0, 86_400.0, 0.0) or None,
+        reuse=inner.flag("reuse") if "reuse" in inner else True,
     )
 
 

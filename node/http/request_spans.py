@@ -1,4 +1,4 @@
-"""Requests of /v1 as spans, and the trace that they belong to."""
+"""Requests for answers as spans, and the trace that they belong to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from kakeya_fleet.node.http.callers import ANSWERING
 from kakeya_fleet.node.rpc.trace_context import HEADER, TraceContext, working_for
 from kakeya_fleet.node.watch.span_ring import MAX_REQUEST_CHARACTERS, Span, SpanRing
 
@@ -17,7 +18,7 @@ _KEY = web.RequestKey("kakeya_request_id", str)
 
 
 def spanning(ring: SpanRing) -> Middleware:
-    """Notes requests below /v1 by their route, status and request id.
+    """Notes requests for answers by their route, status and request id.
 
     The caller's `traceparent` and `X-Request-Id` count where they are well-formed, else the
     node makes its own; the answer has the latter.
@@ -25,7 +26,7 @@ def spanning(ring: SpanRing) -> Middleware:
 
     @web.middleware
     async def span(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not request.path.startswith("/v1/"):
+        if not request.path.startswith(ANSWERING):
             return await handler(request)
         parent = TraceContext.parse(request.headers.get(HEADER, "")) or TraceContext.begun()
         own = parent.child()
@@ -61,7 +62,7 @@ def spanning(ring: SpanRing) -> Middleware:
 
 
 def request_id_of(request: web.Request) -> str:
-    """What a request below /v1 is called."""
+    """What a request is called."""
     if _KEY not in request:
         # Refused before any middleware saw it.
         request[_KEY] = _request_id(request)

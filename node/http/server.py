@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -15,7 +16,9 @@ from kakeya import AsyncClient, Timeouts, Tls
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
-from kakeya_fleet.node.http.callers import CallersClients, identifying
+from kakeya_fleet.node.http.answer_desk import AnswerDesk
+from kakeya_fleet.node.http.anthropic_endpoints import AnthropicEndpoints
+from kakeya_fleet.node.http.callers import ANSWERING, CallersClients, identifying
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
 from kakeya_fleet.node.http.endpoints import Endpoints
@@ -23,7 +26,9 @@ from kakeya_fleet.node.http.health_checks import HealthChecks, HealthSettings, H
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
 from kakeya_fleet.node.http.node_pages import NodePages
+from kakeya_fleet.node.http.ollama_endpoints import REFUSED, OllamaEndpoints
 from kakeya_fleet.node.http.own_hosts import OwnHosts
+from kakeya_fleet.node.http.page_origins import PageOrigins
 from kakeya_fleet.node.http.recent_tokens import RecentTokens
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.request_spans import REQUEST_ID, request_id_of, spanning
@@ -34,6 +39,9 @@ from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.tls import kept_https_context
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.span_ring import SpanRing
+
+Answering = Awaitable[web.StreamResponse]
+"""What a handler returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class HttpSettings:
     https_port: int = -1
     last_https_port: int = 0
     names: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    """Of pages elsewhere that may use the node."""
     health: HealthSettings = field(default_factory=HealthSettings)
 
 
@@ -97,7 +107,7 @@ class HttpServer:
         self._metrics = metrics
         self._pages = NodePages(metrics)
         self._client: AsyncClient | None = None
-        self._endpoints: Endpoints | None = None
+        self._desk: AnswerDesk | None = None
         self._checks: HealthChecks | None = None
         self.recent = RecentTokens(time.monotonic)
         """Hears of the node's sessions."""
@@ -159,7 +169,7 @@ class HttpServer:
             own,
             lambda key: AsyncClient(node.address, tls=node.tls, api_key=key, timeouts=waits),
         )
-        self._endpoints = Endpoints(
+        self._desk = AnswerDesk(
             own,
             self._clients,
             self._allowances,
@@ -184,6 +194,8 @@ class HttpServer:
             self._checks.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._desk is not None:
+            await self._desk.close()
         if self._clients is not None:
             await self._clients.close()
         if self._client is not None:
@@ -197,6 +209,7 @@ class HttpServer:
         names = (*_machine_names(settings.host), *settings.names)
         https_names = (*_machine_names(settings.https_host or settings.host), *settings.names)
         keys = ApplicationKeys(self._trust) if self._trust is not None else None
+        page_origins = PageOrigins(settings.origins)
         self._connections = OpenConnections(self._protocol, self._allowances)
         application = web.Application(
             client_max_size=self._limits.body_bytes,
@@ -205,7 +218,7 @@ class HttpServer:
                 measuring(self._metrics, time.monotonic),
                 spanning(self._spans),
                 enveloping,
-                guarding(OwnHosts(names), OwnHosts(https_names)),
+                guarding(OwnHosts(names), OwnHosts(https_names), page_origins),
                 identifying(keys),
             ],
         )
@@ -215,16 +228,37 @@ class HttpServer:
         application.router.add_get("/metrics", pages.metrics)
         application.router.add_get("/sd/prometheus", pages.prometheus)
         application.router.add_get(PAGE_PATH, pages.long_sessions)
-        application.router.add_get("/v1/models", self._when_open(lambda ends: ends.list_models))
-        application.router.add_get(
-            "/v1/models/{model:.+}", self._when_open(lambda ends: ends.one_model)
-        )
-        application.router.add_post("/v1/chat/completions", self._when_open(lambda ends: ends.chat))
-        application.router.add_post(
-            "/v1/completions", self._when_open(lambda ends: ends.completion)
-        )
-        application.on_response_prepare.append(_sign)
+        self._route_answers(application.router)
+        application.on_response_prepare.append(partial(_sign, page_origins))
         return application
+
+    def _route_answers(self, router: web.UrlDispatcher) -> None:
+        def openai(handler: Callable[[Endpoints, web.Request], Answering]) -> Handler:
+            return self._when_open(lambda desk, request: handler(Endpoints(desk), request))
+
+        def anthropic(handler: Callable[[AnthropicEndpoints, web.Request], Answering]) -> Handler:
+            return self._when_open(lambda desk, request: handler(AnthropicEndpoints(desk), request))
+
+        def ollama(handler: Callable[[OllamaEndpoints, web.Request], Answering]) -> Handler:
+            return self._when_open(lambda desk, request: handler(OllamaEndpoints(desk), request))
+
+        router.add_get("/v1/models", openai(Endpoints.list_models))
+        router.add_get("/v1/models/{model:.+}", openai(Endpoints.one_model))
+        router.add_post("/v1/chat/completions", openai(Endpoints.chat))
+        router.add_post("/v1/completions", openai(Endpoints.completion))
+        router.add_post("/v1/responses", openai(Endpoints.responses))
+        router.add_post("/v1/embeddings", openai(Endpoints.embeddings))
+        router.add_post("/v1/messages", anthropic(AnthropicEndpoints.messages))
+        router.add_post("/v1/messages/count_tokens", anthropic(AnthropicEndpoints.count_tokens))
+        router.add_get("/api/version", ollama(OllamaEndpoints.version))
+        router.add_get("/api/tags", ollama(OllamaEndpoints.tags))
+        router.add_get("/api/ps", ollama(OllamaEndpoints.running))
+        router.add_post("/api/show", ollama(OllamaEndpoints.show))
+        router.add_post("/api/chat", ollama(OllamaEndpoints.chat))
+        router.add_post("/api/generate", ollama(OllamaEndpoints.generate))
+        for name in REFUSED:
+            method = "DELETE" if name == "delete" else "POST"
+            router.add_route(method, f"/api/{name}", ollama(OllamaEndpoints.refused))
 
     def _protocol(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
@@ -232,23 +266,26 @@ class HttpServer:
             raise RuntimeError("the HTTP server is not set up")
         return server()
 
-    def _when_open(self, choose: Callable[[Endpoints], Handler]) -> Handler:
+    def _when_open(self, answer: Callable[[AnswerDesk, web.Request], Answering]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            if self._endpoints is None:
+            if self._desk is None:
                 raise HttpRefusal("LOADING", "the node starts; come back", retry_after=1.0)
-            return await choose(self._endpoints)(request)
+            return await answer(self._desk, request)
 
         return handle
 
 
-async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+async def _sign(pages: PageOrigins, request: web.Request, response: web.StreamResponse) -> None:
     """Headers of every answer."""
+    response.headers.update(pages.headers(request))
     response.headers["Server"] = "kakeya"
     response.headers["X-Content-Type-Options"] = "nosniff"
     if request.path.startswith("/v1/"):
         response.headers.update(HEADERS)
-        # The official clients show it with their errors, and `fleet trace` takes it.
-        response.headers[REQUEST_ID] = request_id_of(request)
+    if request.path.startswith(ANSWERING):
+        # The official clients show it with their errors, and `fleet trace` takes it; Anthropic's
+        # have a name of their own for it.
+        response.headers[REQUEST_ID] = response.headers["request-id"] = request_id_of(request)
 
 
 def _machine_names(host: str) -> tuple[str, ...]:

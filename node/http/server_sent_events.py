@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 KEEP_ALIVE = b": keep-alive\n\n"
 """A comment: proxies and clients see that the connection lives."""
 DONE = b"data: [DONE]\n\n"
 """How OpenAI's streams end."""
+
+
+def named_event(data: Mapping[str, object]) -> bytes:
+    """One event that is named as its data says, by `type`."""
+    return b"event: " + str(data["type"]).encode() + b"\n" + event(data)
 
 
 def event(data: object) -> bytes:

@@ -93,6 +93,22 @@ class ToolCallReader:
         return ToolCall(str(name), json.dumps(arguments, ensure_ascii=False))
 
 
+class AnswerParts:
+    """The text of one answer and its calls of tools, which there are none of without tools."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        """`names` are those of the tools that were offered."""
+        self._reader = ToolCallReader(names) if names else None
+
+    def push(self, text: str) -> str:
+        """What of the text so far is surely no call."""
+        return self._reader.push(text) if self._reader is not None else text
+
+    def finish(self) -> tuple[str, tuple[ToolCall, ...]]:
+        """The rest of the text, and the calls in their order."""
+        return self._reader.finish() if self._reader is not None else ("", ())
+
+
 def _json(text: str) -> object:
     try:
         return json.loads(text)

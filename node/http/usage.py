@@ -10,11 +10,12 @@ from kakeya_fleet.node.http.answering import End
 def usage(prompt_token_count: int, ends: Sequence[End]) -> dict[str, object]:
     """OpenAI's usage of a request."""
     completion = sum(end.token_count for end in ends)
+    cached = cached_tokens(ends)
     return {
         "prompt_tokens": prompt_token_count,
         "completion_tokens": completion,
         "total_tokens": prompt_token_count + completion,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
         "completion_tokens_details": {
             "accepted_prediction_tokens": 0,
             "audio_tokens": 0,
@@ -22,6 +23,11 @@ def usage(prompt_token_count: int, ends: Sequence[End]) -> dict[str, object]:
             "rejected_prediction_tokens": 0,
         },
     }
+
+
+def cached_tokens(ends: Sequence[End]) -> int:
+    """Tokens of the prompt that an earlier turn had left computed; those of one that is kept."""
+    return max((end.cached_count for end in ends), default=0)
 
 
 def fleet_report(ends: Sequence[End]) -> dict[str, object]:

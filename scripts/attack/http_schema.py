@@ -46,6 +46,16 @@ TOLD = (
 MOST_TOKENS, MOST_CHOICES = 8, 2
 """Of the requests that are right, so that a run takes as long as its requests are many."""
 
+LENGTHS = {
+    "/v1/completions": ("max_tokens",),
+    "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
+    "/v1/responses": ("max_output_tokens",),
+    "/v1/messages": ("max_tokens",),
+    "/api/chat": ("num_predict",),
+    "/api/generate": ("num_predict",),
+}
+"""What bounds an answer, by its path; the first is always given."""
+
 
 class NotRun(Exception):
     """schemathesis itself failed; the message has its last words."""
@@ -76,14 +86,22 @@ def examine(address: str, *, examples: int, seed: int, seconds: int) -> dict[str
 
 def of_short_answers(whole: dict[str, Any]) -> dict[str, Any]:
     """The description of requests to the model that is served here, for a few tokens."""
-    for path in ("/v1/completions", "/v1/chat/completions"):
+    for path, (longest, *others) in LENGTHS.items():
         asking = whole["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        fields = asking["schema"]["properties"]
-        fields["model"] = {"enum": [MODEL]}
-        fields["n"] = {**fields["n"], "maximum": MOST_CHOICES}
-        for name in {"max_tokens", "max_completion_tokens"} & set(fields):
-            fields[name] = {**fields[name], "maximum": MOST_TOKENS}
-        asking["schema"]["required"].append("max_tokens")
+        schema = asking["schema"]
+        schema["properties"]["model"] = {"enum": [MODEL]}
+        if "n" in schema["properties"]:
+            schema["properties"]["n"] = {**schema["properties"]["n"], "maximum": MOST_CHOICES}
+        if "options" in schema["properties"]:
+            schema["required"] = [*schema["required"], "options"]
+            options = dict(schema["properties"]["options"])
+            options["properties"] = dict(options["properties"])
+            schema["properties"]["options"] = options
+            schema = options
+        for name in (longest, *others):
+            bounds = schema["properties"][name]
+            schema["properties"][name] = {**bounds, "minimum": 1, "maximum": MOST_TOKENS}
+        schema["required"] = sorted({*schema.get("required", []), longest})
     return whole
 
 

@@ -87,6 +87,9 @@ class RecomputingCache:
         """Nothing stays."""
         return 0
 
+    def grow(self, count: int) -> None:
+        """Nothing stays, so nothing is taken."""
+
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
         if not self._truncatable_from <= length <= self.length:

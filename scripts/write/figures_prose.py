@@ -28,6 +28,7 @@ from scripts.write.figures_values import (
     joins,
     kept_by_pair,
     large_transfers,
+    last_turns,
     loading,
     loop_prose,
     needle_bytes,
@@ -409,6 +410,18 @@ SAID = (
         "over HTTP, {} with OpenAI's client; the first token after {}, {} and {} ms.",
         "http",
         answers,
+    ),
+    prose(
+        "its first token comes after {} ms in a session of the SDK, after {} ms over HTTP, which "
+        "goes on with the session of the turn before, and after {} ms where nothing is kept; round "
+        "by round HTTP takes {} times the session's time (goal {}).",
+        "stateless_chat",
+        last_turns,
+    ),
+    prose(
+        "they are {}, {} and {} ms: {} times, and the goal is missed.",
+        "stateless_chat_tiny",
+        lambda found: last_turns(found)[:4],
     ),
     prose(
         "in the same run, the SDK has {}.",

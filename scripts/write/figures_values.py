@@ -365,6 +365,16 @@ def answers(found: Report) -> list[str]:
     ]
 
 
+def last_turns(found: Report) -> list[str]:
+    """Milliseconds to the first token of a chat's last turn, what HTTP's are to them, the goal."""
+    turns = found["first_token_seconds_by_turn"]
+    return [
+        *(f"{1e3 * turns[side][-1]:.0f}" for side in ("session", "http", "http_fresh")),
+        f"{found['last_turn']['http_to_session']:.2f}",
+        f"{found['last_turn']['goal']:g}",
+    ]
+
+
 def commands(found: Report, *names: str) -> list[str]:
     """Median seconds of commands."""
     return [f"{found['commands'][name]['median_seconds']:.2f}" for name in names]

@@ -10,14 +10,11 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from kakeya import KvQuality, KvStrategy, RestorerKind
-from kakeya_fleet.node.http.answer_grammar import MAX_CHOICES as MOST_TEXTS
+from kakeya_fleet.node.http.chat_request import HARMLESS, MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.chat_request import KNOWN as CHAT_FIELDS
-from kakeya_fleet.node.http.chat_request import MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.completion_request import KNOWN as COMPLETION_FIELDS
 from kakeya_fleet.node.http.completion_request import MAX_PROMPT_TOKENS
 from kakeya_fleet.node.http.request_options import (
@@ -26,103 +23,34 @@ from kakeya_fleet.node.http.request_options import (
     MAX_TOKENS,
     MAX_TOP_LOG_PROBABILITIES,
     SEED_RANGE,
-    known_names,
 )
-from kakeya_fleet.node.rpc.error_reasons import REASONS
+from scripts.write.openapi_apis import (
+    ANTHROPIC_ERROR,
+    ANTHROPIC_REFUSED,
+    OLLAMA_ERROR,
+    OLLAMA_REFUSED,
+    other_apis,
+)
+from scripts.write.openapi_held import RESPONSE_FORMAT, STRUCTURED
+from scripts.write.openapi_parts import (
+    ALWAYS,
+    ANYTHING,
+    BOOLEAN,
+    INT32_MOST,
+    KAKEYA,
+    NEVER,
+    Schema,
+    asking,
+    body_of,
+    check_fields,
+    number,
+    one_of,
+    operation,
+    whole,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "openapi.json"
-Schema = Mapping[str, Any]
-
-BOOLEAN: Schema = {"type": "boolean"}
-ALWAYS: Schema = {"enum": [True]}
-NEVER: Schema = {"enum": [False]}
-ANYTHING: Schema = {}
-INT32_MOST = (1 << 31) - 1
-MOST_WINDOW = 1 << 20
-
-
-def whole(low: int, high: int) -> Schema:
-    """A whole number from `low` to `high`."""
-    return {"type": "integer", "minimum": low, "maximum": high}
-
-
-def number(low: float, high: float) -> Schema:
-    """A number from `low` to `high`."""
-    return {"type": "number", "minimum": low, "maximum": high}
-
-
-def one_of(*values: object) -> Schema:
-    """One of these alone: others would change the answer, and are refused."""
-    return {"enum": list(values)}
-
-
-TEXT: Schema = {"type": "string", "minLength": 1}
-JSON_SCHEMA: Schema = {"oneOf": [{"type": "object"}, BOOLEAN, TEXT]}
-STRUCTURED: Mapping[str, Schema] = {
-    "json": JSON_SCHEMA,
-    "json_object": BOOLEAN,
-    "regex": TEXT,
-    "choice": {"type": "array", "items": TEXT, "minItems": 1, "maxItems": MOST_TEXTS},
-    "grammar": TEXT,
-}
-"""What an answer is held to, in vLLM's names."""
-RESPONSE_FORMAT: Schema = {
-    "oneOf": [
-        {
-            "type": "object",
-            "required": ["type"],
-            "additionalProperties": False,
-            "properties": {"type": one_of("text", "json_object")},
-        },
-        {
-            "type": "object",
-            "required": ["type", "json_schema"],
-            "additionalProperties": False,
-            "properties": {
-                "type": one_of("json_schema"),
-                "json_schema": {
-                    "type": "object",
-                    "required": ["schema"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "name": ANYTHING,
-                        "description": ANYTHING,
-                        "schema": JSON_SCHEMA,
-                        "strict": BOOLEAN,
-                    },
-                },
-            },
-        },
-    ]
-}
-KAKEYA: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "speculation": {
-            "oneOf": [
-                one_of("auto", "off"),
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {
-                        "proposer_model": {"type": "string"},
-                        "node_id": {"type": "string"},
-                        "block_size": whole(0, 15),
-                    },
-                },
-            ]
-        },
-        "kv_strategy": one_of(*known_names(KvStrategy)),
-        "sink_tokens": whole(0, MOST_WINDOW),
-        "window_tokens": whole(1, MOST_WINDOW),
-        "restorer": one_of(*known_names(RestorerKind)),
-        "kv_quality": one_of(*known_names(KvQuality)),
-        "kv_quality_when_short": one_of(*known_names(KvQuality)),
-        "deadline_seconds": number(0.0, 86_400.0),
-    },
-}
 SHARED: Mapping[str, Schema] = {
     "model": {"type": "string", "minLength": 1},
     "stream": BOOLEAN,
@@ -239,16 +167,6 @@ CHAT: Mapping[str, Schema] = {
     "functions": one_of([]),
     "function_call": one_of("none"),
 }
-HARMLESS = (
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "prediction",
-)
-"""Of OpenAI's: what changes no token."""
 REFUSED = {"audio", "web_search_options", "reasoning_effort", "verbosity"}
 """Of OpenAI's: no value of them is taken."""
 
@@ -282,28 +200,28 @@ MODEL: Schema = {
 
 def description() -> dict[str, Any]:
     """The whole of it, OpenAPI 3.1."""
-    chat = {**CHAT, **dict.fromkeys(HARMLESS, ANYTHING)}
-    _check("chat", set(chat) | REFUSED, set(CHAT_FIELDS))
-    _check("completions", set(COMPLETION), set(COMPLETION_FIELDS))
+    chat = {**CHAT, **dict.fromkeys(sorted(HARMLESS), ANYTHING)}
+    check_fields("chat", set(chat) | REFUSED, set(CHAT_FIELDS))
+    check_fields("completions", set(COMPLETION), set(COMPLETION_FIELDS))
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Kakeya Fleet: a node's HTTP",
             "version": "v1",
-            "description": "OpenAI's shapes, answered by any node: docs/http.md. Made by "
+            "description": "The shapes of OpenAI, Anthropic and Ollama, answered by any node: "
+            "docs/http.md. Made by "
             "python -m scripts.write.openapi.",
         },
         "components": {
             "responses": {
-                "Refused": {
-                    "description": "Refused; `code` is one of docs/troubleshooting.md.",
-                    "content": {"application/json": {"schema": ERROR}},
-                }
+                "Refused": _refused(ERROR),
+                ANTHROPIC_REFUSED: _refused(ANTHROPIC_ERROR),
+                OLLAMA_REFUSED: _refused(OLLAMA_ERROR),
             }
         },
         "paths": {
             "/v1/models": {
-                "get": _operation("Models of the fleet", {"list": _list_of_models()}),
+                "get": _operation("Models of the fleet", _list_of_models()),
             },
             "/v1/models/{model}": {
                 "parameters": [
@@ -314,7 +232,7 @@ def description() -> dict[str, Any]:
                         "schema": {"type": "string", "minLength": 1},
                     }
                 ],
-                "get": _operation("One of them", {"one": MODEL}),
+                "get": _operation("One of them", MODEL),
             },
             "/v1/completions": {
                 "post": _asking("Plain text goes on", COMPLETION, ["model", "prompt"])
@@ -322,14 +240,22 @@ def description() -> dict[str, Any]:
             "/v1/chat/completions": {
                 "post": _asking("A conversation goes on", chat, ["model", "messages"])
             },
+            "/v1/embeddings": {
+                "post": asking(
+                    operation("Refused: nodes give no hidden states", None, refused="Refused"),
+                    body_of({"model": ANYTHING, "input": ANYTHING}, []),
+                )
+            },
+            **other_apis(),
         },
     }
 
 
-def _check(name: str, told: set[str], read: set[str]) -> None:
-    """Raises `ValueError` when the description has not the fields that the node reads."""
-    if told != read:
-        raise ValueError(f"{name}: {sorted(told ^ read)} are only in the description or the code")
+def _refused(schema: Schema) -> dict[str, Any]:
+    return {
+        "description": "Refused; `code` is one of docs/troubleshooting.md.",
+        "content": {"application/json": {"schema": schema}},
+    }
 
 
 def _list_of_models() -> Schema:
@@ -340,46 +266,18 @@ def _list_of_models() -> Schema:
     }
 
 
-def _operation(summary: str, answers: Mapping[str, Schema]) -> dict[str, Any]:
-    (answer,) = answers.values()
-    return {
-        "summary": summary,
-        "responses": {
-            "200": {"description": "OK", "content": {"application/json": {"schema": answer}}},
-            **_refusals(),
-        },
-    }
+def _operation(summary: str, answer: Schema) -> dict[str, Any]:
+    return operation(summary, answer, refused="Refused")
 
 
-def _asking(summary: str, fields: Mapping[str, Schema], required: Sequence[str]) -> dict[str, Any]:
+def _asking(summary: str, fields: Mapping[str, Schema], required: list[str]) -> dict[str, Any]:
     answer = {
         "type": "object",
         "required": ["id", "object", "created", "model", "choices", "usage"],
         "properties": {"choices": {"type": "array", "minItems": 1}},
     }
-    body = {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": dict(fields),
-    }
-    operation = _operation(summary, {"answer": answer})
-    operation["responses"]["200"]["content"]["text/event-stream"] = {}
-    operation["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": body}},
-    }
-    return operation
-
-
-def _refusals() -> dict[str, Any]:
-    """One for each status that a reason has, and those of HTTP itself; no fault is one of them."""
-    statuses = {reason.http_status for reason in REASONS.values()} | {400, 404, 405, 417}
-    return {
-        str(status): {"$ref": "#/components/responses/Refused"}
-        for status in sorted(statuses)
-        if HTTPStatus.BAD_REQUEST <= status != HTTPStatus.INTERNAL_SERVER_ERROR
-    }
+    told = operation(summary, answer, refused="Refused", stream="text/event-stream")
+    return asking(told, body_of(fields, required))
 
 
 def text() -> str:

@@ -82,6 +82,23 @@ def test_at_its_limit_it_is_as_one_allocated_at_once(verifier: Verifier) -> None
     cache.release()
 
 
+def test_memory_that_was_taken_ahead_changes_no_bit(verifier: Verifier) -> None:
+    ahead, follows = verifier.allocate(GROWING), verifier.allocate(GROWING)
+    ahead.grow(BORDER + 20)
+    assert ahead.memory_bytes == bytes_of(verifier, BORDER + 20)
+    assert (ahead.length, ahead.growth_bytes(BORDER + 20)) == (0, 0)
+    for cache in (ahead, follows):
+        cache.fill(BORDER - 20, 5)
+    expected = read(verifier, follows, BORDER - 20, BORDER + 12, 16)
+    assert read(verifier, ahead, BORDER - 20, BORDER + 12, 5) == expected
+    whole = verifier.allocate(dataclasses.replace(WHOLE, capacity=300))
+    before = whole.memory_bytes
+    whole.grow(1 << 20)
+    assert whole.memory_bytes == before
+    for cache in (ahead, follows, whole):
+        cache.release()
+
+
 @pytest.mark.parametrize("at", [BORDER - 30, BORDER - 1, BORDER, BORDER + 10])
 def test_forks_across_a_growth_have_the_bits_of_their_text(verifier: Verifier, at: int) -> None:
     whole, origin = verifier.allocate(WHOLE), verifier.allocate(GROWING)

@@ -24,7 +24,11 @@ class Appending:
         self._clock = clock
 
     async def append(
-        self, session: OpenSession, token_ids: Sequence[int], expected_length: int | None = None
+        self,
+        session: OpenSession,
+        token_ids: Sequence[int],
+        expected_length: int | None = None,
+        room: int = 0,
     ) -> Appended:
         """Appends and computes, see `SessionDriver.append`; the caller has the session's turn.
 
@@ -44,6 +48,7 @@ class Appending:
                 record.session,
                 token_ids,
                 expected_length,
+                room=room,
                 run_step=worker.run,
                 # Otherwise the server's stop would end it, without a reason.
                 should_stop=partial(lifecycle.refuse_when_leaving, session.served),
@@ -75,7 +80,8 @@ class Appending:
             except SessionNotFound:
                 return False
             try:
-                appended = await self.append(session, token_ids, expected_length=0)
+                room = session.asked.room_tokens
+                appended = await self.append(session, token_ids, expected_length=0, room=room)
             except BaseException:
                 with suppress(SessionNotFound, GroupLost):
                     registry.close(session.session_id)

@@ -157,6 +157,7 @@ class Generations:
                 finally:
                     if not finished:
                         observer.left(session)
+                    record.gives_way = spec.gives_way
                     self._ended(session.served)
 
     async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:

@@ -115,9 +115,15 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             request.expected_history_length if request.HasField("expected_history_length") else None
         )
         async with session.turn:
-            appended = await self._appending.append(session, request.token_ids, expected)
+            before = session.record.session.recomputed_count
+            appended = await self._appending.append(
+                session, request.token_ids, expected, request.room_tokens
+            )
+            recomputed = session.record.session.recomputed_count - before
         return wire.AppendTokensResponse(
-            history_length=appended.history_length, prefill_seconds=appended.prefill_seconds
+            history_length=appended.history_length,
+            prefill_seconds=appended.prefill_seconds,
+            recomputed_token_count=recomputed,
         )
 
     # grpc.aio takes a coroutine that writes as well as a generator, and a

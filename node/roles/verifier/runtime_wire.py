@@ -112,6 +112,8 @@ class SessionSpec:
     full_window_tokens: int = FULL_WINDOW
     leaves_strategy: bool = False
     first_tokens: FirstTokens = FirstTokens()
+    room_tokens: int = 0
+    """Behind the first tokens, of one that grows: their memory is taken with that of these."""
 
     def decided(self, strategy: KvStrategy) -> SessionSpec:
         """The same with the strategy that was chosen for it, whose restorer is an archive."""
@@ -135,6 +137,17 @@ class SessionSpec:
         if self.packing_when_short is None:
             return None
         return replace(self, packing=self.packing_when_short).cache_spec(info)
+
+    def first_cache_spec(self, spec: CacheSpec) -> CacheSpec:
+        """The memory that is taken of `spec`, its cache, before it is told of: all it has room for.
+
+        Of one that takes its memory as its history grows that is the first segment, unless room
+        is asked for.
+        """
+        end = self.first_tokens.count + self.room_tokens
+        if not (spec.grows and self.room_tokens):
+            return spec
+        return replace(spec, grows=False, capacity=min(end, spec.capacity))
 
     def cache_spec(self, info: VerifierInfo, restorer: RestorerSpec | None = None) -> CacheSpec:
         """The cache to allocate on a verifier; `restorer` is that of `restored`."""
@@ -191,6 +204,8 @@ class GenerationSpec:
     request_id: str = ""
     grammar: Grammar | None = None
     said_count: int = 0
+    gives_way: bool = False
+    """Whether the session makes way at once from its end until it goes on."""
 
     def check_for_model(self, info: VerifierInfo) -> None:
         """Checks what depends on the model. Raises `BadParameters`."""
@@ -243,6 +258,7 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         full_window_tokens=full_window_of(asked, request.window_tokens, quality or when_short),
         leaves_strategy=asked is None,
         first_tokens=FirstTokens.of(request.initial_token_ids),
+        room_tokens=request.room_tokens,
     )
 
 
@@ -362,6 +378,7 @@ def generation_spec_from_wire(
         request_id=request.request_id,
         grammar=grammar_from_wire(request.grammar) if request.HasField("grammar") else None,
         said_count=request.said_token_count,
+        gives_way=request.gives_way,
     )
 
 

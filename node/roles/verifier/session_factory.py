@@ -82,7 +82,8 @@ class SessionFactory:
         ):
             info = served.verifier.info
             smaller = spec.smaller_cache_spec(info)
-            self.registry.check_room(served.budget, spec.cache_spec(info), caller, smaller=smaller)
+            first = spec.first_cache_spec(spec.cache_spec(info))
+            self.registry.check_room(served.budget, first, caller, smaller=smaller)
 
     async def make(
         self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier, caller: Caller
@@ -152,6 +153,7 @@ class SessionFactory:
             spec.request_id,
             evicted=evicted,
             smaller=spec.smaller_cache_spec(info),
+            first=spec.first_cache_spec(cache_spec),
             owner=caller,
         )
         record = await self.created(served, create, evicted)

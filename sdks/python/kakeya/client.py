@@ -101,7 +101,8 @@ class AsyncClient:
         if len(history) > len(held):
             async with AsyncExitStack() as closing:
                 closing.push_async_exit(session)
-                await session.append(history[len(held) :])
+                room = request.room_tokens
+                await session.append(history[len(held) :], room_tokens=room)
                 closing.pop_all()
         return session
 

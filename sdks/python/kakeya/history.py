@@ -15,7 +15,8 @@ class History:
     runs, and after one was left early, the node may have committed more.
     `pending` counts ids whose keys and values the node may still have to
     compute, as after a fork. `prefill_seconds` is what the node took to compute
-    the prompt: all that was appended since it generated last.
+    the prompt: all that was appended since it generated last. With it the node computed
+    `recomputed_token_count` positions once more that it had before.
     """
 
     def __init__(self, token_ids: Sequence[int] = ()) -> None:
@@ -23,6 +24,7 @@ class History:
         self.in_step = True
         self.pending = len(self._ids)
         self.prefill_seconds = 0.0
+        self.recomputed_token_count = 0
         # Whether the ids at the end are the node's own, so that the next begin a prompt.
         self._is_answered = False
 
@@ -38,12 +40,19 @@ class History:
         """The first `length` ids; None for all."""
         return tuple(self._ids[:length])
 
-    def append(self, token_ids: Sequence[int], prefill_seconds: float = 0.0) -> None:
+    def append(
+        self,
+        token_ids: Sequence[int],
+        prefill_seconds: float = 0.0,
+        recomputed_token_count: int = 0,
+    ) -> None:
         """Ids that the node appended and computed, in so many seconds."""
         if self._is_answered:
             self.prefill_seconds = 0.0
+            self.recomputed_token_count = 0
             self._is_answered = False
         self.prefill_seconds += prefill_seconds
+        self.recomputed_token_count += recomputed_token_count
         self._ids.extend(token_ids)
         self.in_step = True
         self.pending = 0

@@ -84,6 +84,8 @@ class SessionOptions(OpeningOptions, total=False):
     """The first tokens of the history: computed before the session is there. The first 65,536
     travel with the request, more are appended; where that fails, no session stays open.
     """
+    room_tokens: int
+    """With `tokens`: see `AsyncSession.append`; 0 unless given."""
 
 
 class PlanOptions(KvOptions, total=False):
@@ -153,6 +155,11 @@ class GenerateOptions(TypedDict, total=False):
     """Stop after so many seconds."""
     request_id: str
     """Names the generation for `fleet trace`; at most 128 characters."""
+    gives_way: bool
+    """Whether the session, from the generation's end until its next operation, makes way at once
+    where another needs its memory or its place, however short it has been idle: for one that may
+    go on, or never. False unless given.
+    """
 
 
 class ChatOptions(OpeningOptions, total=False):

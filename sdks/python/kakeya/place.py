@@ -33,26 +33,31 @@ class Place:
     traceparent: str = ""
     """Sent with each call, when given (W3C Trace Context)."""
 
-    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> float:
+    async def append(
+        self,
+        token_ids: Sequence[int],
+        history_length: int,
+        pending: int,
+        room_tokens: int = 0,
+    ) -> runtime_pb2.AppendTokensResponse:
         """Appends at most MAX_APPEND_TOKENS ids to a history of `history_length`.
 
-        `pending` more are left to compute. Sent again when the network failed. Returns
-        the seconds that their keys and values took; 0 from nodes that do not tell.
+        `pending` more are left to compute. Sent again when the network failed.
         """
         request = runtime_pb2.AppendTokensRequest(
             session_id=self.session_id,
             token_ids=token_ids,
             expected_history_length=history_length,
+            room_tokens=room_tokens,
         )
         timeout = self.connection.timeouts.append(len(token_ids) + pending)
-        response = await self.connection.unary(
+        return await self.connection.unary(
             self.connection.runtime.AppendTokens,
             request,
             timeout,
             idempotent=True,
             traceparent=self.traceparent,
         )
-        return response.prefill_seconds
 
     def generate(
         self, request: runtime_pb2.GenerateRequest, history_length: int, timeout: float

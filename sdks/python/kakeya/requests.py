@@ -49,6 +49,7 @@ def session_request(model: str, options: SessionOptions) -> runtime_pb2.CreateSe
                 "max_history_tokens", options.get("max_history_tokens", 0), 0
             ),
             restorer=_restorer(options),
+            room_tokens=ranges.whole("room_tokens", options.get("room_tokens", 0), 0),
         )
     )
 
@@ -118,6 +119,7 @@ def generate_request(
             "deadline_seconds", options.get("deadline_seconds") or 0.0, 0, ranges.LONGEST_SECONDS
         ),
         request_id=ranges.name("request_id", options.get("request_id", "")),
+        gives_way=options.get("gives_way", False),
     )
     if draws_seed and temperature > 0 and not request.HasField("seed"):
         request.seed = secrets.randbits(64)

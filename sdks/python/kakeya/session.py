@@ -8,6 +8,7 @@ import random
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import TracebackType
@@ -133,6 +134,15 @@ class AsyncSession:
         return self._history.prefill_seconds
 
     @property
+    def recomputed_token_count(self) -> int:
+        """Positions before the prompt that the node computed once more with it.
+
+        Their keys and values had been given to another session, or lost. 0 from nodes that do
+        not tell; one that takes over elsewhere computes all, and counts none.
+        """
+        return self._history.recomputed_token_count
+
+    @property
     def history(self) -> tuple[int, ...]:
         """All ids that were appended and received, oldest first."""
         return self._history.ids()
@@ -147,10 +157,25 @@ class AsyncSession:
         """The times that the session was opened anew, oldest first."""
         return tuple(self._resumptions)
 
+    def traced_by(self, traceparent: str) -> None:
+        """Has what the session does from now on be part of this trace (W3C Trace Context).
+
+        Raises BadRequest.
+        """
+        self._place = replace(self._place, traceparent=ranges.traceparent(traceparent))
+
     async def append(
-        self, token_ids: Sequence[int], expected_history_length: int | None = None
+        self,
+        token_ids: Sequence[int],
+        expected_history_length: int | None = None,
+        *,
+        room_tokens: int = 0,
     ) -> int:
         """Appends ids to the history; returns its new length.
+
+        Of a session whose memory is taken as its history grows, `room_tokens` takes that of so
+        many tokens behind them at once: a generation of as many then lacks none. Where there is
+        none nothing is appended (OutOfKvMemory). A node that takes over later knows nothing of it.
 
         Sent again when the network failed, without ever doubling tokens. More
         than 65,536 ids travel in pieces: after an error `history` tells what
@@ -160,6 +185,7 @@ class AsyncSession:
         SessionBusy, TransportError; RestorerLost with the ids appended.
         """
         ids = ranges.token_ids("token_ids", token_ids)
+        room_tokens = ranges.whole("room_tokens", room_tokens, 0)
         async with self._turn:
             self._check_idle()
             if expected_history_length not in (None, len(self._history)):
@@ -169,18 +195,19 @@ class AsyncSession:
                 )
             for start in range(0, len(ids) or 1, MAX_APPEND_TOKENS):
                 piece = ids[start : start + MAX_APPEND_TOKENS]
-                await self._outliving(partial(self._append_piece, piece))
+                room = len(ids) - start - len(piece) + room_tokens if room_tokens else 0
+                await self._outliving(partial(self._append_piece, piece, room))
             return len(self._history)
 
-    async def _append_piece(self, token_ids: Sequence[int]) -> None:
+    async def _append_piece(self, token_ids: Sequence[int], room: int) -> None:
         length = len(self._history)
-        seconds = 0.0
+        told = runtime_pb2.AppendTokensResponse()
         try:
-            seconds = await self._send_append(token_ids)
+            told = await self._send_append(token_ids, room)
         except HistoryLengthMismatch as error:
             if not self._history.in_step:
                 await self._fork_back(length)
-                seconds = await self._send_append(token_ids)
+                told = await self._send_append(token_ids, room)
             elif error.attempts == 1 or (
                 # The first attempt may have been applied and only its answer lost.
                 (await self.info()).history_length != length + len(token_ids)
@@ -195,10 +222,13 @@ class AsyncSession:
             # Whether the node appended them is not known.
             self._history.in_step = False
             raise
-        self._history.append(token_ids, seconds)
+        self._history.append(token_ids, told.prefill_seconds, told.recomputed_token_count)
 
-    async def _send_append(self, token_ids: Sequence[int]) -> float:
-        return await self._place.append(token_ids, len(self._history), self._history.pending)
+    async def _send_append(
+        self, token_ids: Sequence[int], room: int
+    ) -> runtime_pb2.AppendTokensResponse:
+        history = self._history
+        return await self._place.append(token_ids, len(history), history.pending, room)
 
     def generate(self, max_tokens: int, **options: Unpack[GenerateOptions]) -> AsyncGeneration:
         """Continues the history by at most `max_tokens` ids; `GenerateOptions` says how.

@@ -179,6 +179,11 @@ class Session:
         return self._inner.prefill_seconds
 
     @property
+    def recomputed_token_count(self) -> int:
+        """Positions before the prompt that the node computed once more with it."""
+        return self._inner.recomputed_token_count
+
+    @property
     def history(self) -> tuple[int, ...]:
         """All ids that were appended and received, oldest first."""
         return self._inner.history
@@ -193,9 +198,20 @@ class Session:
         """The times that another node took the session over, oldest first."""
         return self._inner.resumptions
 
-    def append(self, token_ids: Sequence[int], expected_history_length: int | None = None) -> int:
+    def traced_by(self, traceparent: str) -> None:
+        """See `AsyncSession.traced_by`."""
+        self._inner.traced_by(traceparent)
+
+    def append(
+        self,
+        token_ids: Sequence[int],
+        expected_history_length: int | None = None,
+        *,
+        room_tokens: int = 0,
+    ) -> int:
         """See `AsyncSession.append`."""
-        return self._portal.run(self._inner.append(token_ids, expected_history_length))
+        appending = self._inner.append(token_ids, expected_history_length, room_tokens=room_tokens)
+        return self._portal.run(appending)
 
     def generate(self, max_tokens: int, **options: Unpack[GenerateOptions]) -> Generation:
         """See `AsyncSession.generate`."""

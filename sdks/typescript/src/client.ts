@@ -60,6 +60,8 @@ export interface SessionOptions extends RestorerOptions, CallOptions {
    * fails, no session stays open.
    */
   readonly tokens?: readonly number[] | undefined;
+  /** With `tokens`: see `Session.append`; 0 unless given. */
+  readonly roomTokens?: number | undefined;
   /**
    * The node's choice unless given: "restored" where a live archive has room and the
    * verifier can use it, else "sink_window"; the session's `kvStrategy` tells.
@@ -161,7 +163,8 @@ export class Client {
     const session = new Session(place, { request, roster: this.#roster }, resumes, history);
     if (tokens.length > history.length) {
       try {
-        await session.append(tokens.slice(history.length), { signal });
+        const { roomTokens } = request;
+        await session.append(tokens.slice(history.length), { signal, roomTokens });
       } catch (error) {
         await session[Symbol.asyncDispose]();
         throw error;
@@ -317,6 +320,7 @@ function sessionRequest(model: string, options: SessionOptions): CreateSessionRe
     clientLabel: ranges.name("clientLabel", options.clientLabel ?? ""),
     requestId: ranges.name("requestId", options.requestId ?? requestId()),
     maxHistoryTokens: ranges.whole("maxHistoryTokens", options.maxHistoryTokens ?? 0, 0),
+    roomTokens: ranges.whole("roomTokens", options.roomTokens ?? 0, 0),
     ...(restored === undefined ? {} : { restorer: restored }),
   });
 }

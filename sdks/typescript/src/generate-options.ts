@@ -49,6 +49,12 @@ export interface GenerateOptions extends CallOptions, GrammarOptions {
   readonly deadlineSeconds?: number | undefined;
   /** Names the generation for `fleet trace`; at most 128 characters. */
   readonly requestId?: string | undefined;
+  /**
+   * Whether the session, from the generation's end until its next operation, makes way at once
+   * where another needs its memory or its place, however short it has been idle: for one that
+   * may go on, or never. False unless given.
+   */
+  readonly givesWay?: boolean | undefined;
 }
 
 /** How an answer is made of text; `maxTokens` is the chat's, or 2,048, unless given. */
@@ -80,6 +86,7 @@ export function generateRequest(options: GenerateOptions, drawsSeed: boolean): G
     stopTokenIds: ranges.stopTokenIds(options.stopTokenIds),
     deadlineSeconds: ranges.number("deadlineSeconds", deadlineSeconds, 0, ranges.LONGEST_SECONDS),
     requestId: ranges.name("requestId", options.requestId ?? ""),
+    givesWay: options.givesWay ?? false,
     ...seed(options, drawsSeed),
     ...(held === undefined ? {} : { grammar: held }),
     ...(topLogProbabilities === undefined

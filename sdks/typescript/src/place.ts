@@ -60,6 +60,7 @@ export class Place {
     tokenIds: readonly number[],
     length: number,
     pending: number,
+    roomTokens: number,
     signal?: AbortSignal,
   ): Promise<number> {
     const { runtime, timeouts } = this.connection;
@@ -67,6 +68,7 @@ export class Place {
       sessionId: this.sessionId,
       tokenIds: [...tokenIds],
       expectedHistoryLength: BigInt(length),
+      roomTokens,
     });
     const timeout = appendSeconds(timeouts, tokenIds.length + pending);
     const send = this.connection.unary(

@@ -131,6 +131,9 @@ export class Session {
    *
    * Sent again when the network failed, without ever doubling tokens. More than
    * 65,536 ids travel in pieces: after an error `history` tells what was appended.
+   * Of a session whose memory is taken as its history grows, `roomTokens` takes that of so
+   * many tokens behind them at once: a generation of as many then lacks none. Where there is
+   * none nothing is appended (OutOfKvMemory). A node that takes over later knows nothing of it.
    * Throws HistoryLengthMismatch when the history has not `expectedHistoryLength`
    * ids, BadRequest for what is no list of ids, TokenOutOfVocabulary, EmptyAppend,
    * ContextExceeded, SessionNotFound, SessionBusy, TransportError; RestorerLost with the
@@ -138,10 +141,14 @@ export class Session {
    */
   append(
     tokenIds: readonly number[],
-    options: CallOptions & { expectedHistoryLength?: number | undefined } = {},
+    options: CallOptions & {
+      expectedHistoryLength?: number | undefined;
+      roomTokens?: number | undefined;
+    } = {},
   ): Promise<number> {
     return this.#turn.run(async () => {
       ranges.tokenIds("tokenIds", tokenIds);
+      const roomTokens = ranges.whole("roomTokens", options.roomTokens ?? 0, 0);
       this.#checkIdle();
       const { expectedHistoryLength, signal } = options;
       if (expectedHistoryLength !== undefined && expectedHistoryLength !== this.#history.length) {
@@ -151,16 +158,22 @@ export class Session {
         );
       }
       for (let start = 0; start < (tokenIds.length || 1); start += MAX_APPEND_TOKENS) {
-        await this.#appendPiece(tokenIds.slice(start, start + MAX_APPEND_TOKENS), signal);
+        const piece = tokenIds.slice(start, start + MAX_APPEND_TOKENS);
+        const later = tokenIds.length - start - piece.length;
+        await this.#appendPiece(piece, roomTokens > 0 ? later + roomTokens : 0, signal);
       }
       return this.#history.length;
     });
   }
 
-  async #appendPiece(tokenIds: readonly number[], signal?: AbortSignal): Promise<void> {
+  async #appendPiece(
+    tokenIds: readonly number[],
+    room: number,
+    signal?: AbortSignal,
+  ): Promise<void> {
     let seconds: number;
     try {
-      seconds = await this.#outliving(() => this.#appendHere(tokenIds, signal), signal);
+      seconds = await this.#outliving(() => this.#appendHere(tokenIds, room, signal), signal);
     } catch (error) {
       if (error instanceof RestorerLost) {
         // The node has them; their keys and values wait for an archive.
@@ -173,9 +186,13 @@ export class Session {
   }
 
   /** Gives the seconds that the node took; 0 when their answer was lost. */
-  async #appendHere(tokenIds: readonly number[], signal?: AbortSignal): Promise<number> {
+  async #appendHere(
+    tokenIds: readonly number[],
+    room: number,
+    signal?: AbortSignal,
+  ): Promise<number> {
     const { length } = this.#history;
-    const send = () => this.#place.append(tokenIds, length, this.#history.pending, signal);
+    const send = () => this.#place.append(tokenIds, length, this.#history.pending, room, signal);
     try {
       return await send();
     } catch (error) {

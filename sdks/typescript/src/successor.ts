@@ -210,7 +210,7 @@ async function openThere(
     }
     const first = Number(place.opened.historyLength);
     for (let start = first; start < history.length; start += MAX_APPEND_TOKENS) {
-      await place.append(history.ids(start, start + MAX_APPEND_TOKENS), start, 0, terms.signal);
+      await place.append(history.ids(start, start + MAX_APPEND_TOKENS), start, 0, 0, terms.signal);
     }
     return place;
   } catch (error) {

@@ -137,6 +137,52 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room: Ro
     )
 
 
+def test_room_that_is_asked_for_is_taken_at_once_and_no_token_lacks_it(room: Room) -> None:
+    record = room.registry.create(room.budget, GROWING)
+    with room.registry.hold(record.session_id, Activity.APPENDING):
+        record.session.append([index % 40 for index in range(20)], room=28)
+        assert record.session.memory_bytes == 6 * room.slab
+        while PrefillTurn(record.session)():
+            pass
+    room.reads(16)
+    with pytest.raises(OutOfKvMemory):
+        room.registry.create(room.budget, GROWING)
+    text = record.session.history[:]
+    committed = [
+        token
+        for _ in range(28)
+        for token in VerifyTurn(record.session, Block([], GREEDY, 1))().step.committed
+    ]
+    assert committed == hashing.expected_stream(text, GROWING, 28, GREEDY)
+
+
+def test_room_that_is_not_there_appends_nothing(room: Room) -> None:
+    busy, asking = room.reads(40), room.reads(8)
+    with pytest.raises(OutOfKvMemory, match="its history stays as it is"):
+        asking.session.append([1] * 4, room=40)
+    assert (len(asking.session.history), asking.session.memory_bytes) == (8, room.slab)
+    assert len(busy.session.history) == 40
+    # What it asks for is no more than the longest history has.
+    with pytest.raises(OutOfKvMemory) as caught:
+        asking.session.append([1] * 4, room=1 << 30)
+    assert int(caught.value.metadata["needed_bytes"]) == (4096 // 8 - 1) * room.slab
+
+
+def test_room_is_made_of_idle_sessions_and_given_back_at_rest(room: Room) -> None:
+    first = room.reads(24)
+    room.now += 100.0
+    second = room.reads(8)
+    with room.registry.hold(second.session_id, Activity.APPENDING):
+        second.session.append([1] * 4, room=44)
+    assert room.rested == [first.session_id]
+    assert second.session.memory_bytes == 7 * room.slab
+    assert second.session.rest()
+    assert room.budget.used_bytes == 0
+    while PrefillTurn(second.session)():
+        pass
+    assert second.session.memory_bytes == 2 * room.slab
+
+
 def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room: Room) -> None:
     origin = room.reads(20)
     fork = room.registry.fork(origin.session_id, 10)

@@ -101,6 +101,30 @@ def test_of_idle_sessions_those_of_who_has_the_most_go_first(room: SessionRoom) 
     assert (room.rested, room.ended) == ([older.session_id], [])
 
 
+def test_one_that_gives_way_does_at_once_and_before_all_others(room: SessionRoom) -> None:
+    older = room.create(SPEC, owner="greedy")
+    room.now += 100
+    kept, busy = (room.create(SPEC, owner="greedy") for _ in range(2))
+    for each in (kept, busy):
+        with room.registry.hold(each.session_id, Activity.GENERATING):
+            each.gives_way = True
+    with room.registry.hold(busy.session_id, Activity.GENERATING):
+        room.create(SPEC, owner="greedy")
+    # The older one has been idle for longer than anybody must be.
+    assert room.rested == [kept.session_id]
+    assert (older.session.is_resting, busy.gives_way) == (False, False)
+
+
+def test_the_place_of_one_that_gives_way_is_free_at_once(placed: SessionRoom) -> None:
+    first, second = (placed.create(SPEC, owner=owner) for owner in ("a", "b"))
+    with pytest.raises(Full):
+        placed.create(SPEC, owner="a")
+    first.gives_way = True
+    third = placed.create(SPEC, owner="a")
+    assert placed.ended == [(first.session_id, EndReason.MEMORY)]
+    assert placed.listed() == [second.session_id, third.session_id]
+
+
 def test_places_are_held_as_long_as_sessions_and_forks_live(
     placed: SessionRoom, places: ThreePlaces
 ) -> None:

@@ -59,7 +59,8 @@ class Asking:
         ):
             text = await answer.text()
             if answer.status != 200 and text.startswith('{"error"'):
-                text = json.loads(text)["error"]["code"]
+                said = json.loads(text)
+                text = said["code"] if "code" in said else said["error"]["code"]
             return answer.status, text, answer.headers
 
 
@@ -169,6 +170,28 @@ async def test_a_session_of_http_is_its_callers_key_s(
                 return not [each async for each in mine.sessions()]
 
             await eventually(is_closed)
+
+
+async def test_a_chat_that_is_kept_is_its_key_s_alone(home: Home, serving: RunningAgent) -> None:
+    """Shown as Anthropic's clients show it, too; others compute the same conversation anew."""
+    key, other = await home.key("one"), await home.key("other")
+    await known(serving, 2)
+    asking = Asking(home, serving)
+    said = [{"role": "user", "content": "A conversation, " * 40}]
+    whole = {**ASKED, "temperature": 0, "messages": said}
+
+    async def cached(shown: Mapping[str, str]) -> int:
+        status, text, _ = await asking("/v1/chat/completions", "", whole, shown)
+        assert status == 200, text
+        return int(json.loads(text)["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert await cached({"x-api-key": key}) == 0
+    assert await cached({"x-api-key": other}) == 0
+    assert await cached({"Authorization": f"Bearer {key}"}) > 100
+    async with home.application(key, serving) as mine:
+        assert [each.client_label async for each in mine.sessions()] == ["http"] * 2
+    refused = (await asking("/v1/messages", "", {}))[0], (await asking("/api/tags"))[0]
+    assert refused == (401, 401)
 
 
 async def test_a_stream_ends_when_its_key_is_revoked(home: Home, serving: RunningAgent) -> None:

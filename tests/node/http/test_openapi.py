@@ -6,6 +6,7 @@ import pytest
 
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
+from kakeya_fleet.node.http.callers import ANSWERING
 from kakeya_fleet.node.http.chat_request import KNOWN
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -29,13 +30,13 @@ def test_a_field_that_is_not_described_is_found(monkeypatch: pytest.MonkeyPatch)
         openapi.description()
 
 
-def test_every_path_of_v1_is_described() -> None:
+def test_every_path_that_answers_is_described() -> None:
     metrics = NodeMetrics()
     server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, Allowances(Limits(), metrics))
     served = {
         (route.method.lower(), route.resource.canonical)
         for route in server._application().router.routes()
-        if route.resource is not None and route.resource.canonical.startswith("/v1")
+        if route.resource is not None and route.resource.canonical.startswith(ANSWERING)
     }
     told = {
         (method, path)

@@ -10,9 +10,15 @@ import pytest
 
 from kakeya import AsyncClient
 from kakeya.text import TextCodec
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import NOBODY
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.http.answering import End, Happening, Work, answer
+from kakeya_fleet.node.http.callers import CallersClients, HttpCaller
 from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.kept_sessions import KeptSessions
 from kakeya_fleet.node.http.usage import fleet_report
+from kakeya_fleet.node.metrics import NodeMetrics
 from tests.support.scripted_node import ScriptedNode
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +48,9 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(
             ends.append(happening)
 
     async with AsyncClient(node.address) as client:
-        await answer(client, Work(options, ((5, 6),), 3, codec), put)
+        clients = CallersClients(client, lambda _key: client)
+        kept = KeptSessions(clients, Allowances(Limits(), NodeMetrics()))
+        await answer(client, Work(options, ((5, 6),), 3, codec), kept.of(HttpCaller(NOBODY)), put)
     report: Any = fleet_report(ends)
     reported = [each["prefill_seconds"] for each in report["choices"]]
     assert reported == [4.5, 4.5]

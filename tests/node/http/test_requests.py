@@ -1,6 +1,7 @@
 """Bodies that cannot be answered name the field at fault; harmless fields are taken."""
 
 import math
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -9,7 +10,10 @@ from kakeya import KvStrategy, Speculation
 from kakeya_fleet.node.grammars.grammar import Grammar, GrammarKind
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.message_request import read_messages
+from kakeya_fleet.node.http.ollama_request import read_ollama_chat
 from kakeya_fleet.node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.response_request import read_response
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 TEXT = {"model": "m", "prompt": "hello"}
@@ -25,7 +29,7 @@ SHARED = [
     ({"n": 17}, "n"),
     ({"n": True}, "n"),
     ({"n": 1.5}, "n"),
-    ({"stop": ["a"] * 5}, "stop"),
+    ({"stop": ["a"] * 65}, "stop"),
     ({"stop": [""]}, "stop"),
     ({"stop": ""}, "stop"),
     ({"stop": 3}, "stop"),
@@ -160,8 +164,10 @@ def test_fields_that_change_no_token_are_taken() -> None:
         "presence_penalty": 0, "frequency_penalty": 0.0, "response_format": {"type": "text"},
         "modalities": ["text"], "stop": None, "seed": None, "tools": None, "n": None,
     }  # fmt: skip
-    plain = read_chat(CHAT)
-    assert read_chat({**CHAT, **harmless}) == plain
+    plain, taken = read_chat(CHAT), read_chat({**CHAT, **harmless})
+    ignored = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+    assert taken.options.ignored == ignored
+    assert replace(taken, options=replace(taken.options, ignored=())) == plain
     assert plain.options.sampling.temperature == 1.0
     assert plain.options.session.kv_strategy is KvStrategy.FULL
 
@@ -269,3 +275,88 @@ def test_a_grammar_that_is_too_large_says_so() -> None:
     with pytest.raises(HttpRefusal) as caught:
         read_chat({**CHAT, "guided_regex": "a" * 70_000})
     assert (caught.value.reason, caught.value.parameter) == ("GRAMMAR_REFUSED", "guided_regex")
+
+
+MESSAGES: dict[str, object] = {**CHAT, "max_tokens": 4}
+RESPONSE: dict[str, object] = {"model": "m", "input": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"max_tokens": None}, "max_tokens"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}, 3]}]},
+            "messages[0].content[1]",
+        ),
+        ({"system": 3}, "system"),
+        ({"system": [{"type": "image"}]}, "system[0].type"),
+        ({"stop_sequences": ["x"] * 65}, "stop_sequences"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
+        ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
+        ({"temprature": 1}, "temprature"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+    ],
+)
+def test_a_message_of_anthropics_that_is_wrong(wrong: dict[str, object], name: str) -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_messages({**MESSAGES, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0].type",
+        ),
+        ({"conversation": "c"}, "conversation"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"tools": [{"type": "function", "name": "f", "strict": True}]}, "tools[0].strict"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"stop": "x"}, "stop"),
+    ],
+)
+def test_a_response_that_is_wrong(wrong: dict[str, object], name: str) -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_response({**RESPONSE, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"options": {"temperature": 3}}, "options.temperature"),
+        ({"options": {"num_predict": -3}}, "options.num_predict"),
+        ({"options": {"num_cxt": 1}}, "options.num_cxt"),
+        ({"options": {"tfs_z": 0.5}}, "options.tfs_z"),
+        ({"options": 3}, "options"),
+        ({"format": "xml"}, "format"),
+        ({"format": {"type": "object"}, "tools": [FUNCTION]}, "tools"),
+        ({"think": True}, "think"),
+        ({"stream": 3}, "stream"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["x"]}]}, "messages[0].images"),
+        ({"messages": [{"role": "assistant", "tool_calls": [3]}]}, "messages[0].tool_calls[0]"),
+    ],
+)
+def test_a_chat_of_ollamas_that_is_wrong(wrong: dict[str, object], name: str) -> None:
+    with pytest.raises(HttpRefusal) as caught:
+        read_ollama_chat({**CHAT, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+def test_fields_that_change_no_token_are_named_and_others_are_refused() -> None:
+    asked = read_chat({**CHAT, "ttl": 3, "metadata": {}, "user": "x"})
+    assert asked.options.ignored == ("ttl", "metadata", "user")
+    assert read_completion({**TEXT, "user": "x"}).options.ignored == ("user",)
+    assert read_messages({**MESSAGES, "cache_control": {}}).options.ignored == ("cache_control",)
+    with pytest.raises(HttpRefusal, match="transforms"):
+        read_chat({**CHAT, "transforms": ["middle-out"]})

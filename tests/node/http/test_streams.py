@@ -44,11 +44,19 @@ UntilGenerated = Callable[[float], Awaitable[None]]
 
 
 @pytest.fixture
-def until_nothing_is_open(fleet: HttpFleet, eventually: Eventually) -> UntilFree:
+async def until_nothing_is_open(fleet: HttpFleet, eventually: Eventually) -> UntilFree:
+    """Nothing but the chats that other tests left, which are kept for a while."""
+
+    async def nothing_runs() -> bool:
+        return not (await load_of(fleet.one.address)).generating_count
+
+    await eventually(nothing_runs)
+    kept = (await load_of(fleet.one.address)).session_count
+
     async def is_free() -> bool:
         # A generation that was cancelled may outlast its session by a step.
         load = await load_of(fleet.one.address)
-        return not load.session_count and not load.generating_count
+        return load.session_count <= kept and not load.generating_count
 
     return lambda: eventually(is_free)
 

@@ -596,16 +596,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_FOREIGN_HOST: _ErrorReason.ValueType  # 94
     """# HTTP
 
-    The body of an error is OpenAI's: `{"error": {"message", "type", "param", "code"}}`, `code` the
-    name below or the reason of the call that failed.
+    The body of an error has the shape of the API that was called, OpenAI's `{"error": {"message",
+    "type", "param", "code"}}` for most; `code` is the name below or the reason of the call that
+    failed.
 
     The Host header is none of this node's addresses: a page elsewhere may have resolved its own
     name to your machine. Remedy: Ask by the address that `fleet join` prints, or add a proxy's
     name to `http_hosts`.
     """
     ERROR_REASON_FOREIGN_ORIGIN: _ErrorReason.ValueType  # 95
-    """A page of another site sent the request from a browser. Remedy: None for a browser: call from a
-    program, or use the dashboard.
+    """A page of another site sent the request from a browser. Remedy: Name the page's origin in
+    `http_origins`, call from a program, or use the dashboard.
     """
     ERROR_REASON_NO_SUCH_PATH: _ErrorReason.ValueType  # 96
     """Nothing answers at that path. Remedy: [http.md](http.md) lists what does."""
@@ -622,7 +623,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BODY_TOO_SLOW: _ErrorReason.ValueType  # 101
     """The body did not come in time. Remedy: Send it again, faster."""
     ERROR_REASON_UNKNOWN_FIELD: _ErrorReason.ValueType  # 102
-    """A field is none of OpenAI's that the node knows. Remedy: The message names the nearest one."""
+    """A field is none of the API's that the node knows. Remedy: The message names the nearest one."""
     ERROR_REASON_UNSUPPORTED: _ErrorReason.ValueType  # 103
     """A field asks for what the fleet does not do, and leaving it out silently would change the
     answer. Remedy: Leave it out.
@@ -1302,16 +1303,17 @@ environment, or with uv or pipx.
 ERROR_REASON_FOREIGN_HOST: ErrorReason.ValueType  # 94
 """# HTTP
 
-The body of an error is OpenAI's: `{"error": {"message", "type", "param", "code"}}`, `code` the
-name below or the reason of the call that failed.
+The body of an error has the shape of the API that was called, OpenAI's `{"error": {"message",
+"type", "param", "code"}}` for most; `code` is the name below or the reason of the call that
+failed.
 
 The Host header is none of this node's addresses: a page elsewhere may have resolved its own
 name to your machine. Remedy: Ask by the address that `fleet join` prints, or add a proxy's
 name to `http_hosts`.
 """
 ERROR_REASON_FOREIGN_ORIGIN: ErrorReason.ValueType  # 95
-"""A page of another site sent the request from a browser. Remedy: None for a browser: call from a
-program, or use the dashboard.
+"""A page of another site sent the request from a browser. Remedy: Name the page's origin in
+`http_origins`, call from a program, or use the dashboard.
 """
 ERROR_REASON_NO_SUCH_PATH: ErrorReason.ValueType  # 96
 """Nothing answers at that path. Remedy: [http.md](http.md) lists what does."""
@@ -1328,7 +1330,7 @@ SDK.
 ERROR_REASON_BODY_TOO_SLOW: ErrorReason.ValueType  # 101
 """The body did not come in time. Remedy: Send it again, faster."""
 ERROR_REASON_UNKNOWN_FIELD: ErrorReason.ValueType  # 102
-"""A field is none of OpenAI's that the node knows. Remedy: The message names the nearest one."""
+"""A field is none of the API's that the node knows. Remedy: The message names the nearest one."""
 ERROR_REASON_UNSUPPORTED: ErrorReason.ValueType  # 103
 """A field asks for what the fleet does not do, and leaving it out silently would change the
 answer. Remedy: Leave it out.

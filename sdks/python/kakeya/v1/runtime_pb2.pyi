@@ -257,6 +257,7 @@ class CreateSessionRequest(_message.Message):
     MAX_HISTORY_TOKENS_FIELD_NUMBER: _builtins.int
     RESTORER_FIELD_NUMBER: _builtins.int
     INITIAL_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    ROOM_TOKENS_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Verifier model."""
     kv_strategy: _placement_pb2.KvStrategy.ValueType
@@ -285,6 +286,8 @@ class CreateSessionRequest(_message.Message):
     history grows: an AppendTokens or Generate that finds none fails with
     OUT_OF_KV_MEMORY and leaves the session as it is. Ignored otherwise.
     """
+    room_tokens: _builtins.int
+    """With initial_token_ids, as room_tokens of AppendTokens."""
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Generation stops after any of these ids."""
@@ -320,10 +323,11 @@ class CreateSessionRequest(_message.Message):
         max_history_tokens: _builtins.int = ...,
         restorer: _placement_pb2.Restorer | None = ...,
         initial_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        room_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "window_tokens", b"window_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "initial_token_ids", b"initial_token_ids", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "initial_token_ids", b"initial_token_ids", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "room_tokens", b"room_tokens", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sink_tokens: _TypeAlias = _typing.Literal["sink_tokens"]  # noqa: Y015
     _WhichOneofArgType__sink_tokens: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens"]  # noqa: Y015
@@ -404,11 +408,18 @@ class AppendTokensRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     EXPECTED_HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
+    ROOM_TOKENS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     expected_history_length: _builtins.int
     """When given, the length that the history must have before the append, so
     that a retry never doubles tokens.
+    """
+    room_tokens: _builtins.int
+    """Of a session whose memory is taken as its history grows: takes that of so many
+    tokens behind these at once, as far as the longest history reaches, so that a
+    Generate of as many lacks none. Where there is none, OUT_OF_KV_MEMORY with
+    nothing appended. Ignored by others.
     """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -420,10 +431,11 @@ class AppendTokensRequest(_message.Message):
         session_id: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         expected_history_length: _builtins.int | None = ...,
+        room_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "expected_history_length", b"expected_history_length"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "expected_history_length", b"expected_history_length", "session_id", b"session_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "expected_history_length", b"expected_history_length", "room_tokens", b"room_tokens", "session_id", b"session_id", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_history_length: _TypeAlias = _typing.Literal["expected_history_length"]  # noqa: Y015
     _WhichOneofArgType__expected_history_length: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length"]  # noqa: Y015
@@ -439,21 +451,28 @@ class AppendTokensResponse(_message.Message):
 
     HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
     PREFILL_SECONDS_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     history_length: _builtins.int
     """Tokens in the history."""
     prefill_seconds: _builtins.float
     """What computing the appended tokens' keys and values took, in seconds, waits
     for other sessions' turns included.
     """
+    recomputed_token_count: _builtins.int
+    """Of the history before these tokens, positions that were computed once more, as
+    their keys and values had been given to another session or lost. 0 from nodes that
+    do not tell.
+    """
     def __init__(
         self,
         *,
         history_length: _builtins.int = ...,
         prefill_seconds: _builtins.float = ...,
+        recomputed_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "prefill_seconds", b"prefill_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "prefill_seconds", b"prefill_seconds", "recomputed_token_count", b"recomputed_token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -548,6 +567,7 @@ class GenerateRequest(_message.Message):
     FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
     PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
     SAID_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    GIVES_WAY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     max_tokens: _builtins.int
@@ -607,6 +627,11 @@ class GenerateRequest(_message.Message):
     was lost: penalties count them, and the grammar goes on behind them. 0 for a
     generation that begins.
     """
+    gives_way: _builtins.bool
+    """Once the generation has ended, and until its next operation, the session makes way at
+    once where another needs its memory or its place, however short it has been idle.
+    For one that may go on, or never: what rests then computes its history once more.
+    """
     @_builtins.property
     def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
         """By token id, what is added to the model's logits before all else: -10,000
@@ -645,10 +670,11 @@ class GenerateRequest(_message.Message):
         frequency_penalty: _builtins.float = ...,
         presence_penalty: _builtins.float = ...,
         said_token_count: _builtins.int = ...,
+        gives_way: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "expected_history_length", b"expected_history_length", "grammar", b"grammar", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "said_token_count", b"said_token_count", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length", "_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "expected_history_length", b"expected_history_length", "frequency_penalty", b"frequency_penalty", "gives_way", b"gives_way", "grammar", b"grammar", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "request_id", b"request_id", "said_token_count", b"said_token_count", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_history_length: _TypeAlias = _typing.Literal["expected_history_length"]  # noqa: Y015
     _WhichOneofArgType__expected_history_length: _TypeAlias = _typing.Literal["_expected_history_length", b"_expected_history_length"]  # noqa: Y015

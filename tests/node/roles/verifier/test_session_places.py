@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kakeya.v1 import runtime_pb2
+from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.node.admission.caller import Caller
 from kakeya_fleet.node.admission.limits import Limits, SessionLimits
 from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
@@ -101,3 +101,54 @@ async def test_a_stranger_has_memory_beside_one_who_took_all(
     assert "computes 28 tokens again" in events[0].message
     assert node.metric("kakeya_session_rests_total") == 2
     assert node.metric("kakeya_tokens_recomputed_total") == 2 * 27
+
+
+async def test_a_session_that_was_said_to_give_way_does_at_once_and_goes_on_alike(
+    neighbourhood: Neighbourhood, checkpoint: Path
+) -> None:
+    probe = await neighbourhood.start("probe", f"verifier={checkpoint}")
+    spec = session_spec_from_wire(OPENING)
+    taken = (await probe.roles.verifier._lifecycle.open(spec)).record.session.memory_bytes
+    settings = replace(SETTINGS, kv_budget_bytes=2 * taken)
+    node = await neighbourhood.start("one", f"verifier={checkpoint}", settings=settings)
+    client = calls.Caller(node.channel)
+    kept, stays = [await client.open(window=16) for _ in range(2)]
+    for each in (kept, stays):
+        await client.append(each, PROMPT)
+    said = [
+        (await client.generate(each, 8, gives_way=each == kept)).token_ids for each in (kept, stays)
+    ]
+    newcomer = await client.open(window=16)
+    states = [(await client.info(each)).state for each in (kept, stays)]
+    assert states == [runtime_pb2.SESSION_STATE_RESTING, runtime_pb2.SESSION_STATE_IDLE]
+    assert (await client.refusal("CreateSession", OPENING)).reason == "OUT_OF_KV_MEMORY"
+    await client.close(newcomer)
+    again = [(await client.generate(each, 8)).token_ids for each in (kept, stays)]
+    assert said[0] == said[1]
+    assert again[0] == again[1]
+    # It has gone on without having been told so again.
+    assert (await client.refusal("CreateSession", OPENING)).reason == "OUT_OF_KV_MEMORY"
+    assert (await client.info(kept)).state == runtime_pb2.SESSION_STATE_IDLE
+
+
+async def test_room_for_an_answer_is_refused_before_anything_is_computed(
+    neighbourhood: Neighbourhood, checkpoint: Path
+) -> None:
+    opening = runtime_pb2.CreateSessionRequest(
+        model_id="random", kv_strategy=placement_pb2.KV_STRATEGY_FULL, initial_token_ids=PROMPT
+    )
+    probe = await neighbourhood.start("probe", f"verifier={checkpoint}")
+    probed = await calls.Caller(probe.channel).stub.CreateSession(opening)
+    segment = (await calls.Caller(probe.channel).info(probed.session_id)).kv_bytes
+    settings = replace(SETTINGS, kv_budget_bytes=2 * segment)
+    node = await neighbourhood.start("one", f"verifier={checkpoint}", settings=settings)
+    client = calls.Caller(node.channel)
+    opening.room_tokens = 600
+    assert (await client.refusal("CreateSession", opening)).reason == "OUT_OF_KV_MEMORY"
+    opening.room_tokens = 400
+    session = (await client.stub.CreateSession(opening)).session_id
+    assert (await client.info(session)).kv_bytes == 2 * segment
+    assert (await client.refusal("CreateSession", opening)).reason == "OUT_OF_KV_MEMORY"
+    more = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1], room_tokens=600)
+    assert (await client.refusal("AppendTokens", more)).reason == "OUT_OF_KV_MEMORY"
+    assert (await client.info(session)).history_length == len(PROMPT)

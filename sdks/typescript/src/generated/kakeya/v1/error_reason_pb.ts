@@ -1200,8 +1200,8 @@ export enum ErrorReason {
   FOREIGN_HOST = 94,
 
   /**
-   * A page of another site sent the request from a browser. Remedy: None for a browser: call from a
-   * program, or use the dashboard.
+   * A page of another site sent the request from a browser. Remedy: Name the page's origin in
+   * `http_origins`, call from a program, or use the dashboard.
    *
    * @generated from enum value: ERROR_REASON_FOREIGN_ORIGIN = 95;
    */
@@ -1251,7 +1251,7 @@ export enum ErrorReason {
   BODY_TOO_SLOW = 101,
 
   /**
-   * A field is none of OpenAI's that the node knows. Remedy: The message names the nearest one.
+   * A field is none of the API's that the node knows. Remedy: The message names the nearest one.
    *
    * @generated from enum value: ERROR_REASON_UNKNOWN_FIELD = 102;
    */
