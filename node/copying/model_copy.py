@@ -144,7 +144,10 @@ class ModelCopy:
         """The pieces that no earlier copy left."""
         self.phase = CopyPhase.CHECKING
         self._total = part.manifest.byte_count
-        missing = {piece.number: piece for piece in part.manifest.pieces()}
+        # A hundred thousand objects of a large model.
+        missing = await self._threads.run(
+            lambda: {piece.number: piece for piece in part.manifest.pieces()}
+        )
         written = part.written()
         while found := await self._threads.run(
             lambda: list(itertools.islice(written, CHECKED_AT_ONCE))

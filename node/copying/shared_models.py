@@ -66,9 +66,10 @@ class _Found:
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """One model, of which more and more digests are found."""
+    """One model, of which more and more digests are found; `loaded_from` as when it was asked."""
 
     found: _Found
+    loaded_from: str | None
     digests: bytearray = field(default_factory=bytearray)
     places: dict[bytes, _Place] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -124,8 +125,8 @@ class SharedModels:
         Raises `ModelNotFound`, also for one that has changed.
         """
         shared = self._known.get(model_id)
-        if shared is None:
-            # Of a pulled model, or of one whose files nobody has asked for since the start.
+        if shared is None or shared.loaded_from != self._loaded_from(model_id):
+            # Nobody has asked for its files since the start, or it is served no more, or otherwise.
             shared = await self._shared(model_id)
         place = shared.places.get(sha256)
         if place is None:
@@ -148,24 +149,29 @@ class SharedModels:
         await asyncio.gather(*readings, return_exceptions=True)
 
     async def _shared(self, model_id: str) -> _Shared:
-        found = await self._threads.run(partial(_find, model_id, self._loaded_from(model_id)))
+        loaded_from = self._loaded_from(model_id)
+        found = await self._threads.run(partial(_find, model_id, loaded_from))
         shared = self._known.get(model_id)
         if shared is None or _is_stale(shared, found):
-            shared = _Shared(found)
-            self._known[model_id] = shared
-            if found.known is not None:
-                for piece in found.known.pieces():
-                    path, stamp = found.paths[piece.file], found.stamps[piece.file]
-                    place = _Place(path, stamp, piece.offset, piece.byte_count)
-                    shared.add(piece.sha256, place)
-            else:
-                shared.reading = asyncio.create_task(
-                    self._read_all(model_id, shared), name=f"digests of {model_id[:64]}"
-                )
-                shared.reading.add_done_callback(_look)
-            self._forget_oldest()
+            fresh = await self._threads.run(partial(_begun, found, loaded_from))
+            # Somebody else may have begun it meanwhile.
+            shared = self._known.get(model_id)
+            if shared is None or _is_stale(shared, found):
+                shared = self._known[model_id] = fresh
+                self._begin_reading(model_id, shared)
+        shared.loaded_from = loaded_from
         self._known.move_to_end(model_id)
         return shared
+
+    def _begin_reading(self, model_id: str, shared: _Shared) -> None:
+        if shared.found.known is None:
+            reading = self._read_all(model_id, shared)
+            shared.reading = asyncio.create_task(reading, name=f"digests of {model_id[:64]}")
+            shared.reading.add_done_callback(_look)
+        while len(self._known) > MOST_KNOWN:
+            _, oldest = self._known.popitem(last=False)
+            if oldest.reading is not None:
+                oldest.reading.cancel()
 
     async def _read_all(self, model_id: str, shared: _Shared) -> None:
         found = shared.found
@@ -182,12 +188,6 @@ class SharedModels:
                     shared.tell()
         finally:
             asyncio.get_running_loop().call_soon(shared.tell)
-
-    def _forget_oldest(self) -> None:
-        while len(self._known) > MOST_KNOWN:
-            _, oldest = self._known.popitem(last=False)
-            if oldest.reading is not None:
-                oldest.reading.cancel()
 
 
 def _find(model_id: str, loaded_from: str | None) -> _Found:
@@ -216,6 +216,15 @@ def _find(model_id: str, loaded_from: str | None) -> _Found:
             model_id=model_id[:64],
         ) from error
     return _Found(files, paths, stamps, model.manifest if model is not None else None)
+
+
+def _begun(found: _Found, loaded_from: str | None) -> _Shared:
+    """What is known of a model before its files are read: all of a pulled one."""
+    shared = _Shared(found, loaded_from)
+    for piece in found.known.pieces() if found.known is not None else ():
+        path, stamp = found.paths[piece.file], found.stamps[piece.file]
+        shared.add(piece.sha256, _Place(path, stamp, piece.offset, piece.byte_count))
+    return shared
 
 
 def _is_stale(shared: _Shared, found: _Found) -> bool:

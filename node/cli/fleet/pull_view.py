@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from kakeya import PulledModel, PullPhase, PullProgress
+from kakeya import PulledModel, PullPhase, PullProgress, PullSource
 from kakeya_fleet.node.cli.asking.told_values import sanitized
 from kakeya_fleet.node.cli.terminal.output import (
     fields_of,
@@ -44,7 +45,7 @@ class PullView:
         if self._as_json:
             write_json({"event": "progress", "node": self._node, **fields_of(progress)})
             return
-        self._tell_left(progress)
+        self._tell_left(progress.sources)
         if self._line is not None:
             # A line that the terminal breaks could not be taken away again.
             room = screen_size(sys.stderr)[0] - 1
@@ -59,6 +60,7 @@ class PullView:
         if self._as_json:
             write_json({"event": "pulled", "node": self._node, **fields_of(pulled)})
             return
+        self._tell_left(pulled.sources)
         say(pulled_text(pulled, self._node))
 
     def close(self) -> None:
@@ -66,9 +68,9 @@ class PullView:
         if self._line is not None:
             self._line.clear()
 
-    def _tell_left(self, progress: PullProgress) -> None:
+    def _tell_left(self, sources: Sequence[PullSource]) -> None:
         """Says once of each source why nothing is taken from it any more."""
-        for source in progress.sources:
+        for source in sources:
             if source.fault and source.node_id not in self._left:
                 self._left.add(source.node_id)
                 self.close()

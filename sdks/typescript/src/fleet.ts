@@ -264,9 +264,9 @@ export class Fleet {
    * Has the client's node serve one more model, while everything else goes on.
    *
    * `model` is what `fleet join --serve` takes: a shipped or published model, one that was pulled,
-   * one of the hub; a path, absolute, only from the node's own machine. A model that is served already is the
-   * answer at once. Throws BadRequest; the iteration ModelNotFound, NotLoopback, NotPermitted,
-   * Draining, another error of what cannot be served, TransportError.
+   * one of the hub; a path, absolute, only from the node's own machine. A model that is served
+   * already is the answer at once. Throws BadRequest; the iteration ModelNotFound, NotLoopback,
+   * NotPermitted, Draining, another error of what cannot be served, TransportError.
    */
   loadModel(model: string, options: LoadOptions = {}): ModelLoad {
     const role = roleNumber(options.role);

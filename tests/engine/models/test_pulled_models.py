@@ -40,8 +40,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "kakeya" / "pulled"
 
 
+class BrokenOff(Exception):
+    """A pull came to no end."""
+
+
 def bring(files: dict[str, bytes] | None = None, name: str = NAME, most: int = 99) -> StoredModel:
-    """The first `most` pieces that are missing; all there is then, or KeyError."""
+    """The first `most` pieces that are missing; what is there then, or raises `BrokenOff`."""
     files = files or FILES
     part = PulledPart(model_of(files, name))
     try:
@@ -52,7 +56,7 @@ def bring(files: dict[str, bytes] | None = None, name: str = NAME, most: int = 9
             data = files[piece.file][piece.offset : piece.offset + piece.byte_count]
             assert part.write(piece, data)
         if len(missing) > most:
-            raise KeyError(most)
+            raise BrokenOff
         return part.finish({"mini-2", "mini-1"})
     finally:
         part.close()
@@ -91,7 +95,7 @@ def test_a_gguf_file_is_one_by_any_name(tmp_path: Path) -> None:
 
 
 def test_a_part_is_never_found_and_goes_on_with_its_right_pieces(store: Path) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(BrokenOff):
         bring(most=3)
     assert (stored(NAME), stored_place(NAME)) == (None, None)
     (part,) = stored_models()
@@ -109,7 +113,7 @@ def test_a_part_is_never_found_and_goes_on_with_its_right_pieces(store: Path) ->
 
 
 def test_wrong_bytes_are_not_written_and_others_files_begin_anew() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(BrokenOff):
         bring(most=2)
     part = PulledPart(stored_models()[0].manifest)
     part.open()
@@ -175,7 +179,7 @@ def test_only_what_was_pulled_is_removed(store: Path, tmp_path: Path) -> None:
     assert remove(NAME) == sum(map(len, FILES.values()))
     assert (stored(NAME), left(store)) == (None, [])
     assert (own / "config.json").is_file()
-    with pytest.raises(KeyError):
+    with pytest.raises(BrokenOff):
         bring(most=1)
     assert remove(NAME) > 0
     assert stored_models() == []

@@ -292,6 +292,18 @@ async def test_a_file_that_changes_is_not_taken_for_what_it_was(
     assert piece.data.endswith(b" ")
 
 
+async def test_what_is_served_no_more_is_given_no_more(
+    start_agent: StartAgent, small: Path
+) -> None:
+    agent = await start_agent(serve=[f"verifier={small}"])
+    stub = ModelServiceStub(agent.channel)
+    told = [each async for each in stub.GetModelFiles(wire.GetModelFilesRequest(model_id=MODEL))]
+    reading = wire.ReadPieceRequest(model_id=MODEL, sha256=told[1].digests.sha256[:32])
+    assert [each async for each in stub.ReadPiece(reading)]
+    await agent.node.remove_role(card.Role.VERIFIER, MODEL)
+    assert await refusal(stub.ReadPiece(reading).read()) == "MODEL_NOT_FOUND"
+
+
 @pytest.mark.parametrize("name", ["tiny.gguf", "../small", "/etc", "absent", "", "a" * 2000])
 async def test_nothing_is_read_by_a_path_or_of_what_is_not_served(
     start_agent: StartAgent, small: Path, name: str, monkeypatch: pytest.MonkeyPatch
