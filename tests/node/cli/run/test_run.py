@@ -6,12 +6,20 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kakeya_fleet.node.cli.chat.given_text import GivenText
 from kakeya_fleet.node.cli.chat.lines import Said, read
 from kakeya_fleet.node.cli.run.given_prompt import given_prompt
-from tests.support.commands import Ask, RunningCommand, Screen, Terminal
+from tests.support.commands import (
+    PATIENCE_SECONDS,
+    Agents,
+    Ask,
+    RunningCommand,
+    Screen,
+    Terminal,
+)
 from tests.support.in_process import Finished
 from tests.warm.starting import WarmStarts
 
@@ -211,9 +219,32 @@ def test_a_node_that_is_started_for_it_leaves_with_it(fleet: Terminal, toy: Path
     assert fleet.run("status", "--json").json["error"]["reason"] == "NO_LOCAL_NODE"
 
 
+def test_a_node_that_was_started_for_it_leaves_though_nobody_tells_it(
+    fleet: Terminal, toy: Path
+) -> None:
+    words = ("run", str(toy), "abc", "--start", "--json", "--max-tokens", "2000")
+    process = fleet.start(*words, KAKEYA_NAME="mini-5", KAKEYA_MDNS="false")
+    while process.event()["event"] != "tokens":
+        pass
+    record = Path(fleet.environment["XDG_STATE_HOME"]) / "kakeya" / "mini-5" / "agent.json"
+    agent = psutil.Process(json.loads(record.read_text())["pid"])
+    process.kill()
+    agent.wait(PATIENCE_SECONDS)
+    assert not record.exists()
+
+
 def test_a_node_that_cannot_start_says_why(fleet: Terminal) -> None:
     done = fleet.run("run", "toy", "abc", "--start", "--json", KAKEYA_SERVE="poet=toy")
     assert (done.code, done.json["error"]["reason"]) == (3, "BAD_ROLE_SPEC")
+
+
+def test_at_a_terminal_it_is_a_chat(screen: Screen, agents: Agents) -> None:
+    process = screen("run", "toy", "--node", agents[0].address, *LIMIT)
+    process.wait_for(r"toy on mini-1; /help lists the commands\n› *$")
+    process.type("abc\r")
+    process.wait_for(r"cut after --max-tokens[^›]*^› *$")
+    process.press("ctrl-d")
+    assert process.end() == 0
 
 
 def test_at_a_terminal_it_is_asked_whether_to_start_one(screen: Screen) -> None:
