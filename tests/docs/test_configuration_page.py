@@ -20,6 +20,7 @@ KEYS = [field.name for field in dataclasses.fields(Config)]
 # A value of each type, as the environment writes it: not the default of any key.
 WRITTEN = {"int": "7", "float": "3", "tuple[str, ...]": "127.0.0.1:7", "str": "x"}
 OWN = {
+    "http_origins": "https://chat.example",
     "mdns": "false",
     "codec_sampling": "false",
     "insecure": "true",

@@ -150,6 +150,36 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None
     assert raw.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize(
+    ("path", "sign"),
+    [
+        ("/v1/messages", b'event: ping\ndata: {"type": "ping"}\n\n'),
+        ("/v1/responses", b": keep-alive\n\n"),
+        ("/api/chat", b'"message": {"role": "assistant", "content": ""}, "done": false}\n'),
+    ],
+)
+async def test_each_api_has_a_sign_of_its_own(serve: ServeHttp, path: str, sign: bytes) -> None:
+    """While the prompt is computed; what comes after is the answer as ever."""
+    address = await serve(keep_alive_seconds=0.02)
+    said = "x = [1, 2]\n" * 150
+    chat = [{"role": "user", "content": said}]
+    asked = {
+        "/v1/messages": {"messages": chat, "max_tokens": 2},
+        "/v1/responses": {"input": said, "max_output_tokens": 2},
+        "/api/chat": {"messages": chat, "options": {"num_predict": 2}},
+    }[path]
+    body = {"model": "tiny", "stream": True, "kakeya": {"reuse": False}, **asked}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}{path}", json=body) as answer,
+    ):
+        raw = await answer.read()
+    assert sign in raw
+    last = raw.strip().rpartition(b"\n")[2].removeprefix(b"data: ")
+    ended = json.loads(last)
+    assert ended.get("done") or ended["type"] in ("message_stop", "response.incomplete")
+
+
 async def test_an_answer_that_its_node_cannot_end_says_so_in_the_stream(
     run_agent: RunAgent, toy: Path, until_ready: UntilReady
 ) -> None:
