@@ -36,7 +36,10 @@ class Guide(Protocol):
         ...
 
     def forced(self) -> list[int]:
-        """Ids that follow whatever a model says, as far as that is easily known; often none."""
+        """Ids that follow whatever a model says, as far as that is easily known; often none.
+
+        Raises nothing.
+        """
         ...
 
     def fitting(self, token_ids: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from kakeya_fleet.engine.contracts.blocking import handed_on
 
 Result = TypeVar("Result")
 
-STACK_BYTES = 256 << 20
+STACK_BYTES = 64 << 20
 """Addresses, not memory: what is not touched is not taken."""
 
 _starting = threading.Lock()

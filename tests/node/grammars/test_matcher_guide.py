@@ -54,6 +54,10 @@ async def test_any_walk_answers_as_one_straight_on(
             wandering.may_end,
             wandering.is_complete,
         ), seed
+        forced = wandering.forced()
+        assert straight.forced() == forced, seed
+        # What is said to be forced has no other way.
+        assert not forced or allowed == forced[:1], seed
         sample = rng.sample(allowed, min(3, len(allowed)))
         assert all(wandering.fitting([each]) == 1 for each in sample), seed
         if said and (not allowed or rng.random() < 0.3):
@@ -144,6 +148,7 @@ async def test_one_that_costs_too_much_is_lost_by_name(guide_of: GuideOf, codec:
     guide.take([5])
     guide.take_back(1)
     assert (guide.fitting([5]), guide.may_end, guide.is_complete) == (0, False, False)
+    assert guide.forced() == []
     with pytest.raises(GrammarRefused, match="costs more than its bounds"):
         guide.allowed()
 

@@ -327,6 +327,8 @@ def test_errors_are_those_that_the_client_knows(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt="x", max_tokens=5000)
     assert caught.value.code == "CONTEXT_EXCEEDED"
+    with pytest.raises(openai.BadRequestError, match="modalities"):
+        client.chat.completions.create(model="tiny", messages=CHAT, modalities=["audio"])
 
 
 @pytest.mark.parametrize("stream", [False, True])
