@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
@@ -154,6 +155,19 @@ class AsyncClient:
             if not response.next_page_token:
                 return
             request.page_token = response.next_page_token
+
+    async def close_session(self, session_id: str) -> None:
+        """Ends a session of the client's node by its id, such as one that `sessions` lists.
+
+        Sent again when the network failed. Raises BadRequest, SessionNotFound (also for what is
+        another caller's), TransportError.
+        """
+        request = runtime_pb2.CloseSessionRequest(
+            session_id=ranges.name("session_id", session_id), request_id=secrets.token_hex(16)
+        )
+        await self._home.unary(
+            self._home.runtime.CloseSession, request, self._timeouts.unary, idempotent=True
+        )
 
     async def text(self, model: str) -> TextCodec:
         """The tokenizer and chat template of `model`, from a node that serves it.

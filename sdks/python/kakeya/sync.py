@@ -103,6 +103,10 @@ class Client:
         """See `AsyncClient.sessions`."""
         return self._portal.iterate(lambda: self._inner.sessions(page_size=page_size))
 
+    def close_session(self, session_id: str) -> None:
+        """See `AsyncClient.close_session`."""
+        self._portal.run(self._inner.close_session(session_id))
+
     def text(self, model: str) -> TextCodec:
         """See `AsyncClient.text`."""
         return self._portal.run(self._inner.text(model))

@@ -246,6 +246,24 @@ export class Client {
   }
 
   /**
+   * Ends a session of the client's node by its id, such as one that `sessions` lists.
+   *
+   * Sent again when the network failed. Throws BadRequest, SessionNotFound (also for what is
+   * another caller's), TransportError.
+   */
+  async closeSession(sessionId: string, options: CallOptions = {}): Promise<void> {
+    const { home } = this.#roster;
+    const request = {
+      sessionId: ranges.name("sessionId", sessionId),
+      requestId: requestId(),
+    };
+    await home.unary((terms) => home.runtime.closeSession(request, terms), home.timeouts.unary, {
+      idempotent: true,
+      signal: options.signal,
+    });
+  }
+
+  /**
    * What the sessions of the client's node do, until the iteration is left.
    *
    * All sessions with their latest `blockCount` blocks each (at most 256; 64 unless

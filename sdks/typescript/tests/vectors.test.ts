@@ -25,7 +25,7 @@ interface Case {
 const CASES = (JSON.parse(readFileSync(`${ROOT}sdks/vectors.json`, "utf8")) as { cases: Case[] })
   .cases;
 // What Python takes by position.
-const POSITIONAL = ["model", "token_ids", "history_length", "messages", "request", "text"];
+const POSITIONAL = ["model", "token_ids", "history_length", "messages", "request", "text", "session_id"];
 // Keys of these are data, and never renamed.
 const VERBATIM = new Set(["metadata", "logitBias", "variables"]);
 
