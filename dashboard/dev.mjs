@@ -23,7 +23,17 @@ const { values } = parseArgs({
   },
 });
 /** What the page asks of the dashboard's process. */
-const ROUTES = ["/events", "/plan", "/generate", "/close", "/rights", "/load", "/unload", "/fit"];
+const ROUTES = [
+  "/events",
+  "/plan",
+  "/generate",
+  "/close",
+  "/end",
+  "/rights",
+  "/load",
+  "/unload",
+  "/fit",
+];
 const here = fileURLToPath(new URL(".", import.meta.url));
 process.chdir(here);
 

@@ -17,7 +17,9 @@ import type { GatewayView } from "../shared/messages";
 import { Access } from "./access";
 import { Fit } from "./models/fit";
 import { Rights } from "./models/rights";
-import { load, unload, type NodeClient } from "./models/serving";
+import { load, unload } from "./models/serving";
+import type { NodeClient } from "./node_client";
+import { endSession } from "./session_route";
 import { HttpServer } from "./http/server";
 import { Fields } from "./http/fields";
 import { Files } from "./http/files";
@@ -77,6 +79,7 @@ async function serve(options: Options): Promise<void> {
     plan: (body, signal) => planFor(body, access.client(gateway()), signal),
     generate: (body, signal) => chats.generate(body, signal),
     close: (body) => chats.close(new Fields(body).text("sessionKey", 64)),
+    end: (body, signal) => endSession(body, nodeClient, signal),
     rights: () => rights.ask(state.living()),
     load: (body, signal) => load(body, nodeClient, signal),
     unload: (body, signal) => unload(body, nodeClient, signal),

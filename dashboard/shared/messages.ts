@@ -329,6 +329,8 @@ export type ChatMessage =
 
 /** `POST /close {sessionKey}` closes a session of a chat; so does the page when it goes. */
 
+/** `POST /end {nodeId, sessionId}` ends a session on its node, where that lets this process do so. */
+
 /**
  * `POST /rights`: whether this process may change which models nodes serve, by node id, as each
  * node says: null where it may, else its refusal. Nodes that do not answer are absent.

@@ -38,7 +38,6 @@ OWN = {
     "log_format": "json",
     "log_file_bytes": "4096",
     "traces_endpoint": "http://127.0.0.1:4318",
-    "http_origins": "https://my.page",
 }
 
 

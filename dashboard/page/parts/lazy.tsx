@@ -10,16 +10,14 @@ export function lazyView<Props extends object>(
   fetchIt: () => Promise<ComponentType<Props>>,
 ): ComponentType<Props> {
   const view = signal<ComponentType<Props> | null | undefined>(undefined);
-  const begin = (): void => {
-    view.value = undefined;
-    fetchIt().then(
-      (fetched) => (view.value = fetched),
-      () => (view.value = null),
-    );
-  };
   return function LazyView(props: Props) {
     useEffect(() => {
-      if (view.peek() === undefined) begin();
+      if (view.peek() !== undefined) return;
+      // A page of before an upgrade asks for files that are no more: it has to be loaded anew.
+      fetchIt().then(
+        (fetched) => (view.value = fetched),
+        () => (view.value = null),
+      );
     }, []);
     const View = view.value;
     if (View === undefined) return null;
@@ -28,8 +26,8 @@ export function lazyView<Props extends object>(
       <div class="stack">
         <ProblemBox problem={problem("DASHBOARD_UNREACHABLE", "This view could not be fetched.")} />
         <div>
-          <button type="button" class="button" onClick={begin}>
-            Try again
+          <button type="button" class="button" onClick={() => window.location.reload()}>
+            Load the page again
           </button>
         </div>
       </div>

@@ -76,6 +76,11 @@ export async function* generate(
   }
 }
 
+/** Ends a session on its node. Throws ProblemError. */
+export async function endSession(nodeId: string, sessionId: string): Promise<void> {
+  await post("/end", { nodeId, sessionId });
+}
+
 /** Closes a session of a chat; reaches the process also while the page goes away. */
 export async function close(sessionKey: string): Promise<void> {
   await fetch("/close", {

@@ -1,6 +1,7 @@
 import { Fragment } from "preact";
+import { useState } from "preact/hooks";
 
-import type { SessionView } from "../../shared/messages";
+import type { Problem, SessionView } from "../../shared/messages";
 import { State } from "../parts/badges";
 import { Empty } from "../parts/empty";
 import { EventList, NodeLink } from "../parts/event_list";
@@ -18,12 +19,13 @@ import {
 import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
-import { Mend } from "../parts/problem";
+import { Mend, ProblemBox } from "../parts/problem";
 import { href } from "../parts/route";
 import { sessionState, TRANSPORT_NAME } from "../parts/states";
 import { Timeline } from "../parts/timeline/timeline";
 import { Value } from "../parts/value";
 import { endedSessions, events, session, sessionKey as keyOf } from "../state/fleet";
+import { endSession, ProblemError } from "../state/ask";
 import { sessionName } from "./sessions";
 
 /** Blocks of the timeline. */
@@ -34,6 +36,7 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
   const live = session(sessionKey).value;
   const ended = endedSessions.value.find((each) => keyOf(each.session) === sessionKey);
   const view = live ?? ended?.session;
+  const [refusal, setRefusal] = useState<Problem | null>(null);
   const crumb = { label: "Sessions", href: href("sessions") };
   if (view === undefined) {
     return (
@@ -61,8 +64,10 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
         <span class="lede">
           {modelName(view.modelId)} on <NodeLink nodeId={view.nodeId} />
         </span>
+        {live !== undefined && <Ending view={live} onRefused={setRefusal} />}
       </PageHead>
       <div class="stack">
+        {refusal !== null && <ProblemBox problem={refusal} onClose={() => setRefusal(null)} />}
         <Figures view={view} />
         <div class="grid-side">
           <Panel
@@ -91,6 +96,48 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
         )}
       </div>
     </>
+  );
+}
+
+interface EndingProps {
+  view: SessionView;
+  onRefused: (why: Problem) => void;
+}
+
+/** Ends the session, once that was confirmed. */
+function Ending({ view: { nodeId, sessionId }, onRefused }: EndingProps) {
+  const [state, setState] = useState<"" | "asked" | "ending">("");
+  const end = (): void => {
+    setState("ending");
+    endSession(nodeId, sessionId).catch((error: unknown) => {
+      setState("");
+      if (!(error instanceof ProblemError)) throw error;
+      onRefused(error.problem);
+    });
+  };
+  return (
+    <span class="end">
+      {state === "asked" ? (
+        <>
+          <span class="quiet small">Its history is gone with it.</span>
+          <button type="button" class="button danger" onClick={end}>
+            Close it
+          </button>
+          <button type="button" class="button" onClick={() => setState("")}>
+            Keep
+          </button>
+        </>
+      ) : (
+        <button
+          type="button"
+          class="button"
+          disabled={state === "ending"}
+          onClick={() => setState("asked")}
+        >
+          Close
+        </button>
+      )}
+    </span>
   );
 }
 

@@ -24,6 +24,7 @@ export interface Routes {
     signal: AbortSignal,
   ): AsyncGenerator<ChatMessage, void, undefined>;
   close(body: Record<string, unknown>): Promise<unknown>;
+  end(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   rights(): Promise<unknown>;
   load(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   unload(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
@@ -120,7 +121,7 @@ export class HttpServer {
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
-    const { files, pages, plan, generate, close, rights, load, unload, fit } = this.#routes;
+    const { files, pages, plan, generate, close, end, rights, load, unload, fit } = this.#routes;
     switch (route) {
       case "GET /events":
         return pages.add(request, response);
@@ -130,6 +131,8 @@ export class HttpServer {
         return tell(request, response, generate(await jsonBody(request), signal));
       case "POST /close":
         return answer(response, await close(await jsonBody(request)));
+      case "POST /end":
+        return answer(response, await end(await jsonBody(request), signal));
       case "POST /rights":
         return answer(response, await rights());
       case "POST /load":

@@ -1,16 +1,12 @@
-import type { Client } from "@kakeya/runtime";
-
 import type { LoadAnswer, UnloadAnswer } from "../../shared/messages";
 import { Fields } from "../http/fields";
+import type { NodeClient } from "../node_client";
 
 /** Longest name of a model, in characters, as a node takes it. */
 const NAME_LIMIT = 1024;
 const ROLES = ["verifier", "proposer"] as const;
 /** Seconds that running generations get to end. */
 const DRAIN_SECONDS = 5;
-
-/** A client of the node with that id. Throws Refused for one that is not there. */
-export type NodeClient = (nodeId: string) => Client;
 
 /**
  * Has a node serve a model (`LoadQuestion`), and answers once it has begun: its transfers tell

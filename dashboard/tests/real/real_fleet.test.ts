@@ -1,4 +1,4 @@
-import { Client } from "@kakeya/runtime";
+import { Client, SessionNotFound } from "@kakeya/runtime";
 import { textCodec } from "@kakeya/runtime/text";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -259,7 +259,13 @@ test("a session that generates shows while it does", async () => {
   await page.getByText("a long answer").first().waitFor({ timeout: 5000 });
   left.abort();
   await generating;
-  await session.close();
+  // It is closed from its own page, and its client is told so.
+  await page.getByRole("link", { name: "a long answer" }).click();
+  await page.getByRole("button", { name: "Close", exact: true }).click();
+  await page.getByRole("button", { name: "Close it" }).click();
+  await page.getByRole("main").getByText("closed", { exact: true }).first().waitFor();
+  await expect(session.info()).rejects.toThrow(SessionNotFound);
+  await page.goBack();
   const row = page.getByRole("row").filter({ hasText: "a long answer" });
   await row.getByText(/closed/i).waitFor({ timeout: 5000 });
   await context.close();

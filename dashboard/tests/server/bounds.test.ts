@@ -29,6 +29,7 @@ beforeEach(async () => {
     plan: () => new Promise((resolve) => waiting.push(() => resolve({ done: true }))),
     generate: async function* () {},
     close: () => Promise.resolve(),
+    end: () => Promise.resolve(),
     rights: () => Promise.resolve(),
     load: () => Promise.resolve(),
     unload: () => Promise.resolve(),

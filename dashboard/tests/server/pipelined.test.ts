@@ -23,6 +23,7 @@ test("pages that wait behind another of their connection leave with it", async (
     plan: never,
     generate: never,
     close: never,
+    end: never,
     rights: never,
     load: never,
     unload: never,

@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useLayoutEffect, useId, useRef } from "preact/hooks";
 
 interface GrowingProps {
   label: string;
@@ -18,13 +18,14 @@ export function Growing(props: GrowingProps) {
   const { label, value, placeholder = "", takesFocus = false } = props;
   const field = useRef<HTMLTextAreaElement>(null);
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = field.current;
     if (element === null) return;
     element.style.height = "auto";
     element.style.height = `${element.scrollHeight}px`;
   }, [value]);
-  useEffect(() => {
+  // Before the next key is pressed: it is this field's.
+  useLayoutEffect(() => {
     const element = field.current;
     if (!takesFocus || element === null) return;
     element.focus();

@@ -109,7 +109,7 @@ export function ServeForm() {
         )}
         {state?.state === "begun" && (
           <p class="quiet small">
-            {chosen?.name} has begun; above is how it stands. It goes on without this page.
+            {chosen?.name} has begun. How it stands is below; it goes on without this page.
           </p>
         )}
         {state?.state === "refused" && (
