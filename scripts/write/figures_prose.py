@@ -367,7 +367,7 @@ SAID = (
         streaming,
     ),
     prose(
-        "JavaScript of the page, gzip | {} KB | 100 KB |",
+        "JavaScript of the page's first view, gzip | {} KB | 100 KB |",
         "dashboard",
         lambda found: dashboard_row(found)[-1:],
     ),
