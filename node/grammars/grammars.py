@@ -96,7 +96,7 @@ class Grammars:
             self._waiting -= 1
 
 
-def _ended(compiling: asyncio.Future[object]) -> None:
+def _ended(compiling: asyncio.Future[Made]) -> None:
     """Nobody may be left to hear of it."""
     if not compiling.cancelled():
         compiling.exception()
