@@ -31,9 +31,10 @@ WHITESPACE = r"[\x20\x0A\x0D\x09]{1,32}"
 
 
 def compiled(grammar: Grammar, vocabulary: LLTokenizer) -> LLMatcher:
-    """A matcher that has taken nothing, to be copied. Raises `GrammarRefused`.
+    """A matcher that has taken nothing. Raises `GrammarRefused`.
 
-    Takes up to some seconds; without the interpreter's lock for most of them.
+    Takes a millisecond to twenty, of large grammars up to some seconds; without the
+    interpreter's lock for most of them.
     """
     # As in `vocabulary`.
     from llguidance import LLMatcher, LLParserLimits  # noqa: PLC0415

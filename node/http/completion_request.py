@@ -32,25 +32,32 @@ class CompletionRequest:
     """A checked body; with `echo` each answer begins with its prompt.
 
     Where its options have no max_tokens an answer has `default_tokens` at most.
+    With a `suffix` the answers stand between their prompts, which are text then, and it.
     """
 
     options: RequestOptions
     prompts: tuple[Prompt, ...]
     echo: bool
     default_tokens: int = DEFAULT_TOKENS
+    suffix: str = ""
 
 
 def read_completion(body: Mapping[str, object]) -> CompletionRequest:
     """Raises `HttpRefusal`, naming the field."""
     fields = Fields(body)
     fields.check_known(KNOWN)
-    fields.refuse("suffix", ("",), "write what follows into the prompt, as the model was trained")
     fields.refuse("best_of", (1,), "ask for n answers and choose among them")
     top = fields.whole("logprobs", 0, MAX_TOP_LOG_PROBABILITIES)
     options = read_options(fields, top)
     prompts = _prompts(fields.get("prompt"), options.choices)
-    options = replace(options, ignored=fields.present({"user"}))
-    request = CompletionRequest(options, prompts, fields.flag("echo"))
+    request = CompletionRequest(
+        replace(options, ignored=fields.present({"user"})),
+        prompts,
+        fields.flag("echo"),
+        suffix=fields.text("suffix"),
+    )
+    if request.suffix and not all(isinstance(prompt, str) for prompt in prompts):
+        raise bad_field("suffix", "a suffix goes with a prompt that is text; give both as text")
     if request.echo and top is not None:
         raise unsupported("echo", "a prompt has no log-probabilities here; leave out echo")
     return request

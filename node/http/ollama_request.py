@@ -97,8 +97,8 @@ LATEST = ":latest"
 class GenerateRequest:
     """A checked body of /api/generate.
 
-    `chat` is what it asks of a model with a chat template, None for one that is `raw`;
-    `completion` of one without. Neither where it only asks for the model to be loaded.
+    `chat` is what it asks of a model with a chat template, None for one that is `raw` or has a
+    suffix; `completion` of one without. Neither where it only asks for the model to be loaded.
     """
 
     model: str
@@ -124,23 +124,25 @@ def read_ollama_generate(body: Mapping[str, object]) -> GenerateRequest:
     """Raises `HttpRefusal`, naming the field."""
     fields = Fields(body)
     fields.check_known(GENERATE_FIELDS)
-    fields.refuse("suffix", ("",), "write what follows into the prompt, as the model was trained")
     fields.refuse("images", ([],), "models here read text only")
     fields.refuse("template", ("",), "a model has its own template; with raw it has none")
     fields.refuse("context", ([],), "send the conversation to /api/chat")
     options, prompt, system = _options(fields), fields.text("prompt"), fields.text("system")
     if not prompt and not system:
         return GenerateRequest(options.model, None, None)
-    if fields.flag("raw"):
-        return GenerateRequest(options.model, None, _completion(options, prompt))
+    suffix = fields.text("suffix")
+    if suffix or fields.flag("raw"):
+        return GenerateRequest(options.model, None, _completion(options, prompt, suffix))
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
     chat = ChatRequest(options, template_messages(messages), parameter="prompt")
     return GenerateRequest(options.model, chat, _completion(options, system + prompt))
 
 
-def _completion(options: RequestOptions, prompt: str) -> CompletionRequest:
-    return CompletionRequest(options, (prompt,), echo=False, default_tokens=DEFAULT_CHAT_TOKENS)
+def _completion(options: RequestOptions, prompt: str, suffix: str = "") -> CompletionRequest:
+    return CompletionRequest(
+        options, (prompt,), echo=False, default_tokens=DEFAULT_CHAT_TOKENS, suffix=suffix
+    )
 
 
 def _options(fields: Fields) -> RequestOptions:

@@ -12,6 +12,7 @@ from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
 from kakeya_fleet.node.http.completion_request import CompletionRequest, Prompt
+from kakeya_fleet.node.http.infill import infill_ids
 from kakeya_fleet.node.http.kept_sessions import SessionTerms
 from kakeya_fleet.node.http.prompt_encoding import PromptBound
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
@@ -58,8 +59,8 @@ async def prepare_completion(request: CompletionRequest, models: ServedModels) -
     model = await models.find(request.options.model)
     codec = await models.codec(model)
     bound = PromptBound.of(model.offer, "prompt")
-    characters = sum(len(prompt) for prompt in request.prompts)
-    prompts = await models.threads.run(characters, partial(_encoded, codec, bound, request.prompts))
+    characters = sum(len(prompt) + len(request.suffix) for prompt in request.prompts)
+    prompts = await models.threads.run(characters, partial(_encoded, codec, bound, request))
     length = max(len(prompt) for prompt in prompts)
     most = _max_tokens(request.options, bound, length, request.default_tokens)
     texts: tuple[str, ...] = ()
@@ -118,15 +119,20 @@ def _render(codec: TextCodec, request: ChatRequest, tools: Sequence[Mapping[str,
 
 
 def _encoded(
-    codec: TextCodec, bound: PromptBound, prompts: Sequence[Prompt]
+    codec: TextCodec, bound: PromptBound, request: CompletionRequest
 ) -> tuple[tuple[int, ...], ...]:
-    encoded = tuple(
-        bound.ids(codec, prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt
-        for prompt in prompts
-    )
+    encoded = tuple(_ids(codec, bound, prompt, request.suffix) for prompt in request.prompts)
     if not all(encoded):
         raise bad_field("prompt", "a prompt has no tokens: a model continues something")
     return encoded
+
+
+def _ids(codec: TextCodec, bound: PromptBound, prompt: Prompt, suffix: str) -> tuple[int, ...]:
+    if not isinstance(prompt, str):
+        return prompt
+    if suffix:
+        return infill_ids(codec, bound, prompt, suffix)
+    return bound.ids(codec, prompt, add_special_tokens=True)
 
 
 def _texts(codec: TextCodec, prompts: Sequence[Prompt]) -> tuple[str, ...]:

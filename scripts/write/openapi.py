@@ -117,7 +117,7 @@ COMPLETION: Mapping[str, Schema] = {
     },
     "logprobs": whole(0, MAX_TOP_LOG_PROBABILITIES),
     "echo": BOOLEAN,
-    "suffix": one_of(""),
+    "suffix": {"type": "string"},
     "best_of": one_of(1),
 }
 CHAT: Mapping[str, Schema] = {

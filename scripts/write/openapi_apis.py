@@ -169,7 +169,7 @@ OLLAMA_GENERATE: Mapping[str, Schema] = {
     "prompt": STRING,
     "system": STRING,
     "raw": BOOLEAN,
-    "suffix": one_of(""),
+    "suffix": STRING,
     "template": one_of(""),
     "images": one_of([]),
     "context": one_of([]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from functools import cache
 from typing import Any
@@ -11,15 +10,17 @@ import jsonschema_rs
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLTokenizer
 
 from kakeya.text import TextCodec
 from kakeya_fleet.engine.models.digests import tokenizer_digest
 from kakeya_fleet.engine.models.model_folder import vocabulary_size
 from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
+from kakeya_fleet.node.grammars.compiling import compiled
 from kakeya_fleet.node.grammars.grammar import Grammar, GrammarKind
-from kakeya_fleet.node.grammars.grammars import Grammars
-from kakeya_fleet.node.grammars.vocabulary import ModelTokenizer
+from kakeya_fleet.node.grammars.matcher_guide import KnownIds, MatcherGuide
+from kakeya_fleet.node.grammars.vocabulary import ModelTokenizer, read_vocabulary
 from tests.node.grammars.conftest import TINY
 
 MOST_TOKENS = 120
@@ -83,27 +84,28 @@ SCHEMAS = st.recursive(leaves(), wholes, max_leaves=5)
 
 
 @cache
-def tiny() -> tuple[ModelTokenizer, TextCodec]:
+def tiny() -> tuple[LLTokenizer, KnownIds, TextCodec]:
     size = vocabulary_size(TINY)
-    return ModelTokenizer("tiny", "tiny", tokenizer_digest(TINY), size), TextCodec.from_folder(TINY)
+    vocabulary = read_vocabulary(ModelTokenizer("tiny", "tiny", tokenizer_digest(TINY), size))
+    known = KnownIds(size, vocabulary.vocab_size, frozenset(vocabulary.eos_tokens))
+    return vocabulary, known, TextCodec.from_folder(TINY)
 
 
 @settings(deadline=None, max_examples=150)
 @given(SCHEMAS, st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.0]))
 def test_a_whole_answer_fits(schema: Schema, seed: int, temperature: float) -> None:
     """Of a model that says anything: its logits are random, with a liking for what ends things."""
-    tokenizer, codec = tiny()
-    text = json.dumps(schema, ensure_ascii=False)
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, text)
-    guide = asyncio.run(Grammars().guide(grammar, tokenizer))
+    vocabulary, known, codec = tiny()
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema, ensure_ascii=False))
+    guide = MatcherGuide(compiled(grammar, vocabulary), known)
     stops = frozenset(codec.stop_token_ids)
-    answer = Answer(tokenizer.vocabulary_size, guide=guide, stop_ids=stops)
+    answer = Answer(known.model_count, guide=guide, stop_ids=stops)
     parameters = SamplingParameters(temperature, seed=seed)
     rng = np.random.default_rng(seed)
     liked = [each for ending in ('"', "}", "]", '"}', "0") for each in codec.encode(ending)]
     said: list[int] = []
     while len(said) < MOST_TOKENS and not answer.is_complete:
-        row = rng.standard_normal(tokenizer.vocabulary_size).astype(np.float32)
+        row = rng.standard_normal(known.model_count).astype(np.float32)
         row[liked] += 4.0
         row[list(stops)] += 6.0
         token = choose_token(row, parameters, len(said), answer=answer)

@@ -34,6 +34,7 @@ from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
+from kakeya_fleet.node.http.infill import MARKS
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
@@ -67,6 +68,7 @@ def make_toy(source: Path, folder: Path) -> Path:
     # One token that is a whole call: a bias makes a random model say it.
     tokenizer.add_special_tokens([AddedToken("<|end|>", special=True)])
     tokenizer.add_tokens([AddedToken(WEATHER_CALL, special=False, normalized=False)])
+    tokenizer.add_special_tokens([AddedToken(mark, special=True) for mark in MARKS[0]])
     assert tokenizer.token_to_id("<|end|>") == END_ID
     assert tokenizer.token_to_id(WEATHER_CALL) == CALL_ID
     tokenizer.save(str(folder / "tokenizer.json"))
