@@ -19,6 +19,7 @@ import { CapabilityService } from "./generated/kakeya/v1/capability_pb.js";
 import { ModelService } from "./generated/kakeya/v1/model_service_pb.js";
 import { PlacementService } from "./generated/kakeya/v1/placement_pb.js";
 import { RuntimeService } from "./generated/kakeya/v1/runtime_pb.js";
+import { heardSessions } from "./heard-sessions.js";
 import { MAX_ATTEMPTS, pauseSeconds, type RetryBudget } from "./retries.js";
 import { deadlineExceeded, kakeyaError, unreachable } from "./rpc-status.js";
 import type { Timeouts } from "./timeouts.js";
@@ -67,7 +68,7 @@ export class Connection {
     });
     const transport = createGrpcTransport({
       baseUrl: url,
-      sessionManager: this.#session,
+      sessionManager: heardSessions(this.#session),
       readMaxBytes: READ_MAX_BYTES,
       writeMaxBytes: WRITE_MAX_BYTES,
       // Token ids are small and compress badly.

@@ -37,15 +37,6 @@ export function safeHref(address: string): string {
   return url.href;
 }
 
-/** Text without marks, such as of a table's cell for who listens. */
-export function plain(parts: readonly Inline[]): string {
-  return parts
-    .map((part) =>
-      part.type === "break" ? " " : "children" in part ? plain(part.children) : part.text,
-    )
-    .join("");
-}
-
 class Parser {
   readonly #text: string;
   readonly #depth: number;

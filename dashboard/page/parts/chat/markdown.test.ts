@@ -1,9 +1,17 @@
 import { describe, expect, it, test } from "vitest";
 
 import { blocks, type Block } from "./blocks";
-import { inline, plain, safeHref, type Inline } from "./inline";
+import { inline, safeHref, type Inline } from "./inline";
 
 const text = (words: string): Inline => ({ type: "text", text: words });
+
+function plain(parts: readonly Inline[]): string {
+  return parts
+    .map((part) =>
+      part.type === "break" ? " " : "children" in part ? plain(part.children) : part.text,
+    )
+    .join("");
+}
 
 describe("within a paragraph", () => {
   it.each<[string, Inline[]]>([
