@@ -163,12 +163,12 @@ async def test_each_api_has_a_sign_of_its_own(serve: ServeHttp, path: str, sign:
     address = await serve(keep_alive_seconds=0.02)
     said = "x = [1, 2]\n" * 150
     chat = [{"role": "user", "content": said}]
-    asked = {
+    each: dict[str, dict[str, object]] = {
         "/v1/messages": {"messages": chat, "max_tokens": 2},
         "/v1/responses": {"input": said, "max_output_tokens": 2},
         "/api/chat": {"messages": chat, "options": {"num_predict": 2}},
-    }[path]
-    body = {"model": "tiny", "stream": True, "kakeya": {"reuse": False}, **asked}
+    }
+    body = {"model": "tiny", "stream": True, "kakeya": {"reuse": False}, **each[path]}
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"http://{address}{path}", json=body) as answer,
