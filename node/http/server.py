@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,21 +17,19 @@ from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.config.config import is_loopback, join_address
 from kakeya_fleet.node.http.answer_desk import AnswerDesk
-from kakeya_fleet.node.http.anthropic_endpoints import AnthropicEndpoints
 from kakeya_fleet.node.http.callers import ANSWERING, CallersClients, identifying
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
-from kakeya_fleet.node.http.endpoints import Endpoints
 from kakeya_fleet.node.http.health_checks import HealthChecks, HealthSettings, HealthyRoles
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
 from kakeya_fleet.node.http.node_pages import NodePages
-from kakeya_fleet.node.http.ollama_endpoints import REFUSED, OllamaEndpoints
 from kakeya_fleet.node.http.own_hosts import OwnHosts
 from kakeya_fleet.node.http.page_origins import PageOrigins
 from kakeya_fleet.node.http.recent_tokens import RecentTokens
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.request_spans import REQUEST_ID, request_id_of, spanning
+from kakeya_fleet.node.http.routes import Answering, routes
 from kakeya_fleet.node.http.server_log import server_log
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -39,9 +37,6 @@ from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.tls import kept_https_context
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.span_ring import SpanRing
-
-Answering = Awaitable[web.StreamResponse]
-"""What a handler returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,37 +223,14 @@ class HttpServer:
         application.router.add_get("/metrics", pages.metrics)
         application.router.add_get("/sd/prometheus", pages.prometheus)
         application.router.add_get(PAGE_PATH, pages.long_sessions)
-        self._route_answers(application.router)
+        for method, path, answer in routes():
+            # HEAD where there is GET, as with the pages.
+            if method == "GET":
+                application.router.add_get(path, self._when_open(answer))
+            else:
+                application.router.add_route(method, path, self._when_open(answer))
         application.on_response_prepare.append(partial(_sign, page_origins))
         return application
-
-    def _route_answers(self, router: web.UrlDispatcher) -> None:
-        def openai(handler: Callable[[Endpoints, web.Request], Answering]) -> Handler:
-            return self._when_open(lambda desk, request: handler(Endpoints(desk), request))
-
-        def anthropic(handler: Callable[[AnthropicEndpoints, web.Request], Answering]) -> Handler:
-            return self._when_open(lambda desk, request: handler(AnthropicEndpoints(desk), request))
-
-        def ollama(handler: Callable[[OllamaEndpoints, web.Request], Answering]) -> Handler:
-            return self._when_open(lambda desk, request: handler(OllamaEndpoints(desk), request))
-
-        router.add_get("/v1/models", openai(Endpoints.list_models))
-        router.add_get("/v1/models/{model:.+}", openai(Endpoints.one_model))
-        router.add_post("/v1/chat/completions", openai(Endpoints.chat))
-        router.add_post("/v1/completions", openai(Endpoints.completion))
-        router.add_post("/v1/responses", openai(Endpoints.responses))
-        router.add_post("/v1/embeddings", openai(Endpoints.embeddings))
-        router.add_post("/v1/messages", anthropic(AnthropicEndpoints.messages))
-        router.add_post("/v1/messages/count_tokens", anthropic(AnthropicEndpoints.count_tokens))
-        router.add_get("/api/version", ollama(OllamaEndpoints.version))
-        router.add_get("/api/tags", ollama(OllamaEndpoints.tags))
-        router.add_get("/api/ps", ollama(OllamaEndpoints.running))
-        router.add_post("/api/show", ollama(OllamaEndpoints.show))
-        router.add_post("/api/chat", ollama(OllamaEndpoints.chat))
-        router.add_post("/api/generate", ollama(OllamaEndpoints.generate))
-        for name in REFUSED:
-            method = "DELETE" if name == "delete" else "POST"
-            router.add_route(method, f"/api/{name}", ollama(OllamaEndpoints.refused))
 
     def _protocol(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
@@ -266,7 +238,7 @@ class HttpServer:
             raise RuntimeError("the HTTP server is not set up")
         return server()
 
-    def _when_open(self, answer: Callable[[AnswerDesk, web.Request], Answering]) -> Handler:
+    def _when_open(self, answer: Answering) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             if self._desk is None:
                 raise HttpRefusal("LOADING", "the node starts; come back", retry_after=1.0)

@@ -379,6 +379,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_breaker.py",),
     ),
     Mutant(
+        "a session that is only kept holds its memory",
+        "engine/sessions/making_way.py",
+        "    return record.gives_way or idle_seconds >=",
+        "    return idle_seconds >=",
+        ("tests/engine/sessions/test_making_way.py",),
+    ),
+    Mutant(
+        "room that is made, and not taken",
+        "engine/sessions/session.py",
+        "                self._memory.take(cache, count)\n",
+        "",
+        ("tests/engine/sessions/test_growing_sessions.py",),
+    ),
+    Mutant(
         "a newcomer left without memory by who has most of it",
         "engine/sessions/making_way.py",
         "most = equal",

@@ -216,6 +216,27 @@ MUTANTS = (
     ),
     # ---- Nobody stops a node
     Mutant(
+        "a chat that goes on with another caller's session",
+        "node/http/kept_sessions.py",
+        "if each.asker == asker and each.terms == terms]",
+        "if each.terms == terms]",
+        ("tests/node/http/test_kept_sessions.py",),
+    ),
+    Mutant(
+        "a chat that goes on where it parted from its session",
+        "node/http/kept_sessions.py",
+        "        if shared == len(found.ids):",
+        "        if shared:",
+        ("tests/node/http/test_kept_sessions.py",),
+    ),
+    Mutant(
+        "any page elsewhere asks",
+        "node/http/page_origins.py",
+        "        return origin.lower() in self._origins",
+        "        return bool(origin)",
+        ("tests/node/http/test_page_origins.py",),
+    ),
+    Mutant(
         "a page of elsewhere served",
         "node/http/own_hosts.py",
         "return is_loopback(_plain(reached_at))",

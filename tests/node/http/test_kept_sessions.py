@@ -187,7 +187,15 @@ def test_how_much_two_histories_share() -> None:
         assert found == 4 * expected, seed
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "seed": 11}])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0},
+        {"temperature": 0.9, "seed": 11},
+        # What the node generated behind a stop string is none of the conversation.
+        {"temperature": 0.9, "seed": 3, "stop": ["e", "("]},
+    ],
+)
 @pytest.mark.parametrize("way", ["one", "gate"])
 def test_ten_turns_are_those_of_fresh_sessions(
     fleet: HttpFleet, openai_of: OpenAiOf, sampling: dict[str, Any], way: str
