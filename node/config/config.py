@@ -24,8 +24,9 @@ from kakeya_fleet.node.config.state_directory import default_state
 from kakeya_fleet.node.errors import BadConfig, InsecureBind, LoopbackBind
 
 ENVIRONMENT_PREFIX = "KAKEYA_"
-# KAKEYA_CONFIG names the file; the others belong to clients that share the environment.
-OTHER_VARIABLES = frozenset({"KAKEYA_CONFIG", "KAKEYA_NODE"})
+# KAKEYA_CONFIG names the file, KAKEYA_COMPILED is the engine's, KAKEYA_NODE belongs to clients that
+# share the environment.
+OTHER_VARIABLES = frozenset({"KAKEYA_CONFIG", "KAKEYA_COMPILED", "KAKEYA_NODE"})
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "json", "console")
 DTYPES = ("auto", "float32", "bfloat16")

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from kakeya_fleet.engine.backends.torch_backend.compiled import library
 from kakeya_fleet.node.config.config import (
     Config,
     answerable,
@@ -56,6 +57,10 @@ def test_the_file_is_found_by_the_environment_and_by_convention(
     conventional.write_text('name = "by-convention"\n')
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     assert build({}, {}).name == "by-convention"
+
+
+def test_a_variable_of_the_engines_is_no_key() -> None:
+    assert build({}, {library.SWITCH: "off"}) == Config()
 
 
 def test_unknown_keys_name_the_nearest_known_one(tmp_path: Path) -> None:
