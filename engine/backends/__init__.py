@@ -118,6 +118,17 @@ def import_backend(backend: str = AUTO, device: str = devices.AUTO) -> None:
     _imported(_chosen(backend, device), lambda each: each.verifiers())
 
 
+def prepare(backend: str = AUTO, device: str = devices.AUTO) -> None:
+    """Makes what the first load of a verifier makes on this machine, such as compiled code.
+
+    So that it can be made while other work is done, such as a conversion: a load waits for it.
+    Raises as `load_verifier` does when the back end is not there.
+    """
+    make = _imported(_chosen(backend, device), lambda each: each.preparation())
+    if make is not None:
+        make(device)
+
+
 def import_dflash(backend: str = AUTO, device: str = devices.AUTO) -> None:
     """Imports what `load_dflash` needs, as `import_backend` does."""
     _imported(_chosen(backend, device), lambda each: each.drafters())

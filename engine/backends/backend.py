@@ -28,6 +28,8 @@ LoadEncoder = Callable[[Path], ContextEncoder]
 """Of a DFlash drafter's folder. Raises a `ModelUnusable`."""
 NewStores = Callable[[int], EvictedStores]
 """Evicted stores that share a budget in bytes."""
+Prepare = Callable[[str], None]
+"""For a device by one of the back end's names; raises nothing, and may take a minute."""
 ArithmeticOf = Callable[[Verifier], str]
 """What rounds a verifier's forwards besides their shapes and threads."""
 FactsOfDevice = Callable[[str], DeviceFacts]
@@ -116,6 +118,10 @@ class Backend(Protocol):
 
     def verifiers(self) -> LoadVerifier:
         """Loads verifiers."""
+        ...
+
+    def preparation(self) -> Prepare | None:
+        """Makes what the first load of a verifier makes on this machine; None for nothing."""
         ...
 
     def papers(self) -> ReadOnPaper:

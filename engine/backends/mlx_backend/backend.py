@@ -42,6 +42,10 @@ class MlxBackend:
 
         return load_verifier
 
+    def preparation(self) -> None:
+        """Nothing: MLX brings its kernels."""
+        return
+
     def papers(self) -> ReadOnPaper:
         """Verifiers on MLX, on paper."""
         from kakeya_fleet.engine.backends.mlx_backend.on_paper import folder_on_paper

@@ -14,10 +14,11 @@ from kakeya_fleet.engine.backends.backend import (
     LoadVerifier,
     NewKernels,
     NewStores,
+    Prepare,
     ReadOnPaper,
     StoresBeside,
 )
-from kakeya_fleet.engine.contracts.device import DEVICES
+from kakeya_fleet.engine.contracts.device import AUTO, CPU, DEVICES
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 
@@ -43,6 +44,16 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.torch_verifier import load_verifier
 
         return load_verifier
+
+    def preparation(self) -> Prepare:
+        """The compiled decoder of the host."""
+        from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
+
+        def prepare(device: str) -> None:
+            if device in (AUTO, CPU):
+                library()
+
+        return prepare
 
     def papers(self) -> ReadOnPaper:
         """Verifiers on torch, on paper."""

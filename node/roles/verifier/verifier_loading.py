@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,12 +14,14 @@ import structlog
 from kakeya_fleet.engine.backends import (
     arithmetic_of,
     load_verifier,
+    prepare,
     stores_beside,
     threads_of,
 )
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.device import AUTO
 from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models.model_folder import Progress
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.verifiers.calibration import measure_steps
@@ -61,7 +64,9 @@ async def load_served_verifier(
     `progress` hears of a download, `reading` of the weights, both from other threads.
     Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
     """
-    folder = await asyncio.to_thread(partial(resolve_model, model, dtype=dtype, progress=progress))
+    meanwhile = partial(_prepare, backend, device)
+    resolve = partial(resolve_model, model, dtype=dtype, progress=progress, meanwhile=meanwhile)
+    folder = await asyncio.to_thread(resolve)
     if reading is not None:
         # To import the back end takes seconds, and is part of the load.
         reading(0, 0)
@@ -86,6 +91,12 @@ async def load_served_verifier(
     except BaseException:
         await worker.close()
         raise
+
+
+def _prepare(backend: str, device: str) -> None:
+    """What the load will need besides the folder; where that fails, it is the load's to say."""
+    with suppress(ModelUnusable, BadParameters):
+        prepare(backend, device)
 
 
 def choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:

@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,7 +83,10 @@ class Library:
 
 @lru_cache(maxsize=1)
 def library() -> Library | None:
-    """The library, made if need be; None where torch's own operators are to compute."""
+    """The library, made if need be; None where torch's own operators are to compute.
+
+    Of several threads that ask at once one makes it, and the others wait.
+    """
     if os.environ.get(SWITCH, "").lower() == "off":
         return None
     try:
@@ -122,11 +126,19 @@ def _digest(options: tuple[str, ...]) -> hashlib._Hash:
     return digest
 
 
+_making = threading.Lock()
+
+
 def _made(options: tuple[str, ...]) -> Path:
     """The library's file. Raises `CompilingFailed`."""
     target = _target(options)
-    if target.is_file():
-        return target
+    with _making:
+        if not target.is_file():
+            _make(target, options)
+    return target
+
+
+def _make(target: Path, options: tuple[str, ...]) -> None:
     compiler = _compiler()
     if compiler is None:
         raise CompilingFailed(f"no C++ compiler is here: install one of {', '.join(COMPILERS)}")
@@ -147,7 +159,6 @@ def _made(options: tuple[str, ...]) -> Path:
     except subprocess.CalledProcessError as error:
         lines = str(error.stderr).strip().splitlines() or ["it says nothing"]
         raise CompilingFailed(f"{compiler} failed: {lines[0]}") from error
-    return target
 
 
 def _target(options: tuple[str, ...]) -> Path:
