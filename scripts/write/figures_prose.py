@@ -421,7 +421,7 @@ SAID = (
         last_turns,
     ),
     prose(
-        "they are {}, {} and {} ms: {} times, and the goal is missed.",
+        "they are {}, {} and {} ms: {} times.",
         "stateless_chat_tiny",
         lambda found: last_turns(found)[:4],
     ),
