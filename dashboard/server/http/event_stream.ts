@@ -22,11 +22,13 @@ export function eventText(value: unknown): string {
   return `data: ${JSON.stringify(value)}\n\n`;
 }
 
-/** Sends signs of life until the stream closes. */
-export function keepAlive(response: ServerResponse): void {
+/** Sends signs of life until the stream ends, or its reader leaves. */
+export function keepAlive(response: ServerResponse, every = KEEP_ALIVE_MS): void {
   const timer = setInterval(() => {
+    // An answer that was ended closes once its reader has read it: it may be long, or never.
+    if (response.writableEnded || response.destroyed) clearInterval(timer);
     // Behind a reader that does not read there is nothing to keep alive.
-    if (!response.writableNeedDrain) response.write("event: alive\ndata: \n\n");
-  }, KEEP_ALIVE_MS);
+    else if (!response.writableNeedDrain) response.write("event: alive\ndata: \n\n");
+  }, every);
   response.once("close", () => clearInterval(timer));
 }
