@@ -24,7 +24,7 @@ def start(found: Report) -> Sequence[str]:
         f"{best['all_ready_seconds']:.0f}",
         f"{best['converged_seconds']:.0f}",
         f"{best['start_core_seconds_an_agent']:.2f}",
-        f"{best['other_work_cores_meanwhile']:.1f}",
+        f"{max(0.0, best['other_work_cores_meanwhile']):.1f}",
     ]
 
 
