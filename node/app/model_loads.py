@@ -140,7 +140,8 @@ class ModelLoads:
         if self._roles.draining:
             raise _leaving()
         for load in self._running:
-            if _names_one(spec, load.spec):
+            # One that has come to nothing is not waited for, though what it read is not free yet.
+            if _names_one(spec, load.spec) and not load.outcome.done():
                 self._check_weights(spec, load.spec, "is being loaded")
                 if unload_after_seconds is not None:
                     load.unload_after_seconds = unload_after_seconds

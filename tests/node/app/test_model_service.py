@@ -35,6 +35,7 @@ from kakeya.v1 import model_pb2, model_service_pb2, model_service_pb2_grpc
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import OutOfMemory
+from kakeya_fleet.node.app import model_loads
 from kakeya_fleet.node.membership import network
 from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.watch.event_log import EventKind
@@ -314,6 +315,23 @@ async def test_a_load_that_fails_leaves_the_node_as_it_was(
         await client.fleet.load_model(small).wait()
     assert models_of(agent) == [MODEL, "ngram"]
     assert not agent.task.done()
+
+
+async def test_who_asks_again_while_a_failed_one_is_freed_has_a_load_of_its_own(
+    start_agent: StartAgent, small: str, held: HeldLoads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await start_agent()
+    freed = asyncio.Event()
+    monkeypatch.setattr(model_loads, "free_removed", freed.wait)
+    held.go_on.set()
+    held.error = OutOfMemory("the machine cannot hold it")
+    async with AsyncClient(agent.address) as client:
+        with pytest.raises(KakeyaError, match="cannot hold it"):
+            await client.fleet.load_model(small).wait()
+        held.error = None
+        await client.fleet.load_model(small).wait()
+    assert models_of(agent) == [MODEL]
+    freed.set()
 
 
 async def test_a_node_that_leaves_ends_loads_with_draining(
