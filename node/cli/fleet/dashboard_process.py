@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0
 # Where the page is unless a port is named: a browser keeps what it keeps by the address.
 USUAL_PORT = 7700
 # What answers on which machines a model would fit.
-FLEET_COMMAND = (sys.executable, "-m", "kakeya_fleet.node.cli")
+FLEET_COMMAND = (sys.executable, "-P", "-m", "kakeya_fleet.node.cli")
 
 # Where the built files are: beside this module in a wheel, in dashboard/ of a checkout.
 BUILT_FILES = (

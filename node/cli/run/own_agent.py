@@ -11,7 +11,7 @@ from typing import IO, Self
 
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
-COMMAND = ("-m", "kakeya_fleet.node.cli.held_agent", "join", "--json")
+COMMAND = ("-P", "-m", "kakeya_fleet.node.cli.held_agent", "join", "--json")
 # Its sessions are closed by then: it has to say goodbye, and to stop.
 GOODBYE_SECONDS = 10.0
 

@@ -90,4 +90,4 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def rank_command() -> list[str]:
     """The command line of a rank on this host."""
-    return [sys.executable, "-m", MODULE]
+    return [sys.executable, "-P", "-m", MODULE]

@@ -12,6 +12,7 @@ import pytest
 from kakeya_fleet.node.cli.chat.given_text import GivenText
 from kakeya_fleet.node.cli.chat.lines import Said, read
 from kakeya_fleet.node.cli.run.given_prompt import given_prompt
+from kakeya_fleet.node.cli.run.own_agent import OwnAgent
 from tests.support.commands import (
     PATIENCE_SECONDS,
     Agents,
@@ -217,6 +218,17 @@ def test_a_node_that_is_started_for_it_leaves_with_it(fleet: Terminal, toy: Path
     # One that was killed would have left it.
     assert not (state / "agent.json").exists()
     assert fleet.run("status", "--json").json["error"]["reason"] == "NO_LOCAL_NODE"
+
+
+def test_what_lies_in_the_persons_folder_is_no_module_of_the_node(
+    fleet: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "click.py").write_text("raise SystemExit('not asked for')")
+    monkeypatch.chdir(tmp_path)
+    for name, value in {**fleet.environment, "KAKEYA_MDNS": "false"}.items():
+        monkeypatch.setenv(name, value)
+    with OwnAgent() as agent:
+        assert agent.address()
 
 
 def test_a_node_that_was_started_for_it_leaves_though_nobody_tells_it(
