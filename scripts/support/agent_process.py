@@ -27,6 +27,7 @@ Event = Mapping[str, object]
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
+STANDS_SECONDS = 9 * slowing.WORKS_SECONDS
 ANY_HTTP_PORT = {"KAKEYA_HTTP_BIND": "127.0.0.1:0"}
 
 
@@ -171,13 +172,13 @@ class AgentProcess:
         self._process.send_signal(number)
 
     @contextmanager
-    def slowed(self) -> Iterator[Callable[[], None]]:
+    def slowed(self, stands_seconds: float = STANDS_SECONDS) -> Iterator[Callable[[], None]]:
         """Lets it work for a tenth of the time: an answer lasts, however fast its machine is.
 
         So a fault that is meant for its middle strikes there. What is yielded ends that early. It
         goes on to answer pings: nobody takes it for dead.
         """
-        with ChildProcess(slowing.__name__, [str(self.pid)]) as slower:
+        with ChildProcess(slowing.__name__, [str(self.pid), str(stands_seconds)]) as slower:
             slower.hear()
             yield slower.close
 

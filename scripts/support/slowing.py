@@ -1,9 +1,10 @@
-"""Lets another process work for a tenth of the time, until standard input ends.
+"""Lets another process work for a small part of the time, until standard input ends.
 
 A process of its own: a thread would wait for its interpreter, which collects garbage for longer
 than an answer takes, and what it slows would run on meanwhile.
 
-Run as `python -m scripts.support.slowing PID`; it says a line once the other one stands.
+Run as `python -m scripts.support.slowing PID STANDS`, seconds between two times of work; it says
+a line once the other one stands.
 """
 
 import os
@@ -11,10 +12,10 @@ import select
 import signal
 import sys
 
-WORKS_SECONDS, STANDS_SECONDS = 0.005, 0.045
+WORKS_SECONDS = 0.005
 
 
-def slow(pid: int) -> None:
+def slow(pid: int, stands_seconds: float) -> None:
     """Stops and continues `pid` until standard input or that process ends; it is left running."""
 
     def ended_within(seconds: float) -> bool:
@@ -23,7 +24,7 @@ def slow(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGSTOP)
         print("slowed", flush=True)
-        while not ended_within(STANDS_SECONDS):
+        while not ended_within(stands_seconds):
             os.kill(pid, signal.SIGCONT)
             if ended_within(WORKS_SECONDS):
                 return
@@ -34,4 +35,4 @@ def slow(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    slow(int(sys.argv[1]))
+    slow(int(sys.argv[1]), float(sys.argv[2]))

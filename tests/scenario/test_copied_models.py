@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from kakeya import AsyncClient, KakeyaError, PullPhase
+from kakeya.v1 import model_service_pb2
+from kakeya.v1.model_service_pb2_grpc import ModelServiceStub
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.own_cache import own_cache
 
 WIDE = {"intermediate_size": 1 << 16}
 """Of its two layers 50 MB: seven pieces, which a source is not through with in a moment."""
+STANDS_SECONDS = 0.2
+"""A piece takes a second then: whoever watches strikes before the last one."""
 
 
 async def test_a_model_is_copied_past_a_source_that_dies_and_its_stream_is_the_same(
@@ -28,9 +33,10 @@ async def test_a_model_is_copied_past_a_source_that_dies_and_its_stream_is_the_s
     peers = (first.address, dying.address)
     target = fleet.start("target", peers=peers, environment=cache)
     async with AsyncClient(target.address) as client:
-        with dying.slowed(), first.slowed() as speed_up:
-            for node in (first, dying):
-                await asyncio.to_thread(knows, target, node)
+        for node in (first, dying):
+            await asyncio.to_thread(knows, target, node)
+            await read_digests(node, name)
+        with dying.slowed(STANDS_SECONDS), first.slowed(STANDS_SECONDS) as speed_up:
             pull = client.fleet.pull_model(name, sources=[dying.node_id, first.node_id])
             async for progress in pull:
                 came = sum(source.done_bytes for source in progress.sources)
@@ -64,6 +70,14 @@ def knows(agent: AgentProcess, other: AgentProcess) -> None:
     agent.wait_for("peer_joined", lambda event: event["node_id"] == node_id)
 
 
+async def read_digests(agent: AgentProcess, model: str) -> None:
+    """Has it read its files, which a copy waits for: what is slowed then is the copy."""
+    async with grpc.aio.insecure_channel(agent.address) as channel:
+        request = model_service_pb2.GetModelFilesRequest(model_id=model)
+        async for _ in ModelServiceStub(channel).GetModelFiles(request):
+            pass
+
+
 async def generate_with(client: AsyncClient, model: str, prompt: tuple[int, ...]) -> list[int]:
     """What the node itself answers, drawn at random from a seed."""
     session = await client.create_session(model, speculation="off")
@@ -82,7 +96,8 @@ async def test_a_pull_that_its_node_did_not_outlive_goes_on_where_it_ended(
     await asyncio.to_thread(knows, target, source)
     came = 0
     async with AsyncClient(target.address) as client:
-        with source.slowed():
+        await read_digests(source, model.name)
+        with source.slowed(STANDS_SECONDS):
             pull = client.fleet.pull_model(model.name, sources=[source.node_id])
             with pytest.raises(KakeyaError):
                 async for progress in pull:

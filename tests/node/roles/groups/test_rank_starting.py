@@ -39,7 +39,8 @@ def started(found: GroupSettings) -> list[Launch]:
 def test_ranks_of_this_host_are_started_directly() -> None:
     found = settings("gloo", HERE, HERE)
     zero, one = started(found)
-    assert zero.command == [sys.executable, "-m", "kakeya_fleet.node.roles.groups.rank_process"]
+    module = "kakeya_fleet.node.roles.groups.rank_process"
+    assert zero.command == [sys.executable, "-P", "-m", module]
     assert [each.variables["KAKEYA_GROUP_RANK"] for each in (zero, one)] == ["0", "1"]
     assert one.variables["KAKEYA_GROUP_LEADER"] == "127.0.0.1:7000"
     assert one.variables["KAKEYA_GROUP_PARENT"] == str(os.getpid())
