@@ -43,7 +43,7 @@ async def generate_while_killing(
     serving = agents[session.address]
     generation = session.generate(TOKENS, **sampling)
     log_probability_count = 0
-    with serving.slowed():
+    with serving.slowed(0.2):
         async for tokens in generation:
             log_probability_count += len(tokens.log_probabilities)
             if serving.running:

@@ -116,7 +116,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     until_nothing_is_open: UntilFree,
     until_generated: UntilGenerated,
 ) -> None:
-    address = await serve(send_buffer=4096, write_seconds=0.5)
+    address = await serve(send_buffer=4096, write_seconds=0.1)
     home = http_of(fleet.one)
     await until_nothing_is_open()
     before = await generated(home)
