@@ -120,21 +120,20 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     home = http_of(fleet.one)
     await until_nothing_is_open()
     before = await generated(home)
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.setblocking(False)
-    loop = asyncio.get_running_loop()
-    await loop.sock_connect(slow, split_address("http", address))
     body = json.dumps({**LONG, "logprobs": 20}).encode()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: {address}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    await loop.sock_sendall(slow, head.encode() + body)
-    await until_generated(before)
-    await until_nothing_is_open()
-    assert await generated(home) - before < 1900
-    slow.close()
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, split_address("http", address))
+        await loop.sock_sendall(slow, head.encode() + body)
+        await until_generated(before)
+        await until_nothing_is_open()
+        assert await generated(home) - before < 1900
 
 
 async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None:
