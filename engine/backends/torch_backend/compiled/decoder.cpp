@@ -32,7 +32,7 @@ constexpr int FEW_ROWS = 4;
 constexpr int TURNS = 4;
 
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
-void norm(const float* values, const float* weights, int size, float epsilon, float* found) {
+[[gnu::noinline]] void norm(const float* values, const float* weights, int size, float epsilon, float* found) {
     Lanes squares = all(0.0f);
     for (int i = 0; i < size; i += LANES) {
         const Lanes own = load(values + i);
@@ -117,6 +117,17 @@ void product(Call& call, int phase, const KakeyaMatrix& matrix, const Inputs& in
     taken(call, phase, count, at_once, [&](int panel) { panel_of(matrix, inputs, rows, panel, take); });
     rows_then(call, phase + 1, rows, then);
 }
+
+// Takes a product's outputs as they are: those of the first `width` columns, row by row.
+struct Written {
+    float* to;
+    std::int64_t width;
+
+    void operator()(int row, int panel, const Lanes (&found)[WIDE]) const {
+        for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < width; ++lane)
+            store(to + row * width + panel * PANEL + lane * LANES, found[lane]);
+    }
+};
 
 template <class Number>
 void written(Number* to, const float* from, int size);
@@ -304,11 +315,7 @@ void one_layer(Call& call, int index) {
     const int phase = 1 + (index - call.first) * PHASES;
     const Inputs normed = call.rounded.of(batch.normed), mixed = call.rounded.of(batch.mixed), inner = call.rounded.of(batch.inner);
     if (call.phases & PROJECT) {
-        const auto projected = [&](int row, int panel, const Lanes(&found)[WIDE]) {
-            float* to = batch.joint + static_cast<std::int64_t>(row) * widest + panel * PANEL;
-            for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < widest; ++lane) store(to + lane * LANES, found[lane]);
-        };
-        product(call, phase, layer.joint, normed, rows, projected, [&](int row) { project_row(model, batch, layer, index, row); });
+        product(call, phase, layer.joint, normed, rows, Written{batch.joint, widest}, [&](int row) { project_row(model, batch, layer, index, row); });
     }
     const bool merges = call.is_split && call.phases & ATTEND;
     const auto divide = [&](int row) {
@@ -369,10 +376,7 @@ void logits_job(void* context, unsigned) {
         round_for(model.head, normed, row);
     });
     const std::int64_t width = static_cast<std::int64_t>(panels(model.head)) * PANEL;
-    const auto told = [&](int row, int panel, const Lanes(&found)[WIDE]) {
-        for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + panel * PANEL + lane * LANES, found[lane]);
-    };
-    product(call, 1, model.head, normed, call.rows, told, [](int) {});
+    product(call, 1, model.head, normed, call.rows, Written{call.outputs, width}, [](int) {});
 }
 
 void product_job(void* context, unsigned) {
@@ -380,10 +384,7 @@ void product_job(void* context, unsigned) {
     const Inputs inputs = call.rounded.of(call.inputs);
     const std::int64_t width = static_cast<std::int64_t>(panels(*call.matrix)) * PANEL;
     rows_then(call, 0, call.rows, [&](int row) { round_for(*call.matrix, inputs, row); });
-    const auto told = [&](int row, int panel, const Lanes(&found)[WIDE]) {
-        for (int lane = 0; lane < WIDE; ++lane) store(call.outputs + row * width + panel * PANEL + lane * LANES, found[lane]);
-    };
-    product(call, 1, *call.matrix, inputs, call.rows, told, [](int) {});
+    product(call, 1, *call.matrix, inputs, call.rows, Written{call.outputs, width}, [](int) {});
 }
 
 void run(void* workers, Call& call, int threads, void (*job)(void*, unsigned)) {

@@ -42,9 +42,9 @@ class SpreadTile {
             for (int i = 0; i < columns_; i += LANES) store(factors_ + i, load_halves(halves + 4 * groups_ * count_ + 2 * i));
     }
 
-    // For each of ROWS rows of weights [count]: take(row, column, sums), sixteen columns at a time.
-    template <int ROWS, class Take>
-    void products(const float* const (&weights)[ROWS], const Take& take) {
+    // Of each of ROWS rows of weights [count] the sums [columns]: to what `to` has, if they `is_added`.
+    template <int ROWS>
+    void products(const float* const (&weights)[ROWS], float* const (&to)[ROWS], bool is_added) {
         for (int group = 0; group < groups_; ++group) {
             const float *scales = scales_ + group * count_, *leasts = leasts_ + group * count_;
             float steps[ROWS], bases[ROWS];
@@ -69,13 +69,13 @@ class SpreadTile {
             }
             const int first = group * group_, end = first + group_;
             for (int block = first / BLOCK * BLOCK; block < end; block += BLOCK)
-                block_products<ROWS>(block, first, end, steps, bases, take);
+                block_products<ROWS>(block, first, end, steps, bases, to, is_added);
         }
     }
 
   private:
-    template <int ROWS, class Take>
-    void block_products(int block, int first, int end, const float (&steps)[ROWS], const float (&bases)[ROWS], const Take& take) {
+    template <int ROWS>
+    void block_products(int block, int first, int end, const float (&steps)[ROWS], const float (&bases)[ROWS], float* const (&to)[ROWS], bool is_added) {
         Lanes sums[ROWS][WHOLE_LANES];
         const std::int8_t* rows[ROWS];
         for (int row = 0; row < ROWS; ++row) rows[row] = whole_[row];
@@ -84,8 +84,9 @@ class SpreadTile {
             for (int i = 0; i < WHOLE_LANES; ++i) {
                 const int column = block + i * LANES;
                 if (column < first || column >= end) continue;
-                const Lanes found = fused(sums[row][i], all(steps[row]), all(bases[row]));
-                take(row, column, balances_ ? found * load(factors_ + column) : found);
+                Lanes found = fused(sums[row][i], all(steps[row]), all(bases[row]));
+                if (balances_) found = found * load(factors_ + column);
+                store(to[row] + column, is_added ? load(to[row] + column) + found : found);
             }
     }
 
@@ -141,14 +142,17 @@ struct PackedScratch {
     float queries[BLOCK_ROWS][MOST_HEAD];  // rotated
 };
 
-// products(rows) of a tile for those rows that are wanted, some at once; `weights` tells a row's own.
-template <class Weights, class Take>
-inline void rows_products(SpreadTile& tile, int count, const Weights& weights, const Take& take) {
+// The products of a tile with `count` rows of weights, some at once.
+inline void rows_products(SpreadTile& tile, int count, const float* const (&weights)[BLOCK_ROWS], float* const (&to)[BLOCK_ROWS], bool is_added) {
     int row = 0;
     const auto some = [&]<int ROWS>() {
         const float* own[ROWS];
-        for (int i = 0; i < ROWS; ++i) own[i] = weights(row + i);
-        tile.products<ROWS>(own, [&](int i, int column, Lanes found) { take(row + i, column, found); });
+        float* found[ROWS];
+        for (int i = 0; i < ROWS; ++i) {
+            own[i] = weights[row + i];
+            found[i] = to[row + i];
+        }
+        tile.products<ROWS>(own, found, is_added);
         row += ROWS;
     };
     while (count - row >= ROWS_AT_ONCE) some.template operator()<ROWS_AT_ONCE>();
@@ -175,12 +179,18 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
     const SegmentPart part(rows, origin, slots, TILE);
     if (!part.is_seen()) return;
     const Lanes none = all(-INFINITY), scale = all(scaling);
+    const float* read[BLOCK_ROWS];
+    float* found[BLOCK_ROWS];
     for (int slot = part.begin; slot < part.stop; slot += TILE) {
         more.tile.open(packed.keys, tiles + slot / TILE * packed.tile_bytes, rows.count);
-        rows_products(more.tile, rows.count, [&](int row) { return more.queries[row]; }, [&](int row, int column, Lanes found) {
-            const std::uint32_t mask = seen_lanes(rows.seen[row], origin + slot + column);
-            store(scratch.weights[row] + slot + column, chosen(mask, found * scale, none));
-        });
+        for (int row = 0; row < rows.count; ++row) {
+            read[row] = more.queries[row];
+            found[row] = scratch.weights[row] + slot;
+        }
+        rows_products(more.tile, rows.count, read, found, false);
+        for (int row = 0; row < rows.count; ++row)
+            for (int i = 0; i < TILE; i += LANES)
+                store(found[row] + i, chosen(seen_lanes(rows.seen[row], origin + slot + i), load(found[row] + i) * scale, none));
     }
     float totals[BLOCK_ROWS], maxima[BLOCK_ROWS];
     for (int row = 0; row < rows.count; ++row) {
@@ -192,10 +202,11 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
     }
     for (int slot = part.begin; slot < part.stop; slot += TILE) {
         more.tile.open(packed.values, tiles + slot / TILE * packed.tile_bytes + packed.key_bytes, rows.count);
-        rows_products(more.tile, rows.count, [&](int row) { return scratch.weights[row] + slot; }, [&](int row, int column, Lanes found) {
-            float* to = scratch.values[row] + column;
-            store(to, load(to) + found);
-        });
+        for (int row = 0; row < rows.count; ++row) {
+            read[row] = scratch.weights[row] + slot;
+            found[row] = scratch.values[row];
+        }
+        rows_products(more.tile, rows.count, read, found, true);
     }
     for (int row = 0; row < rows.count; ++row) {
         if (!part.sees[row]) continue;
