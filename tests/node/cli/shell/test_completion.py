@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,14 @@ def ask(fleet: Terminal, line: str, **environment: str) -> list[str]:
     return [row.split("\t")[1] for row in done.out.splitlines()]
 
 
+def ask_until_heard(fleet: Terminal, line: str, **environment: str) -> list[str]:
+    """A node has 0.3 s: one of a busy machine, which completes nothing then, is asked again."""
+    end = time.monotonic() + 30.0
+    while not (found := ask(fleet, line, **environment)) and time.monotonic() < end:
+        pass
+    return found
+
+
 def test_names_and_addresses_come_from_the_agents_of_this_machine(
     fleet: Terminal, here: None
 ) -> None:
@@ -81,14 +90,19 @@ def test_names_and_addresses_come_from_the_agents_of_this_machine(
 
 def test_names_come_from_a_node_that_answers(fleet: Terminal, agents: Agents) -> None:
     node = {"KAKEYA_NODE": agents[0].address}
-    assert ask(fleet, "fleet plan --verifier ", **node) == ["toy"]
+    assert ask_until_heard(fleet, "fleet plan --verifier ", **node) == ["toy"]
     # Nodes of other machines have names too.
-    assert ask(fleet, "fleet run t", **node) == ["tiny", "toy"]
-    assert ask(fleet, "fleet leave --node ", **node) == ["mini-1", "mini-2"]
-    assert ask(fleet, "fleet generate --restorer-node mini", **node) == ["mini-1", "mini-2"]
-    assert ask(fleet, "fleet hostfile --nodes mini-1,mini-2", **node) == ["mini-1,mini-2"]
+    assert ask_until_heard(fleet, "fleet run t", **node) == ["tiny", "toy"]
+    assert ask_until_heard(fleet, "fleet leave --node ", **node) == ["mini-1", "mini-2"]
+    assert ask_until_heard(fleet, "fleet generate --restorer-node mini", **node) == [
+        "mini-1",
+        "mini-2",
+    ]
+    assert ask_until_heard(fleet, "fleet hostfile --nodes mini-1,mini-2", **node) == [
+        "mini-1,mini-2"
+    ]
     assert {"auto", "off", "ngram", "ngram@mini-2"} <= set(
-        ask(fleet, "fleet generate --speculation ", **node)
+        ask_until_heard(fleet, "fleet generate --speculation ", **node)
     )
 
 
