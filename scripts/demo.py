@@ -66,16 +66,20 @@ PROMPT = '''class Header:
 
 def parse_header(line):
 '''
-CHAT = (
-    "I am preparing a lesson about Europe for a class of ten-year-olds. They have learned the"
-    " names of the countries, and this week they learn about the capitals and what there is to"
-    " see in them. Tell them about Paris: where it is, and five famous places that they could"
-    " visit there."
-)
+# Much of the answer stands in the letter, which has left the window: drafts pay.
+CHAT = """Correct the spelling mistakes in this letter, and write the whole letter again:
+
+Dear parents,
+next Friday our class will travle to the museum of natural history. We meet at eight o'clock in \
+front of the school, and the bus brings us back at four. Your children need something to drink, \
+a sandwich and a jacket, becaus the weather may be cold. The ticket costs five dollars. If you \
+have questons, please write to me or call me in the afternoon.
+Kind regards,
+Anna Smith"""
 SHORT_TOKENS = 200
 LONG_TOKENS = 450
 # A chat's answer ends by itself, and a model of 135 million parameters is no faster on two cores.
-CHAT_TOKENS = 80
+CHAT_TOKENS = 100
 LONG_CHAT_TOKENS = 90
 MULTICAST_SECONDS = 6.0
 MEETING_SECONDS = 15.0
