@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host, raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.large_pages import empty_on_large_pages
 from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
 from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
 from kakeya_fleet.engine.codecs.kv_codec import KvCodec
@@ -31,7 +32,10 @@ class TorchSegment:
         self._device = device
         # One that is made within a forward is cleaned and written outside of it, too.
         with torch.inference_mode(mode=False):
-            self._tensor = torch.zeros(shape, dtype=dtype, device=device.place)
+            if device.is_host:
+                self._tensor = empty_on_large_pages(*shape, dtype=dtype).zero_()
+            else:
+                self._tensor = torch.zeros(shape, dtype=dtype, device=device.place)
         self.keys = [keys.transpose(1, 2) for keys, _ in self._tensor]
         """By layer, [kv_heads, head_dim, slots]."""
         self.values = [values for _, values in self._tensor]

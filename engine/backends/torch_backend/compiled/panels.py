@@ -25,6 +25,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     WholePanels,
     whole_panels,
 )
+from kakeya_fleet.engine.backends.torch_backend.large_pages import empty_on_large_pages
 from kakeya_fleet.engine.models.weight_choice import AUTO, BF16, BITS
 
 LANES = 16
@@ -92,7 +93,8 @@ def panels_of(
         values = piece.weights
         if panels.dtype == torch.bfloat16 and weights != BF16 and not _is_narrow(values):
             # What is there already has lost nothing.
-            panels = panels.to(values.dtype)
+            wide = empty_on_large_pages(*panels.shape, dtype=values.dtype)
+            panels = wide.copy_(panels)
         if panels.dim() == 4:
             values = values.view(*values.shape[:2], -1, 2)
         panels[piece.panels, :, piece.lanes] = values.transpose(1, 2)

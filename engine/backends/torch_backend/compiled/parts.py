@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
+from kakeya_fleet.engine.backends.torch_backend.large_pages import empty_on_large_pages
 from kakeya_fleet.engine.contracts.positions import round_up
 
 PIECE_VALUES = 1 << 17
@@ -124,7 +125,7 @@ def new_panels(product: Product, *shape: int, dtype: torch.dtype) -> Tensor:
 
     All others are left as they are: the machine gives a block its pages when they are written.
     """
-    found = torch.empty(product.panels, *shape, dtype=dtype)
+    found = empty_on_large_pages(product.panels, *shape, dtype=dtype)
     found[-1:] = 0
     return found
 
