@@ -22,6 +22,16 @@ constexpr int MOST_ROWS = 12;
 constexpr int MOST_ROWS = 6;
 #endif
 
+// Weights are asked for so many bytes ahead: processors do so themselves, but no further than their page
+// of 4 KiB goes, and the more rows there are the later. Of 12 rows of four bits a product takes 0.6 of the
+// time (two cores, weights of 0.5 GB); of one row nothing is gained.
+constexpr int AHEAD = 8192;
+
+template <int ROWS>
+inline void ask_ahead(const void* weights) {
+    if constexpr (ROWS > 1) __builtin_prefetch(static_cast<const char*>(weights) + AHEAD);
+}
+
 // Adds up ROWS rows of one panel. On processors with half as many registers each half of the
 // panel by itself: a sum's order is the same.
 template <int ROWS, class Weight>
@@ -40,6 +50,7 @@ inline void add_up(const Inputs& all_inputs, int first, int count, const Weight*
         const Weight* weights = panel + part * LANES;
         for (int k = 0; k < count; ++k, weights += PANEL) {
             Lanes own[STEP];
+            ask_ahead<ROWS>(weights);
             for (int lane = 0; lane < STEP; ++lane) own[lane] = load(weights + lane * LANES);
             for (int row = 0; row < ROWS; ++row) {
                 const Lanes value = all(inputs[row * stride + k]);
@@ -81,7 +92,10 @@ inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel
         const Pair* weights = panel + part * LANES;
         for (int k = 0; k < count; k += 2, weights += PANEL) {
             Ints own[STEP];
-            for (int lane = 0; lane < STEP; ++lane) own[lane] = load_whole(weights + lane * LANES);
+            for (int lane = 0; lane < STEP; ++lane) {
+                ask_ahead<ROWS>(weights + lane * LANES);
+                own[lane] = load_whole(weights + lane * LANES);
+            }
             for (int row = 0; row < ROWS; ++row) {
                 const Ints value = whole(bits_of(numbers + row * stride + k));
                 for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = pair_dot(sums[row][lane], own[lane], value);
@@ -113,7 +127,10 @@ template <int ROWS, int STEP>
 inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
     for (int four = 0; four < GROUP / 4; ++four) {
         Ints own[STEP];
-        for (int lane = 0; lane < STEP; ++lane) own[lane] = load_whole(block.numbers[four][(part + lane) * LANES]);
+        for (int lane = 0; lane < STEP; ++lane) {
+            ask_ahead<ROWS>(block.numbers[four][(part + lane) * LANES]);
+            own[lane] = load_whole(block.numbers[four][(part + lane) * LANES]);
+        }
         for (int row = 0; row < ROWS; ++row) {
             const Ints value = whole(bits_of(numbers[row] + 4 * four));
             for (int lane = 0; lane < STEP; ++lane) found[row][lane] = dot(found[row][lane], own[lane], value);
@@ -126,6 +143,7 @@ inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)
     for (int eight = 0; eight < GROUP / 8; ++eight) {
         Ints low[STEP], high[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
+            ask_ahead<ROWS>(block.numbers[eight][(part + lane) * LANES]);
             const Ints own = load_whole(block.numbers[eight][(part + lane) * LANES]);
             low[lane] = low_halves(own);
             high[lane] = high_halves(own);
