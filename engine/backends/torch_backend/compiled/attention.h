@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ahead.h"
 #include "decoder.h"
 #include "lanes.h"
 
@@ -26,6 +27,7 @@ constexpr int MOST_SLOTS = 1024;   // of a segment: scores of a row that are in 
 constexpr int BLOCK_ROWS = 8;      // rows that read a segment together
 constexpr int SHARED_ROWS = 4;     // rows whose weighted values are added up in registers
 constexpr int MOST_SPANS = 3;
+constexpr int SLOTS_AHEAD = 4096;  // bytes
 
 struct Span {
     std::int64_t first, end;
@@ -111,6 +113,12 @@ inline Lanes products_of(const bfloat16* query, const bfloat16* key, int head_si
 inline const float* query_of(const Rows& rows, const Scratch&, int row, const float*) { return rows.query[row]; }
 inline const bfloat16* query_of(const Rows&, const Scratch& scratch, int row, const bfloat16*) { return scratch.queries[row]; }
 
+// Of a key or a value so many bytes behind this one.
+template <class Number>
+inline void ask_ahead(const Number* own, int head_size) {
+    for (int d = 0; d < head_size; d += LINE / sizeof(Number)) ask(reinterpret_cast<const char*>(own + d) + SLOTS_AHEAD);
+}
+
 // SIZE is the head's, or 0 where it is of no usual one: loops of a known length are none.
 template <int SIZE, class Number>
 inline void scores_of(const Number* keys, int own_size, const Number* query, const Seen& seen, std::int64_t origin,
@@ -125,7 +133,10 @@ inline void scores_of(const Number* keys, int own_size, const Number* query, con
         }
         Lanes products[LANES];
         const Number* own = keys + static_cast<std::int64_t>(slot) * head_size;
-        for (int lane = 0; lane < LANES; ++lane, own += head_size) products[lane] = products_of(query, own, head_size);
+        for (int lane = 0; lane < LANES; ++lane, own += head_size) {
+            ask_ahead(own, head_size);
+            products[lane] = products_of(query, own, head_size);
+        }
         store(found + slot, chosen(mask, sums(products) * scale, none));
     }
 }
@@ -139,6 +150,7 @@ inline void add_some_values(const Number* values, int head_size, const Scratch& 
         for (int lane = 0; lane < WIDE; ++lane) added[r][lane] = all(0.0f);
     const Number* own = values + static_cast<std::int64_t>(first) * head_size + d;
     for (int slot = first; slot < end; ++slot, own += head_size) {
+        if (d == 0) ask_ahead(own, head_size);
         Lanes value[WIDE];
         for (int lane = 0; lane < WIDE; ++lane) value[lane] = load(own + lane * LANES);
         for (int r = 0; r < ROWS; ++r) {

@@ -33,6 +33,7 @@ COMPILERS = ("c++", "g++", "clang++")
 SOURCES = (
     "decoder.cpp",
     "decoder.h",
+    "ahead.h",
     "attention.h",
     "attention_parts.h",
     "store_reads.h",

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include "ahead.h"
 #include "attention.h"
 #include "levels.h"
 #include "unpack.h"
@@ -172,12 +173,6 @@ inline void rotate_queries(const KakeyaPacked& packed, const Rows& rows, PackedS
     }
 }
 
-// Has memory on its way into the second cache while something else is computed: where keys or values of the
-// next tile lie, processors do not guess, since those of this one do not end there.
-inline void fetch(const std::uint8_t* from, std::int64_t bytes) {
-    for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
-}
-
 // `tiles` are one K/V head's; the queries are rotated.
 inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t* tiles, int slots, std::int64_t origin,
                                   float scaling, Rows& rows, Scratch& scratch, PackedScratch& more) {
@@ -191,9 +186,9 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
     for (int slot = part.begin; slot < part.stop; slot += TILE) {
         const std::uint8_t* tile = tiles + slot / TILE * packed.tile_bytes;
         if (slot + TILE < part.stop)
-            fetch(tile + packed.tile_bytes, packed.key_bytes);
+            ask_all(tile + packed.tile_bytes, packed.key_bytes);
         else
-            fetch(tiles + part.begin / TILE * packed.tile_bytes + packed.key_bytes, value_bytes);
+            ask_all(tiles + part.begin / TILE * packed.tile_bytes + packed.key_bytes, value_bytes);
         more.tile.open(packed.keys, tile, rows.count);
         for (int row = 0; row < rows.count; ++row) {
             read[row] = more.queries[row];
@@ -214,7 +209,7 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
     }
     for (int slot = part.begin; slot < part.stop; slot += TILE) {
         const std::uint8_t* tile = tiles + slot / TILE * packed.tile_bytes + packed.key_bytes;
-        if (slot + TILE < part.stop) fetch(tile + packed.tile_bytes, value_bytes);
+        if (slot + TILE < part.stop) ask_all(tile + packed.tile_bytes, value_bytes);
         more.tile.open(packed.values, tile, rows.count);
         for (int row = 0; row < rows.count; ++row) {
             read[row] = scratch.weights[row] + slot;

