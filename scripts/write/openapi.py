@@ -16,7 +16,6 @@ from typing import Any
 from kakeya_fleet.node.http.chat_request import HARMLESS, MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.chat_request import KNOWN as CHAT_FIELDS
 from kakeya_fleet.node.http.completion_request import KNOWN as COMPLETION_FIELDS
-from kakeya_fleet.node.http.completion_request import MAX_PROMPT_TOKENS
 from kakeya_fleet.node.http.request_options import (
     MAX_CHOICES,
     MAX_STOPS,
@@ -36,6 +35,7 @@ from scripts.write.openapi_parts import (
     ALWAYS,
     ANYTHING,
     BOOLEAN,
+    IDS,
     INT32_MOST,
     KAKEYA,
     NEVER,
@@ -93,12 +93,6 @@ SHARED: Mapping[str, Schema] = {
     },
     "kakeya": KAKEYA,
     "user": ANYTHING,
-}
-IDS: Schema = {
-    "type": "array",
-    "items": whole(0, INT32_MOST),
-    "minItems": 1,
-    "maxItems": MAX_PROMPT_TOKENS,
 }
 COMPLETION: Mapping[str, Schema] = {
     **SHARED,
@@ -239,12 +233,6 @@ def description() -> dict[str, Any]:
             },
             "/v1/chat/completions": {
                 "post": _asking("A conversation goes on", chat, ["model", "messages"])
-            },
-            "/v1/embeddings": {
-                "post": asking(
-                    operation("Refused: nodes give no hidden states", None, refused="Refused"),
-                    body_of({"model": ANYTHING, "input": ANYTHING}, []),
-                )
             },
             **other_apis(),
         },

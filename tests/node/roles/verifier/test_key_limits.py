@@ -47,6 +47,7 @@ async def test_sessions_of_a_key_are_as_many_as_it_may_have(node: Node) -> None:
     for method, request in (
         ("CreateSession", opening),
         ("ForkSession", runtime_pb2.ForkSessionRequest(session_id=mine[0])),
+        ("Embed", runtime_pb2.EmbedRequest(model_id="random", token_ids=[1])),
     ):
         refused = await refusal(key.call(method, request))
         assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -95,6 +96,7 @@ async def test_tokens_of_a_minute_are_prompts_and_answers_and_the_session_lives(
     assert 45 <= tokens < 80
     for method, request in (
         ("AppendTokens", runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1])),
+        ("Embed", runtime_pb2.EmbedRequest(model_id="random", token_ids=[1])),
         ("Generate", generating(session, 1)),
     ):
         call = key.call(method, request)
