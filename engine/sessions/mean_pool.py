@@ -36,7 +36,7 @@ class MeanPool:
         return self._count
 
     def add(self, first: int, hidden_states: Features) -> None:
-        """Takes [n, 1, hidden_size] of positions `first` onwards; those that are added are not again.
+        """Takes [n, 1, hidden_size] of positions `first` onwards; none is added twice.
 
         Raises `ValueError` where positions before them are missing.
         """

@@ -428,7 +428,10 @@ class Session:
     def _feed(
         self, token_ids: list[int], *, want_logits: bool, taps: tuple[int, ...] | None = None
     ) -> Feed:
-        """A forward from now on under way; with `taps` its hidden states make no context vectors."""
+        """A forward from now on under way.
+
+        Its hidden states make context vectors, or are those of `taps`.
+        """
         cache = self._cache.borrow()
         try:
             self._check(cache)

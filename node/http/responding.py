@@ -87,7 +87,11 @@ class Responding:
         # Before the first token an error has a status of its own; after the first
         # silence the client needs a sign of life more than that.
         happened = await feed.take(self._limits.keep_alive_seconds)
-        headers = {"Content-Type": dialect.content_type, **_STREAM_HEADERS, **noted(work.options.ignored)}
+        headers = {
+            "Content-Type": dialect.content_type,
+            **_STREAM_HEADERS,
+            **noted(work.options.ignored),
+        }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         stream = _Stream(response, request.transport, self._limits.write_seconds)

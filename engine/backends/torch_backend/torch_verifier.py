@@ -233,7 +233,7 @@ def info_of(
 
 
 def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TensorCache], depth: int) -> set[int]:
-    """Those of the `depth` layers whose outputs feeds want, or context vectors of caches are made of."""
+    """Those of `depth` layers that feeds want, or that context vectors of caches are made of."""
     asked = {tap for feed in feeds for tap in feed.taps if tap < depth}
     encoders = (cache.encoder for cache in caches)
     return asked.union(*(encoder.spec.taps for encoder in encoders if encoder is not None))

@@ -242,9 +242,7 @@ class SessionLifecycle:
             self.announcer.observer.idle(session)
 
     @contextmanager
-    def holding(
-        self, session_id: str, activity: Activity
-    ) -> Iterator[SessionRecord[OpenSession]]:
+    def holding(self, session_id: str, activity: Activity) -> Iterator[SessionRecord[OpenSession]]:
         """As `working`, of a session that nobody is told of."""
         with self._violations_told(session_id), self.registry.hold(session_id, activity) as own:
             yield own

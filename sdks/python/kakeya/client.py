@@ -189,9 +189,7 @@ class AsyncClient:
         ModelNotFound, ModelServedElsewhere, TokenizerNotFound (served without one),
         TokenizerMismatch, TextExtraMissing, TransportError.
         """
-        return await self._followed(
-            lambda connection: fetch_codec(connection, model, self._codecs)
-        )
+        return await self._followed(lambda connection: fetch_codec(connection, model, self._codecs))
 
     async def embed(
         self, model: str, token_ids: Sequence[int], *, traceparent: str = ""

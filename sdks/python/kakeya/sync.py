@@ -117,9 +117,7 @@ class Client:
         """See `AsyncClient.text`."""
         return self._portal.run(self._inner.text(model))
 
-    def embed(
-        self, model: str, token_ids: Sequence[int], *, traceparent: str = ""
-    ) -> TextVector:
+    def embed(self, model: str, token_ids: Sequence[int], *, traceparent: str = "") -> TextVector:
         """See `AsyncClient.embed`."""
         return self._portal.run(self._inner.embed(model, token_ids, traceparent=traceparent))
 

@@ -123,9 +123,11 @@ def library_logits(model: transformers.PreTrainedModel, spec: CacheSpec) -> np.n
 def library_states(model: transformers.PreTrainedModel) -> np.ndarray:
     """The normed hidden states of `HISTORY` by the library's own masks."""
     with torch.inference_mode():
-        states: np.ndarray = model.model(
-            torch.tensor([HISTORY]), output_hidden_states=True
-        ).last_hidden_state[0].numpy()
+        states: np.ndarray = (
+            model.model(torch.tensor([HISTORY]), output_hidden_states=True)
+            .last_hidden_state[0]
+            .numpy()
+        )
     return states
 
 

@@ -26,9 +26,10 @@ KINDS = ("alone", "drafted", "forked", "restored", "archived", "packed", "left",
 HELD_BY_A_SESSION = {
     *("Session", "SessionRecord", "OpenSession", "SessionCache", "SessionMemory", "History"),
     *("SlabCache", "SegmentStore", "Handover", "Pairing", "SessionActivity", "SessionRestorer"),
-    *("ReadTurn", "MeanPool", "_Generation", "DecodeTurn", "VerifyTurn", "Drafting", "Roster", "LocalDraftSource"),
+    *("_Generation", "DecodeTurn", "VerifyTurn", "Drafting", "Roster", "LocalDraftSource"),
     *("SharedEvictedStore", "RemoteEvictedStore", "Sharing", "NextRange", "ArchiveConversation"),
     *("DataConnection", "FrameReader", "StoreAudits", "ArchiveWay", "PositionTagger"),
+    *("ReadTurn", "MeanPool"),
     *("Archive", "ArchiveUse", "ServedConnection", "KeptTags", "BlockMasks", "GroupStore"),
 }
 
