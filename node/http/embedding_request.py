@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kakeya_fleet.node.http.completion_request import Prompt, are_ids
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.ollama_request import HARMLESS, LATEST, OPTIONS
-from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field
+from kakeya_fleet.node.http.refusal import bad_field
 
 MAX_TEXTS = 2048
 """Of one request, as OpenAI has it."""
@@ -98,7 +99,7 @@ def _options(fields: Fields) -> tuple[str, ...]:
 
 
 def _texts(value: object, name: str) -> tuple[Prompt, ...]:
-    listed = value if isinstance(value, list) else [value]
+    listed: list[Any] = value if isinstance(value, list) else [value]
     if isinstance(value, list) and are_ids(value):
         return (tuple(value),)
     if len(listed) > MAX_TEXTS:
@@ -107,10 +108,6 @@ def _texts(value: object, name: str) -> tuple[Prompt, ...]:
         return tuple(listed)
     if listed and all(isinstance(each, list) and are_ids(each) for each in listed):
         return tuple(tuple(each) for each in listed)
-    raise _no_texts(name)
-
-
-def _no_texts(name: str) -> HttpRefusal:
-    return bad_field(
+    raise bad_field(
         name, f"{name} is a string, a list of strings, token ids, or a list of lists of them"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from kakeya_fleet.node.http.embedding import Embedded
 from kakeya_fleet.node.http.embedding_request import EmbeddingRequest
@@ -31,6 +32,6 @@ def ollama_embeddings(_asked: EmbeddingRequest, found: Embedded) -> bytes:
     return b'{"embedding": ' + vector + b"}"
 
 
-def _with(told: dict[str, object], name: bytes, value: bytes) -> bytes:
+def _with(told: Mapping[str, object], name: bytes, value: bytes) -> bytes:
     """The JSON object `told` with one more field, whose value is JSON."""
     return json.dumps(told)[:-1].encode() + b', "' + name + b'": ' + value + b"}"

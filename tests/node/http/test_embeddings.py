@@ -1,4 +1,4 @@
-"""Vectors of texts by the official clients of OpenAI and Ollama, and by LangChain's."""
+"""Vectors of texts by the official clients of OpenAI and Ollama."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ import numpy as np
 import ollama
 import openai
 import pytest
-from pydantic import SecretStr
 
 from kakeya import Client
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.embedding_request import MAX_TEXTS
 from tests.node.http.conftest import Ask, HttpFleet, OpenAiOf, http_of
+
+
+def single(values: Sequence[float]) -> list[float]:
+    """As float32, which base64 has exactly."""
+    told: list[float] = np.asarray(values, np.float32).tolist()
+    return told
+
 
 TEXTS = ["The lake was quiet.", "x", "Some text that is longer than a forward has rows. " * 4]
 
@@ -70,8 +76,7 @@ def test_vectors_are_means_of_hidden_states_whatever_asks(
     as_numbers: dict[str, Any] = {"model": "toy", "encoding_format": "float"}
     for asked, among in ((ids, vectors), (ids[2], vectors[2:]), (TEXTS[1], vectors[1:2])):
         numbers = client.embeddings.create(input=asked, dimensions=width, **as_numbers)
-        # As float32, which base64 has exactly.
-        got = [np.float32(each.embedding).tolist() for each in numbers.data]
+        got = [single(each.embedding) for each in numbers.data]
         assert got == among
     with Client(fleet.gate.address) as own:
         assert list(own.embed("toy", ids[0]).values) == vectors[0]
@@ -83,25 +88,11 @@ def test_ollamas_client_has_the_same(
     told = [each.embedding for each in client.embeddings.create(model="toy", input=TEXTS).data]
     other = ollama.Client(host=f"http://{http_of(fleet.one)}", timeout=60)
     answer = other.embed(model="toy:latest", input=TEXTS, truncate=True, keep_alive="5m")
-    assert [np.float32(each).tolist() for each in answer.embeddings] == told
+    assert [single(each) for each in answer.embeddings] == told
     assert answer.prompt_eval_count == sum(len(codec.encode(text)) for text in TEXTS)
     older = other.embeddings(model="toy", prompt=TEXTS[0], options={"num_ctx": 64})
-    assert np.float32(older.embedding).tolist() == told[0]
+    assert single(older.embedding) == told[0]
     other._client.close()
-
-
-def test_langchains_client_has_the_same(client: openai.OpenAI, fleet: HttpFleet) -> None:
-    from langchain_openai import OpenAIEmbeddings  # noqa: PLC0415 - two seconds
-
-    model = OpenAIEmbeddings(
-        model="toy",
-        base_url=f"http://{http_of(fleet.gate)}/v1",
-        api_key=SecretStr("x"),
-        # It would send ids of OpenAI's own tokenizer.
-        check_embedding_ctx_length=False,
-    )
-    (told,) = client.embeddings.create(model="toy", input=TEXTS[0]).data
-    assert np.float32(model.embed_query(TEXTS[0])).tolist() == told.embedding
 
 
 REFUSED: list[tuple[str, dict[str, Any], str, str | None]] = [

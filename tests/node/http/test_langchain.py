@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from pydantic import SecretStr
 
-from tests.node.http.conftest import HttpFleet
+from tests.node.http.conftest import Ask, HttpFleet, http_of
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -69,3 +70,21 @@ async def test_several_at_once(chat: Callable[..., ChatOpenAI]) -> None:
     model = chat("tiny", max_tokens=8, temperature=0)
     answers = await model.abatch([MESSAGES] * 3)
     assert len({answer.content for answer in answers}) == 1
+
+
+def test_vectors_are_those_of_the_endpoint(fleet: HttpFleet, ask: Ask) -> None:
+    from langchain_openai import OpenAIEmbeddings  # noqa: PLC0415
+
+    model = OpenAIEmbeddings(
+        model="tiny",
+        base_url=f"http://{http_of(fleet.gate)}/v1",
+        api_key=SecretStr("x"),
+        # It would send ids of OpenAI's own tokenizer.
+        check_embedding_ctx_length=False,
+    )
+    texts = ["def add(a, b):", "class Lake:"]
+    told = ask(fleet.gate, "/v1/embeddings", {"model": "tiny", "input": texts}).json["data"]
+    expected = [np.asarray(each["embedding"], np.float32).tolist() for each in told]
+    assert [
+        np.asarray(each, np.float32).tolist() for each in model.embed_documents(texts)
+    ] == expected
