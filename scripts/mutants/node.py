@@ -164,6 +164,20 @@ MUTANTS = (
         'if other.get("host") != host_digest():',
         ("tests/node/links/test_road_places.py",),
     ),
+    Mutant(
+        "a text that is read and leaves its session behind",
+        "node/roles/verifier/embedding.py",
+        "                    registry.close(record.session_id)\n",
+        "                    pass\n",
+        ("tests/node/roles/verifier/test_embedding.py",),
+    ),
+    Mutant(
+        "texts that cost a key nothing",
+        "node/roles/verifier/runtime_service.py",
+        "self._spending.spend(calling, count)",
+        "self._spending.spend(calling, 0)",
+        ("tests/node/roles/verifier/test_key_limits.py",),
+    ),
     # ---- Nothing is lost
     Mutant(
         "an acknowledged tensor lost",

@@ -22,6 +22,7 @@ KEYS = (
     ApplicationKey("sessions", digest_of("1"), session_limit=2),
     ApplicationKey("generations", digest_of("2"), generation_limit=1),
     ApplicationKey("tokens", digest_of("3"), tokens_per_minute=30),
+    ApplicationKey("texts", digest_of("4"), tokens_per_minute=30),
 )
 
 
@@ -104,3 +105,10 @@ async def test_tokens_of_a_minute_are_prompts_and_answers_and_the_session_lives(
         assert refused.reason == "KEY_TOKENS_SPENT"
     info = runtime_pb2.GetSessionInfoRequest(session_id=session)
     assert (await key.call("GetSessionInfo", info)).session.history_length >= 15 + tokens
+
+
+async def test_tokens_of_a_minute_are_texts_that_are_read_too(node: Node) -> None:
+    key = As(node, "texts")
+    embedding = runtime_pb2.EmbedRequest(model_id="random", token_ids=PROMPT * 2)
+    assert (await key.call("Embed", embedding)).values
+    assert (await refusal(key.call("Embed", embedding))).reason == "KEY_TOKENS_SPENT"
