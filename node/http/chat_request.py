@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kakeya import BadMessage, UnsupportedContent
 from kakeya.text import from_openai_messages
 from kakeya_fleet.node.http.fields import Fields, as_list
-from kakeya_fleet.node.http.held_calls import HeldCalls
+from kakeya_fleet.node.http.held_calls import Choice, HeldCalls
 from kakeya_fleet.node.http.refusal import bad_field, unsupported
 from kakeya_fleet.node.http.request_options import (
     MAX_TOKENS,
@@ -173,44 +173,38 @@ def read_tools(fields: Fields) -> tuple[tuple[Mapping[str, object], ...], HeldCa
     check_tool_count(listed)
     named = [Fields.of(each, f"tools[{place}]") for place, each in enumerate(listed)]
     tools = tuple(_tool(each, f"tools[{place}]") for place, each in enumerate(named))
+    functions = [Fields.of(tool.get("function"), tool.named("function")) for tool in named]
+    strict = {each.named("strict"): each.text("name") for each in functions if each.flag("strict")}
+    if fields.get("tool_choice") == "none":
+        return (), None
+    names = [function.text("name") for function in functions]
+    return tools, choice_of(fields, _chosen).held(names, strict)
+
+
+def choice_of(fields: Fields, chosen: Callable[[Fields], str]) -> Choice:
+    """What OpenAI's `tool_choice` and `parallel_tool_calls` say, unless it is none.
+
+    `chosen` reads the name of the one function that is to be called. Raises `HttpRefusal`.
+    """
     choice = fields.get("tool_choice")
     is_one = "parallel_tool_calls" in fields and not fields.flag("parallel_tool_calls")
-    if choice == "none" or (not tools and choice in (None, "auto")):
-        return (), None
-    return tools, _held(named, choice, is_one=is_one)
-
-
-def _held(tools: Sequence[Fields], choice: object, *, is_one: bool) -> HeldCalls | None:
-    functions = [Fields.of(tool.get("function"), tool.named("function")) for tool in tools]
-    names = tuple(function.text("name") for function in functions)
-    strict = {each.named("strict"): each.text("name") for each in functions if each.flag("strict")}
-    chosen = "" if choice in (None, "auto", "required") else _chosen(choice)
-    if choice not in (None, "auto") and (not names or (chosen and chosen not in names)):
-        raise bad_field("tool_choice", "tool_choice asks for a tool that tools does not have")
-    must_call = choice not in (None, "auto")
-    if not (strict or must_call or is_one):
-        return None
-    because = "tool_choice" if must_call else next(iter(strict), "parallel_tool_calls")
-    return HeldCalls(
-        because,
-        (chosen,) if chosen else names,
-        frozenset(strict.values()),
-        must_call=must_call,
-        # Who asks for one tool gets it once.
-        is_one=is_one or bool(chosen),
-    )
-
-
-def _chosen(choice: object) -> str:
-    """The name of the one function that is to be called."""
-    if not isinstance(choice, Mapping):
+    name = ""
+    if isinstance(choice, Mapping):
+        asked = Fields.of(choice, "tool_choice")
+        if asked.text("type") != "function":
+            raise unsupported("tool_choice", "tools here are functions")
+        name = chosen(asked)
+        if not name:
+            raise bad_field("tool_choice", "tool_choice names no function")
+    elif choice not in (None, "auto", "required"):
         raise bad_field(
             "tool_choice", "tool_choice is auto, none, required, or a function by its name"
         )
-    fields = Fields.of(choice, "tool_choice")
-    if fields.text("type") != "function":
-        raise unsupported("tool_choice", "tools here are functions")
-    return Fields.of(fields.get("function"), "tool_choice.function").text("name")
+    return Choice(forces=choice not in (None, "auto"), name=name, is_one=is_one)
+
+
+def _chosen(choice: Fields) -> str:
+    return Fields.of(choice.get("function"), "tool_choice.function").text("name")
 
 
 def check_tool_count(listed: Sequence[object]) -> None:

@@ -15,7 +15,7 @@ from kakeya.text import TextCodec, from_openai_messages
 from kakeya_fleet.engine.errors import GrammarRefused
 from kakeya_fleet.node.grammars.compiling import WHITESPACE
 from kakeya_fleet.node.grammars.grammar import COMPLEMENT, Grammar, GrammarKind
-from kakeya_fleet.node.http.refusal import HttpRefusal, unsupported
+from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 _NOTES = frozenset({"title", "description", "examples", "default", "$comment"})
@@ -40,6 +40,43 @@ class HeldCalls:
     strict: frozenset[str] = frozenset()
     must_call: bool = False
     is_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a body says of which tools are called, in the words of any API.
+
+    `forces` says that a call is to be there, of the tool `name` if that is not empty, and `is_one`
+    that there is one at most; `field` and `one_field` are the fields that say so.
+    """
+
+    field: str = "tool_choice"
+    forces: bool = False
+    name: str = ""
+    is_one: bool = False
+    one_field: str = "parallel_tool_calls"
+
+    def held(self, names: Sequence[str], strict: Mapping[str, str]) -> HeldCalls | None:
+        """What calls of the tools `names` are held to; None for nothing.
+
+        `strict` has the tools whose schemas hold, by the fields that say so. Raises `HttpRefusal`
+        for the choice of a tool that is not there.
+        """
+        if self.forces and (not names or (self.name and self.name not in names)):
+            raise bad_field(
+                self.field, f"{self.field} asks for a tool that is not among those of tools"
+            )
+        if not (strict or self.forces or self.is_one) or not names:
+            return None
+        because = self.field if self.forces else next(iter(strict), self.one_field)
+        return HeldCalls(
+            because,
+            (self.name,) if self.name else tuple(names),
+            frozenset(strict.values()),
+            must_call=self.forces,
+            # Who asks for one tool gets it once.
+            is_one=self.is_one or bool(self.name),
+        )
 
 
 def held_grammar(
@@ -102,7 +139,7 @@ def _lark(
     if more:
         rules.append(f"more: /\\n?/ {opening} call")
     for index, (name, schema) in enumerate(zip(names, schemas, strict=True)):
-        begun = json.dumps(f'{{"name": {json.dumps(name)}, "arguments": ')
+        begun = json.dumps(f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": ')
         rules.append(f'call_{index}: {begun} arguments_{index} "}}"')
         rules.append(f"arguments_{index}: %json {json.dumps(schema)}")
     return "\n".join(rules).replace(COMPLEMENT, "\\u007e")

@@ -32,20 +32,20 @@ from scripts.write.openapi_apis import (
 )
 from scripts.write.openapi_held import RESPONSE_FORMAT, STRUCTURED
 from scripts.write.openapi_parts import (
-    ALWAYS,
     ANYTHING,
     BOOLEAN,
     IDS,
     INT32_MOST,
     KAKEYA,
-    NEVER,
     Schema,
+    an_object,
     asking,
     body_of,
     check_fields,
     number,
     one_of,
     operation,
+    text_of,
     whole,
 )
 
@@ -147,14 +147,19 @@ CHAT: Mapping[str, Schema] = {
                         "name": {"type": "string", "minLength": 1},
                         "description": {"type": "string"},
                         "parameters": {"type": "object"},
-                        "strict": NEVER,
+                        "strict": BOOLEAN,
                     },
                 },
             },
         },
     },
-    "tool_choice": one_of("auto", "none"),
-    "parallel_tool_calls": ALWAYS,
+    "tool_choice": {
+        "oneOf": [
+            one_of("auto", "none", "required"),
+            an_object({"type": one_of("function"), "function": an_object({"name": text_of()})}),
+        ]
+    },
+    "parallel_tool_calls": BOOLEAN,
     "response_format": RESPONSE_FORMAT,
     "chat_template_kwargs": {"type": "object"},
     "modalities": one_of(["text"]),

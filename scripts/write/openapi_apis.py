@@ -88,11 +88,20 @@ RESPONSES: Mapping[str, Schema] = {
     },
     **SAMPLING,
     "tools": _listed(
-        an_object({"type": one_of("function"), "name": text_of()}, parameters={"type": "object"}),
+        an_object(
+            {"type": one_of("function"), "name": text_of()},
+            parameters={"type": "object"},
+            strict=BOOLEAN,
+        ),
         MAX_TOOLS,
     ),
-    "tool_choice": one_of("auto", "none"),
-    "parallel_tool_calls": ALWAYS,
+    "tool_choice": {
+        "oneOf": [
+            one_of("auto", "none", "required"),
+            an_object({"type": one_of("function"), "name": text_of()}),
+        ]
+    },
+    "parallel_tool_calls": BOOLEAN,
     "top_logprobs": one_of(0),
     "text": an_object({}, format=TEXT_FORMAT),
     "reasoning": one_of({}),
@@ -118,10 +127,19 @@ MESSAGES: Mapping[str, Schema] = {
     **SAMPLING,
     "top_k": whole(-1, INT32_MOST),
     "tools": _listed(
-        an_object({"name": text_of()}, description=STRING, input_schema={"type": "object"}),
+        an_object(
+            {"name": text_of()},
+            description=STRING,
+            input_schema={"type": "object"},
+            strict=BOOLEAN,
+        ),
         MAX_TOOLS,
     ),
-    "tool_choice": an_object({"type": one_of("auto", "none")}),
+    "tool_choice": an_object(
+        {"type": one_of("auto", "any", "tool", "none")},
+        name=text_of(),
+        disable_parallel_tool_use=BOOLEAN,
+    ),
     "thinking": one_of({"type": "disabled"}),
     "container": one_of({}),
     "context_management": one_of({}),

@@ -1,4 +1,4 @@
-"""Calls of tools that are held to schemas, to one tool, or to be there: as a grammar, and by a model."""
+"""Calls of tools that are held: to schemas, to one tool, or to be there at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 
@@ -16,7 +17,7 @@ from kakeya_fleet.node.grammars.compiling import compiled
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.held_calls import held_grammar
 from kakeya_fleet.node.http.refusal import HttpRefusal
-from tests.node.http.conftest import HttpFleet, OpenAiOf
+from tests.node.http.conftest import HttpFleet, OpenAiOf, http_of
 
 llguidance = pytest.importorskip("llguidance", reason="llguidance is not installed")
 
@@ -161,3 +162,35 @@ def test_a_model_that_says_anything_calls_as_it_is_held(
     assert isinstance(json.loads("".join(told)), dict)
     with pytest.raises(openai.BadRequestError, match="is no call"):
         client.chat.completions.create(**asked, response_format={"type": "json_object"})
+
+
+def test_the_other_apis_hold_calls_by_their_own_words(
+    fleet: HttpFleet, openai_of: OpenAiOf
+) -> None:
+    function: Any = {"type": "function", **WEATHER["function"]}
+    response = openai_of(fleet.gate).responses.create(
+        model="toy",
+        input="How is Oslo?",
+        tools=[function],
+        tool_choice={"type": "function", "name": "weather"},
+        max_output_tokens=200,
+    )
+    (made,) = [item for item in response.output if item.type == "function_call"]
+    assert json.loads(made.arguments)["city"] in ("Oslo", "Bergen ~")
+    assert (response.tool_choice, response.parallel_tool_calls) == ("required", False)
+    assert [tool.strict for tool in response.tools if tool.type == "function"] == [True]
+    client = anthropic.Anthropic(base_url=f"http://{http_of(fleet.gate)}", api_key="x")
+    tool: Any = {"name": "weather", "input_schema": CITY, "strict": True}
+    message = client.messages.create(
+        model="toy",
+        max_tokens=200,
+        messages=[{"role": "user", "content": "How is Oslo?"}],
+        tools=[tool],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+    )
+    client.close()
+    assert message.stop_reason == "tool_use"
+    (block,) = message.content
+    assert block.type == "tool_use"
+    assert isinstance(block.input, dict)
+    assert block.input["city"] in ("Oslo", "Bergen ~")
