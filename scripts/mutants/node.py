@@ -114,6 +114,20 @@ MUTANTS = (
     ),
     # ---- What cannot be done is refused before it costs anything
     Mutant(
+        "a strict tool whose schema is not held",
+        "node/http/held_calls.py",
+        "if _name(tool) in held.strict else None",
+        "if not held.strict else None",
+        ("tests/node/http/test_held_calls.py",),
+    ),
+    Mutant(
+        "calls held as a model does not write them",
+        "node/http/held_calls.py",
+        "    if not _writes_hermes(codec):\n",
+        "    if not codec.has_chat_template:\n",
+        ("tests/node/http/test_held_calls.py",),
+    ),
+    Mutant(
         "an archive opened for a session without room",
         "node/roles/verifier/session_factory.py",
         "                self.registry.check_room(served.budget, cache_spec, caller)\n"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pytest
-from pydantic import SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 from tests.node.http.conftest import Ask, HttpFleet, http_of
 
@@ -88,3 +88,22 @@ def test_vectors_are_those_of_the_endpoint(fleet: HttpFleet, ask: Ask) -> None:
     assert [
         np.asarray(each, np.float32).tolist() for each in model.embed_documents(texts)
     ] == expected
+
+
+class Size(BaseModel):
+    metres: Literal[10, 20]
+
+
+class Lake(BaseModel):
+    """A lake."""
+
+    name: Annotated[str, Field(max_length=6)]
+    size: Size
+
+
+def test_a_class_is_answered_by_a_call_that_is_held(chat: Callable[..., ChatOpenAI]) -> None:
+    """It asks for the one tool by its name, and for one call."""
+    model = chat("toy", max_tokens=400, seed=2).with_structured_output(
+        Lake, method="function_calling", strict=True
+    )
+    assert isinstance(model.invoke(MESSAGES), Lake)
