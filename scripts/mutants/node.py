@@ -118,14 +118,18 @@ MUTANTS = (
         "node/http/held_calls.py",
         "if _name(tool) in held.strict else None",
         "if not held.strict else None",
-        ("tests/node/http/test_held_calls.py",),
+        (
+            "tests/node/http/test_held_calls.py::test_arguments_of_a_strict_tool_fit_its_schema_and_text_is_free",
+        ),
     ),
     Mutant(
         "calls held as a model does not write them",
         "node/http/held_calls.py",
         "    if not _writes_hermes(codec):\n",
         "    if not codec.has_chat_template:\n",
-        ("tests/node/http/test_held_calls.py",),
+        (
+            "tests/node/http/test_held_calls.py::test_a_template_that_writes_calls_otherwise_is_refused_by_name",
+        ),
     ),
     Mutant(
         "an archive opened for a session without room",

@@ -11,11 +11,12 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from tokenizers import AddedToken, Tokenizer
 
 from kakeya.text import TextCodec
 from kakeya_fleet.node.grammars.compiling import compiled
 from kakeya_fleet.node.http.chat_request import read_chat
-from kakeya_fleet.node.http.held_calls import held_grammar
+from kakeya_fleet.node.http.held_calls import CLOSING, OPENING, held_grammar
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from tests.node.http.conftest import HttpFleet, OpenAiOf, http_of
 
@@ -97,6 +98,26 @@ def test_arguments_of_a_strict_tool_fit_its_schema_and_text_is_free(
         "<tool_call> is a word",
     ):
         assert not fits(text), text
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_marks_that_are_tokens_of_their_own_are_those_that_a_model_says(
+    toy: Path, tmp_path: Path, special: bool
+) -> None:
+    folder = shutil.copytree(toy, tmp_path / "marked")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    marks = [AddedToken(mark, special=special, normalized=False) for mark in (OPENING, CLOSING)]
+    (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(marks)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    codec = TextCodec.from_folder(str(folder))
+    vocabulary = llguidance.LLTokenizer(tokenizer.to_str(), n_vocab=300, eos_token=256)
+    request = read_chat(BODY)
+    assert request.held is not None
+    grammar = held_grammar(codec, "marked", request.tools, request.held)
+    for text, fits in (("I look. " + call(ANY), True), (call(ANY.replace("now", "no")), False)):
+        ids = codec.encode(text)
+        assert tokenizer.token_to_id(OPENING) in ids
+        assert (compiled(grammar, vocabulary).try_consume_tokens(ids) == len(ids)) is fits
 
 
 def test_a_choice_of_tool_forces_a_call(holds: Callable[..., Holds]) -> None:
