@@ -1,6 +1,6 @@
 """Calls of tools that are held: to their schemas, to some tools, or to be there at all.
 
-A call is held as the model writes it: where its template has the form of Hermes and Qwen, which
+A call is held as the model writes it: where its template has the form of Hermes and Qwen 3, which
 `tool_calls` reads. Text in front of a call is free, and so is an answer without one.
 """
 

@@ -14,11 +14,13 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from kakeya.text import TextCodec
+from kakeya.tokenizer_folder import read_files
 from kakeya_fleet.node.grammars.compiling import compiled
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.held_calls import CLOSING, OPENING, held_grammar
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from tests.node.http.conftest import HttpFleet, OpenAiOf, http_of
+from tests.sdk.test_chat_families import FAMILIES, files_of
 
 llguidance = pytest.importorskip("llguidance", reason="llguidance is not installed")
 
@@ -152,6 +154,18 @@ def test_a_template_that_writes_calls_otherwise_is_refused_by_name(
         with pytest.raises(HttpRefusal, match="cannot be held") as caught:
             held_grammar(other, "other", request.tools, request.held)
         assert (caught.value.reason, caught.value.parameter) == ("UNSUPPORTED", parameter)
+
+
+def test_of_the_families_formats_that_of_qwen_3_can_be_held() -> None:
+    request = read_chat(BODY)
+    assert request.held is not None
+    for name, family in FAMILIES.items():
+        codec = TextCodec(read_files(files_of(family), name))
+        if name == "qwen3":
+            assert OPENING in held_grammar(codec, name, request.tools, request.held).text
+            continue
+        with pytest.raises(HttpRefusal, match="cannot be held"):
+            held_grammar(codec, name, request.tools, request.held)
 
 
 def test_what_nothing_is_held_to_has_no_grammar() -> None:
