@@ -89,10 +89,13 @@ def held_grammar(
             f"the chat template of {model} writes calls in a form that cannot be held, or none; "
             f"leave out {held.parameter}",
         )
-    schemas = [_schema(tool, held) for tool in tools if _name(tool) in held.names]
-    names = [_name(tool) for tool in tools if _name(tool) in held.names]
+    called = [tool for tool in tools if _name(tool) in held.names]
     try:
-        return Grammar(GrammarKind.LARK, _lark(codec, names, schemas, held))
+        schemas = [_schema(tool, held) for tool in called]
+        text = _lark(codec, [_name(tool) for tool in called], schemas, held)
+        return Grammar(GrammarKind.LARK, text)
+    except RecursionError:
+        raise bad_field(held.parameter, "the schema of a tool is nested too deep") from None
     except GrammarRefused as error:
         raise HttpRefusal(error.reason, str(error), parameter=held.parameter) from None
 

@@ -168,6 +168,20 @@ def test_of_the_families_formats_that_of_qwen_3_can_be_held() -> None:
             held_grammar(codec, name, request.tools, request.held)
 
 
+def test_a_schema_beyond_the_bounds_is_refused(codec: TextCodec) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(700):
+        deep = {"items": deep}
+    wide = {"properties": {f"p{number}": {"type": "integer"} for number in range(300)}}
+    for parameters, reason in ((deep, "BAD_REQUEST"), (wide, "GRAMMAR_REFUSED")):
+        function = {"name": "f", "parameters": parameters, "strict": True}
+        request = read_chat({**BODY, "tools": [{"type": "function", "function": function}]})
+        assert request.held is not None
+        with pytest.raises(HttpRefusal) as caught:
+            held_grammar(codec, "toy", request.tools, request.held)
+        assert (caught.value.reason, caught.value.parameter) == (reason, "tools[0].function.strict")
+
+
 def test_what_nothing_is_held_to_has_no_grammar() -> None:
     free = {**BODY, "tools": [NOW]}
     assert read_chat(free).held is None
@@ -195,6 +209,10 @@ def test_a_model_that_says_anything_calls_as_it_is_held(
         if each.function is not None
     ]
     assert isinstance(json.loads("".join(told)), dict)
+    none = {"name": "f", "parameters": {"properties": {"a": {"not": {}}}}, "strict": True}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{**asked, "tools": [{**WEATHER, "function": none}]})
+    assert caught.value.code == "GRAMMAR_REFUSED"
     with pytest.raises(openai.BadRequestError, match="is no call"):
         client.chat.completions.create(**asked, response_format={"type": "json_object"})
 
