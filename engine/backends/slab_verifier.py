@@ -179,9 +179,12 @@ class SlabVerifier(ABC, Generic[Array, AnyState]):
                 raise TokenOutOfVocabulary(
                     f"token id {token_id} is outside 0..{size - 1}", token_id=str(token_id)
                 )
-        if any(not 0 <= tap < self._info.layer_count for tap in feed.taps):
+        # What logits are made of is not told beside them.
+        end = self._info.layer_count + (not feed.want_logits)
+        if any(not 0 <= tap < end for tap in feed.taps):
             raise BadParameters(
-                f"taps {feed.taps} are not among the {self._info.layer_count} layers"
+                f"taps {feed.taps} are not among the {self._info.layer_count} layers, nor, without"
+                " logits, the final norm behind them"
             )
         cache.check_room(len(feed.token_ids))
 

@@ -63,7 +63,9 @@ class VerifierInfo:
 class Feed:
     """One session's part of a forward: tokens at positions `cache.length` onwards.
 
-    `taps` are indices of layers, from 0, whose outputs are wanted.
+    `taps` are indices of layers, from 0, whose outputs are wanted; the number of the layers,
+    `VerifierInfo.layer_count`, is that of the final norm behind them, which a feed may tap that
+    wants no logits.
     """
 
     cache: KvCache
@@ -77,7 +79,7 @@ class Output:
     """What a forward says of one feed of n tokens.
 
     `logits` [n, vocabulary_size] when wanted, else None; `features` [n, taps,
-    hidden_size], the output of each tapped layer, None without taps.
+    hidden_size], what each tap gave, None without taps.
     """
 
     logits: Logits | None

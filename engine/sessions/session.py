@@ -16,9 +16,9 @@ from typing import Any
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
-from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
-from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory
+from kakeya_fleet.engine.errors import EmptyHistory, InvariantViolated, OutOfKvMemory
 from kakeya_fleet.engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount
 from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.sampling.answer import Answer
@@ -296,6 +296,37 @@ class Session:
                 complete=not stopped and answer is not None and answer.is_complete,
             )
 
+    def read_feed(self, most: int) -> Feed:
+        """The next tokens whose keys and values are not computed, the history's last among them.
+
+        At most `chunk` and `most`; what the final norm makes of them is wanted. After a feed comes
+        `read`, or `not_run`, and nothing between. Raises `EmptyHistory`, and `OutOfKvMemory` as
+        `prefill_feed` does.
+        """
+        self._cache.check_alive()
+        if not self._history:
+            raise EmptyHistory("nothing can be read of a history without tokens")
+        self._wake()
+        end = self._computed + min(most, self.chunk)
+        taps = (self._verifier.info.layer_count,)
+        return self._feed(self._history[self._computed : end], want_logits=False, taps=taps)
+
+    def read(self, output: Output) -> tuple[int, Features]:
+        """Takes what came of `read_feed`: the first position that was read, and what it gave.
+
+        [n, 1, hidden_size]. The history's last token stays to be fed with what comes behind it.
+        Raises `SessionNotFound` when the session was ended meanwhile.
+        """
+        with self._outcome() as forward:
+            if output.features is None or len(output.features) != len(forward.token_ids):
+                raise ValueError("a forward that was tapped gave no hidden states")
+            first = self._computed
+            self._computed = min(first + len(forward.token_ids), len(self._history) - 1)
+            self._recomputed_count += max(0, min(self._computed, self._given_back) - first)
+            self._roll_back(forward.cache)
+            self._check(forward.cache)
+            return first, output.features
+
     def not_run(self) -> None:
         """Takes back a feed whose forward failed: the session stands where it stood."""
         forward, self._forward = self._forward, None
@@ -394,8 +425,13 @@ class Session:
         finally:
             self._cache.hand_back()
 
-    def _feed(self, token_ids: list[int], *, want_logits: bool) -> Feed:
-        """A forward from now on under way."""
+    def _feed(
+        self, token_ids: list[int], *, want_logits: bool, taps: tuple[int, ...] | None = None
+    ) -> Feed:
+        """A forward from now on under way.
+
+        Its hidden states make context vectors, or are those of `taps`.
+        """
         cache = self._cache.borrow()
         try:
             self._check(cache)
@@ -404,10 +440,12 @@ class Session:
             self._cache.hand_back()
             raise
         self._memory.feeds(cache, len(token_ids))
-        features = self._features
+        features = self._features if taps is None else None
+        if taps is None:
+            taps = features.spec.taps if features else ()
         self._forward = ForwardInFlight(cache, token_ids, len(self._history), features)
         self._forward_count += 1
-        return Feed(cache, token_ids, want_logits, features.spec.taps if features else ())
+        return Feed(cache, token_ids, want_logits, taps)
 
     def _wake(self, coming: int = 0) -> None:
         """Gives one at rest a cache again, once there is room for history and `coming`.

@@ -18,6 +18,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.memory.allocation import told_as_shortage
 from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.mean_pool import MeanPool
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.step import Step
 
@@ -102,6 +103,40 @@ class PrefillTurn(Turn[bool]):
     def outcome(self, output: Output | None) -> bool:
         """Whether more tokens are pending."""
         return self.session.prefilled(output) if output is not None else False
+
+
+class ReadTurn(Turn[bool]):
+    """Reads some of a history into a pool; the result says whether more is to be read.
+
+    The last token too, which prefill leaves: of a session that nobody generates from.
+    """
+
+    decodes = False
+
+    def __init__(self, session: Session, pool: MeanPool) -> None:
+        super().__init__(session)
+        self._pool = pool
+
+    @property
+    def rows(self) -> int:
+        """All that is not read, as far as one forward takes it."""
+        return max(1, min(self.session.pending + 1, self.session.chunk))
+
+    @property
+    def least_rows(self) -> int:
+        """A token at a time is progress."""
+        return 1
+
+    def feed(self, rows: int) -> Feed:
+        """The next tokens."""
+        return self.session.read_feed(rows)
+
+    def outcome(self, output: Output | None) -> bool:
+        """Whether more is to be read."""
+        if output is None:
+            raise ValueError("a text is read by a forward")
+        self._pool.add(*self.session.read(output))
+        return self._pool.count < len(self.session.history)
 
 
 @dataclass(frozen=True, slots=True)

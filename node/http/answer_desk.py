@@ -12,15 +12,17 @@ from aiohttp import web
 
 from kakeya import AsyncClient
 from kakeya_fleet.node.admission.allowances import Allowances
-from kakeya_fleet.node.admission.holding import held_by
+from kakeya_fleet.node.admission.holding import Holding, held_by
 from kakeya_fleet.node.http.answer_shape import AnswerShape
 from kakeya_fleet.node.http.callers import CALLER, CallersClients
 from kakeya_fleet.node.http.chat_request import ChatRequest
+from kakeya_fleet.node.http.embedding import Embedded, embedded
+from kakeya_fleet.node.http.embedding_request import EmbeddingRequest
 from kakeya_fleet.node.http.json_body import read_json
 from kakeya_fleet.node.http.kept_sessions import KeptSessions
 from kakeya_fleet.node.http.preparing import Prepared, prepare_chat
 from kakeya_fleet.node.http.refusal import HttpRefusal
-from kakeya_fleet.node.http.responding import Responding
+from kakeya_fleet.node.http.responding import Responding, noted
 from kakeya_fleet.node.http.served_models import ServedModels
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -60,6 +62,7 @@ class AnswerDesk:
         self._limits = allowances.limits.http
         self._requests = allowances.share("http.requests", _too_many_requests)
         self._bodies = allowances.share("http.bodies_bytes", _too_many_requests)
+        self._clients = clients
         self._kept = KeptSessions(clients, allowances)
         self._responding = Responding(clients, self._kept, self._limits, metrics)
 
@@ -70,11 +73,37 @@ class AnswerDesk:
     @asynccontextmanager
     async def asked(self, request: web.Request, read: Read[Asked]) -> AsyncIterator[Asked]:
         """What a body asks for, which counts among the requests as the context lasts."""
+        async with self._held(request, read) as (asked, _memory):
+            yield asked
+
+    @asynccontextmanager
+    async def _held(
+        self, request: web.Request, read: Read[Asked]
+    ) -> AsyncIterator[tuple[Asked, Holding]]:
+        """As `asked`, with what holds the body's memory, and an answer's that is whole."""
         caller = request[CALLER].caller
         with held_by(self._bodies, caller) as memory:
             asked = read(await read_json(request, self._limits, memory))
             with self._requests.holding(caller):
-                yield asked
+                yield asked, memory
+
+    async def embed(
+        self,
+        request: web.Request,
+        read: Read[EmbeddingRequest],
+        tell: Callable[[EmbeddingRequest, Embedded], bytes],
+    ) -> web.Response:
+        """Vectors of texts: `read` from a body, and told as JSON by `tell`."""
+        async with (
+            self._held(request, read) as (asked, memory),
+            self._clients.client_of(request[CALLER]) as client,
+        ):
+            found = await embedded(client, self.models, asked, memory)
+            return web.Response(
+                body=tell(asked, found),
+                content_type="application/json",
+                headers=noted(asked.ignored),
+            )
 
     async def answer_chat(
         self, request: web.Request, read: Read[ChatRequest], make_shape: MakeShape

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kakeya import BadMessage, UnsupportedContent
 from kakeya.text import from_openai_messages
 from kakeya_fleet.node.http.fields import Fields, as_list
+from kakeya_fleet.node.http.held_calls import Choice, HeldCalls
 from kakeya_fleet.node.http.refusal import bad_field, unsupported
 from kakeya_fleet.node.http.request_options import (
     MAX_TOKENS,
@@ -70,8 +71,8 @@ class ChatRequest:
     """A checked body of any API. `messages` are as templates take them.
 
     `tools` are those that may be called, in OpenAI's shape; `variables` are the template's own.
-    `parameter` is what its body calls the conversation. Raises `HttpRefusal` for tools beside a
-    grammar.
+    `parameter` is what its body calls the conversation; `held` is what calls of the tools are held
+    to, None for nothing. Raises `HttpRefusal` for tools beside a grammar.
     """
 
     options: RequestOptions
@@ -79,6 +80,7 @@ class ChatRequest:
     tools: tuple[Mapping[str, object], ...] = ()
     variables: Mapping[str, Any] = field(default_factory=dict)
     parameter: str = "messages"
+    held: HeldCalls | None = None
 
     def __post_init__(self) -> None:
         """An answer is one of both."""
@@ -106,6 +108,7 @@ def read_chat(body: Mapping[str, object]) -> ChatRequest:
         raise bad_field("top_logprobs", "top_logprobs is only for logprobs = true")
     options = read_options(fields, (top or 0) if wanted else None)
     most = fields.whole("max_completion_tokens", 1, MAX_TOKENS)
+    tools, held = read_tools(fields)
     return ChatRequest(
         options=replace(
             options,
@@ -113,14 +116,14 @@ def read_chat(body: Mapping[str, object]) -> ChatRequest:
             ignored=fields.present(HARMLESS),
         ),
         messages=_messages(fields),
-        tools=read_tools(fields),
+        tools=tools,
         variables=_variables(fields),
+        held=held,
     )
 
 
 def _refuse(fields: Fields) -> None:
     fields.refuse("modalities", (["text"],), "answers are text")
-    fields.refuse("parallel_tool_calls", (True,), "a model calls as many tools as it likes")
     fields.refuse("functions", ([],), "give tools")
     fields.refuse("function_call", ("none",), "give tool_choice")
     for key in ("audio", "web_search_options"):
@@ -159,19 +162,49 @@ def template_messages(listed: list[Any]) -> tuple[Mapping[str, object], ...]:
         raise bad_field(error.field, str(error)) from None
 
 
-def read_tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
-    """The tools that may be called, in OpenAI's shape. Raises `HttpRefusal`."""
-    choice = fields.get("tool_choice")
-    if choice not in (None, "auto", "none"):
-        raise unsupported(
-            "tool_choice", "a model cannot be made to call a tool here; tool_choice is auto or none"
-        )
+def read_tools(fields: Fields) -> tuple[tuple[Mapping[str, object], ...], HeldCalls | None]:
+    """The tools that may be called, in OpenAI's shape, and what calls are held to.
+
+    Raises `HttpRefusal`.
+    """
     listed = as_list(fields.get("tools"))
     if "tools" in fields and not isinstance(fields.get("tools"), list):
         raise bad_field("tools", "tools is a list of tools")
     check_tool_count(listed)
-    tools = [_tool(each, f"tools[{place}]") for place, each in enumerate(listed)]
-    return () if choice == "none" else tuple(tools)
+    named = [Fields.of(each, f"tools[{place}]") for place, each in enumerate(listed)]
+    tools = tuple(_tool(each, f"tools[{place}]") for place, each in enumerate(named))
+    functions = [Fields.of(tool.get("function"), tool.named("function")) for tool in named]
+    strict = {each.named("strict"): each.text("name") for each in functions if each.flag("strict")}
+    if fields.get("tool_choice") == "none":
+        return (), None
+    names = [function.text("name") for function in functions]
+    return tools, choice_of(fields, _chosen).held(names, strict)
+
+
+def choice_of(fields: Fields, chosen: Callable[[Fields], str]) -> Choice:
+    """What OpenAI's `tool_choice` and `parallel_tool_calls` say, unless it is none.
+
+    `chosen` reads the name of the one function that is to be called. Raises `HttpRefusal`.
+    """
+    choice = fields.get("tool_choice")
+    is_one = "parallel_tool_calls" in fields and not fields.flag("parallel_tool_calls")
+    name = ""
+    if isinstance(choice, Mapping):
+        asked = Fields.of(choice, "tool_choice")
+        if asked.text("type") != "function":
+            raise unsupported("tool_choice", "tools here are functions")
+        name = chosen(asked)
+        if not name:
+            raise bad_field("tool_choice", "tool_choice names no function")
+    elif choice not in (None, "auto", "required"):
+        raise bad_field(
+            "tool_choice", "tool_choice is auto, none, required, or a function by its name"
+        )
+    return Choice(forces=choice not in (None, "auto"), name=name, is_one=is_one)
+
+
+def _chosen(choice: Fields) -> str:
+    return Fields.of(choice.get("function"), "tool_choice.function").text("name")
 
 
 def check_tool_count(listed: Sequence[object]) -> None:
@@ -180,17 +213,13 @@ def check_tool_count(listed: Sequence[object]) -> None:
         raise bad_field("tools", f"{len(listed)} tools are more than {MAX_TOOLS}")
 
 
-def _tool(value: object, name: str) -> Mapping[str, object]:
-    tool = Fields.of(value, name)
+def _tool(tool: Fields, name: str) -> Mapping[str, object]:
     if tool.text("type") != "function":
         raise unsupported(f"{name}.type", f"{name} is no function; tools here are functions")
     function = Fields.of(tool.get("function"), f"{name}.function")
     if not function.text("name"):
         raise bad_field(f"{name}.function.name", f"{name} has no name")
-    if function.flag("strict"):
-        raise unsupported(
-            f"{name}.function.strict", "arguments cannot be held to a schema here; leave out strict"
-        )
+    function.flag("strict")
     raw = tool.get("function")
     kept = {key: each for key, each in raw.items() if key != "strict"} if raw else {}  # type: ignore[attr-defined]
     return {"type": "function", "function": kept}

@@ -65,21 +65,21 @@ def read_completion(body: Mapping[str, object]) -> CompletionRequest:
 
 def _prompts(value: object, choices: int) -> tuple[Prompt, ...]:
     prompts: list[Any] = value if isinstance(value, list) else [value]
-    if _are_ids(prompts) and isinstance(value, list):
+    if are_ids(prompts) and isinstance(value, list):
         return (tuple(prompts),)
     if len(prompts) * choices > MAX_CHOICES and isinstance(prompts[0], str | list):
         raise bad_field("n", f"prompts times n are {len(prompts) * choices}, above {MAX_CHOICES}")
     if len(prompts) <= MAX_CHOICES and prompts:
         if all(isinstance(each, str) for each in prompts):
             return tuple(prompts)
-        if all(isinstance(each, list) and _are_ids(each) for each in prompts):
+        if all(isinstance(each, list) and are_ids(each) for each in prompts):
             return tuple(tuple(each) for each in prompts)
     raise bad_field(
         "prompt", "prompt is a string, a list of strings, token ids, or a list of lists of them"
     )
 
 
-def _are_ids(values: list[Any]) -> bool:
+def are_ids(values: list[Any]) -> bool:
     """Whether they are a prompt's, at least one; in a fifth of the time of a look at each."""
     if not 0 < len(values) <= MAX_PROMPT_TOKENS or set(map(type, values)) != {int}:
         return False

@@ -12,8 +12,9 @@ from kakeya_fleet.node.http.chat_request import ChatRequest, read_chat
 from kakeya_fleet.node.http.chat_shape import ChatShape
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.completion_shape import CompletionShape
+from kakeya_fleet.node.http.embedding_request import read_embeddings
+from kakeya_fleet.node.http.embedding_shape import openai_embeddings
 from kakeya_fleet.node.http.preparing import Prepared, prepare_completion
-from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.response_request import read_response
 from kakeya_fleet.node.http.response_shape import ResponseShape
 from kakeya_fleet.node.http.served_models import ServedModel
@@ -64,13 +65,9 @@ class Endpoints:
             )
             return await self._desk.answer(request, prepared, shape)
 
-    async def embeddings(self, _request: web.Request) -> web.StreamResponse:
-        """POST /v1/embeddings: refused, whatever it asks for."""
-        raise HttpRefusal(
-            "UNSUPPORTED",
-            "a node gives tokens of its models, never hidden states: those that drafters are "
-            "conditioned on go to proposers alone; take a server of an embedding model",
-        )
+    async def embeddings(self, request: web.Request) -> web.Response:
+        """POST /v1/embeddings."""
+        return await self._desk.embed(request, read_embeddings, openai_embeddings)
 
 
 def _chat_shape(facts: ShapeFacts, asked: ChatRequest, prepared: Prepared) -> AnswerShape:

@@ -12,6 +12,7 @@ from kakeya_fleet.node.http.chat_request import (
     template_messages,
 )
 from kakeya_fleet.node.http.fields import Fields, as_list
+from kakeya_fleet.node.http.held_calls import Choice, HeldCalls
 from kakeya_fleet.node.http.refusal import bad_field, unsupported
 from kakeya_fleet.node.http.request_options import (
     MAX_STOPS,
@@ -86,7 +87,8 @@ def _read(body: Mapping[str, object], *, counts: bool) -> ChatRequest:
         session=read_session(fields),
         ignored=fields.present(HARMLESS),
     )
-    return ChatRequest(options, _messages(fields), _tools(fields))
+    tools, held = _tools(fields)
+    return ChatRequest(options, _messages(fields), tools, held=held)
 
 
 def _refuse(fields: Fields) -> None:
@@ -181,33 +183,36 @@ def _text(value: object, name: str) -> str:
     return "".join(texts)
 
 
-def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
-    choice = Fields.of(fields.get("tool_choice") or {}, "tool_choice")
-    wanted = choice.text("type", "auto")
-    if wanted not in ("auto", "none"):
-        raise unsupported(
-            "tool_choice", "a model cannot be made to call a tool here; its type is auto or none"
-        )
-    if choice.flag("disable_parallel_tool_use"):
-        raise unsupported(
-            "tool_choice.disable_parallel_tool_use", "a model calls as many tools as it likes"
-        )
+def _tools(fields: Fields) -> tuple[tuple[Mapping[str, object], ...], HeldCalls | None]:
+    asked = Fields.of(fields.get("tool_choice") or {}, "tool_choice")
+    wanted = asked.text("type", "auto")
+    if wanted not in ("auto", "any", "tool", "none"):
+        raise bad_field("tool_choice", "the type of tool_choice is auto, any, tool or none")
+    name = asked.text("name")
+    if (wanted == "tool") != bool(name):
+        raise bad_field("tool_choice", "tool_choice has a name with the type tool, and only there")
+    choice = Choice(
+        forces=wanted in ("any", "tool"),
+        name=name,
+        is_one=asked.flag("disable_parallel_tool_use"),
+        one_field="tool_choice.disable_parallel_tool_use",
+    )
     listed = as_list(fields.get("tools"))
     if "tools" in fields and not isinstance(fields.get("tools"), list):
         raise bad_field("tools", "tools is a list of tools")
     check_tool_count(listed)
-    tools = [_tool(Fields.of(each, f"tools[{place}]")) for place, each in enumerate(listed)]
-    return () if wanted == "none" else tuple(tools)
+    named = [Fields.of(each, f"tools[{place}]") for place, each in enumerate(listed)]
+    tools = tuple(_tool(each) for each in named)
+    strict = {each.named("strict"): each.text("name") for each in named if each.flag("strict")}
+    if wanted == "none":
+        return (), None
+    return tools, choice.held([each.text("name") for each in named], strict)
 
 
 def _tool(tool: Fields) -> Mapping[str, object]:
     if tool.text("type", "custom") != "custom":
         raise unsupported(
             tool.named("type"), f"{tool.named('type')} is a server's; tools here are your own"
-        )
-    if tool.flag("strict"):
-        raise unsupported(
-            tool.named("strict"), "arguments cannot be held to a schema here; leave out strict"
         )
     name = tool.text("name")
     if not name:

@@ -17,6 +17,7 @@ INDEX = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",
     "responses": "/v1/responses",
+    "embeddings": "/v1/embeddings",
     "messages": "/v1/messages",
     "ollama": "/api/tags",
     "health": "/health",

@@ -9,6 +9,8 @@ from aiohttp import web
 
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answer_desk import AnswerDesk
+from kakeya_fleet.node.http.embedding_request import read_ollama_embed, read_ollama_embeddings
+from kakeya_fleet.node.http.embedding_shape import ollama_embed, ollama_embeddings
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.ollama_request import LATEST, read_ollama_chat, read_ollama_generate
 from kakeya_fleet.node.http.ollama_shape import OllamaShape, loaded, ollama_time
@@ -22,10 +24,8 @@ REFUSED = {
     "create": "`fleet load` serves a folder of the hub's format, or a GGUF file",
     "copy": "a model has the name that its node serves it under",
     "delete": "`fleet unload` takes a model away, `fleet models clear` what was converted",
-    "embed": "a node gives tokens of its models, never hidden states",
-    "embeddings": "a node gives tokens of its models, never hidden states",
 }
-"""Endpoints of Ollama's that change what is served, or that have no answer here, and why."""
+"""Endpoints of Ollama's that change what is served, and what does it here."""
 
 
 class OllamaEndpoints:
@@ -75,6 +75,14 @@ class OllamaEndpoints:
             else:
                 prepared = await prepare_completion(asked.completion, desk.models)
             return await desk.answer(request, prepared, OllamaShape.of_text(desk.facts(prepared)))
+
+    async def embed(self, request: web.Request) -> web.Response:
+        """POST /api/embed."""
+        return await self._desk.embed(request, read_ollama_embed, ollama_embed)
+
+    async def embeddings(self, request: web.Request) -> web.Response:
+        """POST /api/embeddings, the older one."""
+        return await self._desk.embed(request, read_ollama_embeddings, ollama_embeddings)
 
     async def refused(self, request: web.Request) -> web.Response:
         """What a node does not do by HTTP."""

@@ -117,7 +117,8 @@ def read_ollama_chat(body: Mapping[str, object]) -> ChatRequest:
         _message(Fields.of(each, f"messages[{place}]"), f"messages[{place}]")
         for place, each in enumerate(listed)
     ]
-    return ChatRequest(_options(fields), template_messages(messages), read_tools(fields))
+    tools, held = read_tools(fields)
+    return ChatRequest(_options(fields), template_messages(messages), tools, held=held)
 
 
 def read_ollama_generate(body: Mapping[str, object]) -> GenerateRequest:

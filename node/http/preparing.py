@@ -12,6 +12,7 @@ from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
 from kakeya_fleet.node.http.completion_request import CompletionRequest, Prompt
+from kakeya_fleet.node.http.held_calls import held_grammar
 from kakeya_fleet.node.http.infill import infill_ids
 from kakeya_fleet.node.http.kept_sessions import SessionTerms
 from kakeya_fleet.node.http.prompt_encoding import PromptBound
@@ -47,11 +48,22 @@ async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
     text = await asyncio.to_thread(_rendered, codec, request)
     encode = partial(bound.ids, codec, text, add_special_tokens=False)
     prompt = await models.threads.run(len(text), encode)
-    options = request.options
+    options = await _held(codec, request)
     most = _max_tokens(options, bound, len(prompt), DEFAULT_CHAT_TOKENS)
     terms = _terms(options, model)
     work = Work(options, (prompt,), most, codec, show_special=bool(request.tools), terms=terms)
     return Prepared(work, model)
+
+
+async def _held(codec: TextCodec, request: ChatRequest) -> RequestOptions:
+    """Its options, with a grammar of the calls that are held."""
+    options = request.options
+    if request.held is None:
+        return options
+    grammar = await asyncio.to_thread(
+        held_grammar, codec, options.model, request.tools, request.held
+    )
+    return replace(options, sampling=replace(options.sampling, grammar=grammar))
 
 
 async def prepare_completion(request: CompletionRequest, models: ServedModels) -> Prepared:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -78,7 +78,7 @@ class Responding:
             deltas.extend(each for each in happened or () if isinstance(each, Delta))
             ends.extend(each for each in happened or () if isinstance(each, End))
         ends.sort(key=lambda end: end.index)
-        return web.json_response(shape.whole(deltas, ends), headers=_noted(work))
+        return web.json_response(shape.whole(deltas, ends), headers=noted(work.options.ignored))
 
     async def _stream(
         self, request: web.Request, work: Work, feed: AnswerFeed, shape: AnswerShape
@@ -87,7 +87,11 @@ class Responding:
         # Before the first token an error has a status of its own; after the first
         # silence the client needs a sign of life more than that.
         happened = await feed.take(self._limits.keep_alive_seconds)
-        headers = {"Content-Type": dialect.content_type, **_STREAM_HEADERS, **_noted(work)}
+        headers = {
+            "Content-Type": dialect.content_type,
+            **_STREAM_HEADERS,
+            **noted(work.options.ignored),
+        }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         stream = _Stream(response, request.transport, self._limits.write_seconds)
@@ -149,6 +153,6 @@ _STREAM_HEADERS: Mapping[str, str] = {
 }
 
 
-def _noted(work: Work) -> Mapping[str, str]:
-    ignored = work.options.ignored
+def noted(ignored: Sequence[str]) -> Mapping[str, str]:
+    """A header that names the fields of a body that were read past."""
     return {IGNORED_FIELDS: ", ".join(ignored)} if ignored else {}

@@ -12,9 +12,11 @@ from kakeya_fleet.node.http.chat_request import (
     MAX_MESSAGES,
     ChatRequest,
     check_tool_count,
+    choice_of,
     template_messages,
 )
 from kakeya_fleet.node.http.fields import Fields, as_list
+from kakeya_fleet.node.http.held_calls import HeldCalls
 from kakeya_fleet.node.http.refusal import bad_field, unsupported
 from kakeya_fleet.node.http.request_options import (
     MAX_TOKENS,
@@ -76,6 +78,7 @@ def read_response(body: Mapping[str, object]) -> ChatRequest:
     if "stream_options" in fields:
         options = Fields.of(fields.get("stream_options"), "stream_options")
         options.check_known({"include_obfuscation"})
+    tools, held = _tools(fields)
     return ChatRequest(
         RequestOptions(
             model=model,
@@ -89,8 +92,9 @@ def read_response(body: Mapping[str, object]) -> ChatRequest:
             ignored=fields.present(HARMLESS),
         ),
         _messages(fields),
-        _tools(fields),
+        tools,
         parameter="input",
+        held=held,
     )
 
 
@@ -103,7 +107,6 @@ def _refuse(fields: Fields) -> None:
     fields.refuse("background", (False,), "take the answer while it comes, as a stream")
     fields.refuse("truncation", ("disabled",), "shorten the input yourself")
     fields.refuse("include", ([],), "answers have text and calls of tools alone")
-    fields.refuse("parallel_tool_calls", (True,), "a model calls as many tools as it likes")
     fields.refuse("max_tool_calls", (), "the tools here are your own: call as many as you like")
     fields.refuse("top_logprobs", (0,), "take /v1/chat/completions")
     fields.refuse(
@@ -179,27 +182,23 @@ def _text(value: object, name: str) -> str:
     return "".join(texts)
 
 
-def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
-    choice = fields.get("tool_choice")
-    if choice not in (None, "auto", "none"):
-        raise unsupported(
-            "tool_choice", "a model cannot be made to call a tool here; tool_choice is auto or none"
-        )
+def _tools(fields: Fields) -> tuple[tuple[Mapping[str, object], ...], HeldCalls | None]:
     if "tools" in fields and not isinstance(fields.get("tools"), list):
         raise bad_field("tools", "tools is a list of tools")
     listed = as_list(fields.get("tools"))
     check_tool_count(listed)
-    tools = [_tool(Fields.of(each, f"tools[{place}]")) for place, each in enumerate(listed)]
-    return () if choice == "none" else tuple(tools)
+    named = [Fields.of(each, f"tools[{place}]") for place, each in enumerate(listed)]
+    tools = tuple(_tool(each) for each in named)
+    strict = {each.named("strict"): each.text("name") for each in named if each.flag("strict")}
+    if fields.get("tool_choice") == "none":
+        return (), None
+    choice = choice_of(fields, lambda asked: asked.text("name"))
+    return tools, choice.held([each.text("name") for each in named], strict)
 
 
 def _tool(tool: Fields) -> Mapping[str, object]:
     if tool.text("type") != "function":
         raise unsupported(tool.named("type"), "tools here are functions of your own")
-    if tool.flag("strict"):
-        raise unsupported(
-            tool.named("strict"), "arguments cannot be held to a schema here; leave out strict"
-        )
     name = tool.text("name")
     if not name:
         raise bad_field(tool.named("name"), f"{tool.named('name')} is missing")

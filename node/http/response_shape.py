@@ -170,8 +170,9 @@ class ResponseShape:
         }
 
     def _body(self, status: str, usage: Chunk | None = None) -> Chunk:
-        options = self._asked.options
-        tools = [each["function"] for each in self._asked.tools]
+        options, held = self._asked.options, self._asked.held
+        tools = [_function(each["function"]) for each in self._asked.tools]
+        strict = held.strict if held is not None else frozenset()
         return {
             "id": f"resp_{self._facts.identity}",
             "object": "response",
@@ -185,15 +186,17 @@ class ResponseShape:
             "metadata": {},
             "model": self._facts.model,
             "output": [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": held is None or not held.is_one,
             "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None},
             # Nothing of it can be asked for again.
             "store": False,
             "temperature": options.sampling.temperature,
             "text": {"format": {"type": "text"}},
-            "tool_choice": "auto",
-            "tools": [{"type": "function", "strict": False, **_function(each)} for each in tools],
+            "tool_choice": "required" if held is not None and held.must_call else "auto",
+            "tools": [
+                {"type": "function", "strict": each["name"] in strict, **each} for each in tools
+            ],
             "top_p": options.sampling.top_p,
             "truncation": "disabled",
             "usage": usage,

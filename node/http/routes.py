@@ -35,6 +35,8 @@ def routes() -> Iterator[tuple[str, str, Answering]]:
     yield "POST", "/api/show", _by(OllamaEndpoints, OllamaEndpoints.show)
     yield "POST", "/api/chat", _by(OllamaEndpoints, OllamaEndpoints.chat)
     yield "POST", "/api/generate", _by(OllamaEndpoints, OllamaEndpoints.generate)
+    yield "POST", "/api/embed", _by(OllamaEndpoints, OllamaEndpoints.embed)
+    yield "POST", "/api/embeddings", _by(OllamaEndpoints, OllamaEndpoints.embeddings)
     for name in REFUSED:
         method = "DELETE" if name == "delete" else "POST"
         yield method, f"/api/{name}", _by(OllamaEndpoints, OllamaEndpoints.refused)

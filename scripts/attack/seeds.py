@@ -179,6 +179,7 @@ class Seeds:
             ],
             "WatchSessions": lambda: [wire.WatchSessionsRequest()],
             "GetTokenizer": lambda: [wire.GetTokenizerRequest(model_id=MODEL)],
+            "Embed": lambda: [wire.EmbedRequest(model_id=MODEL, token_ids=TOKENS)],
         }
 
     def _of_the_fleet(self) -> Mapping[str, Make]:

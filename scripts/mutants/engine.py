@@ -297,6 +297,28 @@ MUTANTS = (
         "return min(again, min_idle_seconds)",
         ("tests/engine/sessions/test_resting_sessions.py",),
     ),
+    # ---- A text's vector is that of the text
+    Mutant(
+        "positions that count twice in a mean",
+        "engine/sessions/mean_pool.py",
+        "for row in hidden_states[self._count - first :, 0]:",
+        "for row in hidden_states[:, 0]:",
+        ("tests/engine/sessions/test_reading.py",),
+    ),
+    Mutant(
+        "a text's last token left out of what is read",
+        "engine/sessions/turns.py",
+        "return max(1, min(self.session.pending + 1, self.session.chunk))",
+        "return max(1, min(self.session.pending, self.session.chunk))",
+        ("tests/engine/sessions/test_reading.py",),
+    ),
+    Mutant(
+        "hidden states that no norm has seen",
+        "engine/backends/torch_backend/compiled/verifier.py",
+        "tapped[depth] = self._decoder.normed(self._buffers.hidden[:rows])",
+        "tapped[depth] = self._buffers.hidden[:rows].clone()",
+        ("tests/contract/test_text_vectors.py",),
+    ),
     # ---- Nothing is lost
     Mutant(
         "tokens that were committed before a forward failed, and are told to nobody",

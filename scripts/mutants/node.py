@@ -114,6 +114,24 @@ MUTANTS = (
     ),
     # ---- What cannot be done is refused before it costs anything
     Mutant(
+        "a strict tool whose schema is not held",
+        "node/http/held_calls.py",
+        "if _name(tool) in held.strict else None",
+        "if not held.strict else None",
+        (
+            "tests/node/http/test_held_calls.py::test_arguments_of_a_strict_tool_fit_its_schema_and_text_is_free",
+        ),
+    ),
+    Mutant(
+        "calls held as a model does not write them",
+        "node/http/held_calls.py",
+        "    if not _writes_hermes(codec):\n",
+        "    if not codec.has_chat_template:\n",
+        (
+            "tests/node/http/test_held_calls.py::test_a_template_that_writes_calls_otherwise_is_refused_by_name",
+        ),
+    ),
+    Mutant(
         "an archive opened for a session without room",
         "node/roles/verifier/session_factory.py",
         "                self.registry.check_room(served.budget, cache_spec, caller)\n"
@@ -163,6 +181,20 @@ MUTANTS = (
         'if other.get("host") != host_digest() or not is_loopback(parse_address(address)[0]):',
         'if other.get("host") != host_digest():',
         ("tests/node/links/test_road_places.py",),
+    ),
+    Mutant(
+        "a text that is read and leaves its session behind",
+        "node/roles/verifier/embedding.py",
+        "                    registry.close(record.session_id)\n",
+        "                    pass\n",
+        ("tests/node/roles/verifier/test_embedding.py",),
+    ),
+    Mutant(
+        "texts that cost a key nothing",
+        "node/roles/verifier/runtime_service.py",
+        "self._spending.spend(calling, count)",
+        "self._spending.spend(calling, 0)",
+        ("tests/node/roles/verifier/test_key_limits.py",),
     ),
     # ---- Nothing is lost
     Mutant(

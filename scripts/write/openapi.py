@@ -16,7 +16,6 @@ from typing import Any
 from kakeya_fleet.node.http.chat_request import HARMLESS, MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.chat_request import KNOWN as CHAT_FIELDS
 from kakeya_fleet.node.http.completion_request import KNOWN as COMPLETION_FIELDS
-from kakeya_fleet.node.http.completion_request import MAX_PROMPT_TOKENS
 from kakeya_fleet.node.http.request_options import (
     MAX_CHOICES,
     MAX_STOPS,
@@ -33,19 +32,20 @@ from scripts.write.openapi_apis import (
 )
 from scripts.write.openapi_held import RESPONSE_FORMAT, STRUCTURED
 from scripts.write.openapi_parts import (
-    ALWAYS,
     ANYTHING,
     BOOLEAN,
+    IDS,
     INT32_MOST,
     KAKEYA,
-    NEVER,
     Schema,
+    an_object,
     asking,
     body_of,
     check_fields,
     number,
     one_of,
     operation,
+    text_of,
     whole,
 )
 
@@ -93,12 +93,6 @@ SHARED: Mapping[str, Schema] = {
     },
     "kakeya": KAKEYA,
     "user": ANYTHING,
-}
-IDS: Schema = {
-    "type": "array",
-    "items": whole(0, INT32_MOST),
-    "minItems": 1,
-    "maxItems": MAX_PROMPT_TOKENS,
 }
 COMPLETION: Mapping[str, Schema] = {
     **SHARED,
@@ -153,14 +147,19 @@ CHAT: Mapping[str, Schema] = {
                         "name": {"type": "string", "minLength": 1},
                         "description": {"type": "string"},
                         "parameters": {"type": "object"},
-                        "strict": NEVER,
+                        "strict": BOOLEAN,
                     },
                 },
             },
         },
     },
-    "tool_choice": one_of("auto", "none"),
-    "parallel_tool_calls": ALWAYS,
+    "tool_choice": {
+        "oneOf": [
+            one_of("auto", "none", "required"),
+            an_object({"type": one_of("function"), "function": an_object({"name": text_of()})}),
+        ]
+    },
+    "parallel_tool_calls": BOOLEAN,
     "response_format": RESPONSE_FORMAT,
     "chat_template_kwargs": {"type": "object"},
     "modalities": one_of(["text"]),
@@ -239,12 +238,6 @@ def description() -> dict[str, Any]:
             },
             "/v1/chat/completions": {
                 "post": _asking("A conversation goes on", chat, ["model", "messages"])
-            },
-            "/v1/embeddings": {
-                "post": asking(
-                    operation("Refused: nodes give no hidden states", None, refused="Refused"),
-                    body_of({"model": ANYTHING, "input": ANYTHING}, []),
-                )
             },
             **other_apis(),
         },

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kakeya_fleet.node.http import message_request, ollama_request, response_request
+from kakeya_fleet.node.http import (
+    embedding_request,
+    message_request,
+    ollama_request,
+    response_request,
+)
 from kakeya_fleet.node.http.chat_request import MAX_MESSAGES, MAX_TOOLS
 from kakeya_fleet.node.http.ollama_endpoints import REFUSED as REFUSED_OF_OLLAMA
 from kakeya_fleet.node.http.request_options import MAX_STOPS, MAX_TOKENS, SEED_RANGE
@@ -14,6 +19,7 @@ from scripts.write.openapi_parts import (
     ALWAYS,
     ANYTHING,
     BOOLEAN,
+    IDS,
     INT32_MOST,
     KAKEYA,
     NEVER,
@@ -31,6 +37,7 @@ from scripts.write.openapi_parts import (
 
 ANTHROPIC_REFUSED, OLLAMA_REFUSED = "AnthropicRefused", "OllamaRefused"
 STRING: Schema = {"type": "string"}
+VECTOR: Schema = {"type": "array", "items": {"type": "number"}}
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 ANTHROPIC_ERROR: Schema = an_object(
     {
@@ -81,11 +88,20 @@ RESPONSES: Mapping[str, Schema] = {
     },
     **SAMPLING,
     "tools": _listed(
-        an_object({"type": one_of("function"), "name": text_of()}, parameters={"type": "object"}),
+        an_object(
+            {"type": one_of("function"), "name": text_of()},
+            parameters={"type": "object"},
+            strict=BOOLEAN,
+        ),
         MAX_TOOLS,
     ),
-    "tool_choice": one_of("auto", "none"),
-    "parallel_tool_calls": ALWAYS,
+    "tool_choice": {
+        "oneOf": [
+            one_of("auto", "none", "required"),
+            an_object({"type": one_of("function"), "name": text_of()}),
+        ]
+    },
+    "parallel_tool_calls": BOOLEAN,
     "top_logprobs": one_of(0),
     "text": an_object({}, format=TEXT_FORMAT),
     "reasoning": one_of({}),
@@ -111,10 +127,19 @@ MESSAGES: Mapping[str, Schema] = {
     **SAMPLING,
     "top_k": whole(-1, INT32_MOST),
     "tools": _listed(
-        an_object({"name": text_of()}, description=STRING, input_schema={"type": "object"}),
+        an_object(
+            {"name": text_of()},
+            description=STRING,
+            input_schema={"type": "object"},
+            strict=BOOLEAN,
+        ),
         MAX_TOOLS,
     ),
-    "tool_choice": an_object({"type": one_of("auto", "none")}),
+    "tool_choice": an_object(
+        {"type": one_of("auto", "any", "tool", "none")},
+        name=text_of(),
+        disable_parallel_tool_use=BOOLEAN,
+    ),
     "thinking": one_of({"type": "disabled"}),
     "container": one_of({}),
     "context_management": one_of({}),
@@ -176,6 +201,34 @@ OLLAMA_GENERATE: Mapping[str, Schema] = {
 }
 
 
+EMBEDDINGS: Mapping[str, Schema] = {
+    "model": text_of(),
+    "input": {
+        "oneOf": [
+            text_of(),
+            _listed(text_of(), embedding_request.MAX_TEXTS, 1),
+            IDS,
+            _listed(IDS, embedding_request.MAX_TEXTS, 1),
+        ]
+    },
+    "encoding_format": one_of(*embedding_request.FORMATS),
+    "dimensions": whole(1, embedding_request.MAX_DIMENSIONS),
+    "user": ANYTHING,
+}
+_OF_MODELS: Mapping[str, Schema] = {
+    "model": text_of(),
+    "options": {"type": "object", "additionalProperties": False, "properties": OPTIONS},
+    **dict.fromkeys(sorted(ollama_request.HARMLESS), ANYTHING),
+}
+OLLAMA_EMBED: Mapping[str, Schema] = {
+    **_OF_MODELS,
+    "input": EMBEDDINGS["input"],
+    "dimensions": EMBEDDINGS["dimensions"],
+    "truncate": BOOLEAN,
+}
+OLLAMA_EMBEDDINGS: Mapping[str, Schema] = {**_OF_MODELS, "prompt": text_of()}
+
+
 def other_apis() -> dict[str, Any]:
     """The paths. Raises `ValueError` where they are not what the node reads."""
     for name, told, read in (
@@ -184,9 +237,32 @@ def other_apis() -> dict[str, Any]:
         ("options of Ollama", set(OPTIONS), ollama_request.OPTIONS),
         ("Ollama's chat", set(OLLAMA_CHAT), ollama_request.CHAT_FIELDS),
         ("Ollama's generate", set(OLLAMA_GENERATE), ollama_request.GENERATE_FIELDS),
+        ("embeddings", set(EMBEDDINGS), embedding_request.KNOWN),
+        ("Ollama's embed", set(OLLAMA_EMBED), embedding_request.OLLAMA_FIELDS),
+        ("Ollama's embeddings", set(OLLAMA_EMBEDDINGS), embedding_request.OLLAMA_OLD_FIELDS),
     ):
         check_fields(name, told, set(read))
-    return {**_responses(), **_anthropic(), **_ollama()}
+    return {**_responses(), **_embeddings(), **_anthropic(), **_ollama()}
+
+
+def _embeddings() -> dict[str, Any]:
+    item = an_object(
+        {
+            "object": one_of("embedding"),
+            "index": whole(0, embedding_request.MAX_TEXTS - 1),
+            "embedding": {"oneOf": [VECTOR, STRING]},
+        }
+    )
+    answer = an_object(
+        {
+            "object": one_of("list"),
+            "model": STRING,
+            "data": {"type": "array", "items": item},
+            "usage": {"type": "object"},
+        }
+    )
+    told = operation("Texts as vectors of length 1", answer, refused="Refused")
+    return {"/v1/embeddings": {"post": asking(told, body_of(EMBEDDINGS, ["model", "input"]))}}
 
 
 def _responses() -> dict[str, Any]:
@@ -262,6 +338,16 @@ def _ollama() -> dict[str, Any]:
             an_object({**ended, "response": STRING}),
             body_of(OLLAMA_GENERATE, ["model"]),
             LINES,
+        ),
+        "/api/embed": post(
+            "Texts as vectors of length 1, in Ollama's shape",
+            an_object({"model": STRING, "embeddings": {"type": "array", "items": VECTOR}}),
+            body_of(OLLAMA_EMBED, ["model", "input"]),
+        ),
+        "/api/embeddings": post(
+            "One text as a vector, in Ollama's older shape",
+            an_object({"embedding": VECTOR}),
+            body_of(OLLAMA_EMBEDDINGS, ["model", "prompt"]),
         ),
     }
     for name in REFUSED_OF_OLLAMA:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from kakeya import KvQuality, KvStrategy, RestorerKind
+from kakeya_fleet.node.http.completion_request import MAX_PROMPT_TOKENS
 from kakeya_fleet.node.http.request_options import known_names
 from kakeya_fleet.node.rpc.error_reasons import REASONS
 
@@ -35,6 +36,12 @@ def one_of(*values: object) -> Schema:
     return {"enum": list(values)}
 
 
+IDS: Schema = {
+    "type": "array",
+    "items": whole(0, INT32_MOST),
+    "minItems": 1,
+    "maxItems": MAX_PROMPT_TOKENS,
+}
 KAKEYA: Schema = {
     "type": "object",
     "additionalProperties": False,

@@ -137,8 +137,10 @@ def test_a_bad_feed_costs_the_others_nothing(verifier: Verifier, spec: CacheSpec
             verifier.forward_batch([Feed(good, [3], True), Feed(bad, tokens, True)])
     with pytest.raises(BadParameters, match="same cache"):
         verifier.forward_batch([Feed(good, [3], True), Feed(good, [4], True)])
-    with pytest.raises(BadParameters, match="taps"):
-        verifier.forward_batch([Feed(good, [3], True, (2,))])
+    # The final norm stands behind the layers, for who wants no logits.
+    for wants, tap in ((True, 2), (False, 3), (False, -1)):
+        with pytest.raises(BadParameters, match="taps"):
+            verifier.forward_batch([Feed(good, [3], wants, (tap,))])
     assert (good.length, bad.length) == (10, 10)
     got = logits_of(verifier, good, HISTORY[10:12])
     assert np.array_equal(got, logits_of(verifier, bad, HISTORY[10:12]))

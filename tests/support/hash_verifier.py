@@ -259,7 +259,8 @@ class HashCache:
                 rows.append(_logits(second[seen], token_ids[row]))
         self.last_start, self.length = start, end
         self.written = max(self.written, end)
-        own = np.stack([first[slots], second[slots]], axis=1) >> np.uint64(40)
+        # Two layers, and what stands for the norm behind them.
+        own = np.stack([first[slots], second[slots], _mix(second[slots])], axis=1) >> np.uint64(40)
         return Output(np.stack(rows) if want_logits else None, own.astype(np.float32)[..., None])
 
 

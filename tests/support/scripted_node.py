@@ -358,6 +358,17 @@ class ScriptedNode(
         for message in self.tokenizer_messages or tokenizer_messages(self.tokenizer_files):
             yield message
 
+    async def Embed(  # noqa: N802
+        self, request: runtime_pb2.EmbedRequest, context: Context
+    ) -> runtime_pb2.EmbedResponse:
+        refusal = await self._enter("Embed", request, context)
+        if not request.token_ids:
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            await self._abort(Refusal(code, "no tokens", "EMPTY_APPEND"), context)
+        await self._leave(refusal, context)
+        values = [0.0, 1.0] if sum(request.token_ids) % 2 else [1.0, 0.0]
+        return runtime_pb2.EmbedResponse(values=values, model=self.model)
+
     async def GetNode(  # noqa: N802
         self, request: capability_pb2.GetNodeRequest, context: Context
     ) -> capability_pb2.GetNodeResponse:

@@ -88,8 +88,13 @@ class MlxVerifier(SlabVerifier[mx.array, RecurrentState]):
         ids = [*feed.token_ids, *[PADDING_TOKEN] * (rows - count)]
         steps = layer_feeds(self._layout, cache, count, rows)
         encoded = cache.encoder.spec.taps if cache.encoder is not None else ()
-        with TappedLayers(self._model.layers, {*feed.taps, *encoded}) as tapped:
+        depth = self._info.layer_count
+        layers = {tap for tap in (*feed.taps, *encoded) if tap < depth}
+        with TappedLayers(self._model.layers, layers) as tapped:
             output = self._model.run(ids, steps, want_logits=feed.want_logits)
+        if depth in feed.taps:
+            # Without logits the model gives what its final norm does.
+            tapped.outputs[depth] = output
         logits = output[0, :count].astype(mx.float32)
         hidden = {tap: rows[0, :count].astype(mx.float32) for tap, rows in tapped.outputs.items()}
         mx.eval(*([logits] if feed.want_logits else []), hidden, cache.arrays)

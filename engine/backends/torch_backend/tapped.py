@@ -36,8 +36,12 @@ class TappedLayers:
         while self._hooks:
             self._hooks.pop().remove()
 
+    def keep(self, tap: int, output: Tensor) -> None:
+        """An output [1, rows, hidden_size] that no layer gives, such as the final norm's."""
+        self._outputs[tap] = output
+
     def features(self, taps: tuple[int, ...], rows: slice) -> Features | None:
-        """What the layers `taps` gave for `rows`, float32 [n, taps, hidden_size]; None for none."""
+        """What `taps` gave for `rows`, float32 [n, taps, hidden_size]; None for none."""
         if not taps:
             return None
         outputs = [self._outputs[tap][0, rows].to(torch.float32) for tap in taps]

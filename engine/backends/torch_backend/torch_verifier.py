@@ -97,14 +97,16 @@ class TorchVerifier(SlabVerifier[Tensor, RecurrentState]):
         ids += [PADDING_TOKEN] * (rows - len(ids))
         positions += positions[-1:] * (rows - len(positions))
         step = ForwardStep(caches, counts, self._row_counts)
+        depth = self._info.layer_count
         with (
-            TappedLayers(self._model.layers, _tapped_layers(feeds, caches)) as tapped,
+            TappedLayers(self._model.layers, _tapped_layers(feeds, caches, depth)) as tapped,
             step.abandoned_on_error(),
         ):
             place = self.device.place
             hidden = self._model.hidden(
                 torch.tensor([ids], device=place), torch.tensor([positions], device=place), step
             )
+        tapped.keep(depth, hidden)
         _keep_vectors(tapped, caches, counts)
         for cache, count in zip(caches, counts, strict=True):
             cache.advance(count)
@@ -230,9 +232,9 @@ def info_of(
     )
 
 
-def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> set[int]:
-    """The layers whose outputs feeds want, or context vectors of caches are made of."""
-    asked = {tap for feed in feeds for tap in feed.taps}
+def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TensorCache], depth: int) -> set[int]:
+    """Those of `depth` layers that feeds want, or that context vectors of caches are made of."""
+    asked = {tap for feed in feeds for tap in feed.taps if tap < depth}
     encoders = (cache.encoder for cache in caches)
     return asked.union(*(encoder.spec.taps for encoder in encoders if encoder is not None))
 

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS
 from kakeya_fleet.node.membership.card_wire import offer_to_wire
 from kakeya_fleet.node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
 from kakeya_fleet.node.roles.verifier.appending import Appending
+from kakeya_fleet.node.roles.verifier.embedding import Embedding
 from kakeya_fleet.node.roles.verifier.generations import Generations
 from kakeya_fleet.node.roles.verifier.key_spending import KeySpending
 from kakeya_fleet.node.roles.verifier.observer import Finished
@@ -68,6 +69,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self._lifecycle = lifecycle
         self._registry = lifecycle.registry
         self._appending = Appending(lifecycle, clock)
+        self._embedding = Embedding(lifecycle, clock)
         self._generations = generations
         self._watch = watch
         self._spending = spending
@@ -207,6 +209,19 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         return wire.ForkSessionResponse(
             session_id=session.session_id, history_length=len(record.session.history)
         )
+
+    async def Embed(  # noqa: N802
+        self, request: wire.EmbedRequest, context: Context
+    ) -> wire.EmbedResponse:
+        """A text's vector: see `Embedding.embed`."""
+        model_id, count = request.model_id, len(request.token_ids)
+        self._lifecycle.check_first_tokens(model_id, count)
+        served = self._lifecycle.verifiers.served(model_id)
+        calling = calling_of(context)
+        self._spending.begin(calling)
+        self._spending.spend(calling, count)
+        vector = await self._embedding.embed(served, request.token_ids, calling.caller)
+        return wire.EmbedResponse(values=vector, model=offer_to_wire(served.offer))
 
     async def GetTokenizer(  # noqa: N802
         self, request: wire.GetTokenizerRequest, _context: Context

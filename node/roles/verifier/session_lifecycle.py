@@ -235,12 +235,23 @@ class SessionLifecycle:
 
         Tells of a broken promise. Raises `SessionNotFound` or `GroupLost` when it has ended.
         """
-        session_id = session.session_id
         try:
-            with self._violations_told(session_id), self.registry.hold(session_id, activity) as own:
+            with self.holding(session.session_id, activity) as own:
                 yield own
         finally:
             self.announcer.observer.idle(session)
+
+    @contextmanager
+    def holding(self, session_id: str, activity: Activity) -> Iterator[SessionRecord[OpenSession]]:
+        """As `working`, of a session that nobody is told of."""
+        with self._violations_told(session_id), self.registry.hold(session_id, activity) as own:
+            yield own
+
+    async def created(
+        self, served: ServedVerifier, create: Callable[[], SessionRecord[OpenSession]]
+    ) -> SessionRecord[OpenSession]:
+        """A record that `create` makes in the verifier's thread; ended if the caller left."""
+        return await self._factory.created(served, create)
 
     def sweep(self) -> None:
         """Evicts what is idle beyond its time to live, and lets idle draft streams rest."""

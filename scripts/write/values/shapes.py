@@ -76,6 +76,7 @@ SHAPES = {
     "SessionActivity": Shape(none=("stop_reason",)),
     "SessionsSnapshot": Shape(omitted=("more",), tag="snapshot"),
     "EndedSession": Shape(tag="ended"),
+    "EmbedResponse": Shape(name="TextVector"),
     # capability.proto
     "ArchiveOffer": Shape(),
     "CapabilityCard": Shape(

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, TypeVar, Unpack
 
 from kakeya import ranges, watch_wire
 from kakeya.chat import AsyncChat, only_verifier, rendering
 from kakeya.connection import Connection
 from kakeya.conversation import Conversation
 from kakeya.credentials import Credentials, Owner, Tls
+from kakeya.embedding import embed
 from kakeya.errors import ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generated import wire
-from kakeya.generated.values import SessionInfo
+from kakeya.generated.values import SessionInfo, TextVector
 from kakeya.history import History
 from kakeya.options import ChatOptions, SessionOptions
 from kakeya.place import Place, open_session
@@ -32,6 +33,8 @@ from kakeya.v1 import runtime_pb2
 from kakeya.watch_values import SessionsEvent
 from kakeya.watches import AsyncWatch
 from kakeya.ways import Ways
+
+Given = TypeVar("Given")
 
 
 class AsyncClient:
@@ -131,14 +134,20 @@ class AsyncClient:
         history: Sequence[int],
         traceparent: str,
     ) -> Place:
+        return await self._followed(
+            lambda connection: open_session(connection, request, history, traceparent)
+        )
+
+    async def _followed(self, ask: Callable[[Connection], Awaitable[Given]]) -> Given:
+        """Asks home, and once more the node that home names as serving the model."""
         try:
-            return await open_session(self._home, request, history, traceparent)
+            return await ask(self._home)
         except ModelServedElsewhere as elsewhere:
             address = self._roster.ways.named_by(elsewhere)
             if not address:
                 raise
             there = self._roster.connection(address, elsewhere.node_id)
-        return await open_session(there, request, history, traceparent)
+        return await ask(there)
 
     async def sessions(self, *, page_size: int = 100) -> AsyncIterator[SessionInfo]:
         """All sessions of the client's node, oldest first, fetched by page.
@@ -180,14 +189,20 @@ class AsyncClient:
         ModelNotFound, ModelServedElsewhere, TokenizerNotFound (served without one),
         TokenizerMismatch, TextExtraMissing, TransportError.
         """
-        try:
-            return await fetch_codec(self._home, model, self._codecs)
-        except ModelServedElsewhere as elsewhere:
-            address = self._roster.ways.named_by(elsewhere)
-            if not address:
-                raise
-            there = self._roster.connection(address, elsewhere.node_id)
-        return await fetch_codec(there, model, self._codecs)
+        return await self._followed(lambda connection: fetch_codec(connection, model, self._codecs))
+
+    async def embed(
+        self, model: str, token_ids: Sequence[int], *, traceparent: str = ""
+    ) -> TextVector:
+        """A text of `model`'s token ids as one vector of length 1, from a node that serves it.
+
+        The mean of the model's last hidden states over all ids. Sent again when the network
+        failed. Raises EmptyAppend, TokenOutOfVocabulary, ContextExceeded, ModelNotFound,
+        ModelServedElsewhere, OutOfKvMemory, TooManySessions, Draining, BadRequest, TransportError.
+        """
+        ids = ranges.token_ids("token_ids", token_ids)
+        header = ranges.traceparent(traceparent)
+        return await self._followed(lambda connection: embed(connection, model, ids, header))
 
     def watch_sessions(self, *, block_count: int = 64) -> AsyncWatch[SessionsEvent]:
         """What the sessions of the client's node do, until the iteration is left.

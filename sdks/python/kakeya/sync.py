@@ -36,6 +36,7 @@ from kakeya.generated.values import (
     Role,
     SessionInfo,
     StoredModel,
+    TextVector,
     UnloadedModel,
 )
 from kakeya.generation import AsyncGeneration
@@ -115,6 +116,10 @@ class Client:
     def text(self, model: str) -> TextCodec:
         """See `AsyncClient.text`."""
         return self._portal.run(self._inner.text(model))
+
+    def embed(self, model: str, token_ids: Sequence[int], *, traceparent: str = "") -> TextVector:
+        """See `AsyncClient.embed`."""
+        return self._portal.run(self._inner.embed(model, token_ids, traceparent=traceparent))
 
     def watch_sessions(self, *, block_count: int = 64) -> Watch[SessionsEvent]:
         """See `AsyncClient.watch_sessions`."""

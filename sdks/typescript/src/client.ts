@@ -5,6 +5,7 @@ import { create } from "@bufbuild/protobuf";
 import { Chat, onlyVerifier, rendering, type ChatTerms } from "./chat.js";
 import { Connection } from "./connection.js";
 import { forNode, type Credentials, type Owner, type TlsSource } from "./credentials.js";
+import { embed, type EmbedOptions } from "./embedding.js";
 import { BadRequest, ModelServedElsewhere } from "./errors.js";
 import { Fleet, type CallOptions } from "./fleet.js";
 import {
@@ -23,7 +24,7 @@ import { openSession } from "./successor.js";
 import { textCodec } from "./text/index.js";
 import { timeoutsOf, type Timeouts } from "./timeouts.js";
 import { fetchTokenizer, type FetchedTokenizer } from "./tokenizer-fetch.js";
-import type { KvStrategy, SessionInfo } from "./generated/values.js";
+import type { KvStrategy, SessionInfo, TextVector } from "./generated/values.js";
 import { sessionInfo } from "./generated/wire.js";
 import type { SpeculationChoice } from "./values/session.js";
 import type { SessionsEvent } from "./values/watch.js";
@@ -223,6 +224,25 @@ export class Client {
    */
   tokenizer(model: string, options: CallOptions = {}): Promise<FetchedTokenizer> {
     return this.#followed((connection) => fetchTokenizer(connection, model, options.signal));
+  }
+
+  /**
+   * A text of `model`'s token ids as one vector of length 1, from a node that serves it.
+   *
+   * The mean of the model's last hidden states over all ids. Sent again when the network
+   * failed. Throws EmptyAppend, TokenOutOfVocabulary, ContextExceeded, ModelNotFound,
+   * ModelServedElsewhere, OutOfKvMemory, TooManySessions, Draining, BadRequest, TransportError.
+   */
+  async embed(
+    model: string,
+    tokenIds: readonly number[],
+    options: EmbedOptions = {},
+  ): Promise<TextVector> {
+    const ids = ranges.tokenIds("tokenIds", tokenIds);
+    const traceparent = ranges.traceparent(options.traceparent ?? "");
+    return this.#followed((connection) =>
+      embed(connection, model, ids, traceparent, options.signal),
+    );
   }
 
   /**

@@ -10,6 +10,7 @@ export { Chat, type ChatTerms } from "./chat.js";
 export { Client, type ChatOptions, type ClientOptions, type SessionOptions } from "./client.js";
 export type { Message } from "./conversation.js";
 export type { Owner, Pem, TlsOptions, TlsSource } from "./credentials.js";
+export type { EmbedOptions } from "./embedding.js";
 export * from "./errors.js";
 export {
   Fleet,

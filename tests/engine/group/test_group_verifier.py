@@ -124,7 +124,7 @@ class SameAsAlone(RuleBasedStateMachine):
         ids = [TOKENS[offset : offset + count] for count in counts]
         feeds = [
             [
-                Feed(self.pairs[key][side], tokens, logits, (1, 0))
+                Feed(self.pairs[key][side], tokens, logits, (1, 0) if logits else (2, 0))
                 for key, tokens in zip(keys, ids, strict=False)
             ]
             for side in (0, 1)

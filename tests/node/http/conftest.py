@@ -52,8 +52,9 @@ TEMPLATE = """\
 {%- if tools %}Tools: {{ tools | tojson }}
 {% endif -%}
 {%- for message in messages %}<{{ message.role }}>{{ message.content }}
-{%- for call in message.tool_calls or [] %} {{ call.function.name }}({{ call.function.arguments }})
-{%- endfor %}</{{ message.role }}>
+{%- for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}</{{ message.role }}>
 {%- endfor %}
 {%- if add_generation_prompt %}<assistant>{% endif %}"""
 

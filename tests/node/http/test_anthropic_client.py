@@ -185,7 +185,6 @@ def test_errors_are_those_that_the_client_knows(client: anthropic.Anthropic) -> 
     assert missing.value.request_id == missing.value.body["request_id"]
     for refused in (
         {"thinking": {"type": "enabled", "budget_tokens": 1024}},
-        {"tool_choice": {"type": "any"}},
         {"messages": [*messages, {"role": "assistant", "content": "I"}]},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
     ):

@@ -107,7 +107,6 @@ def test_callers_that_leave_before_they_are_answered_are_no_fault_of_the_node(
 
 def test_paths_and_methods_that_are_not(fleet: HttpFleet, ask: Ask) -> None:
     assert ask(fleet.one, "/v1/images/generations", {}).code == "NO_SUCH_PATH"
-    assert ask(fleet.one, "/v1/embeddings", {}).code == "UNSUPPORTED"
     wrong = ask(fleet.one, "/v1/chat/completions")
     assert (wrong.status, wrong.code) == (405, "WRONG_METHOD")
     index = ask(fleet.one, "/").json

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import pytest
-from pydantic import SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
-from tests.node.http.conftest import HttpFleet
+from tests.node.http.conftest import Ask, HttpFleet, http_of
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -69,3 +70,40 @@ async def test_several_at_once(chat: Callable[..., ChatOpenAI]) -> None:
     model = chat("tiny", max_tokens=8, temperature=0)
     answers = await model.abatch([MESSAGES] * 3)
     assert len({answer.content for answer in answers}) == 1
+
+
+def test_vectors_are_those_of_the_endpoint(fleet: HttpFleet, ask: Ask) -> None:
+    from langchain_openai import OpenAIEmbeddings  # noqa: PLC0415
+
+    model = OpenAIEmbeddings(
+        model="tiny",
+        base_url=f"http://{http_of(fleet.gate)}/v1",
+        api_key=SecretStr("x"),
+        # It would send ids of OpenAI's own tokenizer.
+        check_embedding_ctx_length=False,
+    )
+    texts = ["def add(a, b):", "class Lake:"]
+    told = ask(fleet.gate, "/v1/embeddings", {"model": "tiny", "input": texts}).json["data"]
+    expected = [np.asarray(each["embedding"], np.float32).tolist() for each in told]
+    assert [
+        np.asarray(each, np.float32).tolist() for each in model.embed_documents(texts)
+    ] == expected
+
+
+class Size(BaseModel):
+    metres: Literal[10, 20]
+
+
+class Lake(BaseModel):
+    """A lake."""
+
+    name: Annotated[str, Field(max_length=6)]
+    size: Size
+
+
+def test_a_class_is_answered_by_a_call_that_is_held(chat: Callable[..., ChatOpenAI]) -> None:
+    """It asks for the one tool by its name, and for one call."""
+    model = chat("toy", max_tokens=400, seed=2).with_structured_output(
+        Lake, method="function_calling", strict=True
+    )
+    assert isinstance(model.invoke(MESSAGES), Lake)

@@ -36,6 +36,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     LibraryLayer,
     is_plain,
 )
+from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
 from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, head_weights
 
@@ -142,6 +143,7 @@ class CompiledDecoder:
         self._layer = (Layer * len(layers))(*layers)
         checkpoint.read_into(body.norm, "model.norm")
         self._last_norm = _wide(body.norm.weight)
+        self._norm = RmsNorm(self._last_norm, self._epsilon)
         self._model = Model(
             layers=len(layers),
             hidden=self.sizes.hidden,
@@ -205,6 +207,14 @@ class CompiledDecoder:
             torch.get_num_threads(),
         )
         return found[:, : self._head.columns]
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """What the final norm makes of hidden states [n, hidden], for whoever reads them.
+
+        The library norms what it makes logits of itself, in another order of sums.
+        """
+        found: Tensor = self._norm(hidden)
+        return found
 
     def _layers(self, checkpoint: Checkpoint) -> Iterator[Layer]:
         """Each layer's weights in panels; those of the library's layer are freed."""

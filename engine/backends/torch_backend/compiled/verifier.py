@@ -103,9 +103,11 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         firsts: Sequence[int],
         taps: frozenset[int],
     ) -> dict[int, Tensor]:
-        """All layers; the outputs [rows, hidden] of those that are tapped."""
+        """All layers; what is tapped of them and of the final norm, [rows, hidden] each."""
         tapped: dict[int, Tensor] = {}
         depth, rows = len(self._layout.layers), sum(counts)
+        wants_normed = depth in taps
+        taps = taps - {depth}
         elsewhere = self._evicted(caches, counts, firsts)
         first = 0
         # As many layers in a call as nobody wants to see between.
@@ -119,6 +121,8 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
             if stop - 1 in taps:
                 tapped[stop - 1] = self._buffers.hidden[:rows].clone()
             first = stop
+        if wants_normed:
+            tapped[depth] = self._decoder.normed(self._buffers.hidden[:rows])
         return tapped
 
     def _evicted(
@@ -176,7 +180,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
 
 
 def _taps(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> frozenset[int]:
-    """The layers whose outputs feeds want, or context vectors of caches are made of."""
+    """What feeds want the outputs of, or context vectors of caches are made of."""
     asked = {tap for feed in feeds for tap in feed.taps}
     encoders = (cache.encoder for cache in caches)
     return frozenset(
@@ -185,7 +189,7 @@ def _taps(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> frozenset[int
 
 
 def _features(tapped: dict[int, Tensor], taps: tuple[int, ...], first: int, count: int) -> Features:
-    """What the layers `taps` gave for some rows, [n, taps, hidden_size]."""
+    """What `taps` gave for some rows, [n, taps, hidden_size]."""
     outputs = [tapped[tap][first : first + count] for tap in taps]
     found: Features = torch.stack(outputs, dim=1).numpy()
     return found

@@ -918,6 +918,20 @@ class EndedSession:
 
 
 @dataclass(frozen=True, slots=True)
+class TextVector:
+    """A text's vector."""
+
+    values: tuple[float, ...]
+    """The vector, of length 1; as many values as the model's hidden states have. The same for the
+    same ids, whoever else is served meanwhile, where the model is exact.
+    """
+    model: ModelOffer
+    """The model that made it, as the node's card offers it: vectors of other weights are not
+    comparable with it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveOffer:
     """Memory that keeps what verifiers of other nodes have evicted."""
 

@@ -415,6 +415,14 @@ def ended_session(message: runtime_pb2.EndedSession) -> values.EndedSession:
     )
 
 
+def text_vector(message: runtime_pb2.EmbedResponse) -> values.TextVector:
+    """The `TextVector` that a message tells of."""
+    return values.TextVector(
+        values=tuple(message.values),
+        model=model_offer(message.model),
+    )
+
+
 def archive_offer(message: capability_pb2.ArchiveOffer) -> values.ArchiveOffer:
     """The `ArchiveOffer` that a message tells of."""
     return values.ArchiveOffer(

@@ -633,8 +633,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     roles in turns.
     """
     ERROR_REASON_TOKENIZER_CHANGED: _ErrorReason.ValueType  # 105
-    """Between rendering the request and opening its session the model came back with another
-    tokenizer, whose ids mean something else. Remedy: Send the request again.
+    """While the request was prepared, or between two of its texts, the model came back with another
+    tokenizer, whose ids mean something else, or with other weights. Remedy: Send the request again.
     """
     ERROR_REASON_LOADING: _ErrorReason.ValueType  # 106
     """The node starts or loads models. Remedy: Ask again after `Retry-After`."""
@@ -1340,8 +1340,8 @@ ERROR_REASON_TEMPLATE_REFUSED: ErrorReason.ValueType  # 104
 roles in turns.
 """
 ERROR_REASON_TOKENIZER_CHANGED: ErrorReason.ValueType  # 105
-"""Between rendering the request and opening its session the model came back with another
-tokenizer, whose ids mean something else. Remedy: Send the request again.
+"""While the request was prepared, or between two of its texts, the model came back with another
+tokenizer, whose ids mean something else, or with other weights. Remedy: Send the request again.
 """
 ERROR_REASON_LOADING: ErrorReason.ValueType  # 106
 """The node starts or loads models. Remedy: Ask again after `Retry-After`."""

@@ -81,6 +81,11 @@ class RuntimeServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/kakeya.v1.RuntimeService/Embed',
+                request_serializer=kakeya_dot_v1_dot_runtime__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_runtime__pb2.EmbedResponse.FromString,
+                _registered_method=True)
 
 
 class RuntimeServiceServicer(object):
@@ -191,6 +196,22 @@ class RuntimeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Embed(self, request, context):
+        """A text as one vector: the mean of its tokens' hidden states behind the model's
+        last layer and final norm, at length 1. Its tokens count as appended ones do. It
+        has the place and the memory of a session while it is read, and leaves none behind.
+        Errors: NOT_FOUND (MODEL_NOT_FOUND: no live node serves the model),
+        FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask
+        there; INVARIANT_VIOLATED: what the model made of it is not finite),
+        INVALID_ARGUMENT (EMPTY_APPEND: no token; TOKEN_OUT_OF_VOCABULARY), OUT_OF_RANGE
+        (CONTEXT_EXCEEDED: more tokens than the model has positions), RESOURCE_EXHAUSTED
+        (OUT_OF_KV_MEMORY, with RetryInfo unless it can never fit; TOO_MANY_SESSIONS),
+        UNAVAILABLE (DRAINING).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RuntimeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -238,6 +259,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.GetTokenizer,
                     request_deserializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=kakeya_dot_v1_dot_runtime__pb2.EmbedRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_runtime__pb2.EmbedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -485,6 +511,33 @@ class RuntimeService(object):
             '/kakeya.v1.RuntimeService/GetTokenizer',
             kakeya_dot_v1_dot_runtime__pb2.GetTokenizerRequest.SerializeToString,
             kakeya_dot_v1_dot_runtime__pb2.GetTokenizerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kakeya.v1.RuntimeService/Embed',
+            kakeya_dot_v1_dot_runtime__pb2.EmbedRequest.SerializeToString,
+            kakeya_dot_v1_dot_runtime__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

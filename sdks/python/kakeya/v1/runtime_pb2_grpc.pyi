@@ -101,6 +101,18 @@ class RuntimeServiceStub:
     served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
     "address" in the metadata: ask there).
     """
+    Embed: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.EmbedRequest, _runtime_pb2.EmbedResponse]
+    """A text as one vector: the mean of its tokens' hidden states behind the model's
+    last layer and final norm, at length 1. Its tokens count as appended ones do. It
+    has the place and the memory of a session while it is read, and leaves none behind.
+    Errors: NOT_FOUND (MODEL_NOT_FOUND: no live node serves the model),
+    FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask
+    there; INVARIANT_VIOLATED: what the model made of it is not finite),
+    INVALID_ARGUMENT (EMPTY_APPEND: no token; TOKEN_OUT_OF_VOCABULARY), OUT_OF_RANGE
+    (CONTEXT_EXCEEDED: more tokens than the model has positions), RESOURCE_EXHAUSTED
+    (OUT_OF_KV_MEMORY, with RetryInfo unless it can never fit; TOO_MANY_SESSIONS),
+    UNAVAILABLE (DRAINING).
+    """
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
@@ -174,6 +186,18 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     (MODEL_NOT_FOUND: no live node serves the model; TOKENIZER_NOT_FOUND: it is
     served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
     "address" in the metadata: ask there).
+    """
+    Embed: _aio.UnaryUnaryMultiCallable[_runtime_pb2.EmbedRequest, _runtime_pb2.EmbedResponse]  # type: ignore[assignment]
+    """A text as one vector: the mean of its tokens' hidden states behind the model's
+    last layer and final norm, at length 1. Its tokens count as appended ones do. It
+    has the place and the memory of a session while it is read, and leaves none behind.
+    Errors: NOT_FOUND (MODEL_NOT_FOUND: no live node serves the model),
+    FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask
+    there; INVARIANT_VIOLATED: what the model made of it is not finite),
+    INVALID_ARGUMENT (EMPTY_APPEND: no token; TOKEN_OUT_OF_VOCABULARY), OUT_OF_RANGE
+    (CONTEXT_EXCEEDED: more tokens than the model has positions), RESOURCE_EXHAUSTED
+    (OUT_OF_KV_MEMORY, with RetryInfo unless it can never fit; TOO_MANY_SESSIONS),
+    UNAVAILABLE (DRAINING).
     """
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -299,6 +323,24 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         (MODEL_NOT_FOUND: no live node serves the model; TOKENIZER_NOT_FOUND: it is
         served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
         "address" in the metadata: ask there).
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _runtime_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_runtime_pb2.EmbedResponse, _abc.Awaitable[_runtime_pb2.EmbedResponse]]:
+        """A text as one vector: the mean of its tokens' hidden states behind the model's
+        last layer and final norm, at length 1. Its tokens count as appended ones do. It
+        has the place and the memory of a session while it is read, and leaves none behind.
+        Errors: NOT_FOUND (MODEL_NOT_FOUND: no live node serves the model),
+        FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask
+        there; INVARIANT_VIOLATED: what the model made of it is not finite),
+        INVALID_ARGUMENT (EMPTY_APPEND: no token; TOKEN_OUT_OF_VOCABULARY), OUT_OF_RANGE
+        (CONTEXT_EXCEEDED: more tokens than the model has positions), RESOURCE_EXHAUSTED
+        (OUT_OF_KV_MEMORY, with RetryInfo unless it can never fit; TOO_MANY_SESSIONS),
+        UNAVAILABLE (DRAINING).
         """
 
 def add_RuntimeServiceServicer_to_server(servicer: RuntimeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -865,6 +865,20 @@ export interface EndedSession {
   readonly outcome: SessionOutcome;
 }
 
+/** A text's vector. */
+export interface TextVector {
+  /**
+   * The vector, of length 1; as many values as the model's hidden states have. The same for the
+   * same ids, whoever else is served meanwhile, where the model is exact.
+   */
+  readonly values: readonly number[];
+  /**
+   * The model that made it, as the node's card offers it: vectors of other weights are not
+   * comparable with it.
+   */
+  readonly model: ModelOffer;
+}
+
 /** Memory that keeps what verifiers of other nodes have evicted. */
 export interface ArchiveOffer {
   /** Bytes that archives may take together. */

@@ -417,6 +417,14 @@ export function endedSession(message: runtimePb.EndedSession): values.EndedSessi
   };
 }
 
+/** The `TextVector` that a message tells of. */
+export function textVector(message: runtimePb.EmbedResponse): values.TextVector {
+  return {
+    values: message.values,
+    model: modelOffer(message.model),
+  };
+}
+
 /** The `ArchiveOffer` that a message tells of. */
 export function archiveOffer(message: capabilityPb.ArchiveOffer): values.ArchiveOffer {
   return {

@@ -156,6 +156,15 @@ def choices(verifier: Verifier, spec: CacheSpec, stream: list[int]) -> list[int]
     return chosen[len(PROMPT) - 1 :]
 
 
+def normed(verifier: Verifier) -> np.ndarray:
+    """What the final norm gives of the first tokens of `HISTORY`."""
+    tap = (verifier.info.layer_count,)
+    feed = Feed(verifier.allocate(FULL), HISTORY[:12], want_logits=False, taps=tap)
+    features = verifier.forward_batch([feed])[0].features
+    assert features is not None
+    return features
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_tokens_are_those_of_torch(
     both: Callable[[str], tuple[Verifier, Verifier]], family: str
@@ -168,6 +177,7 @@ def test_greedy_tokens_are_those_of_torch(
     assert greedy(mlx, RING, 8) == ring[:8]
     # The window matters here: were it ignored, the two would be one.
     assert full != ring
+    assert np.abs(normed(mlx) - normed(torch)).max() < 1e-4
 
 
 @pytest.mark.parametrize("family", WRAPPED)

@@ -13,7 +13,7 @@ import transformers
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from scripts.train.tiny_families import GEMMA4_26B
 from tests.support.forwards import logits_of
@@ -120,6 +120,30 @@ def library_logits(model: transformers.PreTrainedModel, spec: CacheSpec) -> np.n
     return logits
 
 
+def library_states(model: transformers.PreTrainedModel) -> np.ndarray:
+    """The normed hidden states of `HISTORY` by the library's own masks."""
+    with torch.inference_mode():
+        states: np.ndarray = (
+            model.model(torch.tensor([HISTORY]), output_hidden_states=True)
+            .last_hidden_state[0]
+            .numpy()
+        )
+    return states
+
+
+def engine_states(verifier: Verifier) -> np.ndarray:
+    """What the final norm gives of `HISTORY`, in forwards that want no logits."""
+    cache, tap = verifier.allocate(SPECS["full"]), (verifier.info.layer_count,)
+    most = min(cache.widest, verifier.row_counts[-1])
+    rows: list[np.ndarray] = []
+    while cache.length < len(HISTORY):
+        feed = Feed(cache, HISTORY[cache.length :][:most], False, tap)
+        features = verifier.forward_batch([feed])[0].features
+        assert features is not None
+        rows.append(features[:, 0])
+    return np.concatenate(rows)
+
+
 def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt((values.astype(np.float64) ** 2).mean()))
 
@@ -147,6 +171,9 @@ def test_logits_are_those_of_the_rule(path: Path) -> None:
         own = root_mean_square(engine_logits(verifier, spec) - exact[name])
         library = root_mean_square(library_logits(singles, spec) - exact[name])
         assert own < 2 * library < 1e-3, name
+    states = library_states(doubles)
+    own = root_mean_square(engine_states(verifier) - states)
+    assert own < 2 * root_mean_square(library_states(singles) - states) < 1e-4
     halves = load_verifier(ModelFolder(path, "random"), dtype="bfloat16")
     narrow, expected = SPECS["narrow"], exact["narrow"]
     own = root_mean_square(engine_logits(halves, narrow) - expected)

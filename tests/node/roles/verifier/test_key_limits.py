@@ -22,6 +22,7 @@ KEYS = (
     ApplicationKey("sessions", digest_of("1"), session_limit=2),
     ApplicationKey("generations", digest_of("2"), generation_limit=1),
     ApplicationKey("tokens", digest_of("3"), tokens_per_minute=30),
+    ApplicationKey("texts", digest_of("4"), tokens_per_minute=30),
 )
 
 
@@ -47,6 +48,7 @@ async def test_sessions_of_a_key_are_as_many_as_it_may_have(node: Node) -> None:
     for method, request in (
         ("CreateSession", opening),
         ("ForkSession", runtime_pb2.ForkSessionRequest(session_id=mine[0])),
+        ("Embed", runtime_pb2.EmbedRequest(model_id="random", token_ids=[1])),
     ):
         refused = await refusal(key.call(method, request))
         assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -95,6 +97,7 @@ async def test_tokens_of_a_minute_are_prompts_and_answers_and_the_session_lives(
     assert 45 <= tokens < 80
     for method, request in (
         ("AppendTokens", runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1])),
+        ("Embed", runtime_pb2.EmbedRequest(model_id="random", token_ids=[1])),
         ("Generate", generating(session, 1)),
     ):
         call = key.call(method, request)
@@ -102,3 +105,10 @@ async def test_tokens_of_a_minute_are_prompts_and_answers_and_the_session_lives(
         assert refused.reason == "KEY_TOKENS_SPENT"
     info = runtime_pb2.GetSessionInfoRequest(session_id=session)
     assert (await key.call("GetSessionInfo", info)).session.history_length >= 15 + tokens
+
+
+async def test_tokens_of_a_minute_are_texts_that_are_read_too(node: Node) -> None:
+    key = As(node, "texts")
+    embedding = runtime_pb2.EmbedRequest(model_id="random", token_ids=PROMPT * 2)
+    assert (await key.call("Embed", embedding)).values
+    assert (await refusal(key.call("Embed", embedding))).reason == "KEY_TOKENS_SPENT"

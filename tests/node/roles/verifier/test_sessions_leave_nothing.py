@@ -22,13 +22,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 7 % 96 for index in range(60)]
 SESSIONS = 6
-KINDS = ("alone", "drafted", "forked", "restored", "archived", "packed", "left")
+KINDS = ("alone", "drafted", "forked", "restored", "archived", "packed", "left", "embedded")
 HELD_BY_A_SESSION = {
     *("Session", "SessionRecord", "OpenSession", "SessionCache", "SessionMemory", "History"),
     *("SlabCache", "SegmentStore", "Handover", "Pairing", "SessionActivity", "SessionRestorer"),
     *("_Generation", "DecodeTurn", "VerifyTurn", "Drafting", "Roster", "LocalDraftSource"),
     *("SharedEvictedStore", "RemoteEvictedStore", "Sharing", "NextRange", "ArchiveConversation"),
     *("DataConnection", "FrameReader", "StoreAudits", "ArchiveWay", "PositionTagger"),
+    *("ReadTurn", "MeanPool"),
     *("Archive", "ArchiveUse", "ServedConnection", "KeptTags", "BlockMasks", "GroupStore"),
 }
 
@@ -53,6 +54,9 @@ def held() -> Counter[str]:
 
 
 async def lived(client: calls.Caller, kind: str) -> None:
+    if kind == "embedded":
+        await client.stub.Embed(runtime_pb2.EmbedRequest(model_id="random", token_ids=PROMPT))
+        return
     if kind in ("archived", "restored", "packed"):
         restored = kind != "packed"
         opening = runtime_pb2.CreateSessionRequest(

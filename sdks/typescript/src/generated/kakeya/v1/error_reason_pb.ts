@@ -1274,8 +1274,8 @@ export enum ErrorReason {
   TEMPLATE_REFUSED = 104,
 
   /**
-   * Between rendering the request and opening its session the model came back with another
-   * tokenizer, whose ids mean something else. Remedy: Send the request again.
+   * While the request was prepared, or between two of its texts, the model came back with another
+   * tokenizer, whose ids mean something else, or with other weights. Remedy: Send the request again.
    *
    * @generated from enum value: ERROR_REASON_TOKENIZER_CHANGED = 105;
    */
