@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from scripts.faults.machines import run
 from scripts.faults.row import NotRunHere
@@ -21,3 +23,18 @@ def own_mounts() -> None:
         raise NotRunHere(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
     # Else it would be seen in the mount table of everybody.
     run("mount", "--make-rprivate", "/")
+
+
+def with_homes(names: Sequence[str]) -> list[Path]:
+    """Empty homes below /home, which for this process and its children is memory from now on.
+
+    Call `own_mounts` first. Raises `NotRunHere` where /home has what this process needs.
+    """
+    homes = Path("/home")
+    needed = (Path(__file__), Path(sys.prefix), Path(sys.base_prefix))
+    if any(path.resolve().is_relative_to(homes) for path in needed):
+        raise NotRunHere("this program is below /home, and would lose its own files")
+    run("mount", "-t", "tmpfs", "homes", str(homes))
+    for name in names:
+        (homes / name).mkdir()
+    return [homes / name for name in names]
