@@ -12,6 +12,7 @@ from scripts.faults.machines import run
 from scripts.faults.row import NotRunHere
 
 CLONE_NEWNS = 0x00020000
+HOMES = Path("/home")
 
 
 def own_mounts() -> None:
@@ -25,16 +26,23 @@ def own_mounts() -> None:
     run("mount", "--make-rprivate", "/")
 
 
+def why_no_homes() -> str:
+    """Empty where /home may be another for this process, else a sentence."""
+    needed = (Path(__file__), Path(sys.prefix), Path(sys.base_prefix))
+    if any(path.resolve().is_relative_to(HOMES) for path in needed):
+        return f"this program is below {HOMES}, and would lose its own files"
+    return ""
+
+
 def with_homes(names: Sequence[str]) -> list[Path]:
     """Empty homes below /home, which for this process and its children is memory from now on.
 
     Call `own_mounts` first. Raises `NotRunHere` where /home has what this process needs.
     """
-    homes = Path("/home")
-    needed = (Path(__file__), Path(sys.prefix), Path(sys.base_prefix))
-    if any(path.resolve().is_relative_to(homes) for path in needed):
-        raise NotRunHere("this program is below /home, and would lose its own files")
-    run("mount", "-t", "tmpfs", "homes", str(homes))
-    for name in names:
-        (homes / name).mkdir()
-    return [homes / name for name in names]
+    if why := why_no_homes():
+        raise NotRunHere(why)
+    run("mount", "-t", "tmpfs", "homes", str(HOMES))
+    homes = [HOMES / name for name in names]
+    for home in homes:
+        home.mkdir()
+    return homes

@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,8 +24,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from scripts.faults.machines import Machine, Machines
-from scripts.faults.mounts import own_mounts, with_homes
+from scripts.faults.machines import Machine, Machines, what_is_missing
+from scripts.faults.mounts import own_mounts, why_no_homes, with_homes
 from scripts.plot.terminal_picture import FaintScreen, Transcript
 from scripts.support.pty_screen import Process, starting
 
@@ -32,10 +34,13 @@ NETWORK, FIRST = "192.168.1.", 21
 TITLE, COLUMNS = "fleet", 100
 LINES = 60
 """Of a terminal whose program ends; one that fills its terminal gets `SCREEN_LINES`."""
-SCREEN_LINES = 26
+SCREEN_LINES = 20
 PATIENCE_SECONDS = 120.0
 """A model is loaded for the first time, on a machine that may have other work."""
 QUESTION = "Why is the sky blue?"
+REPEATED = "red green blue " * 8
+"""A prompt whose answer is drafted by looking it up."""
+TINY, OWN_MODEL = Path(__file__).parents[2] / "engine" / "shipped" / "tiny", "python-notes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class Desk:
 
     def begun(self, words: str, lines: int = LINES) -> Process:
         """The same where nobody looks."""
-        command = self.machine.behind([*FLEET, *words.split()])
+        command = self.machine.behind([*FLEET, *shlex.split(words)])
         start = starting(command, self._environment)
         return Process(start, columns=COLUMNS, lines=lines, screen=FaintScreen)
 
@@ -135,10 +140,13 @@ def top(scene: Scene, line: Transcript) -> None:
     """The fleet while a session generates."""
     watch = scene.first.typed(line, "top", SCREEN_LINES)
     watch.wait_for("^q quit", seconds=PATIENCE_SECONDS)
-    words = f"generate --verifier {scene.model} --max-tokens 3000 --no-stop-at-eos Once"
+    # It names its drafter: left to itself, a model this small is faster alone.
+    words = f"generate --verifier {scene.model} --speculation ngram@{scene.second.name}"
+    words += f" --max-tokens 3000 --no-stop-at-eos '{REPEATED}'"
     answer = scene.first.begun(words)
-    # A session with its rate, and blocks of it.
-    watch.wait_for(r"[■□]", seconds=PATIENCE_SECONDS)
+    # A node that has told its rate, and blocks of which something was kept.
+    watch.wait_for(rf"{scene.first.name} +alive +[1-9]", seconds=PATIENCE_SECONDS)
+    watch.wait_for("■", seconds=PATIENCE_SECONDS)
     watch.wait_for_whole(seconds=PATIENCE_SECONDS)
     line.shown(watch.screen)
     watch.press("q")
@@ -148,10 +156,14 @@ def top(scene: Scene, line: Transcript) -> None:
 
 
 def pull(scene: Scene, line: Transcript) -> None:
-    """A model's files come from one machine to another."""
+    """A model that one machine alone has is served there, and its files come to another one."""
     first, second = scene.first, scene.second
-    first.done(line, f"pull {scene.model} --to {second.name}")
+    folder = first.home / "models" / OWN_MODEL
+    shutil.copytree(TINY, folder)
+    first.done(line, f"load {folder}")
+    first.done(line, f"pull {OWN_MODEL} --to {second.name}")
     first.done(line, "models --fleet")
+    first.done(line, f"load {OWN_MODEL} --on {second.name}")
 
 
 def run(scene: Scene, line: Transcript) -> None:
@@ -200,6 +212,8 @@ def main() -> None:
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if lacking := what_is_missing() or why_no_homes():
+        raise SystemExit(lacking)
     own_mounts()
     homes = with_homes(("ada", "ben", "eve"))
     with Machines(len(homes), network=NETWORK, first=FIRST) as machines:
@@ -211,7 +225,8 @@ def main() -> None:
         ]
         for desk in desks:
             desk.takes_compiled()
-        scene = Scene(*desks, model=options.model)
+        first, second, alone = desks
+        scene = Scene(first, second, alone, options.model)
         line = Transcript(COLUMNS)
         with members(scene, line):
             if "members" in options.only:
