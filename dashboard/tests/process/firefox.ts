@@ -16,7 +16,11 @@ export function firefoxPath(): string | undefined {
   return process.env["FIREFOX_PATH"] ?? PLACES.find((place) => existsSync(place));
 }
 
-/** The Firefox at `path`, as it is published, over WebDriver BiDi. */
+/**
+ * The Firefox at `path`, as it is published, over WebDriver BiDi.
+ *
+ * Playwright from 1.65 on asks each context for a command that Firefox 153, Debian's, does not know.
+ */
 export async function launchFirefox(path: string): Promise<Browser> {
   return firefox.launch({ channel: "moz-firefox", executablePath: path, firefoxUserPrefs: LOOK });
 }

@@ -5,16 +5,26 @@
  * JSON. `chromium` is where the windows open; `pages` are those that did.
  */
 
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
-import type { Browser, Page } from "playwright-core";
+import { chromium, type Browser, type Page } from "playwright-core";
 
 type Listener = (event: { sender: { send: Send } }, ...values: unknown[]) => Promise<unknown>;
 type Send = (channel: string, ...values: unknown[]) => void;
 
 const handlers = new Map<string, Listener>();
 const leaving: (() => void)[] = [];
+
+const FLAGS = ["--no-sandbox", "--allow-file-access-from-files"];
+const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
+/** A browser of this machine for the stand-in: CHROMIUM_PATH, or where Linux has it. */
+export async function launchChromium(): Promise<Browser> {
+  const path = process.env["CHROMIUM_PATH"] ?? PLACES.find((place) => existsSync(place));
+  if (path === undefined) throw new Error("Chromium is missing: set CHROMIUM_PATH.");
+  return chromium.launch({ executablePath: path, args: FLAGS });
+}
 
 /** What `require("electron")` gives a preload script: a function of the page. */
 const RENDERER = `(() => {
@@ -32,10 +42,17 @@ const RENDERER = `(() => {
   };
 })()`;
 
+const sending: Promise<unknown>[] = [];
+
 /** What the test gives the stand-in, and what it gives the test. */
-export const standIn: { chromium?: Browser; pages: Page[]; quit(): void } = {
+export const standIn: { chromium?: Browser; pages: Page[]; quit(): Promise<void> } = {
   pages: [],
-  quit: () => leaving.forEach((listener) => listener()),
+  /** Ends the example once it has answered, and its pages have heard it. Throws what went wrong. */
+  async quit() {
+    // An answer says more while it is waited for.
+    for (const each of sending) await each;
+    leaving.forEach((listener) => listener());
+  },
 };
 
 export const app = {
@@ -43,7 +60,7 @@ export const app = {
   on(event: string, listener: () => void): void {
     if (event === "before-quit") leaving.push(listener);
   },
-  quit: standIn.quit,
+  quit: (): void => void standIn.quit(),
 };
 
 export const ipcMain = {
@@ -61,11 +78,15 @@ export class BrowserWindow {
     if (standIn.chromium === undefined) throw new Error("the test gave no Chromium");
     const page = await standIn.chromium.newPage();
     const send: Send = (channel, ...values) =>
-      void page.evaluate(`standInSend(${JSON.stringify(channel)}, ${JSON.stringify(values)})`);
+      void sending.push(
+        page.evaluate(`standInSend(${JSON.stringify(channel)}, ${JSON.stringify(values)})`),
+      );
     await page.exposeFunction("standInInvoke", (channel: string, values: unknown[]) => {
       const listener = handlers.get(channel);
       if (listener === undefined) throw new Error(`nobody handles ${channel}`);
-      return listener({ sender: { send } }, ...values);
+      const answer = listener({ sender: { send } }, ...values);
+      sending.push(answer);
+      return answer;
     });
     await page.addInitScript(
       `((require, exports) => {${this.#preload}\n})(() => ${RENDERER}, {});`,

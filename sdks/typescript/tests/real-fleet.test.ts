@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-import { chromium, type Page } from "playwright-core";
+import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { Client, ModelNotFound, type SessionOptions } from "../src/index.js";
@@ -13,7 +13,7 @@ import { TextCodec, textCodec } from "../src/text/index.js";
 import { Agent, fleetOf } from "./agents.js";
 import { ROOT } from "./child.js";
 import { asked, ELECTRON, electronExample } from "./electron.js";
-import { standIn } from "./electron-stand-in.js";
+import { launchChromium, standIn } from "./electron-stand-in.js";
 import { runExample } from "./example.js";
 
 const TOKENS = 240;
@@ -148,9 +148,7 @@ async function showsTheStream(page: Page): Promise<void> {
 }
 
 test("the Electron example streams an answer to its page, with a stand-in for Electron", async () => {
-  const executablePath = process.env["CHROMIUM_PATH"] ?? "/usr/bin/chromium";
-  const args = ["--no-sandbox", "--allow-file-access-from-files"];
-  standIn.chromium = await chromium.launch({ executablePath, args });
+  standIn.chromium = await launchChromium();
   process.env["KAKEYA_NODE"] = first.address;
   try {
     await import("../examples/dist/electron/main.js" as string);
@@ -158,7 +156,7 @@ test("the Electron example streams an answer to its page, with a stand-in for El
     if (page === undefined) throw new Error("no window was opened");
     await showsTheStream(page);
   } finally {
-    standIn.quit();
+    await standIn.quit();
     await standIn.chromium.close();
   }
 });
