@@ -4,9 +4,9 @@
 
 Two machines become a fleet by a code, and a third person has none yet; all are network namespaces
 of this machine, which takes root. Their homes are below a /home of this process's own. Every
-command runs on a pseudo-terminal with what people type and nothing else, and the pictures are what
-the terminals showed; of a node, up to when it was ready. Rings between machines are left out: they
-would be tried for seconds, and show nowhere.
+command runs on a pseudo-terminal with what people type, and the pictures are what the terminals
+showed; of a node, up to when it was ready. Their environment names the machines, and leaves out
+rings between them, which would be tried for seconds.
 """
 
 from __future__ import annotations

@@ -38,16 +38,14 @@ describe.skipIf(path === undefined)(`in Firefox${WITHOUT}`, () => {
     expect(complaints.list).toEqual([]);
   });
 
-  test("a chat by the keyboard: markdown as it streams, a stop, and the chat after a reload", async () => {
+  test("a chat by the keyboard: an answer with all its markdown, and one that is stopped", async () => {
     await page.getByRole("link", { name: "Chat" }).click();
     await page.getByLabel(/^Ask /).waitFor();
     // The field has the keyboard from the beginning.
     await page.keyboard.type("What decides?");
     await page.keyboard.press("Enter");
     const answer = page.locator(".answer");
-    // The list and the marks come before the answer has ended.
     await answer.locator(".prose ol strong").waitFor();
-    await page.getByRole("button", { name: "Stop" }).waitFor();
     await answer.locator(".prose .code-block").getByText("def verify").waitFor();
     await answer.locator(".prose table").getByText("24 ms").waitFor();
     await page.getByRole("button", { name: "Send" }).waitFor();
@@ -56,24 +54,22 @@ describe.skipIf(path === undefined)(`in Firefox${WITHOUT}`, () => {
     await page.locator(".prose").nth(1).waitFor();
     await page.keyboard.press("Escape");
     await answer.getByText("stopped").waitFor();
-    await page.reload();
-    await page.getByRole("button", { name: /^What decides\?/ }).click();
-    await answer.locator(".prose table").first().waitFor();
-    expect(await page.locator(".question-text").allTextContents()).toEqual([
-      "What decides?",
-      "And then?",
-    ]);
     expect(complaints.list).toEqual([]);
   });
 
-  test("the chat's session shows its blocks, and is closed", async () => {
-    await page.getByRole("link", { name: "Sessions" }).click();
-    await page.locator('main a[href^="#/session/"]').first().click();
+  test("its session shows block by block and is closed; the chat is there after a reload", async () => {
+    await page.getByRole("link", { name: "Block by block" }).first().click();
     const blocks = page.getByRole("region", { name: "Last blocks" }).getByRole("listitem");
     await blocks.filter({ hasText: "drafted tokens accepted" }).first().waitFor();
     await page.getByRole("button", { name: "Close", exact: true }).click();
     await page.getByRole("button", { name: "Close it" }).click();
     await page.getByRole("main").getByText("closed", { exact: true }).first().waitFor();
+    await page.getByRole("link", { name: "Chat" }).click();
+    await page.reload();
+    await page.getByRole("button", { name: /^What decides\?/ }).click();
+    await page.locator(".answer .prose table").waitFor();
+    const questions = await page.locator(".question-text").allTextContents();
+    expect(questions).toEqual(["What decides?", "And then?"]);
     expect(complaints.list).toEqual([]);
   });
 
