@@ -17,8 +17,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,8 @@ LINES = 60
 SCREEN_LINES = 20
 PATIENCE_SECONDS = 120.0
 """A model is loaded for the first time, on a machine that may have other work."""
+PROBLEM = 1
+"""The exit code of `fleet doctor` where something is wrong."""
 QUESTION = "Why is the sky blue?"
 REPEATED = "red green blue " * 8
 """A prompt whose answer is drafted by looking it up."""
@@ -62,13 +64,14 @@ class Desk:
         start = starting(command, self._environment)
         return Process(start, columns=COLUMNS, lines=lines, screen=FaintScreen)
 
-    def done(self, line: Transcript, words: str) -> Process:
-        """`fleet WORDS` to its end, as it is shown."""
-        process = self.typed(line, words)
-        process.end(seconds=PATIENCE_SECONDS)
-        line.shown(process.screen)
-        process.close()
-        return process
+    def done(self, line: Transcript, words: str, fine: Container[int | None] = (0,)) -> str:
+        """What `fleet WORDS` showed to its end, which has to be one of the exit codes `fine`."""
+        with closing(self.typed(line, words)) as process:
+            code = process.end(seconds=PATIENCE_SECONDS)
+            if code not in fine:
+                raise AssertionError(f"fleet {words} ended with {code}:\n{process.text}")
+            line.shown(process.screen)
+            return process.text
 
     def takes_compiled(self) -> None:
         """Gives its home the decoders that this user's nodes have compiled, seconds each."""
@@ -113,9 +116,9 @@ def members(scene: Scene, line: Transcript) -> Iterator[None]:
         ready(node)
         line.shown(node.screen)
         invited = first.done(line, "invite")
-        code = re.search(r"\d{3}-\d{3}-\d{3}", invited.text)
+        code = re.search(r"\d{3}-\d{3}-\d{3}", invited)
         if code is None:
-            raise AssertionError(f"no code was told:\n{invited.text}")
+            raise AssertionError(f"no code was told:\n{invited}")
         words = f"join {code[0]} --name {second.name} --serve proposer=ngram"
         guest = second.typed(line, words)
         ended.callback(end_node, guest)
@@ -133,26 +136,22 @@ def plan(scene: Scene, line: Transcript) -> None:
 
 def doctor(scene: Scene, line: Transcript) -> None:
     """What is wrong here and in the fleet."""
-    scene.first.done(line, "doctor")
+    scene.first.done(line, "doctor", fine=(0, PROBLEM))
 
 
 def top(scene: Scene, line: Transcript) -> None:
     """The fleet while a session generates."""
-    watch = scene.first.typed(line, "top", SCREEN_LINES)
-    watch.wait_for("^q quit", seconds=PATIENCE_SECONDS)
     # It names its drafter: left to itself, a model this small is faster alone.
     words = f"generate --verifier {scene.model} --speculation ngram@{scene.second.name}"
-    words += f" --max-tokens 3000 --no-stop-at-eos '{REPEATED}'"
-    answer = scene.first.begun(words)
-    # A node that has told its rate, and blocks of which something was kept.
-    watch.wait_for(rf"{scene.first.name} +alive +[1-9]", seconds=PATIENCE_SECONDS)
-    watch.wait_for("■", seconds=PATIENCE_SECONDS)
-    watch.wait_for_whole(seconds=PATIENCE_SECONDS)
-    line.shown(watch.screen)
-    watch.press("q")
-    watch.end()
-    for each in (watch, answer):
-        each.close()
+    words += f" --max-tokens 8000 --no-stop-at-eos '{REPEATED}'"
+    with closing(scene.first.typed(line, "top", SCREEN_LINES)) as watch:
+        watch.wait_for("^q quit", seconds=PATIENCE_SECONDS)
+        with closing(scene.first.begun(words)):
+            # A node that has told its rate, and blocks of which something was kept.
+            watch.wait_for(rf"{scene.first.name} +alive +[1-9]", seconds=PATIENCE_SECONDS)
+            watch.wait_for("■", seconds=PATIENCE_SECONDS)
+            watch.wait_for_whole(seconds=PATIENCE_SECONDS)
+            line.shown(watch.screen)
 
 
 def pull(scene: Scene, line: Transcript) -> None:
@@ -168,16 +167,15 @@ def pull(scene: Scene, line: Transcript) -> None:
 
 def run(scene: Scene, line: Transcript) -> None:
     """A model by its name, where no node runs yet, up to its answer."""
-    chat = scene.alone.typed(line, f"run {scene.model}")
-    chat.wait_for(r"\[Y/n\]", seconds=PATIENCE_SECONDS)
-    chat.press("enter")
-    chat.wait_for(r"^›$", seconds=PATIENCE_SECONDS)
-    chat.type(f"{QUESTION}\r")
-    chat.wait_for(rf"^› {re.escape(QUESTION)}\n(.*\n)+›$", seconds=PATIENCE_SECONDS)
-    line.shown(chat.screen)
-    chat.press("ctrl-d")
-    chat.end(seconds=PATIENCE_SECONDS)
-    chat.close()
+    with closing(scene.alone.typed(line, f"run {scene.model}")) as chat:
+        chat.wait_for(r"\[Y/n\]", seconds=PATIENCE_SECONDS)
+        chat.press("enter")
+        chat.wait_for(r"^›$", seconds=PATIENCE_SECONDS)
+        chat.type(f"{QUESTION}\r")
+        chat.wait_for(rf"^› {re.escape(QUESTION)}\n(.*\n)+›$", seconds=PATIENCE_SECONDS)
+        line.shown(chat.screen)
+        chat.press("ctrl-d")
+        chat.end(seconds=PATIENCE_SECONDS)
 
 
 FLOWS: Mapping[str, Callable[[Scene, Transcript], None]] = {
@@ -197,9 +195,9 @@ def ready(node: Process) -> None:
 
 def end_node(node: Process) -> None:
     """Has it leave, as Ctrl-C does."""
-    node.interrupt()
-    node.end(seconds=PATIENCE_SECONDS)
-    node.close()
+    with closing(node):
+        node.interrupt()
+        node.end(seconds=PATIENCE_SECONDS)
 
 
 def main() -> None:
