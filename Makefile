@@ -61,7 +61,7 @@ BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs.
 SIDES := $(MAKE) --no-print-directory --keep-going beside
 # Python's packages, npm's with what is built of them, and the browser do not need each other.
-INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/chromium
+INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.
@@ -121,15 +121,15 @@ NODE_BIN := node_modules/.bin
 TS_SOURCES := $(shell find $(TS)/src $(TS)/wire $(TS)/examples $(TS)/scripts $(TS)/tests -name dist -prune -o -type f -print 2>/dev/null) $(wildcard $(TS)/*.json $(TS)/*.ts) tsconfig.base.json
 TS_CHECKED := $(TS_SOURCES) $(wildcard proto/kakeya/v1/*.proto) sdks/vectors.json .prettierrc.json
 
-.PHONY: typescript sdk-ts sdk-ts-check sdk-ts-test sdk-ts-generate
+.PHONY: typescript sdk-ts sdk-ts-check sdk-ts-test sdk-ts-generate test-electron
 
 typescript: sdk-ts-check sdk-ts-test ## check the TypeScript SDK, and test it under Node and Bun
 
 sdk-ts: $(STAMPS)/sdk-ts ## build the TypeScript SDK and its examples
 
 $(STAMPS)/sdk-ts: $(STAMPS)/npm $(TS_SOURCES)
-	@$(NODE_BIN)/tsc -p $(TS)/tsconfig.json
-	@$(NODE_BIN)/tsc -p $(TS)/tsconfig.examples.json
+	@npm run --silent build -w $(TS)
+	@npm run --silent examples -w $(TS)
 	@touch $@
 
 sdk-ts-check: $(STAMPS)/sdk-ts-check ## check the TypeScript SDK: messages, format, types
@@ -142,9 +142,21 @@ $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 	@touch $@
 
 # Everything under Node; under Bun the cases that both clients must answer alike.
-sdk-ts-test: setup $(STAMPS)/sdk-ts ## test the TypeScript SDK under Node, and the clients' common cases under Bun
+sdk-ts-test: setup $(STAMPS)/sdk-ts $(STAMPS)/browsers ## test the TypeScript SDK under Node, and the clients' common cases under Bun
 	cd $(TS) && $(CURDIR)/$(NODE_BIN)/vitest run
 	cd $(TS) && $(CURDIR)/$(NODE_BIN)/bun --bun $(CURDIR)/$(NODE_BIN)/vitest run tests/vectors.test.ts tests/runtime.test.ts
+
+# npm's package brings Electron itself from GitHub when it is first asked for. Linux wants a screen.
+ELECTRON_TEST := $(CURDIR)/$(NODE_BIN)/vitest run tests/real-fleet.test.ts -t "in Electron"
+
+test-electron: setup $(STAMPS)/sdk-ts ## start the TypeScript SDK's Electron example, which is to show an answer
+	@test -n "$$ELECTRON_PATH" || npm install --no-save --loglevel=error --ignore-scripts --no-package-lock --no-audit --no-fund electron
+	@test "$$(uname -s)" != Linux || test -n "$$DISPLAY" || command -v xvfb-run >/dev/null \
+		|| { echo "xvfb-run is missing: install xvfb and xauth, or set DISPLAY"; exit 1; }
+	@electron="$${ELECTRON_PATH:-$$(node -p 'require("electron")' | tail -n 1)}"; \
+		test -x "$$electron" || { echo "Electron could not be had: set ELECTRON_PATH"; exit 1; }; \
+		test "$$(uname -s)" != Linux || test -n "$$DISPLAY" || screen="xvfb-run -a"; \
+		cd $(TS) && ELECTRON_PATH="$$electron" $$screen $(ELECTRON_TEST)
 
 sdk-ts-generate: $(STAMPS)/npm ## make the TypeScript messages anew from proto/
 	node $(TS)/scripts/generate.mjs
@@ -171,15 +183,22 @@ wheels: setup dashboard ## build dist/: the node with its dashboard, the clients
 	@npm pack --silent -w sdks/typescript --pack-destination dist >/dev/null
 	@ls -l dist
 
-# A test of the page wants a browser: Debian's is one package away.
-$(STAMPS)/chromium:
+# Tests of the page want browsers: Debian's are one package each away. Without Firefox, which
+# other systems have elsewhere, its tests are left out and say so.
+MAY_INSTALL := test "$$(id -u)" = 0 && command -v apt-get >/dev/null
+INSTALL := apt-get update -qq && apt-get install -qq -y --no-install-recommends
+
+$(STAMPS)/browsers:
 	@mkdir -p $(STAMPS)
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || test -n "$$CHROMIUM_PATH" \
-		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { apt-get update -qq; apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; } \
+		|| { $(MAY_INSTALL) && { $(INSTALL) chromium >/dev/null; }; } \
 		|| { echo "Chromium is missing: install chromium, or set CHROMIUM_PATH"; exit 1; }
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || test -n "$$FIREFOX_PATH" || ! { $(MAY_INSTALL); } \
+		|| { $(INSTALL) firefox-esr >/dev/null; } \
+		|| echo "Firefox could not be installed: its tests are left out"
 	@touch $@
 
-dashboard-test: setup dashboard $(STAMPS)/chromium ## check the dashboard, and test it in a real browser
+dashboard-test: setup dashboard $(STAMPS)/browsers ## check the dashboard, and test it in real browsers
 	$(NODE_BIN)/prettier --check --log-level warn dashboard
 	@npm run --silent check -w dashboard
 	@$(RUN) npm run --silent test -w dashboard

@@ -20,7 +20,8 @@ from scripts.support.child_process import Behind
 
 NETWORK = "198.18.1."
 """Of the range for measuring networks (RFC 2544)."""
-SWITCH = f"{NETWORK}254"
+SWITCH = 254
+"""This process's number in it."""
 TOOLS = ("ip", "nft", "nsenter", "unshare")
 
 
@@ -35,8 +36,8 @@ def what_is_missing() -> str:
 class Machine:
     """One network namespace with an address of the switch's network."""
 
-    def __init__(self, number: int) -> None:
-        self.address = f"{NETWORK}{number}"
+    def __init__(self, number: int, network: str = NETWORK) -> None:
+        self.address = f"{network}{number}"
         # It holds the namespace until its standard input ends.
         self._holder = subprocess.Popen(
             ["unshare", "--net", "--", "sh", "-c", "ip link set lo up && echo ready && read _"],
@@ -87,16 +88,17 @@ class Machine:
 class Machines:
     """So many machines behind one switch, which is in this process's namespace."""
 
-    def __init__(self, count: int) -> None:
-        """Raises `NotRunHere`."""
+    def __init__(self, count: int, *, network: str = NETWORK, first: int = 1) -> None:
+        """Addresses are `network` with numbers from `first` on. Raises `NotRunHere`."""
         missing = what_is_missing()
         if missing:
             raise NotRunHere(missing)
         own_namespace()
         run("ip", "link", "add", "switch", "type", "bridge")
-        run("ip", "address", "add", f"{SWITCH}/24", "dev", "switch")
+        run("ip", "address", "add", f"{network}{SWITCH}/24", "dev", "switch")
         run("ip", "link", "set", "switch", "up")
-        self.all = tuple(Machine(number) for number in range(1, count + 1))
+        numbers = range(first, first + count)
+        self.all = tuple(Machine(number, network) for number in numbers)
 
     def cut(self, from_: Iterable[Machine], to: Iterable[Machine], *, both_ways: bool) -> None:
         """What machines of `from_` send does not come to those of `to`."""

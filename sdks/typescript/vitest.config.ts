@@ -1,6 +1,12 @@
+import { fileURLToPath } from "node:url";
+
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
+  // The Electron example's main process runs in a test, which is no Electron.
+  resolve: {
+    alias: { electron: fileURLToPath(new URL("tests/electron-stand-in.ts", import.meta.url)) },
+  },
   test: {
     include: ["tests/**/*.test.ts"],
     testTimeout: 30_000,

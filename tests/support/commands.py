@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from scripts.support.agent_process import AgentProcess
+from scripts.support.pty_screen import Process
 from tests.support.in_process import Finished, run_here
 from tests.support.own_cache import own_cache
-from tests.support.pty_screen import Process
 from tests.warm.starting import FLEET, WarmProcess, WarmStarts
 
 PATIENCE_SECONDS = 60.0

@@ -2,6 +2,9 @@ import type { Browser, BrowserContext, Page } from "playwright-core";
 
 export type Theme = "light" | "dark";
 
+/** What the page took back itself, in Chromium's words and in Firefox's. */
+const ABORTED = new Set(["net::ERR_ABORTED", "NS_BINDING_ABORTED"]);
+
 /** What the page said about itself that it should not have: errors, refused files. */
 export class Complaints {
   readonly list: string[] = [];
@@ -15,7 +18,7 @@ export class Complaints {
     });
     page.on("requestfailed", (request) => {
       // Streams end, and questions are taken back, when a view goes.
-      if (request.failure()?.errorText === "net::ERR_ABORTED") return;
+      if (ABORTED.has(request.failure()?.errorText ?? "")) return;
       this.list.push(`failed: ${request.url()}`);
     });
   }

@@ -5,12 +5,15 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
+import type { Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { Client, ModelNotFound, type SessionOptions } from "../src/index.js";
-import { TextCodec } from "../src/text/index.js";
+import { TextCodec, textCodec } from "../src/text/index.js";
 import { Agent, fleetOf } from "./agents.js";
 import { ROOT } from "./child.js";
+import { asked, ELECTRON, electronExample } from "./electron.js";
+import { launchChromium, standIn } from "./electron-stand-in.js";
 import { runExample } from "./example.js";
 
 const TOKENS = 240;
@@ -130,6 +133,46 @@ test("the agent example holds a session for a hundred turns, and no more K/V", a
   expect(bytes.length).toBeGreaterThan(80);
   expect(new Set(bytes).size).toBe(1);
 });
+
+/** What the Electron example shows for its prompt: the text that the node streams, piece by piece. */
+async function showsTheStream(page: Page): Promise<void> {
+  const codec = await textCodec(client, "tiny");
+  const { stopTokenIds } = codec;
+  await using session = await client.createSession("tiny", { speculation: "off", stopTokenIds });
+  await session.append(codec.encode(PROMPT));
+  const { tokenIds } = await session.generate({ maxTokens: 200 }).completion();
+  const expected = codec.decode(tokenIds, { skipSpecialTokens: true });
+  const states = await asked(page, PROMPT, expected);
+  expect(states.length).toBeGreaterThan(10);
+  expect(states.filter((state) => !expected.startsWith(state))).toEqual([]);
+}
+
+test("the Electron example streams an answer to its page, with a stand-in for Electron", async () => {
+  standIn.chromium = await launchChromium();
+  process.env["KAKEYA_NODE"] = first.address;
+  try {
+    await import("../examples/dist/electron/main.js" as string);
+    const [page] = standIn.pages;
+    if (page === undefined) throw new Error("no window was opened");
+    await showsTheStream(page);
+  } finally {
+    await standIn.quit();
+    await standIn.chromium.close();
+  }
+});
+
+const leftOut = ELECTRON === undefined ? ", left out: make test-electron" : "";
+test.skipIf(leftOut !== "")(
+  `the Electron example streams an answer to its page, in Electron${leftOut}`,
+  async () => {
+    const { page, close } = await electronExample(first.address);
+    try {
+      await showsTheStream(page);
+    } finally {
+      await close();
+    }
+  },
+);
 
 test("sessions and nodes are watched as they work", async () => {
   const signal = AbortSignal.timeout(20_000);

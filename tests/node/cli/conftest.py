@@ -18,9 +18,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scripts.support.agent_process import LocalFleet
+from scripts.support.pty_screen import Process, Started
 from tests.support.commands import NODE, Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
-from tests.support.pty_screen import Process, Started
 from tests.support.threaded_node import threaded_node
 from tests.warm.starting import WarmProcess, WarmStarts
 

@@ -12,9 +12,9 @@ import pytest
 
 from kakeya import Client, SessionInfo
 from scripts.support.agent_process import LocalFleet
+from scripts.support.pty_screen import Process
 from tests.support.commands import NODE, Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
-from tests.support.pty_screen import Process
 
 Chat = Callable[..., Finished]
 Talk = Callable[..., Process]

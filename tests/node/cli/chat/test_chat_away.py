@@ -19,8 +19,8 @@ from kakeya_fleet.node.cli.chat.loop import Chat
 from kakeya_fleet.node.cli.chat.screen import ChatScreen
 from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch
 from kakeya_fleet.node.cli.chat.typed_input import Typist as RealTypist
+from scripts.support.pty_screen import starting
 from tests.support.commands import Screen
-from tests.support.pty_screen import starting
 
 TYPING = """
 import sys

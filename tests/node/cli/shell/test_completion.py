@@ -15,8 +15,8 @@ import pytest
 from kakeya_fleet.node.cli.asking.completion import SCRIPTS
 from kakeya_fleet.node.cli.shell.completing import possibilities
 from kakeya_fleet.node.cli.shell.dispatch import COMMANDS
+from scripts.support.pty_screen import Process, starting
 from tests.support.commands import Agents, Screen, Terminal
-from tests.support.pty_screen import Process, starting
 
 # What a shell that starts anew says when it is ready.
 READY = "ready-to-type> "

@@ -31,9 +31,13 @@ class Started(Protocol):
 
     pid: int
 
-    def poll(self) -> int | None: ...
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended."""
+        ...
 
-    def wait(self, timeout: float | None = None) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code, when it has ended. Raises `subprocess.TimeoutExpired`."""
+        ...
 
 
 def starting(words: Sequence[str], environment: Mapping[str, str]) -> Callable[[int], Started]:
@@ -59,9 +63,14 @@ class Process:
     """
 
     def __init__(
-        self, start: Callable[[int], Started], *, columns: int = 100, lines: int = 30
+        self,
+        start: Callable[[int], Started],
+        *,
+        columns: int = 100,
+        lines: int = 30,
+        screen: type[pyte.Screen] = pyte.Screen,
     ) -> None:
-        self.screen = pyte.Screen(columns, lines)
+        self.screen = screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self._changed = threading.Condition()
         self.raw = b""
@@ -75,6 +84,7 @@ class Process:
 
     @property
     def pid(self) -> int:
+        """Its process id."""
         return self._process.pid
 
     @property
@@ -85,6 +95,7 @@ class Process:
 
     @property
     def text(self) -> str:
+        """The whole screen, a line each."""
         return "\n".join(self.lines)
 
     def wait_for(self, pattern: str, *, seconds: float = 15.0) -> tuple[re.Match[str], float]:
@@ -108,9 +119,11 @@ class Process:
                 raise AssertionError(f"no frame came in {seconds} s:\n{self.screen.display}")
 
     def type(self, text: str) -> None:
+        """Types `text`, without an end of line."""
         os.write(self._master, text.encode())
 
     def press(self, *keys: str) -> None:
+        """Presses keys of `KEYS`, or types what is none of them."""
         for key in keys:
             self.type(KEYS.get(key, key))
 
@@ -131,6 +144,7 @@ class Process:
         self.interrupt()
 
     def resize(self, columns: int, lines: int) -> None:
+        """Gives the terminal another size, of which the program hears."""
         with self._changed:
             self.screen.resize(lines, columns)
         self._size(columns, lines)
@@ -145,6 +159,7 @@ class Process:
         return code
 
     def close(self) -> None:
+        """Kills it where it runs, and lets the terminal go."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
