@@ -7,8 +7,8 @@ import { Chart } from "../parts/chart";
 import { chartSecond } from "../parts/clock";
 import { CROWD } from "../parts/crowd";
 import { Empty } from "../parts/empty";
-import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
+import { allRows } from "../parts/event_rows";
 import { bytesOf, NONE, plural, tokenRate } from "../parts/format";
 import { nodesEachSecond } from "../parts/slow_nodes";
 import { hostMemory } from "../parts/hosts";
@@ -24,7 +24,7 @@ import { TopologyLegend } from "../parts/topology/legend";
 import { Topology } from "../parts/topology/topology";
 import { TransferList } from "../parts/transfer_list";
 import { Value } from "../parts/value";
-import { connection, events, nodeIds, nodes, sessions, transfers } from "../state/fleet";
+import { connection, nodeIds, nodes, sessions, transfers } from "../state/fleet";
 
 /** Seconds that the chart shows: all that a node keeps. */
 const CHART_SECONDS = 900;
@@ -58,8 +58,13 @@ export function FleetView() {
       <PageHead title="Fleet" />
       <div class={crowded ? "stack unhurried" : "stack"}>
         <KeyFigures />
-        <div class={crowded ? "overview crowded" : "overview"}>
-          <Panel title="Topology" note="filled by memory in use" flush class="overview-topology">
+        <div class="overview">
+          <Panel
+            title="Topology"
+            note="filled by memory in use; round trips from the gateway, or from the node you point at"
+            flush
+            class="overview-topology"
+          >
             <Topology />
             <TopologyLegend />
           </Panel>
@@ -218,11 +223,11 @@ function LatestTransfers() {
 }
 
 function LatestEvents() {
-  const latest = eventLines(events.value).slice(-12);
+  const latest = allRows.value.slice(-12);
   if (latest.length === 0) return <p class="quiet panel-body">Nothing happened yet.</p>;
   return (
     <div class="latest-events" tabIndex={0} role="region" aria-label="Latest events, scrollable">
-      <EventList events={latest} />
+      <EventList rows={latest} />
     </div>
   );
 }

@@ -3,8 +3,8 @@ import { problem } from "../../shared/problem";
 import { kindName, RoleTag, State } from "../parts/badges";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
-import { eventLines } from "../parts/event_lines";
 import { EventList, NodeLink } from "../parts/event_list";
+import { allRows } from "../parts/event_rows";
 import {
   ago,
   byteRate,
@@ -17,6 +17,7 @@ import {
   plural,
   shortDigest,
 } from "../parts/format";
+import { linesOf } from "../parts/incidents";
 import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -25,7 +26,7 @@ import { href } from "../parts/route";
 import { Snippets } from "../parts/snippets";
 import { hasRole, isArchive, isDown, nodeState, TRANSPORT_NAME } from "../parts/states";
 import { TransferList } from "../parts/transfer_list";
-import { events, node, sessionKeys, transfers } from "../state/fleet";
+import { node, sessionKeys, transfers } from "../state/fleet";
 import { Charts } from "./node_charts";
 import { Facts } from "./node_facts";
 import { SessionTable } from "./sessions";
@@ -48,8 +49,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
   const down = isDown(view);
   const own = sessionKeys.value.filter((key) => key.startsWith(`${nodeId}/`));
   const moving = transfers.value.filter((transfer) => transfer.nodeId === nodeId);
-  const heard = eventLines(
-    events.value.filter((event) => event.nodeId === nodeId || event.subjectNodeId === nodeId),
+  const heard = allRows.value.filter((row) =>
+    linesOf(row).some((event) => event.nodeId === nodeId || event.subjectNodeId === nodeId),
   );
   return (
     <>
@@ -113,7 +114,7 @@ export function NodePage({ nodeId }: { nodeId: string }) {
           {heard.length === 0 ? (
             <Empty title="Nothing happened here yet" />
           ) : (
-            <EventList events={heard.slice(-15)} withNode={false} />
+            <EventList rows={heard.slice(-15)} withNode={false} />
           )}
         </Panel>
         {hasRole(view, "verifier") && (

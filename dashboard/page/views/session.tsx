@@ -91,7 +91,7 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
         {view.linkChanges.length > 0 && <LinkChanges view={view} />}
         {heard.length > 0 && (
           <Panel title="Events" flush>
-            <EventList events={heard} withNode={false} />
+            <EventList rows={heard} withNode={false} />
           </Panel>
         )}
       </div>

@@ -107,6 +107,20 @@ function edgeOf(key: string, draft: Draft, known: ReadonlyMap<string, NodeView>)
   };
 }
 
+/** Seconds of the measured round trips between a node and each other one, by that one's id. */
+export function roundTripsFrom(
+  nodeId: string,
+  edges: readonly Edge[],
+): ReadonlyMap<string, number> {
+  const found = new Map<string, number>();
+  for (const { one, other, roundTripSeconds } of edges) {
+    if (roundTripSeconds === 0) continue;
+    if (one === nodeId) found.set(other, roundTripSeconds);
+    if (other === nodeId) found.set(one, roundTripSeconds);
+  }
+  return found;
+}
+
 /** What of the fleet changes which edges there are, as one string: cheap to compare each frame. */
 export function edgeStructure(
   nodes: readonly NodeView[],
