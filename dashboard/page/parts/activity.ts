@@ -1,7 +1,7 @@
 /** What a node does in each of its roles, as figures. Pure. */
 
 import type { NodeView, Sample, SessionView } from "../../shared/messages";
-import { byteQuantity, bytes, tokenRate, tokenRateShort } from "./format";
+import { byteQuantity, bytes, bytesOf, tokenRate, tokenRateShort } from "./format";
 import { RATE_SECONDS } from "./series";
 import { hasRole, isArchive, type RoleName } from "./states";
 
@@ -50,7 +50,10 @@ function activityIn(role: RoleName, node: NodeView): Activity {
     case "archive": {
       const { value, unit } = byteQuantity(node.archiveBytes);
       const words = `keeps ${bytes(node.archiveBytes)} of ${bytes(node.archiveBudgetBytes)}`;
-      return { role, value, unit: `${unit} kept`, short: value, shortUnit: unit, words };
+      const { part, whole, unit: scale } = bytesOf(node.archiveBytes, node.archiveBudgetBytes);
+      const shortUnit = node.archiveBudgetBytes > 0 ? `of ${whole} ${scale}` : unit;
+      const short = node.archiveBudgetBytes > 0 ? part : value;
+      return { role, value, unit: `${unit} kept`, short, shortUnit, words };
     }
   }
 }

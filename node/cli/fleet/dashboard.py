@@ -36,11 +36,12 @@ def command(port: int | None, node: str | None, *, no_open: bool, as_json: bool)
     from kakeya_fleet.node.cli.asking.local_agents import agents_here
     from kakeya_fleet.node.cli.fleet.dashboard_access import told_access
     from kakeya_fleet.node.cli.fleet.dashboard_process import DashboardProcess, find_program
+    from kakeya_fleet.node.cli.logs.log_file import log_file
     from kakeya_fleet.node.cli.terminal.output import note, say, write_json
 
     def look() -> None:
         process.give_access(told_access(address))
-        process.name_nodes([agent.address for agent in agents_here()])
+        process.name_nodes({each.address: log_file(each.process_id) for each in agents_here()})
 
     program = find_program()
     address = named_address(node) if node else ""

@@ -38,9 +38,10 @@ interface Draft {
   breakerOpen: boolean;
 }
 
-/** All edges, by key. Nodes that are not known are left out. */
+/** All edges, by key. Nodes that are not known are left out, and those that left: they closed theirs. */
 export function edgesOf(nodes: readonly NodeView[], sessions: readonly SessionView[]): Edge[] {
-  const known = new Map(nodes.map((node) => [node.nodeId, node]));
+  const present = nodes.filter((node) => node.liveness !== "left");
+  const known = new Map(present.map((node) => [node.nodeId, node]));
   const drafts = new Map<string, Draft>();
   const between = (from: string, to: string): Draft | undefined => {
     if (from === to || !known.has(from) || !known.has(to)) return undefined;

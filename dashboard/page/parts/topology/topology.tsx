@@ -7,9 +7,10 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { NodeView } from "../../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
+import { draftsAccepted } from "../acceptance";
 import { CROWD } from "../crowd";
 import { activitiesOf, rolesOf, type Activity } from "../activity";
-import { ago, bytes, clipped, duration, plural } from "../format";
+import { ago, bytes, clipped, duration, percent, plural } from "../format";
 import { href } from "../route";
 import { isDown, nodeState, usedBytes, usedShare } from "../states";
 import { svgPath, type Box } from "./curve";
@@ -239,7 +240,7 @@ const Machine = memo(function Machine(props: MachineProps) {
               known !== undefined && (
                 <>
                   <b>{known.short}</b>
-                  <small>{known.unit}</small>
+                  <small>{known.role === "archive" ? known.shortUnit : known.unit}</small>
                 </>
               )
             )}
@@ -267,8 +268,12 @@ const Machine = memo(function Machine(props: MachineProps) {
   );
 });
 
-/** Its roles; those that the picture tells nothing of, with what it does in them. */
+/**
+ * Its roles; those that the picture tells nothing of, with what it does in them. Beside a
+ * proposer's, how much of its drafts is accepted.
+ */
 function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }) {
+  const accepted = draftsAccepted.value.get(view.nodeId);
   return (
     <>
       {rolesOf(view).map((role) => {
@@ -281,6 +286,7 @@ function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }
                 {doing.short} {doing.shortUnit}
               </span>
             )}
+            {role === "proposer" && accepted !== undefined && <span>{percent(accepted)}</span>}
           </i>
         );
       })}
