@@ -168,15 +168,17 @@ const RANK: readonly Severity[] = ["info", "warning", "error"];
 /** The worst of what lasts; what is over is no more than news. */
 export function severityOf(row: EventRow): Severity {
   if (!isIncident(row)) return row.severity;
-  if (isOver(row)) return "info";
-  const worst = Math.max(...row.lines.map(({ severity }) => RANK.indexOf(severity)));
-  return RANK[worst] ?? "info";
+  return isOver(row) ? "info" : (worstOf(row)?.severity ?? "info");
 }
 
-/** What mends it, where it lasts: as the latest of its events that says so. */
+/** What mends it, where it lasts: as the worst of its events says. */
 export function mendOf(incident: Incident): string {
-  if (isOver(incident)) return "";
-  return incident.lines.findLast(({ mend }) => mend !== "")?.mend ?? "";
+  return isOver(incident) ? "" : (worstOf(incident)?.mend ?? "");
+}
+
+/** The latest one of those that matter most. */
+function worstOf({ lines }: Incident): EventLine | undefined {
+  return RANK.flatMap((rank) => lines.filter(({ severity }) => severity === rank)).at(-1);
 }
 
 /** The incident in a sentence that goes on after its node's name: " was away 25 s." */

@@ -39,7 +39,7 @@ export function NodeLog({ nodeId, name }: { nodeId: string; name: string }) {
     [events.value, nodeId],
   );
   const rows = useMemo(() => logRows(lines, own, { least, text }), [lines, own, least, text]);
-  const window = useEnd(rows.at(-1)?.key);
+  const window = useEnd(rows);
   return (
     <>
       <div class="log-head">
@@ -160,7 +160,7 @@ function useFollowed(nodeId: string, tries: number): Followed {
 }
 
 /** Keeps what is scrollable at its end while somebody reads there. */
-function useEnd(lastKey: string | undefined): { current: HTMLDivElement | null } {
+function useEnd(rows: readonly LogRow[]): { current: HTMLDivElement | null } {
   const place = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   useEffect(() => {
@@ -176,6 +176,6 @@ function useEnd(lastKey: string | undefined): { current: HTMLDivElement | null }
   useLayoutEffect(() => {
     const element = place.current;
     if (element !== null && atEnd.current) element.scrollTop = element.scrollHeight;
-  }, [lastKey]);
+  }, [rows]);
   return place;
 }
