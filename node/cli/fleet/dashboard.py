@@ -32,11 +32,11 @@ def command(port: int | None, node: str | None, *, no_open: bool, as_json: bool)
     which finds them again at the same port. Models are loaded and unloaded as by
     `fleet load` of this machine.
     """
+    from kakeya_fleet.node.cli.asking.agent_log import log_file
     from kakeya_fleet.node.cli.asking.asked_node import named_address
     from kakeya_fleet.node.cli.asking.local_agents import agents_here
     from kakeya_fleet.node.cli.fleet.dashboard_access import told_access
     from kakeya_fleet.node.cli.fleet.dashboard_process import DashboardProcess, find_program
-    from kakeya_fleet.node.cli.logs.log_file import log_file
     from kakeya_fleet.node.cli.terminal.output import note, say, write_json
 
     def look() -> None:

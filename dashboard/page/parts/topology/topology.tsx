@@ -250,7 +250,7 @@ const Machine = memo(function Machine(props: MachineProps) {
           {clipped(view.name)}
         </span>
         <span class="machine-roles" aria-hidden="true">
-          {!down && <Roles view={view} others={others} />}
+          {!down && size.name !== "small" && <Roles view={view} others={others} />}
         </span>
         <span class="machine-way" aria-hidden="true">
           {down ? (
