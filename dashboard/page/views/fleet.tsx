@@ -48,7 +48,10 @@ const FIRST_COMMANDS = [
     text: "fleet join --name helper --serve proposer=tiny-dflash",
     what: "One that drafts for it, in another",
   },
-  { text: 'fleet generate --verifier tiny "def parse_header(line):"', what: "An answer, in a third" },
+  {
+    text: 'fleet generate --verifier tiny "def parse_header(line):"',
+    what: "An answer, in a third",
+  },
 ];
 
 export function FleetView() {
