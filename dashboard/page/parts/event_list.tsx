@@ -9,6 +9,7 @@ import {
   isOver,
   linesOf,
   mendOf,
+  nameTold,
   severityOf,
   wordsOf,
   type EventRow,
@@ -107,11 +108,14 @@ function Time({ at }: { at: number }) {
 /** What it was in a sentence; its events unfold. */
 function IncidentText({ incident }: { incident: Incident }) {
   const { subjectNodeId, nodeId, lines } = incident;
+  const owner = subjectNodeId === "" ? nodeId : subjectNodeId;
+  // A node that left is forgotten before its events are.
+  const known = node(owner).value;
   return (
     <>
       <p>
         <span class="unseen">{severityOf(incident)}: </span>
-        <NodeLink nodeId={subjectNodeId === "" ? nodeId : subjectNodeId} />
+        {known === undefined ? clipped(nameTold(incident) || owner) : <NodeLink nodeId={owner} />}
         {wordsOf(incident, nameOf)}
       </p>
       <Mend text={mendOf(incident)} />

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { EventView } from "../../shared/messages";
 import { eventView } from "../../tests/views";
 import { eventLines } from "./event_lines";
-import { eventRows, isIncident, linesOf, mendOf, severityOf, wordsOf } from "./incidents";
+import { eventRows, isIncident, linesOf, mendOf, nameTold, severityOf, wordsOf } from "./incidents";
 
 /** `teller` tells at `second` of `subject`. */
 function told(teller: string, second: number, kind: string, subject: string): EventView {
@@ -41,8 +41,9 @@ test("who was away 25 s is one row, whatever others told of it meanwhile", () =>
 test("what lasts says since when, and what mends it", () => {
   const events = [told("v", 100, "PEER_SUSPECT", "mini-1"), told("v", 105, "PEER_DEAD", "mini-1")];
   expect(rows(...events)).toEqual(["error: mini-1 is dead since then. (2)"]);
-  const [row] = eventRows(events);
+  const [row] = eventRows(events.map((event) => ({ ...event, message: "mini-1 is gone." })));
   expect(isIncident(row!) && mendOf(row)).toBe("Start it.");
+  expect(isIncident(row!) && nameTold(row)).toBe("mini-1");
 });
 
 test("what comes again within a minute is counted; later it is another", () => {

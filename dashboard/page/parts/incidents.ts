@@ -181,6 +181,12 @@ function worstOf({ lines }: Incident): EventLine | undefined {
   return RANK.flatMap((rank) => lines.filter(({ severity }) => severity === rank)).at(-1);
 }
 
+/** What its node is called, in the words of its events; empty where none begins with it. */
+export function nameTold({ lines }: Incident): string {
+  const told = lines.find(({ kind }) => kind.startsWith("PEER_"))?.message ?? "";
+  return told.split(" ", 1)[0] ?? "";
+}
+
 /** The incident in a sentence that goes on after its node's name: " was away 25 s." */
 export function wordsOf(incident: Incident, nameOf: (nodeId: string) => string): string {
   const teller = nameOf(incident.nodeId);

@@ -5,7 +5,7 @@ import { TRANSPORT_NAME } from "../states";
 import type { Curve } from "./curve";
 import type { Edge } from "./edges";
 import { placeLabels, type LabelPlace } from "./labels";
-import { machineAt, routed, type Machine } from "./routing";
+import { machineAt, obstaclesOf, routed, type Machine } from "./routing";
 import type { Rows } from "./rows";
 import type { Seating } from "./seating";
 
@@ -74,7 +74,7 @@ export function drawEdges(
     })),
     // What is dimmed while a node is chosen may pass below its labels.
     drawn.filter((each) => chosen === "" || each.chosen).map((each) => each.curve),
-    [...machines.values()],
+    [...machines.values()].flatMap((machine) => obstaclesOf(machine, rows)),
     rows,
   );
   return drawn.map((each) => {

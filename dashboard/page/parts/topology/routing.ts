@@ -47,6 +47,17 @@ export function machineAt(seat: Seat, { size, boxWidth }: Rows, shape: string): 
   };
 }
 
+/** What a label keeps clear of: the device, and the words below it. */
+export function obstaclesOf(machine: Machine, { size }: Rows): Box[] {
+  const { x, y, width, height, left, right } = machine;
+  const top = y - height / 2;
+  const wordsHeight = height - size.deviceHeight;
+  return [
+    { x, y: top + size.deviceHeight / 2, width: right - left, height: size.deviceHeight },
+    { x, y: top + size.deviceHeight + wordsHeight / 2, width, height: wordsHeight },
+  ];
+}
+
 /**
  * A curve for each link, by key. Neighbours are joined by a straight line; over others of
  * its row a line is an arch, those that would lie on each other at different heights; a

@@ -5,7 +5,7 @@ import { pointAt, type Curve } from "./curve";
 import { drawEdges, machinesOf } from "./drawing";
 import { edgesOf, roundTripsFrom } from "./edges";
 import { crosses, overlap, placeLabels, samplesOf } from "./labels";
-import { machineAt, routed, type Machine } from "./routing";
+import { machineAt, obstaclesOf, routed, type Machine } from "./routing";
 import { rowsFor } from "./rows";
 import { seated, type Seating } from "./seating";
 
@@ -153,11 +153,12 @@ describe("lines and labels", () => {
         const { rows, machines, curves } = drawn(count, width);
         const lines = [...curves.values()];
         const labels = lines.map((curve, at) => ({ key: `${at}`, curve, width: 60, height: 16 }));
-        const places = placeLabels(labels, lines, machines, rows);
+        const boxes = machines.flatMap((machine) => obstaclesOf(machine, rows));
+        const places = placeLabels(labels, lines, boxes, rows);
         const placed = [...places.values()].map((place) => ({ ...place, width: 60, height: 16 }));
         placedCount += placed.length;
         placed.forEach((label, at) => {
-          for (const box of machines) expect(overlap(label, box)).toBe(false);
+          for (const box of boxes) expect(overlap(label, box)).toBe(false);
           for (const other of placed.slice(at + 1)) expect(overlap(label, other)).toBe(false);
           for (const curve of lines) expect(crossed(label, curve)).toBe(false);
           expect(label.x - label.width / 2).toBeGreaterThanOrEqual(0);
