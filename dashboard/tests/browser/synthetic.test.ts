@@ -80,8 +80,7 @@ test.each([
     const found: string[] = [];
     const { page, context, complaints } = await open(browser, board.url, "", { width, theme });
     await shown(page);
-    for (const [name, view] of views()) {
-      await go(page, view);
+    const look = async (name: string): Promise<void> => {
       await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (over > 0) found.push(`${name} is ${over} px wider than its window`);
@@ -89,7 +88,15 @@ test.each([
       if (width !== 820) {
         found.push(...(await violations(page)).map((rule) => `${name}: ${rule}`));
       }
+    };
+    for (const [name, view] of views()) {
+      await go(page, view);
+      await look(name);
     }
+    await go(page, "sessions");
+    await page.locator("a.row-link").first().click();
+    await page.getByRole("img", { name: /^Forwards by the time/ }).waitFor();
+    await look("session");
     found.push(...complaints.list);
     await context.close();
     expect(found).toEqual([]);
@@ -198,13 +205,21 @@ test("a node's log on its page, by the keyboard: as it is written, by level and 
   await rm(folder, { recursive: true });
 });
 
-test("the chart's span is chosen by the keyboard", async () => {
+test("round trips are those of the node in focus; the chart's span is chosen by the keyboard", async () => {
   const { page, context } = await open(browser, board.url, "");
   await shown(page);
   const chart = page.getByRole("img", {
     name: /tokens a second now, at most .* in the last 2 min/,
   });
   await chart.waitFor();
+  const [gateway, other] = fleet.nodes.map(({ name }) =>
+    page.getByRole("list", { name: "Nodes" }).getByRole("listitem").filter({ hasText: name }),
+  );
+  await gateway!.locator(".machine-way").getByText("gateway").waitFor();
+  const way = await other!.locator(".machine-way").textContent();
+  expect(way).toMatch(/ ms$/);
+  await other!.getByRole("link").focus();
+  await gateway!.locator(".machine-way").getByText(way!, { exact: true }).waitFor();
   await page.getByRole("radio", { name: "2 min" }).focus();
   await page.keyboard.press("ArrowRight");
   await page.getByRole("img", { name: /tokens a second now, .* in the last 15 minutes/ }).waitFor();

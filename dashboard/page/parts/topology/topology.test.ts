@@ -202,6 +202,15 @@ describe("lines and labels", () => {
     ]);
   });
 
+  it("are none to a node that left, and broken ones to a node that died", () => {
+    const nodes = fleetOf(3);
+    nodes[0]!.liveness = "left";
+    nodes[1]!.liveness = "dead";
+    expect(edgesOf(nodes, []).map(({ key, down }) => [key, down])).toEqual([
+      ["node-01|node-02", true],
+    ]);
+  });
+
   it("leave it to the machines to say their round trips where they are more, at any number", () => {
     for (const count of COUNTS) {
       const nodes = fleetOf(count);
