@@ -107,15 +107,18 @@ function Time({ at }: { at: number }) {
 
 /** What it was in a sentence; its events unfold. */
 function IncidentText({ incident }: { incident: Incident }) {
-  const { subjectNodeId, nodeId, lines } = incident;
-  const owner = subjectNodeId === "" ? nodeId : subjectNodeId;
+  const { ownerId, lines } = incident;
   // A node that left is forgotten before its events are.
-  const known = node(owner).value;
+  const known = node(ownerId).value;
   return (
     <>
       <p>
         <span class="unseen">{severityOf(incident)}: </span>
-        {known === undefined ? clipped(nameTold(incident) || owner) : <NodeLink nodeId={owner} />}
+        {known === undefined ? (
+          clipped(nameTold(incident) || ownerId)
+        ) : (
+          <NodeLink nodeId={ownerId} />
+        )}
         {wordsOf(incident, nameOf)}
       </p>
       <Mend text={mendOf(incident)} />

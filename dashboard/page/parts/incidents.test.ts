@@ -16,7 +16,7 @@ function told(teller: string, second: number, kind: string, subject: string): Ev
 function rows(...events: EventView[]): string[] {
   return eventRows(eventLines(events)).map((row) => {
     const words = isIncident(row)
-      ? `${row.subjectNodeId}${wordsOf(row, (nodeId) => nodeId).replace(/since .*/, "since then.")}`
+      ? `${row.ownerId}${wordsOf(row, (nodeId) => nodeId).replace(/since .*/, "since then.")}`
       : row.kind;
     return `${severityOf(row)}: ${words} (${linesOf(row).length})`;
   });
@@ -72,6 +72,36 @@ test("one event stays what it is, and troubles between others stay apart", () =>
     "info: c did not draft for v for 2 s. (2)",
     "warning: PROPOSER_DROPPED (1)",
   ]);
+});
+
+test("a session's proposer and archive are its own: who is back may be another than was lost", () => {
+  const of = (session: string, event: EventView): EventView => ({ ...event, sessionId: session });
+  expect(
+    rows(
+      of("s", told("v", 100, "PROPOSER_DROPPED", "a")),
+      of("t", told("v", 101, "PROPOSER_DROPPED", "a")),
+      of("t", told("v", 103, "PROPOSER_BACK", "b")),
+      of("s", told("v", 109, "PROPOSER_BACK", "b")),
+      of("s", told("v", 120, "ARCHIVE_LOST", "a")),
+      of("s", told("v", 123, "ARCHIVE_REBUILT", "b")),
+    ),
+  ).toEqual([
+    "info: a did not draft for v for 9 s. (2)",
+    "info: a did not draft for v for 2 s. (2)",
+    "info: v had no archive for a session for 3 s. (2)",
+  ]);
+});
+
+test("what is meant to go so is no trouble", () => {
+  const meant = (event: EventView): EventView => ({ ...event, severity: "info" });
+  expect(
+    rows(
+      meant(told("v", 100, "PROPOSER_DROPPED", "a")),
+      meant(told("v", 101, "LINK_DEMOTED", "a")),
+      meant(told("v", 102, "LINK_PROMOTED", "a")),
+      meant(told("v", 103, "PROPOSER_BACK", "a")),
+    ),
+  ).toHaveLength(4);
 });
 
 test("no event is lost or told twice, and rows keep the order of their times, whatever happens", () => {

@@ -4,14 +4,16 @@ import type { Severity } from "../../shared/messages";
 import type { EventLine } from "./event_lines";
 import { clockTime, duration } from "./format";
 
-export type Trouble = "absence" | "link" | "drafts" | "group" | "archive" | "seed";
+export type Trouble = "absence" | "link" | "drafts" | "archive";
 
 /** Events of one trouble, in the order of their times; the key and the time are the first one's. */
 export interface Incident {
   key: string;
   at: number;
   trouble: Trouble;
-  /** Whose trouble it is, and who tells of it. */
+  /** Whose trouble it is. */
+  ownerId: string;
+  /** Who is told of, where the first event names one, and who tells. */
   subjectNodeId: string;
   nodeId: string;
   lines: readonly EventLine[];
@@ -29,18 +31,14 @@ const BEGINS: Readonly<Record<string, Trouble>> = {
   LINK_DEMOTED: "link",
   PROPOSER_DROPPED: "drafts",
   BREAKER_OPENED: "drafts",
-  GROUP_LOST: "group",
   ARCHIVE_LOST: "archive",
-  SEED_FAULT: "seed",
 };
 const ENDS: Readonly<Record<string, Trouble>> = {
   PEER_JOINED: "absence",
   LINK_PROMOTED: "link",
   PROPOSER_BACK: "drafts",
   BREAKER_CLOSED: "drafts",
-  GROUP_READY: "group",
   ARCHIVE_REBUILT: "archive",
-  SEED_JOINED: "seed",
 };
 
 /** Milliseconds before and after an absence within which other troubles with the node are its own. */
@@ -76,7 +74,9 @@ class Grouping {
   readonly #latest = new Map<string, { incident: Growing; place: number }>();
 
   add(line: EventLine): void {
-    const begins = BEGINS[line.kind];
+    // A proposer that is let go for being slower, or a link that rests, is no trouble.
+    const isTrouble = line.severity !== "info" || line.kind === "PEER_LEFT";
+    const begins = isTrouble ? BEGINS[line.kind] : undefined;
     const trouble = begins ?? ENDS[line.kind];
     if (trouble === undefined) {
       this.#rows.push(line);
@@ -90,10 +90,11 @@ class Grouping {
     const known = this.#latest.get(keyOf(trouble, line))?.incident;
     const last = known?.spells.at(-1);
     if (begins === undefined) {
-      if (known === undefined || last?.to !== undefined) this.#rows.push(line);
-      else {
+      if (known === undefined || line.at - (last?.to ?? line.at) > AGAIN_MS) {
+        this.#rows.push(line);
+      } else {
         known.lines.push(line);
-        if (last !== undefined) last.to = line.at;
+        if (last !== undefined) last.to ??= line.at;
       }
     } else if (known === undefined || line.at - (last?.to ?? line.at) > AGAIN_MS) {
       this.#begin(trouble, line);
@@ -116,6 +117,8 @@ class Grouping {
       key: line.key,
       at: line.at,
       trouble,
+      ownerId:
+        trouble === "archive" || line.subjectNodeId === "" ? line.nodeId : line.subjectNodeId,
       subjectNodeId: line.subjectNodeId,
       nodeId: line.nodeId,
       lines: [line],
@@ -148,10 +151,10 @@ class Grouping {
   }
 }
 
-/** An absence is the node's own, whoever tells of it; another trouble is one between two. */
-function keyOf(trouble: Trouble, line: EventLine): string {
-  const teller = trouble === "absence" ? "" : line.nodeId;
-  return `${trouble} ${line.subjectNodeId} ${teller}`;
+/** An absence is the node's own, whoever tells of it; another trouble is of a session, or between two. */
+function keyOf(trouble: Trouble, { subjectNodeId, nodeId, sessionId }: EventLine): string {
+  if (trouble === "absence") return `absence ${subjectNodeId}`;
+  return `${trouble} ${nodeId} ${sessionId === "" ? subjectNodeId : sessionId}`;
 }
 
 function isNear(absence: Growing | undefined, at: number): boolean {
@@ -198,9 +201,7 @@ export function wordsOf(incident: Incident, nameOf: (nodeId: string) => string):
         : [" was away", kinds.has("PEER_DEAD") ? " is dead" : " does not answer"],
     link: [`’s link with ${teller} was slower`, `’s link with ${teller} is slower`],
     drafts: [` did not draft for ${teller}`, ` does not draft for ${teller}`],
-    group: [" was without its group", " is without its group"],
-    archive: [" was without an archive", " is without an archive"],
-    seed: [" did not reach a seed", " does not reach a seed"],
+    archive: [" had no archive for a session", " has no archive for a session"],
   }[incident.trouble] as [string, string];
   if (!isOver(incident)) return `${lasting} since ${clockTime(incident.spells.at(-1)!.from)}.`;
   const seconds = incident.spells.reduce((sum, { from, to }) => sum + ((to ?? from) - from), 0);

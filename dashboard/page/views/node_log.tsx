@@ -39,7 +39,7 @@ export function NodeLog({ nodeId, name }: { nodeId: string; name: string }) {
     [events.value, nodeId],
   );
   const rows = useMemo(() => logRows(lines, own, { least, text }), [lines, own, least, text]);
-  const window = useEnd(rows);
+  const scrolled = useEnd(rows);
   return (
     <>
       <div class="log-head">
@@ -63,12 +63,12 @@ export function NodeLog({ nodeId, name }: { nodeId: string; name: string }) {
             onInput={(event) => setText(event.currentTarget.value)}
           />
         </div>
-        <p class="quiet small" role="status">
+        <p class="quiet small">
           {path === undefined && problem === null && "Asking for the log."}
           {path === "" && <Elsewhere name={name} />}
           {path !== undefined && path !== "" && (
             <>
-              {plural(rows.length, "line")} of <code>{path}</code>, and its events
+              {plural(rows.length, "line")}: of <code>{path}</code>, and its events
             </>
           )}
         </p>
@@ -86,7 +86,7 @@ export function NodeLog({ nodeId, name }: { nodeId: string; name: string }) {
       ) : (
         <div
           class="log"
-          ref={window}
+          ref={scrolled}
           tabIndex={0}
           role="region"
           aria-label={`Log of ${name}, scrollable`}

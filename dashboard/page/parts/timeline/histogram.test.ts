@@ -28,6 +28,7 @@ test("times are told in round steps, and one that took far longer does not squee
   expect(bins.length).toBeLessThanOrEqual(12);
   expect(bins[0]).toEqual({ label: "20.0 ms", count: 20 });
   expect(bins.at(-1)!.count).toBeGreaterThan(0);
+  expect(bins.filter(({ label }) => label.endsWith("+"))).toEqual([bins.at(-1)]);
   expect(bins.reduce((sum, { count }) => sum + count, 0)).toBe(201);
   expect(timeBins([])).toEqual([]);
   expect(timeBins([took(5), took(5)])).toHaveLength(1);

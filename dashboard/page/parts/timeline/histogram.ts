@@ -38,6 +38,8 @@ export function timeBins(blocks: readonly BlockView[]): Bin[] {
     label: duration((first + index) * step),
     count: 0,
   }));
+  const last = bins[count - 1]!;
+  if (seconds.at(-1)! >= (first + count) * step) last.label += "+";
   for (const each of seconds) {
     bins[Math.min(count - 1, Math.max(0, Math.floor(each / step) - first))]!.count += 1;
   }

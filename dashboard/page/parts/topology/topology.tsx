@@ -30,6 +30,8 @@ const edges = computed(() => {
   return edgesOf(nodes.peek(), sessions.peek());
 });
 
+let lastShapes: ReadonlyMap<string, string> = new Map();
+
 /** What the machines are drawn as, by node id; changes when a card is heard, hardly ever. */
 const shapes = computed((): ReadonlyMap<string, string> => {
   const told = new Map(nodes.value.map(({ nodeId, shape }) => [nodeId, shape]));
@@ -39,7 +41,6 @@ const shapes = computed((): ReadonlyMap<string, string> => {
   }
   return (lastShapes = told);
 });
-let lastShapes: ReadonlyMap<string, string> = new Map();
 
 export function Topology() {
   const place = useRef<HTMLDivElement>(null);
