@@ -28,7 +28,7 @@ test("each role has its own figure, and none that is not its own", () => {
   ]);
   expect(figures(serving([]))).toEqual([]);
   const [kept] = activitiesOf(serving([], 2 ** 29));
-  expect(`${kept?.short} ${kept?.shortUnit}`).toBe("128 of 512 MiB");
+  expect(`${kept?.roomy} ${kept?.roomyUnit}`).toBe("128 of 512 MiB");
 });
 
 test("a proposer's acceptance is that of the sessions that its drafts are for", () => {

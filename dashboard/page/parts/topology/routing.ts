@@ -115,8 +115,8 @@ function down(upper: Machine, lower: Machine, rows: Rows): Curve {
   const from = { x: (side > 0 ? upper.right : upper.left) + GAP * side, y: middle(upper) };
   const to = { x: lower.x - aside(lower) * side, y: lower.top - GAP };
   if (Math.abs(lower.x - upper.x) < rows.pitch / 2) to.x = lower.x + aside(lower) * side;
-  const between = upper.x + (rows.pitch / 2) * side;
-  // Beyond it, so that it is there before it comes to the next one's words.
+  // Both somewhat beyond: it is between the columns, and below the words, before it turns.
+  const between = upper.x + rows.pitch * 0.65 * side;
   const out = { x: between, y: gutter + (gutter - from.y) / 2 };
   return { from, out, into: { x: to.x, y: gutter - LOWEST }, to };
 }

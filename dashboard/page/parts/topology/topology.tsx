@@ -240,8 +240,8 @@ const Machine = memo(function Machine(props: MachineProps) {
             ) : (
               known !== undefined && (
                 <>
-                  <b>{known.short}</b>
-                  <small>{known.role === "archive" ? known.shortUnit : known.unit}</small>
+                  <b>{size.name === "large" ? known.roomy : known.short}</b>
+                  <small>{known.roomyUnit}</small>
                 </>
               )
             )}
@@ -251,7 +251,9 @@ const Machine = memo(function Machine(props: MachineProps) {
           {clipped(view.name)}
         </span>
         <span class="machine-roles" aria-hidden="true">
-          {!down && size.name !== "small" && <Roles view={view} others={others} />}
+          {!down && size.name !== "small" && (
+            <Roles view={view} others={others} roomy={size.name === "large"} />
+          )}
         </span>
         <span class="machine-way" aria-hidden="true">
           {down ? (
@@ -269,11 +271,18 @@ const Machine = memo(function Machine(props: MachineProps) {
   );
 });
 
+interface RolesProps {
+  view: NodeView;
+  others: readonly Activity[];
+  /** There is room for what an archive may keep. */
+  roomy: boolean;
+}
+
 /**
  * Its roles; those that the picture tells nothing of, with what it does in them. Beside a
  * proposer's, how much of its drafts is accepted.
  */
-function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }) {
+function Roles({ view, others, roomy }: RolesProps) {
   const accepted = draftsAccepted.value.get(view.nodeId);
   return (
     <>
@@ -284,7 +293,9 @@ function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }
             {role[0]!.toUpperCase()}
             {doing !== undefined && (
               <span>
-                {doing.short} {doing.shortUnit}
+                {roomy && role === "archive"
+                  ? `${doing.roomy} ${doing.roomyUnit}`
+                  : `${doing.short} ${doing.shortUnit}`}
               </span>
             )}
             {role === "proposer" && accepted !== undefined && <span>{percent(accepted)}</span>}
