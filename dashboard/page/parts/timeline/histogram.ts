@@ -12,7 +12,7 @@ export interface Bin {
 /** Bars that are drawn of a time, at most; the last one has all that took longer. */
 const TIME_BINS = 12;
 /** Of the blocks, those that the bars before the last one have. */
-const USUAL = 0.97;
+const USUAL = 0.9;
 
 /** How many blocks kept one token, two, and so on to the most. */
 export function keptBins(blocks: readonly BlockView[]): Bin[] {
