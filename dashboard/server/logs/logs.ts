@@ -68,11 +68,20 @@ export class Logs {
       while (!signal.aborted) {
         const lines = (await tail.lines()).map((line) => reader.read(line));
         if (lines.length > 0) yield { type: "lines", lines: lines.slice(-LOG_LIMIT) };
-        await pause(LOOK_MS, undefined, { signal }).catch(() => undefined);
+        await waited(signal);
       }
     } finally {
       await tail.close();
     }
+  }
+}
+
+/** Waits until the next look; sooner when `signal` aborts. */
+async function waited(signal: AbortSignal): Promise<void> {
+  try {
+    await pause(LOOK_MS, undefined, { signal });
+  } catch (error) {
+    if (!signal.aborted) throw error;
   }
 }
 
