@@ -27,6 +27,7 @@ const ROUTES = [
   "/events",
   "/plan",
   "/generate",
+  "/logs",
   "/close",
   "/end",
   "/rights",

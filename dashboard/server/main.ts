@@ -18,6 +18,7 @@ import { Access } from "./access";
 import { Fit } from "./models/fit";
 import { Rights } from "./models/rights";
 import { load, unload } from "./models/serving";
+import { Logs } from "./logs/logs";
 import type { NodeClient } from "./node_client";
 import { endSession } from "./session_route";
 import { HttpServer } from "./http/server";
@@ -38,6 +39,9 @@ let waitedFor = "";
 
 /** What a session of a chat, and the streams of nodes, have time to end in. */
 const LEAVE_MS = 5000;
+
+/** Between two looks for nodes that left. */
+const FORGET_MS = 1000;
 
 const PAGE_FOLDER = fileURLToPath(new URL("../page", import.meta.url));
 
@@ -66,6 +70,7 @@ async function serve(options: Options): Promise<void> {
     client: () => access.client(gateway()),
     nodeAt: (address) => state.nodeAt(address),
   });
+  const logs = new Logs((address) => state.nodeAt(address));
   const rights = new Rights(access);
   const fit = new Fit(options.fleetCommand);
   const nodeClient: NodeClient = (nodeId) => {
@@ -78,6 +83,7 @@ async function serve(options: Options): Promise<void> {
     pages,
     plan: (body, signal) => planFor(body, access.client(gateway()), signal),
     generate: (body, signal) => chats.generate(body, signal),
+    logs: (body, signal) => logs.follow(body, signal),
     close: (body) => chats.close(new Fields(body).text("sessionKey", 64)),
     end: (body, signal) => endSession(body, nodeClient, signal),
     rights: () => rights.ask(state.living()),
@@ -85,10 +91,12 @@ async function serve(options: Options): Promise<void> {
     unload: (body, signal) => unload(body, nodeClient, signal),
     fit: (body, signal) => fit.ask(body, gateway(), signal),
   });
+  setInterval(() => state.forgetLeft(), FORGET_MS).unref();
   const url = await server.listen(options.host, options.port, options.orAnyPort);
   say({ event: "ready", url });
   const told = toldToEnd(options.endWithInput, {
     nodes: (addresses) => (watch.localNodes = addresses),
+    logs: (files) => logs.tell(files),
     access: (line) => access.tell(line),
   });
 

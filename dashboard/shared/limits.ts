@@ -18,6 +18,8 @@ export const LIMITS = {
   // That wait for a page besides the fleet that it began with: one that reads more slowly is
   // skipped, and told the whole fleet again.
   pageBytes: 1_048_576,
+  // Logs of nodes of its machine that pages follow, a MiB of each's end.
+  logs: 8,
   // Of chats on all pages; the one idle for the longest time makes room.
   sessions: 8,
   // Without a question, after which one is closed.

@@ -332,6 +332,27 @@ export type ChatMessage =
 /** `POST /end {nodeId, sessionId}` ends a session on its node, where that lets this process do so. */
 
 /**
+ * `POST /logs {nodeId}` follows the log of a node of this machine, with server-sent events of
+ * `LogMessage`.
+ */
+export type LogMessage =
+  /** First; an empty path, and the end, where this machine does not have the file. */
+  | { type: "file"; path: string }
+  | { type: "lines"; lines: LogLine[] }
+  | { type: "problem"; problem: Problem };
+
+export type LogLevel = Severity;
+
+export interface LogLine {
+  /** From 1, as they are read. */
+  number: number;
+  /** Its own, or that of the line before it; 0 without either. */
+  at: number;
+  level: LogLevel;
+  text: string;
+}
+
+/**
  * `POST /rights`: whether this process may change which models nodes serve, by node id, as each
  * node says: null where it may, else its refusal. Nodes that do not answer are absent.
  */

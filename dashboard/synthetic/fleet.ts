@@ -149,7 +149,7 @@ export class SyntheticFleet {
     peer.alive = liveness === Liveness.ALIVE;
     const { name, nodeId } = peer.machine;
     const said: Record<number, MessageInitShape<typeof NodeEventSchema>> = {
-      [Liveness.ALIVE]: { kind: "PEER_ALIVE", message: `${name} answers.` },
+      [Liveness.ALIVE]: { kind: "PEER_JOINED", message: `${name} answers again.` },
       [Liveness.SUSPECT]: {
         kind: "PEER_SUSPECT",
         message: `${name} does not answer probes.`,

@@ -350,6 +350,7 @@ class DashboardLimits:
         "That wait for a page besides the fleet that it began with: one that reads more slowly "
         "is skipped, and told the whole fleet again.",
     )
+    logs: int = knob(8, "Logs of nodes of its machine that pages follow, a MiB of each's end.")
     sessions: int = knob(8, "Of chats on all pages; the one idle for the longest time makes room.")
     session_seconds: float = knob(300.0, "Without a question, after which one is closed.")
     events: int = knob(512, "The latest of all nodes, of half a KiB each.")

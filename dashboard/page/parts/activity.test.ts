@@ -27,6 +27,8 @@ test("each role has its own figure, and none that is not its own", () => {
     "256 MiB kept",
   ]);
   expect(figures(serving([]))).toEqual([]);
+  const [kept] = activitiesOf(serving([], 2 ** 29));
+  expect(`${kept?.roomy} ${kept?.roomyUnit}`).toBe("128 of 512 MiB");
 });
 
 test("a proposer's acceptance is that of the sessions that its drafts are for", () => {

@@ -1,7 +1,7 @@
 /** What a node does in each of its roles, as figures. Pure. */
 
 import type { NodeView, Sample, SessionView } from "../../shared/messages";
-import { byteQuantity, bytes, tokenRate, tokenRateShort } from "./format";
+import { byteQuantity, bytes, bytesOf, tokenRate, tokenRateShort } from "./format";
 import { RATE_SECONDS } from "./series";
 import { hasRole, isArchive, type RoleName } from "./states";
 
@@ -13,6 +13,9 @@ export interface Activity {
   /** The same for small places. */
   short: string;
   shortUnit: string;
+  /** For those that have room for what it is of: an archive's budget. */
+  roomy: string;
+  roomyUnit: string;
   /** For who does not see the figure. */
   words: string;
 }
@@ -50,14 +53,19 @@ function activityIn(role: RoleName, node: NodeView): Activity {
     case "archive": {
       const { value, unit } = byteQuantity(node.archiveBytes);
       const words = `keeps ${bytes(node.archiveBytes)} of ${bytes(node.archiveBudgetBytes)}`;
-      return { role, value, unit: `${unit} kept`, short: value, shortUnit: unit, words };
+      const own = { value, unit: `${unit} kept`, short: value, shortUnit: unit };
+      const { part, whole, unit: scale } = bytesOf(node.archiveBytes, node.archiveBudgetBytes);
+      return node.archiveBudgetBytes > 0
+        ? { role, ...own, roomy: part, roomyUnit: `of ${whole} ${scale}`, words }
+        : { role, ...own, roomy: value, roomyUnit: unit, words };
     }
   }
 }
 
 function rateOf(rate: number, what: string): Omit<Activity, "role" | "words"> {
   const [value, short] = [tokenRate(rate), tokenRateShort(rate)];
-  return { value, unit: `${what}/s`, short, shortUnit: "/s" };
+  const unit = `${what}/s`;
+  return { value, unit, short, shortUnit: "/s", roomy: short, roomyUnit: unit };
 }
 
 /** What a sparkline of the node tells: what it does in the role that it is known by. */

@@ -29,6 +29,8 @@ interface ChartProps {
   least?: number;
   /** Marks at powers of two, as bytes have them. */
   binary?: boolean;
+  /** The span that is drawn up to the latest, however little is told of it; as told without. */
+  seconds?: number;
 }
 
 /** Lines over time. The canvas is a picture with `summary` as its text. */
@@ -40,6 +42,7 @@ export function Chart({
   summary,
   least = 1,
   binary = false,
+  seconds,
 }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -78,6 +81,9 @@ export function Chart({
         legend: { show: false },
         cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
         scales: {
+          ...(seconds === undefined
+            ? {}
+            : { x: { range: (_chart, _low, high) => [(high ?? 0) - seconds + 1, high ?? 0] } }),
           y: { range: (_chart, _low, high) => [0, Math.max(least, (high ?? 0) * 1.08)] },
         },
         axes: [
@@ -107,7 +113,7 @@ export function Chart({
       chart.destroy();
       plot.current = null;
     };
-  }, [painted, shape, height, least, binary]);
+  }, [painted, shape, height, least, binary, seconds]);
 
   useEffect(() => {
     plot.current?.setData([

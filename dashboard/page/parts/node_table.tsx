@@ -2,10 +2,11 @@ import { computed } from "@preact/signals";
 import { memo } from "preact/compat";
 
 import type { NodeView } from "../../shared/messages";
-import { node, nodeIds, nodes, sessions } from "../state/fleet";
+import { node, nodeIds, nodes } from "../state/fleet";
+import { draftsAccepted } from "./acceptance";
 import { State } from "./badges";
 import { listSecond, second } from "./clock";
-import { activitiesOf, draftAcceptances, measureOf, rolesOf } from "./activity";
+import { activitiesOf, measureOf, rolesOf } from "./activity";
 import { ago, bytes, bytesOf, clipped, modelName, NONE, percent } from "./format";
 import { memoryTone, Meter } from "./meter";
 import { href } from "./route";
@@ -32,12 +33,6 @@ function stepAbove(most: number): number {
   const step = 10 ** Math.floor(Math.log10(most)) / 4;
   return Math.ceil(most / step) * step;
 }
-
-/** Acceptance of what each proposer's node drafted, anew each second. */
-const ofDrafts = computed(() => {
-  void listSecond.value;
-  return draftAcceptances(sessions.peek());
-});
 
 export function NodeTable() {
   return (
@@ -86,7 +81,7 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
   const down = isDown(view);
   const share = usedShare(view);
   const memory = bytesOf(usedBytes(view), view.memoryTotalBytes);
-  const acceptance = recentAcceptance(view) ?? ofDrafts.value.get(nodeId);
+  const acceptance = recentAcceptance(view) ?? draftsAccepted.value.get(nodeId);
   const [role] = rolesOf(view);
   return (
     <tr class={down ? "to dim" : "to"}>
@@ -104,7 +99,7 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
           {[...new Set(view.models.map((model) => modelName(model.modelId)))].join(", ") || "none"}
         </span>
       </td>
-      <td class="num cell-rate">{down ? "—" : <Activities view={view} />}</td>
+      <td class="num cell-rate">{!down && <Activities view={view} />}</td>
       <td class="mid cell-spark">
         <Sparkline
           values={view.samples.slice(-SPAN).map(measureOf(role))}

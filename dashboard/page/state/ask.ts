@@ -4,6 +4,7 @@ import type {
   FitView,
   LoadAnswer,
   LoadQuestion,
+  LogMessage,
   PlanQuestion,
   PlanView,
   ChatMessage,
@@ -58,16 +59,32 @@ export async function fit(model: string, signal?: AbortSignal): Promise<FitView>
  * work on the node; the session stays until `close`. A failure is the last
  * message, of type "problem"; so is one before the first. Rethrows an abort.
  */
-export async function* generate(
+export function generate(
   request: ChatRequest,
   signal?: AbortSignal,
 ): AsyncGenerator<ChatMessage, void, undefined> {
+  return streamed<ChatMessage>("/generate", request, signal);
+}
+
+/** Follows the log of a node; ends and fails as `generate` does. */
+export function followLog(
+  nodeId: string,
+  signal: AbortSignal,
+): AsyncGenerator<LogMessage, void, undefined> {
+  return streamed<LogMessage>("/logs", { nodeId }, signal);
+}
+
+async function* streamed<Told>(
+  path: string,
+  request: unknown,
+  signal?: AbortSignal,
+): AsyncGenerator<Told | { type: "problem"; problem: Problem }, void, undefined> {
   const left = new AbortController();
   const either = signal === undefined ? left.signal : AbortSignal.any([signal, left.signal]);
   try {
-    const response = await post("/generate", request, either);
+    const response = await post(path, request, either);
     if (response.body === null) return;
-    for await (const data of eventData(response.body)) yield JSON.parse(data) as ChatMessage;
+    for await (const data of eventData(response.body)) yield JSON.parse(data) as Told;
   } catch (error) {
     if (!(error instanceof ProblemError)) throw error;
     yield { type: "problem", problem: error.problem };

@@ -1,3 +1,5 @@
+import { signal, type ReadonlySignal } from "@preact/signals";
+
 import type { Message } from "../../shared/messages";
 import { apply, setConnectionState } from "./fleet";
 import { inFrames } from "./frames";
@@ -7,12 +9,23 @@ const RETRY_MS = { first: 250, most: 5000 };
 /** Milliseconds of silence after which the process counts as lost; it speaks every 5 s at least. */
 const SILENCE_MS = 15_000;
 
+const nextTry = signal(0);
+let tryNow = (): void => undefined;
+
+/** When a lost process is asked again, by this page's clock in milliseconds since 1970; 0 while it is asked. */
+export const retryAt: ReadonlySignal<number> = nextTry;
+
+/** Asks a lost process now. */
+export function retry(): void {
+  tryNow();
+}
+
 /** Follows the process's stream until the returned function is called. */
 export function connect(): () => void {
   const receive = inFrames<Message>(apply);
   let source: EventSource | undefined;
   let delay = RETRY_MS.first;
-  let retry: ReturnType<typeof setTimeout> | undefined;
+  let waiting: ReturnType<typeof setTimeout> | undefined;
   let silence: ReturnType<typeof setTimeout> | undefined;
 
   const heard = (): void => {
@@ -22,12 +35,16 @@ export function connect(): () => void {
   const lose = (): void => {
     source?.close();
     clearTimeout(silence);
-    clearTimeout(retry);
+    clearTimeout(waiting);
     setConnectionState("lost");
-    retry = setTimeout(open, delay);
+    waiting = setTimeout(open, delay);
+    nextTry.value = Date.now() + delay;
     delay = Math.min(delay * 2, RETRY_MS.most);
   };
   const open = (): void => {
+    clearTimeout(waiting);
+    nextTry.value = 0;
+    source?.close();
     source = new EventSource("/events");
     source.onopen = () => {
       delay = RETRY_MS.first;
@@ -42,10 +59,11 @@ export function connect(): () => void {
     heard();
   };
 
+  tryNow = open;
   open();
   return () => {
     source?.close();
     clearTimeout(silence);
-    clearTimeout(retry);
+    clearTimeout(waiting);
   };
 }

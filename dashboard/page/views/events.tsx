@@ -2,9 +2,10 @@ import { signal } from "@preact/signals";
 
 import type { EventView, Severity } from "../../shared/messages";
 import { Empty } from "../parts/empty";
-import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
 import { plural } from "../parts/format";
+import { allRows } from "../parts/event_rows";
+import { linesOf, type EventRow } from "../parts/incidents";
 import { nodesByOffer } from "../parts/slow_nodes";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -25,7 +26,8 @@ const LEAST: Readonly<Record<Least, number>> = { all: 0, warning: 1, error: 2 };
 
 export function EventsView() {
   const { least, nodeId, text } = filter.value;
-  const shown = eventLines(events.value.filter((event) => fits(event, least, nodeId, text)));
+  const shown = allRows.value.filter((row) => rowFits(row, least, nodeId, text));
+  const eventCount = shown.reduce((sum, row) => sum + linesOf(row).length, 0);
   const change = (part: Partial<typeof filter.value>): void => {
     filter.value = { ...filter.value, ...part };
   };
@@ -65,7 +67,11 @@ export function EventsView() {
           onInput={(event) => change({ text: event.currentTarget.value })}
         />
       </div>
-      <Panel title={plural(shown.length, "event")} note="latest first" flush>
+      <Panel
+        title={plural(eventCount, "event")}
+        note="latest first; what belongs together is one entry"
+        flush
+      >
         {shown.length === 0 ? (
           <Empty title={events.value.length === 0 ? "Nothing happened yet" : "No event fits"}>
             {events.value.length === 0
@@ -73,11 +79,16 @@ export function EventsView() {
               : "Other words, another node or severity may."}
           </Empty>
         ) : (
-          <EventList key={`${least} ${nodeId} ${text}`} events={shown} />
+          <EventList key={`${least} ${nodeId} ${text}`} rows={shown} />
         )}
       </Panel>
     </>
   );
+}
+
+/** A row has what is looked for where one of its events has: the others tell how it went on. */
+function rowFits(row: EventRow, least: Least, nodeId: string, text: string): boolean {
+  return linesOf(row).some((event) => fits(event, least, nodeId, text));
 }
 
 function fits(event: EventView, least: Least, nodeId: string, text: string): boolean {

@@ -1,14 +1,14 @@
 /** The home page: the fleet at a glance. */
 
-import { computed } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
 import { Chart } from "../parts/chart";
 import { chartSecond } from "../parts/clock";
 import { CROWD } from "../parts/crowd";
 import { Empty } from "../parts/empty";
-import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
+import { allRows } from "../parts/event_rows";
 import { bytesOf, NONE, plural, tokenRate } from "../parts/format";
 import { nodesEachSecond } from "../parts/slow_nodes";
 import { hostMemory } from "../parts/hosts";
@@ -18,24 +18,41 @@ import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
 import { href } from "../parts/route";
 import { fleetSeries } from "../parts/series";
+import { Segmented } from "../parts/segmented";
 import { Sparkline } from "../parts/sparkline";
 import { isDown } from "../parts/states";
 import { TopologyLegend } from "../parts/topology/legend";
 import { Topology } from "../parts/topology/topology";
 import { TransferList } from "../parts/transfer_list";
 import { Value } from "../parts/value";
-import { connection, events, nodeIds, nodes, sessions, transfers } from "../state/fleet";
+import { connection, nodeIds, nodes, sessions, transfers } from "../state/fleet";
 
-/** Seconds that the chart shows: all that a node keeps. */
-const CHART_SECONDS = 900;
+/** Seconds that the chart can show, by its switch; the longer one is all that a node keeps. */
+const SPANS = { short: 120, long: 900 } as const;
+type Span = keyof typeof SPANS;
+/** Kept while other views are open. */
+const span = signal<Span>("short");
 /** Seconds that the key figures' lines show. */
 const SPARK_SECONDS = 180;
 
 const series = computed(() => {
   void chartSecond.value;
   void nodeIds.value;
-  return fleetSeries(nodes.peek(), CHART_SECONDS);
+  return fleetSeries(nodes.peek(), SPANS.long);
 });
+
+/** From nothing to an answer, with the models that are shipped. */
+const FIRST_COMMANDS = [
+  { text: "fleet join --serve verifier=tiny", what: "A node that answers, in a terminal" },
+  {
+    text: "fleet join --name helper --serve proposer=tiny-dflash",
+    what: "One that drafts for it, in another",
+  },
+  {
+    text: 'fleet generate --verifier tiny "def parse_header(line):"',
+    what: "An answer, in a third",
+  },
+];
 
 export function FleetView() {
   if (nodeIds.value.length === 0) {
@@ -43,9 +60,9 @@ export function FleetView() {
       <>
         <PageHead title="Fleet" />
         <Panel title="Nodes">
-          <Empty title="No nodes yet" command="fleet join">
+          <Empty title="No nodes yet" commands={FIRST_COMMANDS}>
             {connection.value.state === "live"
-              ? `Waiting for ${connection.value.gateway.waitingFor}: start one, and it appears here by itself.`
+              ? `Waiting for ${connection.value.gateway.waitingFor}, which is asked again every two seconds: start one, and it appears here by itself.`
               : "Waiting for the dashboard's process."}
           </Empty>
         </Panel>
@@ -58,12 +75,33 @@ export function FleetView() {
       <PageHead title="Fleet" />
       <div class={crowded ? "stack unhurried" : "stack"}>
         <KeyFigures />
-        <div class={crowded ? "overview crowded" : "overview"}>
-          <Panel title="Topology" note="filled by memory in use" flush class="overview-topology">
+        <div class="overview">
+          <Panel
+            title="Topology"
+            note="filled by memory in use; round trips from the gateway, or from the node you point at"
+            flush
+            class="overview-topology"
+          >
             <Topology />
             <TopologyLegend />
           </Panel>
-          <Panel title="Throughput" note="tokens a second, all nodes" class="overview-chart">
+          <Panel
+            title="Throughput"
+            note="tokens a second, all nodes"
+            class="overview-chart"
+            end={
+              <Segmented
+                legend="Span of the chart"
+                small
+                value={span.value}
+                onChange={(chosen) => (span.value = chosen)}
+                options={[
+                  { value: "short", label: "2 min" },
+                  { value: "long", label: "15 min" },
+                ]}
+              />
+            }
+          >
             <Throughput height={crowded ? 210 : 186} />
           </Panel>
           <Panel
@@ -170,17 +208,16 @@ function NodeDots() {
   return (
     <div class="node-dots" aria-hidden="true">
       {nodesEachSecond.value.map((node) => (
-        <i
-          key={node.nodeId}
-          class={isDown(node) ? "down" : node.liveness === "alive" ? "up" : "suspect"}
-        />
+        <i key={node.nodeId} class={node.liveness} />
       ))}
     </div>
   );
 }
 
 function Throughput({ height }: { height: number }) {
-  const { at, tokensPerSecond } = series.value;
+  const seconds = SPANS[span.value];
+  const at = series.value.at.slice(-seconds);
+  const tokensPerSecond = series.value.tokensPerSecond.slice(-seconds);
   const most = Math.max(0, ...tokensPerSecond);
   const summary =
     at.length === 0
@@ -194,6 +231,7 @@ function Throughput({ height }: { height: number }) {
       format={tokenRate}
       summary={summary}
       least={10}
+      seconds={seconds}
     />
   );
 }
@@ -218,11 +256,11 @@ function LatestTransfers() {
 }
 
 function LatestEvents() {
-  const latest = eventLines(events.value).slice(-12);
+  const latest = allRows.value.slice(-12);
   if (latest.length === 0) return <p class="quiet panel-body">Nothing happened yet.</p>;
   return (
     <div class="latest-events" tabIndex={0} role="region" aria-label="Latest events, scrollable">
-      <EventList events={latest} />
+      <EventList rows={latest} />
     </div>
   );
 }

@@ -1,10 +1,12 @@
+import { useState } from "preact/hooks";
+
 import type { ModelView, NodeView } from "../../shared/messages";
 import { problem } from "../../shared/problem";
 import { kindName, RoleTag, State } from "../parts/badges";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
-import { eventLines } from "../parts/event_lines";
 import { EventList, NodeLink } from "../parts/event_list";
+import { allRows } from "../parts/event_rows";
 import {
   ago,
   byteRate,
@@ -13,10 +15,13 @@ import {
   dateTime,
   duration,
   modelName,
+  NONE,
   percent,
   plural,
   shortDigest,
 } from "../parts/format";
+import { linesOf } from "../parts/incidents";
+import { lazyView } from "../parts/lazy";
 import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -25,10 +30,13 @@ import { href } from "../parts/route";
 import { Snippets } from "../parts/snippets";
 import { hasRole, isArchive, isDown, nodeState, TRANSPORT_NAME } from "../parts/states";
 import { TransferList } from "../parts/transfer_list";
-import { events, node, sessionKeys, transfers } from "../state/fleet";
+import { Value } from "../parts/value";
+import { node, sessionKeys, transfers } from "../state/fleet";
 import { Charts } from "./node_charts";
 import { Facts } from "./node_facts";
 import { SessionTable } from "./sessions";
+
+const NodeLog = lazyView(async () => (await import("./node_log")).NodeLog);
 
 export function NodePage({ nodeId }: { nodeId: string }) {
   const view = node(nodeId).value;
@@ -48,8 +56,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
   const down = isDown(view);
   const own = sessionKeys.value.filter((key) => key.startsWith(`${nodeId}/`));
   const moving = transfers.value.filter((transfer) => transfer.nodeId === nodeId);
-  const heard = eventLines(
-    events.value.filter((event) => event.nodeId === nodeId || event.subjectNodeId === nodeId),
+  const heard = allRows.value.filter((row) =>
+    linesOf(row).some((event) => event.nodeId === nodeId || event.subjectNodeId === nodeId),
   );
   return (
     <>
@@ -113,9 +121,10 @@ export function NodePage({ nodeId }: { nodeId: string }) {
           {heard.length === 0 ? (
             <Empty title="Nothing happened here yet" />
           ) : (
-            <EventList events={heard.slice(-15)} withNode={false} />
+            <EventList rows={heard.slice(-15)} withNode={false} />
           )}
         </Panel>
+        {!down && <Log key={nodeId} nodeId={nodeId} name={view.name} />}
         {hasRole(view, "verifier") && (
           <Panel title="Use it from an application">
             <Snippets
@@ -127,6 +136,30 @@ export function NodePage({ nodeId }: { nodeId: string }) {
         )}
       </div>
     </>
+  );
+}
+
+/** Followed once it is asked for: most who come here do not read it. */
+function Log({ nodeId, name }: { nodeId: string; name: string }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <Panel
+      title="Log"
+      note="as it is written, with its events"
+      flush
+      end={
+        <button
+          type="button"
+          class="button small"
+          aria-expanded={open}
+          onClick={() => setOpen(!open)}
+        >
+          {open ? "Close" : "Show"}
+        </button>
+      }
+    >
+      {open && <NodeLog nodeId={nodeId} name={name} />}
+    </Panel>
   );
 }
 
@@ -195,8 +228,12 @@ function Models({ models }: { models: readonly ModelView[] }) {
               <td class="mid quiet">
                 {[model.quantization, model.dtype].filter((part) => part !== "").join(" · ") || "—"}
               </td>
-              <td class="num">{model.stepSeconds > 0 ? duration(model.stepSeconds) : "—"}</td>
-              <td class="num wide">{model.contextLength > 0 ? count(model.contextLength) : "—"}</td>
+              <td class="num">
+                <Value text={model.stepSeconds > 0 ? duration(model.stepSeconds) : NONE} />
+              </td>
+              <td class="num wide">
+                <Value text={model.contextLength > 0 ? count(model.contextLength) : NONE} />
+              </td>
               <td class="wide quiet">{model.backend || "—"}</td>
               <td class="wide">
                 <code title={model.weightsDigest}>{shortDigest(model.weightsDigest)}</code>

@@ -1,7 +1,8 @@
 import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 
-import type { Problem, SessionView } from "../../shared/messages";
+import type { BlockView, Problem, SessionView } from "../../shared/messages";
+import { alone, otherReasons } from "../parts/alone";
 import { State } from "../parts/badges";
 import { Empty } from "../parts/empty";
 import { EventList, NodeLink } from "../parts/event_list";
@@ -22,6 +23,8 @@ import { Panel } from "../parts/panel";
 import { Mend, ProblemBox } from "../parts/problem";
 import { href } from "../parts/route";
 import { sessionState, TRANSPORT_NAME } from "../parts/states";
+import { Bars } from "../parts/timeline/bars";
+import { keptBins, timeBins } from "../parts/timeline/histogram";
 import { Timeline } from "../parts/timeline/timeline";
 import { Value } from "../parts/value";
 import { endedSessions, events, session, sessionKey as keyOf } from "../state/fleet";
@@ -29,7 +32,7 @@ import { endSession, ProblemError } from "../state/ask";
 import { sessionName } from "./sessions";
 
 /** Blocks of the timeline. */
-const ROWS = 20;
+const ROWS = 8;
 
 /** One session, by `NODE/SESSION`. */
 export function SessionPage({ sessionKey }: { sessionKey: string }) {
@@ -68,19 +71,10 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
       </PageHead>
       <div class="stack">
         {refusal !== null && <ProblemBox problem={refusal} onClose={() => setRefusal(null)} />}
+        <WhyAlone view={view} />
         <Figures view={view} />
         <div class="grid-side">
-          <Panel
-            title="Last blocks"
-            note="latest first; upper bar: proposer, lower bar: verifier"
-            flush
-          >
-            {view.blocks.length === 0 ? (
-              <Empty title="No blocks yet">They appear with the first generated token.</Empty>
-            ) : (
-              <Timeline blocks={view.blocks} rowCount={ROWS} />
-            )}
-          </Panel>
+          <Blocks blocks={view.blocks} />
           <div class="stack">
             <Pairing view={view} />
             <Cache view={view} />
@@ -91,11 +85,68 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
         {view.linkChanges.length > 0 && <LinkChanges view={view} />}
         {heard.length > 0 && (
           <Panel title="Events" flush>
-            <EventList events={heard} withNode={false} />
+            <EventList rows={heard} withNode={false} />
           </Panel>
         )}
       </div>
     </>
+  );
+}
+
+/** Before all else where nobody drafts for it: that is what makes it slower. */
+function WhyAlone({ view }: { view: SessionView }) {
+  const found = alone(view);
+  if (found === null) return null;
+  return (
+    <p class="why-alone">
+      <span class={found.dropped ? "tag warn" : "tag plain"}>
+        {found.dropped ? "alone now" : "alone"}
+      </span>
+      {found.why}
+    </p>
+  );
+}
+
+/** How its blocks are spread, and the latest of them where they differ. */
+function Blocks({ blocks }: { blocks: readonly BlockView[] }) {
+  if (blocks.length === 0) {
+    return (
+      <Panel title="Blocks" flush>
+        <Empty title="No blocks yet">They appear with the first generated token.</Empty>
+      </Panel>
+    );
+  }
+  const drafted = blocks.some((block) => block.drafted > 0);
+  return (
+    <div class="stack">
+      {drafted && (
+        <Panel
+          title="Tokens a forward"
+          note={`of the last ${plural(blocks.length, "forward")}`}
+          flush
+        >
+          <Bars bins={keptBins(blocks)} what="Forwards by the tokens that each kept" />
+        </Panel>
+      )}
+      <Panel
+        title="Time of a forward"
+        note={
+          drafted ? "waiting for drafts included" : `of the last ${blocks.length}, a token each`
+        }
+        flush
+      >
+        <Bars bins={timeBins(blocks)} what="Forwards by the time that each took" />
+      </Panel>
+      {drafted && (
+        <Panel
+          title="Last blocks"
+          note="latest first; upper bar: proposer, lower bar: verifier"
+          flush
+        >
+          <Timeline blocks={blocks} rowCount={ROWS} />
+        </Panel>
+      )}
+    </div>
   );
 }
 
@@ -180,6 +231,7 @@ export function Figure({ label, value, unit }: { label: string; value: string; u
 }
 
 function Pairing({ view }: { view: SessionView }) {
+  const reasons = otherReasons(view);
   return (
     <Panel title="Pairing">
       {view.proposerNodeId === "" && view.dropReason === "" ? (
@@ -188,7 +240,7 @@ function Pairing({ view }: { view: SessionView }) {
         <dl class="pairs">
           <dt>Proposer</dt>
           <dd>
-            {view.proposerModelId === "" ? "—" : modelName(view.proposerModelId)}
+            {modelName(view.proposerModelId)}
             {view.proposerNodeId !== "" && (
               <>
                 {" "}
@@ -202,15 +254,9 @@ function Pairing({ view }: { view: SessionView }) {
           <dd>{view.blockSize}</dd>
         </dl>
       )}
-      {view.dropReason !== "" && (
-        <div class="drop">
-          <span class="tag warn">alone now</span>
-          <Mend text={view.dropReason.replaceAll("_", " ").toLowerCase()} />
-        </div>
-      )}
-      {view.planReasons.length > 0 && (
+      {reasons.length > 0 && (
         <ul class="reasons">
-          {view.planReasons.map((reason) => (
+          {reasons.map((reason) => (
             <li key={reason}>{reason}</li>
           ))}
         </ul>

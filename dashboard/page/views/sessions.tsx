@@ -1,11 +1,22 @@
 import { memo } from "preact/compat";
 
 import type { SessionView } from "../../shared/messages";
+import { alone } from "../parts/alone";
 import { State } from "../parts/badges";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
 import { NodeLink } from "../parts/event_list";
-import { ago, bytes, count, modelName, percent, plural, tokenRate } from "../parts/format";
+import {
+  ago,
+  bytes,
+  clipped,
+  count,
+  modelName,
+  NONE,
+  percent,
+  plural,
+  tokenRate,
+} from "../parts/format";
 import { verifierModels } from "../parts/model_choice";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -67,7 +78,9 @@ export function SessionsView() {
                 <tbody>
                   {ended.map(({ session: view, outcome, endedAt }) => (
                     <tr key={sessionKey(view)}>
-                      <th scope="row">{sessionName(view)}</th>
+                      <th scope="row" title={sessionName(view)}>
+                        {clipped(sessionName(view))}
+                      </th>
                       <td>{outcome.replaceAll("_", " ")}</td>
                       <td class="mid">{modelName(view.modelId)}</td>
                       <td class="mid">
@@ -138,11 +151,14 @@ const SessionRow = memo(function SessionRow({ sessionKeyOf }: { sessionKeyOf: st
   const view = session(sessionKeyOf).value;
   if (view === undefined) return null;
   const acceptance = view.draftedCount > 0 ? view.acceptedCount / view.draftedCount : Number.NaN;
+  const single = alone(view);
   return (
     <tr class="to">
       <th scope="row">
         <a class="row-link" href={href("session", sessionKeyOf)}>
-          <span class="clip session-name">{sessionName(view)}</span>
+          <span class="session-name" title={sessionName(view)}>
+            {clipped(sessionName(view))}
+          </span>
         </a>
       </th>
       <td>
@@ -153,12 +169,10 @@ const SessionRow = memo(function SessionRow({ sessionKeyOf }: { sessionKeyOf: st
         <NodeLink nodeId={view.nodeId} />
       </td>
       <td class="wide">
-        {view.dropReason !== "" ? (
-          <span class="tag warn" title={view.dropReason}>
-            alone: {view.dropReason.replaceAll("_", " ").toLowerCase()}
+        {single !== null ? (
+          <span class={single.dropped ? "tag warn" : "quiet"} title={single.why}>
+            {single.dropped ? `alone: ${single.why}` : "alone"}
           </span>
-        ) : view.proposerNodeId === "" ? (
-          <span class="quiet">alone</span>
         ) : (
           <>
             <NodeLink nodeId={view.proposerNodeId} />{" "}
@@ -167,7 +181,7 @@ const SessionRow = memo(function SessionRow({ sessionKeyOf }: { sessionKeyOf: st
         )}
       </td>
       <td class="num cell-rate">
-        {view.state === "generating" ? tokenRate(view.tokensPerSecond) : "—"}
+        <Value text={view.generationCount > 0 ? tokenRate(view.tokensPerSecond) : NONE} />
       </td>
       <td class="num mid">{count(view.historyLength)}</td>
       <td class="num wide">{bytes(view.kvBytes)}</td>

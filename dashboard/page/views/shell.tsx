@@ -2,10 +2,12 @@
 
 import { useEffect, useRef } from "preact/hooks";
 
+import { second } from "../parts/clock";
 import { Icon, Mark, type IconName } from "../parts/icon";
 import { lazyView } from "../parts/lazy";
 import { href, route } from "../parts/route";
 import { chooseTheme, theme, type Theme } from "../parts/theme";
+import { retry, retryAt } from "../state/connect";
 import { connection, nodeIds, sessionKeys, transfers } from "../state/fleet";
 import { EventsView } from "./events";
 import { FleetView } from "./fleet";
@@ -196,9 +198,10 @@ function Banner() {
           <Icon name="error" size={17} />
           <strong>The dashboard’s process does not answer.</strong>
           <span>
-            What is shown is the last that was heard. It is tried again; if it ended, start it with{" "}
+            What is shown is the last that was heard. If it ended, start it with{" "}
             <code>fleet dashboard</code>
           </span>
+          <Retrying />
         </div>
       )}
       {!lost && gateway.fault !== "" && (
@@ -211,6 +214,19 @@ function Banner() {
         </div>
       )}
     </div>
+  );
+}
+
+/** When it is asked again, and a way not to wait for that. */
+function Retrying() {
+  const seconds = Math.ceil((retryAt.value - second.value - connection.value.clockOffset) / 1000);
+  return (
+    <>
+      <span aria-hidden="true">{seconds > 0 ? `Retrying in ${seconds} s.` : "Retrying."}</span>
+      <button type="button" class="button small" onClick={retry}>
+        Try now
+      </button>
+    </>
   );
 }
 

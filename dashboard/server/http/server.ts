@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-import type { ChatMessage } from "../../shared/messages";
+import type { ChatMessage, LogMessage } from "../../shared/messages";
 import { problem } from "../../shared/problem";
 import { problemOf, Refused } from "../problem";
 import { LIMITS } from "../../shared/limits";
@@ -23,6 +23,10 @@ export interface Routes {
     body: Record<string, unknown>,
     signal: AbortSignal,
   ): AsyncGenerator<ChatMessage, void, undefined>;
+  logs(
+    body: Record<string, unknown>,
+    signal: AbortSignal,
+  ): AsyncGenerator<LogMessage, void, undefined>;
   close(body: Record<string, unknown>): Promise<unknown>;
   end(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   rights(): Promise<unknown>;
@@ -121,7 +125,8 @@ export class HttpServer {
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
-    const { files, pages, plan, generate, close, end, rights, load, unload, fit } = this.#routes;
+    const { files, pages, plan, generate, logs, close, end, rights, load, unload, fit } =
+      this.#routes;
     switch (route) {
       case "GET /events":
         return pages.add(request, response);
@@ -129,6 +134,8 @@ export class HttpServer {
         return answer(response, await plan(await jsonBody(request), signal));
       case "POST /generate":
         return tell(request, response, generate(await jsonBody(request), signal));
+      case "POST /logs":
+        return tell(request, response, logs(await jsonBody(request), signal));
       case "POST /close":
         return answer(response, await close(await jsonBody(request)));
       case "POST /end":
@@ -165,7 +172,7 @@ function answer(response: ServerResponse, value: unknown): void {
 async function tell(
   request: IncomingMessage,
   response: ServerResponse,
-  messages: AsyncGenerator<ChatMessage, void, undefined>,
+  messages: AsyncGenerator<ChatMessage | LogMessage, void, undefined>,
 ): Promise<void> {
   const first = await messages.next();
   beginEvents(request, response);

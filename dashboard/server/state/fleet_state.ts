@@ -26,6 +26,8 @@ import { SessionRows } from "./session_rows";
 
 /** Between the samples of nodes. */
 const SAMPLE_MS = 1000;
+/** Milliseconds for which a node that left is shown. */
+const LEFT_MS = 60_000;
 
 interface Known {
   status: NodeStatus;
@@ -36,6 +38,8 @@ interface Known {
   view: Omit<NodeView, "samples">;
   samples: Sample[];
   transfers: Map<string, TransferView>;
+  /** By `clock`; undefined while it has not left. */
+  leftAt: number | undefined;
 }
 
 /**
@@ -130,7 +134,9 @@ export class FleetState {
 
   changed(status: NodeStatus): void {
     const known = this.#nodes.get(status.nodeId);
+    const leftAt = status.liveness === "left" ? this.#leftAt(status, known) : undefined;
     if (known === undefined) {
+      if (leftAt !== undefined && this.#clock() - leftAt > LEFT_MS) return;
       const reach = { reachable: false, reason: "It was not asked yet.", heardAt: 0 };
       this.#nodes.set(status.nodeId, {
         status,
@@ -140,14 +146,28 @@ export class FleetState {
         view: nodeView(status, null, reach, 0),
         samples: [],
         transfers: new Map(),
+        leftAt,
       });
     } else {
       known.status = status;
+      known.leftAt = leftAt;
     }
     if (isGone(status)) {
       this.#sessions.lost(status.nodeId, status.liveness === "left" ? "drained" : "lost");
     }
     this.#refresh(status.nodeId);
+  }
+
+  /** What it was told of a node that left has the time of its farewell; later words do not move it. */
+  #leftAt(status: NodeStatus, known: Known | undefined): number {
+    return known?.leftAt ?? this.#clock() - status.ageSeconds * 1000;
+  }
+
+  /** Forgets nodes that left a minute ago: who leaves is not missed. */
+  forgetLeft(): void {
+    for (const [nodeId, { leftAt }] of this.#nodes) {
+      if (leftAt !== undefined && this.#clock() - leftAt > LEFT_MS) this.removed(nodeId);
+    }
   }
 
   removed(nodeId: string): void {

@@ -1,3 +1,7 @@
+import { appendFile, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -55,7 +59,8 @@ test("a page that is there before any node says what it waits for, and what to s
   const early = await dashboard("");
   const { page, context, complaints } = await open(browser, early.url, "");
   await page.getByRole("status").getByText("Waiting for a node of this machine.").waitFor();
-  await page.locator("main").getByText("fleet join").waitFor();
+  await page.locator("main").getByText("fleet join --serve verifier=tiny").waitFor();
+  expect(await page.locator("main .command").count()).toBe(3);
   expect(await violations(page)).toEqual([]);
   early.child.tell({ nodes: [fleet.address] });
   await shown(page);
@@ -75,8 +80,7 @@ test.each([
     const found: string[] = [];
     const { page, context, complaints } = await open(browser, board.url, "", { width, theme });
     await shown(page);
-    for (const [name, view] of views()) {
-      await go(page, view);
+    const look = async (name: string): Promise<void> => {
       await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (over > 0) found.push(`${name} is ${over} px wider than its window`);
@@ -84,7 +88,15 @@ test.each([
       if (width !== 820) {
         found.push(...(await violations(page)).map((rule) => `${name}: ${rule}`));
       }
+    };
+    for (const [name, view] of views()) {
+      await go(page, view);
+      await look(name);
     }
+    await go(page, "sessions");
+    await page.locator("a.row-link").first().click();
+    await page.getByRole("img", { name: /^Forwards by the time/ }).waitFor();
+    await look("session");
     found.push(...complaints.list);
     await context.close();
     expect(found).toEqual([]);
@@ -134,6 +146,104 @@ test("events that come in while somebody reads wait until they are asked for", a
   await page.locator("h1").hover();
   await rows.first().getByText("Heard at last.").waitFor();
   await context.close();
+});
+
+test("who was away is one entry, which unfolds by the keyboard; a filter keeps it whole", async () => {
+  const { page, context, complaints } = await open(browser, reader.url, "events");
+  const name = quiet.nodes[1]?.name ?? "";
+  await page.getByText(`${name} joined the fleet.`).waitFor();
+  quiet.child.tell({ silence: name });
+  const entry = page.locator("main .event").filter({ hasText: name }).first();
+  await entry.getByText(/ is dead since /).waitFor();
+  quiet.child.tell({ revive: name });
+  await entry.getByText(/ was away \d+ s\./).waitFor();
+  await page.getByRole("radio", { name: "Errors", exact: true }).focus();
+  await page.keyboard.press("Space");
+  await page.locator("main .event").nth(1).waitFor({ state: "detached" });
+  await entry.locator("summary").focus();
+  await page.keyboard.press("Enter");
+  await entry.getByText("is dead: it did not refute in time.").waitFor();
+  await entry.getByText("answers again.").waitFor();
+  expect(await violations(page)).toEqual([]);
+  expect(complaints.list).toEqual([]);
+  await context.close();
+});
+
+test("a node's log on its page, by the keyboard: as it is written, by level and by words", async () => {
+  const [node] = quiet.nodes;
+  const folder = await mkdtemp(join(tmpdir(), "log-"));
+  const path = join(folder, "node.log");
+  const at = (second: number): string => `2026-11-24T02:07:${second}.000000Z`;
+  await writeFile(path, `${at(10)} [info     ] begun\n${at(11)} [error    ] no_disk   path=/x\n`);
+  const { page, context, complaints } = await open(browser, reader.url, `node/${node?.nodeId}`);
+  const log = page.getByRole("region", { name: "Log", exact: true });
+  const rows = log.locator("li");
+  const show = log.getByRole("button", { name: "Show" });
+  await show.focus();
+  await page.keyboard.press("Enter");
+  // Its events alone, and why.
+  await log.getByText("These are its events").waitFor();
+  await log.getByText(`${node?.name} joined the fleet.`).waitFor();
+  await page.keyboard.press("Enter");
+  reader.child.tell({ logs: { [node?.address ?? ""]: path } });
+  await page.keyboard.press("Enter");
+  await rows.filter({ hasText: "begun" }).waitFor();
+  await appendFile(path, `${at(12)} [warning  ] slow_disk\n`);
+  await rows.filter({ hasText: "slow_disk" }).waitFor();
+  expect(await violations(page)).toEqual([]);
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("ArrowRight");
+  await rows.filter({ hasText: "begun" }).waitFor({ state: "detached" });
+  await rows.filter({ hasText: "slow_disk" }).waitFor();
+  await page.keyboard.press("Tab");
+  await page.keyboard.type("SLOW");
+  await rows.filter({ hasText: "no_disk" }).waitFor({ state: "detached" });
+  await page.keyboard.type("x");
+  await log.getByText("No line fits").waitFor();
+  expect(complaints.list).toEqual([]);
+  await context.close();
+  await rm(folder, { recursive: true });
+});
+
+test("round trips are those of the node in focus; the chart's span is chosen by the keyboard", async () => {
+  const { page, context } = await open(browser, board.url, "");
+  await shown(page);
+  const chart = page.getByRole("img", {
+    name: /tokens a second now, at most .* in the last 2 min/,
+  });
+  await chart.waitFor();
+  const [gateway, other] = fleet.nodes.map(({ name }) =>
+    page.getByRole("list", { name: "Nodes" }).getByRole("listitem").filter({ hasText: name }),
+  );
+  await gateway!.locator(".machine-way").getByText("gateway").waitFor();
+  const way = await other!.locator(".machine-way").textContent();
+  expect(way).toMatch(/ ms$/);
+  await other!.getByRole("link").focus();
+  await gateway!.locator(".machine-way").getByText(way!, { exact: true }).waitFor();
+  await page.getByRole("radio", { name: "2 min" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.getByRole("img", { name: /tokens a second now, .* in the last 15 minutes/ }).waitFor();
+  await context.close();
+});
+
+test("a process that is lost says when it is asked again, and is found once it is back", async () => {
+  const early = await dashboard(quiet.address);
+  const { page, context } = await open(browser, early.url, "");
+  await page
+    .getByText(quiet.nodes[0]?.name ?? "")
+    .first()
+    .waitFor();
+  const { port } = new URL(early.url);
+  await early.child.end();
+  const again = page.getByRole("button", { name: "Try now" });
+  await again.waitFor();
+  await page.getByText(/^Retrying/).waitFor();
+  await again.focus();
+  await page.keyboard.press("Enter");
+  const back = await dashboard(quiet.address, "--port", port);
+  await again.waitFor({ state: "detached" });
+  await context.close();
+  await back.child.end();
 });
 
 test("all views are reached by the keyboard alone", async () => {

@@ -28,6 +28,7 @@ beforeEach(async () => {
     pages,
     plan: () => new Promise((resolve) => waiting.push(() => resolve({ done: true }))),
     generate: async function* () {},
+    logs: async function* () {},
     close: () => Promise.resolve(),
     end: () => Promise.resolve(),
     rights: () => Promise.resolve(),

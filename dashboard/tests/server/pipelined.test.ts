@@ -22,6 +22,7 @@ test("pages that wait behind another of their connection leave with it", async (
     pages,
     plan: never,
     generate: never,
+    logs: never,
     close: never,
     end: never,
     rights: never,

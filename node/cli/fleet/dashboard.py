@@ -32,6 +32,7 @@ def command(port: int | None, node: str | None, *, no_open: bool, as_json: bool)
     which finds them again at the same port. Models are loaded and unloaded as by
     `fleet load` of this machine.
     """
+    from kakeya_fleet.node.cli.asking.agent_log import log_file
     from kakeya_fleet.node.cli.asking.asked_node import named_address
     from kakeya_fleet.node.cli.asking.local_agents import agents_here
     from kakeya_fleet.node.cli.fleet.dashboard_access import told_access
@@ -40,7 +41,7 @@ def command(port: int | None, node: str | None, *, no_open: bool, as_json: bool)
 
     def look() -> None:
         process.give_access(told_access(address))
-        process.name_nodes([agent.address for agent in agents_here()])
+        process.name_nodes({each.address: log_file(each.process_id) for each in agents_here()})
 
     program = find_program()
     address = named_address(node) if node else ""

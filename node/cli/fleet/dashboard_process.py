@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +118,7 @@ class DashboardProcess:
         )
         self._told_to_end = False
         self._before = signal.getsignal(signal.SIGTERM)
-        self._named: tuple[str, ...] = ()
+        self._named: Mapping[str, Path | None] = {}
         self._access: Access = {}
         # What the process says; empty at its end.
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -141,12 +141,16 @@ class DashboardProcess:
         self._before = signal.signal(signal.SIGTERM, self._end_told)
         return str(told["url"])
 
-    def name_nodes(self, addresses: Sequence[str]) -> None:
-        """Tells the process which nodes run on this machine, if they are others than before."""
-        if tuple(addresses) == self._named:
+    def name_nodes(self, logs: Mapping[str, Path | None]) -> None:
+        """Tells the process which nodes run on this machine, if that is other than before.
+
+        By address, with the file that each logs to; None where it can read none.
+        """
+        if logs == self._named:
             return
-        self._named = tuple(addresses)
-        self._tell({"nodes": list(addresses)})
+        self._named = dict(logs)
+        files = {address: str(path) for address, path in logs.items() if path is not None}
+        self._tell({"nodes": list(logs), "logs": files})
 
     def give_access(self, access: Access) -> None:
         """Tells the process as whom nodes are called, if that is another way than before.

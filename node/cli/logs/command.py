@@ -85,8 +85,9 @@ def _farewell() -> None:
 
 def _tail(address: str) -> tuple[LogTail | None, str]:
     """The log of the agent of this machine at `address`, and a sentence on where it is."""
+    from kakeya_fleet.node.cli.asking.agent_log import error_stream, log_file
     from kakeya_fleet.node.cli.asking.local_agents import agents_here
-    from kakeya_fleet.node.cli.logs.log_file import LogTail, error_stream, log_file
+    from kakeya_fleet.node.cli.logs.log_file import LogTail
 
     agent = next((each for each in agents_here() if each.address == address), None)
     if agent is None:

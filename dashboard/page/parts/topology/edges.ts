@@ -38,9 +38,10 @@ interface Draft {
   breakerOpen: boolean;
 }
 
-/** All edges, by key. Nodes that are not known are left out. */
+/** All edges, by key. Nodes that are not known are left out, and those that left: they closed theirs. */
 export function edgesOf(nodes: readonly NodeView[], sessions: readonly SessionView[]): Edge[] {
-  const known = new Map(nodes.map((node) => [node.nodeId, node]));
+  const present = nodes.filter((node) => node.liveness !== "left");
+  const known = new Map(present.map((node) => [node.nodeId, node]));
   const drafts = new Map<string, Draft>();
   const between = (from: string, to: string): Draft | undefined => {
     if (from === to || !known.has(from) || !known.has(to)) return undefined;
@@ -105,6 +106,20 @@ function edgeOf(key: string, draft: Draft, known: ReadonlyMap<string, NodeView>)
     breakerOpen: draft.breakerOpen,
     reason: link?.reason ?? "",
   };
+}
+
+/** Seconds of the measured round trips between a node and each other one, by that one's id. */
+export function roundTripsFrom(
+  nodeId: string,
+  edges: readonly Edge[],
+): ReadonlyMap<string, number> {
+  const found = new Map<string, number>();
+  for (const { one, other, roundTripSeconds } of edges) {
+    if (roundTripSeconds === 0) continue;
+    if (one === nodeId) found.set(other, roundTripSeconds);
+    if (other === nodeId) found.set(one, roundTripSeconds);
+  }
+  return found;
 }
 
 /** What of the fleet changes which edges there are, as one string: cheap to compare each frame. */

@@ -1,7 +1,7 @@
 /** Places for the links' labels: beside their own line, on no other line, node or label. */
 
 import { pointAt, type Box, type Curve } from "./curve";
-import type { Point } from "./ring";
+import type { Point } from "./rows";
 
 export interface LabelledCurve {
   key: string;
@@ -69,7 +69,7 @@ function candidates({ curve, width, height }: LabelledCurve): Candidate[] {
     const reach = (Math.abs(normal.x) * width + Math.abs(normal.y) * height) / 2 + CLEARANCE + 1.5;
     const upward = normal.y > 0 ? -1 : 1;
     return [upward, -upward].flatMap((side) =>
-      [0, 14, 30].map((further) => ({
+      [0, 9, 18, 30].map((further) => ({
         x: at.x + normal.x * (reach + further) * side,
         y: at.y + normal.y * (reach + further) * side,
         width,

@@ -1,4 +1,4 @@
-/** Who sits where on the ring, so that nodes keep their places when others come and go. */
+/** Who sits where in the rows, so that nodes keep their places when others come and go. */
 
 /** Node ids by seat; null is a seat that its node left. */
 export type Seating = readonly (string | null)[];
@@ -8,7 +8,7 @@ const EXACT = 8;
 
 /**
  * The seats after a change. Who stays keeps the seat; newcomers take free ones
- * in the order of `nodeIds`; the ring grows when none is free, and shrinks when
+ * in the order of `nodeIds`; the rows grow when none is free, and shrink when
  * more than half are.
  */
 export function seated(before: Seating, nodeIds: readonly string[]): Seating {

@@ -1,4 +1,4 @@
-/** The fleet as machines on a ring, and what runs between them. It is a list of links, too. */
+/** The fleet as machines in rows, and what runs between them. It is a list of links, too. */
 
 import { computed } from "@preact/signals";
 import { memo } from "preact/compat";
@@ -7,18 +7,18 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { NodeView } from "../../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
+import { draftsAccepted } from "../acceptance";
 import { CROWD } from "../crowd";
 import { activitiesOf, rolesOf, type Activity } from "../activity";
-import { ago, bytes, clipped, plural } from "../format";
+import { ago, bytes, clipped, duration, percent, plural } from "../format";
 import { href } from "../route";
 import { isDown, nodeState, usedBytes, usedShare } from "../states";
-import type { Box } from "./curve";
-import { svgPath } from "./curve";
+import { svgPath, type Box } from "./curve";
 import { Device } from "./device";
-import { boxesOf, drawEdges, type DrawnEdge } from "./drawing";
-import { edgesOf, edgeStructure } from "./edges";
+import { drawEdges, labelOf, machinesOf, type DrawnEdge } from "./drawing";
+import { edgesOf, edgeStructure, roundTripsFrom } from "./edges";
 import { FlowDots } from "./flow";
-import { ringFor, type Size } from "./ring";
+import { rowsFor, type Size } from "./rows";
 import { seated, type Seating } from "./seating";
 
 const structure = computed(() => edgeStructure(nodes.value, sessions.value));
@@ -30,6 +30,18 @@ const edges = computed(() => {
   return edgesOf(nodes.peek(), sessions.peek());
 });
 
+let lastShapes: ReadonlyMap<string, string> = new Map();
+
+/** What the machines are drawn as, by node id; changes when a card is heard, hardly ever. */
+const shapes = computed((): ReadonlyMap<string, string> => {
+  const told = new Map(nodes.value.map(({ nodeId, shape }) => [nodeId, shape]));
+  const before = lastShapes;
+  if (before.size === told.size && [...told].every(([id, shape]) => before.get(id) === shape)) {
+    return before;
+  }
+  return (lastShapes = told);
+});
+
 export function Topology() {
   const place = useRef<HTMLDivElement>(null);
   const width = useWidth(place);
@@ -37,19 +49,24 @@ export function Topology() {
   const kept = useRef<Seating>([]);
   const ids = nodeIds.value;
   const seating = useMemo(() => (kept.current = seated(kept.current, ids)), [ids]);
-  const ring = useMemo(() => ringFor(seating.length, width), [seating.length, width]);
-  const boxes = useMemo(() => boxesOf(ring, seating), [ring, seating]);
-  const known = boxes.has(chosen) ? chosen : "";
+  const rows = useMemo(() => rowsFor(seating.length, width), [seating.length, width]);
+  const drawnAs = shapes.value;
+  const machines = useMemo(() => machinesOf(rows, seating, drawnAs), [rows, seating, drawnAs]);
+  const known = machines.has(chosen) ? chosen : "";
   const current = edges.value;
   const drawn = useMemo(
-    () => drawEdges(current, boxes, ring, known),
-    [current, boxes, ring, known],
+    () => drawEdges(current, machines, rows, known),
+    [current, machines, rows, known],
+  );
+  const roundTrips = useMemo(
+    () => roundTripsFrom(known === "" ? gatewayId() : known, current),
+    [current, known],
   );
   return (
-    <div class="topology" ref={place} style={{ height: `${ring.height}px` }}>
+    <div class="topology" ref={place} style={{ height: `${rows.height}px` }}>
       {width > 0 && (
         <>
-          <Lines drawn={drawn} width={width} height={ring.height} asking={known !== ""} />
+          <Lines drawn={drawn} width={width} height={rows.height} asking={known !== ""} />
           <div class="flows" aria-hidden="true">
             {drawn
               .filter((each) => (known === "" ? seating.length < CROWD : each.chosen))
@@ -64,13 +81,14 @@ export function Topology() {
                 )),
               )}
           </div>
-          <ul class={`machines ${ring.size.name}`} aria-label="Nodes">
-            {[...boxes].map(([nodeId, box]) => (
+          <ul class={`machines ${rows.size.name}`} aria-label="Nodes">
+            {[...machines].map(([nodeId, box]) => (
               <Machine
                 key={nodeId}
                 nodeId={nodeId}
                 box={box}
-                size={ring.size}
+                size={rows.size}
+                roundTripSeconds={roundTrips.get(nodeId) ?? 0}
                 dim={known !== "" && !touches(drawn, known, nodeId)}
                 onChoose={setChosen}
               />
@@ -169,17 +187,20 @@ interface MachineProps {
   nodeId: string;
   box: Box;
   size: Size;
+  /** From the node that is asked about, else from the gateway; 0 for itself and while unmeasured. */
+  roundTripSeconds: number;
   dim: boolean;
   onChoose: (nodeId: string) => void;
 }
 
-const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: MachineProps) {
+const Machine = memo(function Machine(props: MachineProps) {
+  const { nodeId, box, size, roundTripSeconds, dim, onChoose } = props;
   const view = node(nodeId).value;
   if (view === undefined) return null;
   const down = isDown(view);
   const [known, ...others] = activitiesOf(view);
-  const left = box.x - size.width / 2;
-  const top = box.y - size.height / 2;
+  const left = box.x - box.width / 2;
+  const top = box.y - box.height / 2;
   const classes = ["machine"];
   if (down) classes.push("down");
   if (dim) classes.push("dim");
@@ -187,8 +208,8 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
     <li
       class={classes.join(" ")}
       style={{
-        width: `${size.width}px`,
-        height: `${size.height}px`,
+        width: `${box.width}px`,
+        height: `${box.height}px`,
         transform: `translate(${left}px, ${top}px)`,
       }}
     >
@@ -199,7 +220,7 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
         onFocus={() => onChoose(nodeId)}
         onBlur={() => onChoose("")}
       >
-        <span class="unseen">{description(view)}</span>
+        <span class="unseen">{description(view, roundTripSeconds)}</span>
         <span
           class="machine-picture"
           aria-hidden="true"
@@ -215,12 +236,12 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
           />
           <span class={`machine-rate ${view.shape}`}>
             {down ? (
-              <b class="machine-dead">{view.liveness}</b>
+              <b class={`machine-gone ${view.liveness}`}>{view.liveness}</b>
             ) : (
               known !== undefined && (
                 <>
-                  <b>{known.short}</b>
-                  <small>{known.unit}</small>
+                  <b>{size.name === "large" ? known.roomy : known.short}</b>
+                  <small>{known.roomyUnit}</small>
                 </>
               )
             )}
@@ -230,15 +251,39 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
           {clipped(view.name)}
         </span>
         <span class="machine-roles" aria-hidden="true">
-          {down ? <DeadSince view={view} /> : <Roles view={view} others={others} />}
+          {!down && size.name !== "small" && (
+            <Roles view={view} others={others} roomy={size.name === "large"} />
+          )}
+        </span>
+        <span class="machine-way" aria-hidden="true">
+          {down ? (
+            <DeadSince view={view} />
+          ) : roundTripSeconds > 0 ? (
+            duration(roundTripSeconds)
+          ) : view.isSelf ? (
+            "gateway"
+          ) : (
+            " "
+          )}
         </span>
       </a>
     </li>
   );
 });
 
-/** Its roles; those that the picture tells nothing of, with what it does in them. */
-function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }) {
+interface RolesProps {
+  view: NodeView;
+  others: readonly Activity[];
+  /** There is room for what an archive may keep. */
+  roomy: boolean;
+}
+
+/**
+ * Its roles; those that the picture tells nothing of, with what it does in them. Beside a
+ * proposer's, how much of its drafts is accepted.
+ */
+function Roles({ view, others, roomy }: RolesProps) {
+  const accepted = draftsAccepted.value.get(view.nodeId);
   return (
     <>
       {rolesOf(view).map((role) => {
@@ -248,28 +293,31 @@ function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }
             {role[0]!.toUpperCase()}
             {doing !== undefined && (
               <span>
-                {doing.short} {doing.shortUnit}
+                {roomy && role === "archive"
+                  ? `${doing.roomy} ${doing.roomyUnit}`
+                  : `${doing.short} ${doing.shortUnit}`}
               </span>
             )}
+            {role === "proposer" && accepted !== undefined && <span>{percent(accepted)}</span>}
           </i>
         );
       })}
-      {view.isSelf && <i class="gateway">gateway</i>}
     </>
   );
 }
 
 function DeadSince({ view }: { view: NodeView }) {
-  return <span class="machine-since">{ago(view.heardAt, second.value)}</span>;
+  return <>{ago(view.heardAt, second.value)}</>;
 }
 
 /** A machine in words, for who does not see it. */
-function description(view: NodeView): string {
+function description(view: NodeView, roundTripSeconds: number): string {
   const parts = [view.name, nodeState(view).word];
   parts.push(...rolesOf(view));
   if (!isDown(view)) {
     parts.push(...activitiesOf(view).map(({ words }) => words));
     parts.push(`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} memory in use`);
+    if (roundTripSeconds > 0) parts.push(`round trip ${duration(roundTripSeconds)}`);
   }
   return parts.join(", ");
 }
@@ -281,9 +329,9 @@ function EdgeTable({ drawn }: { drawn: readonly DrawnEdge[] }) {
     <div class="unseen">
       <p>{plural(open.length, "open link")}</p>
       <ul>
-        {open.map(({ edge, label }) => (
+        {open.map(({ edge }) => (
           <li key={edge.key}>
-            {nameOf(edge.one)} to {nameOf(edge.other)}: {label}
+            {nameOf(edge.one)} to {nameOf(edge.other)}: {labelOf(edge, false)}
             {edge.down ? ", down" : ""}
             {edge.flows.map((flow) =>
               flow.kind === "draft"
@@ -295,6 +343,10 @@ function EdgeTable({ drawn }: { drawn: readonly DrawnEdge[] }) {
       </ul>
     </div>
   );
+}
+
+function gatewayId(): string {
+  return nodes.peek().find(({ isSelf }) => isSelf)?.nodeId ?? "";
 }
 
 function nameOf(nodeId: string): string {

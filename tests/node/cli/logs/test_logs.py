@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import time
+import urllib.request
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from kakeya import Client, SessionOptions
+from kakeya_fleet.node.cli.asking.agent_log import log_file
 from kakeya_fleet.node.cli.asking.duration import Duration
-from kakeya_fleet.node.cli.logs.log_file import MOST_BYTES, LogTail, log_file, time_of
+from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
+from kakeya_fleet.node.cli.logs.log_file import MOST_BYTES, LogTail, time_of
 from tests.support.commands import Agents, Terminal
+
+BUILT = any((folder / "server" / "main.mjs").is_file() for folder in BUILT_FILES)
+PATIENCE_SECONDS = 30.0
 
 
 def forgotten(address: str, label: str) -> None:
@@ -86,6 +96,36 @@ def test_following_shows_what_happens_until_ctrl_c_which_is_no_error(
     done = process.interrupt()
     assert done.code == 0
     assert "Traceback" not in done.err
+
+
+@pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")
+def test_the_dashboard_reads_the_log_of_an_agent_here(fleet: Terminal, agents: Agents) -> None:
+    state = str(agents[0].options.state)
+    words = ("dashboard", "--no-open", "--json", "--port", "0")
+    process = fleet.start(*words, KAKEYA_STATE=state)
+    url = process.event()["url"]
+    # It was told of this machine's nodes, and of their logs with them.
+    while process.event()["event"] != "watching":
+        pass
+
+    def told(node_id: str) -> Iterator[dict[str, Any]]:
+        asked = urllib.request.Request(
+            f"{url}logs",
+            data=json.dumps({"nodeId": node_id}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    yield json.loads(line[6:])
+
+    first, second = islice(told(agents[0].node_id), 2)
+    path = log_file(agents[0].pid)
+    assert (first["type"], first["path"]) == ("file", str(path))
+    joined = [line for line in second["lines"] if line["text"].startswith("peer_joined")]
+    assert joined[0]["level"] == "info"
+    # Of the other node's state directory nothing was told: its log is not this page's to read.
+    assert list(told(agents[1].node_id)) == [{"type": "file", "path": ""}]
 
 
 def test_nobody_there_and_ctrl_c_while_a_node_is_silent(
