@@ -5,8 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from kakeya_fleet.node.cli.terminal.output import fitted, note, shows_pictures, write_json
+from kakeya_fleet.node.cli.terminal.output import (
+    fitted,
+    note,
+    screen_size,
+    shows_pictures,
+    write_json,
+)
 from kakeya_fleet.node.cli.terminal.printable import printable
+from kakeya_fleet.node.cli.terminal.word_wrap import WordWrap
 
 _DRAFTED = "\x1b[36m"
 _NOTICE = "\x1b[2m"
@@ -25,6 +32,7 @@ class ChatScreen:
         self._has_colours = has_colours
         self._tints_drafted = tints_drafted and has_colours
         self._at_line_start = True
+        self._wrap = _wrap()
 
     @property
     def has_colours(self) -> bool:
@@ -41,10 +49,11 @@ class ChatScreen:
         if self._as_json or not text:
             return
         # What a model says may steer a terminal as well; a pipe takes it as it is.
-        text = printable(text) if sys.stdout.isatty() else text
+        is_end = text.endswith("\n")
+        text = self._wrap.shown(printable(text)) if sys.stdout.isatty() else text
         shown = f"{_DRAFTED}{text}{_PLAIN}" if drafted and self._tints_drafted else text
         # Said before it is written: Ctrl-C may come between the two.
-        self._at_line_start = text.endswith("\n")
+        self._at_line_start = is_end
         sys.stdout.write(shown)
         sys.stdout.flush()
 
@@ -54,6 +63,7 @@ class ChatScreen:
             sys.stdout.write("\n")
             sys.stdout.flush()
             self._at_line_start = True
+        self._wrap = _wrap()
 
     def notice(self, text: str) -> None:
         """A line beside the conversation, on stderr."""
@@ -65,3 +75,7 @@ class ChatScreen:
             sys.stderr.flush()
         else:
             note(text)
+
+
+def _wrap() -> WordWrap:
+    return WordWrap(lambda: screen_size(sys.stdout)[0])
