@@ -74,7 +74,7 @@ export class SyntheticDisk {
         Code.FailedPrecondition,
         "MODEL_IN_USE",
         `${modelId} is served on this node`,
-        `\`fleet unload ${modelId}\` first.`,
+        `\`fleet unload ${modelId}\` first`,
       );
     }
     const running = this.#running.get(modelId);
@@ -141,7 +141,7 @@ export class SyntheticDisk {
       if (totalBytes > TOO_LARGE) {
         node.stored.delete(modelId);
         const words = `the disk has less room than the ${totalBytes} bytes of ${modelId}`;
-        const mend = "`fleet rm` makes room.";
+        const mend = "`fleet rm` makes room";
         this.#end(running, refusal(Code.ResourceExhausted, "MODEL_CACHE_UNWRITABLE", words, mend));
         return;
       }

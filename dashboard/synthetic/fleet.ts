@@ -78,10 +78,10 @@ export class SyntheticFleet {
         if (weightsDigest !== "") node.transfer(pastLoad(modelId));
       }
     }
-    // Two disks have a copy, that of a node which serves the model and that of one which does not.
-    for (const { node } of this.members.slice(0, 2)) {
-      const model = storedModel("qwen3-8b", ["macbook-04"]);
-      node.stored.set(model.modelId, model);
+    // Of those that have a copy the first serves the model, the second does not, the third is not ours.
+    for (const index of [0, 1, 3]) {
+      const model = storedModel("qwen3-8b", ["studio-07"]);
+      this.members[index]?.node.stored.set(model.modelId, model);
     }
     for (const member of this.members) this.#live(member);
     if (this.#busy) {

@@ -124,7 +124,7 @@ test("a model is copied to a node that lacks it, by keyboard, and its progress i
 
 test("a copy that fails says why with its mend, one that is given up is gone, a served one stays", async () => {
   const { page, context } = await open(browser, board.url, "models", { width: 390 });
-  const [studio, mini2, mini3] = fleet.nodes.map(({ name }) => name);
+  const [studio, mini2, mini3, foreign] = fleet.nodes.map(({ name }) => name);
   const copyTo = async (model: string, name = ""): Promise<void> => {
     const form = card(page, model);
     await form.getByRole("button", { name: "Copy to a disk" }).click();
@@ -160,12 +160,19 @@ test("a copy that fails says why with its mend, one that is given up is gone, a 
     await copy.getByRole("button", { name: /^Remove the copy/ }).click();
     await copy.getByRole("button", { name: "Remove", exact: true }).click();
   };
+  // On the disk of a node that is not ours nothing is removed from here.
+  expect(
+    await copies
+      .filter({ hasText: foreign ?? "" })
+      .getByRole("button")
+      .count(),
+  ).toBe(0);
   await removeAt(studio);
   await copies.getByText("MODEL_IN_USE").waitFor();
   expect(await violations(page)).toEqual([]);
   expect(await cut()).toBe(0);
   await removeAt(mini2);
   await copies.filter({ hasText: mini2 ?? "" }).waitFor({ state: "detached" });
-  expect(await copies.count()).toBe(1);
+  expect(await copies.count()).toBe(2);
   await context.close();
 });

@@ -1,8 +1,9 @@
 import { useId, useState } from "preact/hooks";
 
 import type { DiskQuestion, NodeView } from "../../../shared/messages";
-import { node } from "../../state/fleet";
+import { node, transfers } from "../../state/fleet";
 import { ProblemBox } from "../problem";
+import { latestDownload } from "./disks";
 import { asked, askedKey, beginPull, dismiss } from "./serving";
 
 interface CopyFormProps {
@@ -65,12 +66,15 @@ function Said({ question }: { question: DiskQuestion }) {
   switch (state?.state) {
     case "asking":
       return <p class="quiet small">{name} is asked to copy it</p>;
-    case "begun":
+    case "begun": {
+      const download = latestDownload(transfers.value, question.model, [question.nodeId]);
+      if (download === "done" || download === "failed") return null;
       return (
         <p class="quiet small">
           {name} has begun. How it stands is above; it goes on without this page.
         </p>
       );
+    }
     case "there":
       return <p class="quiet small">{name} has its files already.</p>;
     case "refused":
