@@ -388,10 +388,7 @@ export interface UnloadAnswer {
   memoryFreeBytes: number;
 }
 
-/**
- * `POST /stored`: what pulls brought to each node's disk, by node id. Nodes that do not answer, or
- * are too old to say, are absent.
- */
+/** `POST /stored`: what pulls brought to each node's disk, by node id. Nodes that do not answer are absent. */
 export type StoredView = Record<string, StoredModelView[]>;
 
 export interface StoredModelView extends Omit<sdk.StoredModel, "pulledAtUnix"> {

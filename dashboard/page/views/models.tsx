@@ -10,7 +10,7 @@ import { ModelCard } from "../parts/models/model_card";
 import { modelRows } from "../parts/models/model_rows";
 import { ServeForm } from "../parts/models/serve_form";
 import { lookAtRights } from "../parts/models/serving";
-import { diskNews, lookAtDisks, stored } from "../parts/models/stored";
+import { diskNews, keepLookingAtDisks, stored } from "../parts/models/stored";
 import { UnderWay } from "../parts/models/under_way";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -31,7 +31,7 @@ export function ModelsView() {
     void lookAtRights(left.signal);
     return () => left.abort();
   }, [living.value]);
-  useEffect(() => void lookAtDisks(), [diskNews.value]);
+  useEffect(keepLookingAtDisks, [diskNews.value]);
   const served = rows.value.filter(({ holders }) => holders.length > 0);
   return (
     <>

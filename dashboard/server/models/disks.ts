@@ -2,7 +2,6 @@
 
 import {
   TransportError,
-  type Client,
   type ModelPull,
   type PullProgress,
   type PullSource,
@@ -20,13 +19,15 @@ const NAME_LIMIT = 1024;
 type Hear = (nodeId: string, transferId: string, pull: PullView) => void;
 
 /**
- * Pulls that pages asked for. Each is followed to its end by this process, for all pages: a
- * transfer tells how much has come, the pull itself whence, and why it failed. A node has four at
- * most, so that those that are followed are few.
+ * Pulls that pages asked for. Each is followed to its end by this process, once for all pages: a
+ * transfer tells how much has come, the pull itself whence, and why it failed. Nodes refuse more
+ * than a few at a time, so that few are followed.
  */
 export class Pulls {
   readonly #client: NodeClient;
   readonly #hear: Hear;
+  /** Nodes and models of those that are asked for or followed. */
+  readonly #followed = new Set<string>();
 
   constructor(client: NodeClient, hear: Hear) {
     this.#client = client;
@@ -40,27 +41,33 @@ export class Pulls {
    */
   async begin(body: Record<string, unknown>): Promise<PullAnswer> {
     const { model, nodeId } = askedOf(body);
+    const key = JSON.stringify([nodeId, model]);
+    if (this.#followed.has(key)) return { wasThere: false };
     const client = this.#client(nodeId);
+    const leave = async (): Promise<void> => {
+      this.#followed.delete(key);
+      await client.close();
+    };
+    this.#followed.add(key);
     const pull = client.fleet.pullModel(model);
     const steps = pull[Symbol.asyncIterator]();
     let first: IteratorResult<PullProgress, undefined>;
     try {
       first = await steps.next();
     } catch (error) {
-      await client.close();
+      await leave();
       throw error;
     }
     if (first.done === true) {
-      await client.close();
+      await leave();
       return { wasThere: true };
     }
     // What escapes from it ends the process, as what escapes from a route does.
-    void this.#follow(client, nodeId, pull, first.value, steps);
+    void this.#follow(nodeId, pull, first.value, steps).finally(leave);
     return { wasThere: false };
   }
 
   async #follow(
-    client: Client,
     nodeId: string,
     pull: ModelPull,
     first: PullProgress,
@@ -86,8 +93,6 @@ export class Pulls {
       const known = problemOf(error);
       if (known === null) throw error;
       tell(latest.sources, known.problem);
-    } finally {
-      await client.close();
     }
   }
 }

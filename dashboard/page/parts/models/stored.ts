@@ -6,6 +6,7 @@ import type { StoredView } from "../../../shared/messages";
 import { ProblemError, stored as askStored } from "../../state/ask";
 import { events, transfers } from "../../state/fleet";
 import { nodesByOffer } from "../slow_nodes";
+import { isDown } from "../states";
 
 /** By node id; undefined while it is not known. */
 export const stored = signal<StoredView | undefined>(undefined);
@@ -20,6 +21,20 @@ export const diskNews = computed(() =>
     events.value.filter(({ kind }) => kind === "MODEL_REMOVED").map(({ key }) => key),
   ]),
 );
+
+/** Milliseconds after which nodes that did not answer are asked again. */
+const AGAIN_MS = 10_000;
+
+/** Asks the nodes, and again while some do not answer; gives what ends that. */
+export function keepLookingAtDisks(): () => void {
+  void lookAtDisks();
+  const timer = setInterval(() => {
+    const known = stored.peek() ?? {};
+    const living = nodesByOffer.peek().filter((node) => !isDown(node));
+    if (living.some(({ nodeId }) => known[nodeId] === undefined)) void lookAtDisks();
+  }, AGAIN_MS);
+  return () => clearInterval(timer);
+}
 
 let isAsking = false;
 let isStale = false;
