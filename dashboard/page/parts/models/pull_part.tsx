@@ -3,12 +3,12 @@ import { signal } from "@preact/signals";
 import type { DiskQuestion, PullView, TransferView } from "../../../shared/messages";
 import { Confirm, useConfirm } from "../confirm";
 import { Mend, ProblemBox } from "../problem";
-import { leftTexts, sourcesText } from "./pull_sources";
+import { sourceTexts } from "./pull_sources";
 import { asked, askedKey, beginRemove, dismiss, mayChange } from "./serving";
 
-/** Names a transfer in the fleet. */
-export function transferKey({ nodeId, transferId }: TransferView): string {
-  return `${nodeId}/${transferId}`;
+/** Names a transfer in the fleet; a node that was started again counts them anew. */
+export function transferKey({ nodeId, transferId, startedAt }: TransferView): string {
+  return `${nodeId}/${transferId}/${startedAt}`;
 }
 
 /** Keys of those that failed and were read, or were given up here. */
@@ -38,8 +38,7 @@ export function PullPart({ transfer, pull }: PullPartProps) {
   return (
     <div class="pull-part">
       <div class="pull-from quiet small">
-        <p>{sourcesText(pull)}</p>
-        {leftTexts(pull).map((text) => (
+        {sourceTexts(pull).map((text) => (
           <p key={text}>{text}</p>
         ))}
         {transfer.state === "failed" && pull.problem !== null && <Mend text={pull.problem.mend} />}

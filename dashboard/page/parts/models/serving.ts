@@ -87,9 +87,10 @@ export async function beginRemove(question: DiskQuestion): Promise<boolean> {
     await removeModel(question);
     return undefined;
   });
+  const isDone = asked.peek().get(key) === undefined;
   // Also after a refusal: what is shown may be what is gone.
   await lookAtDisks();
-  return asked.peek().get(key) === undefined;
+  return isDone;
 }
 
 /** Forgets a request, as when its refusal was read. */
