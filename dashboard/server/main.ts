@@ -15,9 +15,11 @@ import { fileURLToPath } from "node:url";
 
 import type { GatewayView } from "../shared/messages";
 import { Access } from "./access";
+import { Pulls, removeModel } from "./models/disks";
 import { Fit } from "./models/fit";
 import { Rights } from "./models/rights";
 import { load, unload } from "./models/serving";
+import { storedModels } from "./models/stored";
 import { Logs } from "./logs/logs";
 import type { NodeClient } from "./node_client";
 import { endSession } from "./session_route";
@@ -78,6 +80,9 @@ async function serve(options: Options): Promise<void> {
     if (address !== "") return access.client(address);
     throw new Refused(404, "NODE_NOT_FOUND", "No node of this fleet answers by that id now.");
   };
+  const pulls = new Pulls(nodeClient, (nodeId, transferId, pull) =>
+    state.pull(nodeId, transferId, pull),
+  );
   const server = new HttpServer({
     files,
     pages,
@@ -90,6 +95,9 @@ async function serve(options: Options): Promise<void> {
     load: (body, signal) => load(body, nodeClient, signal),
     unload: (body, signal) => unload(body, nodeClient, signal),
     fit: (body, signal) => fit.ask(body, gateway(), signal),
+    stored: () => storedModels(access, state.living(), (nodeId) => state.clockOffset(nodeId)),
+    pull: (body) => pulls.begin(body),
+    remove: (body, signal) => removeModel(body, nodeClient, signal),
   });
   setInterval(() => state.forgetLeft(), FORGET_MS).unref();
   const url = await server.listen(options.host, options.port, options.orAnyPort);

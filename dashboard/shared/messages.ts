@@ -79,6 +79,16 @@ export interface TransferView extends Omit<sdk.Transfer, "kind" | "state" | "sta
   kind: Known<sdk.TransferKind>;
   state: Known<sdk.TransferState>;
   startedAt: number;
+  /** What is known of a pull that a page asked for; null for all else, which nodes tell less of. */
+  pull: PullView | null;
+}
+
+/** A pull, as the node tells who asked for it. */
+export interface PullView {
+  /** Whom it copies from, in the node's order; empty before that is known, and for the hub. */
+  sources: sdk.PullSource[];
+  /** Why it failed; null where it did not, or the node does not say. */
+  problem: Problem | null;
 }
 
 /** Something that happened. `key` is unique in the fleet. */
@@ -376,6 +386,32 @@ export type UnloadQuestion = LoadQuestion;
 
 export interface UnloadAnswer {
   memoryFreeBytes: number;
+}
+
+/** `POST /stored`: what pulls brought to each node's disk, by node id. Nodes that do not answer are absent. */
+export type StoredView = Record<string, StoredModelView[]>;
+
+export interface StoredModelView extends Omit<sdk.StoredModel, "pulledAtUnix"> {
+  /** 0 for one that is not whole. */
+  pulledAt: number;
+}
+
+/** A model, and the node on whose disk it is or is to be: what `/pull` and `/remove` are asked with. */
+export interface DiskQuestion {
+  nodeId: string;
+  /** The name by which nodes serve it or have it. */
+  model: string;
+}
+
+/** `POST /pull`: answered once the copy has begun; transfers tell the rest. */
+export interface PullAnswer {
+  /** Whether the node had it already. */
+  wasThere: boolean;
+}
+
+/** `POST /remove`: answered once what a pull brought is gone; a pull of it that ran has ended. */
+export interface RemoveAnswer {
+  byteCount: number;
 }
 
 /** `POST /fit {model}`: on which machines of the fleet a model would fit, as `fleet fit` says. */

@@ -8,16 +8,18 @@ import {
   NodeStatusSchema,
   Role,
   SessionOutcome,
+  StoredModelSchema,
   TransferKind,
   TransferSchema,
   TransferState,
   WatchFleetResponseSchema,
   type NodeStatus,
+  type StoredModel,
   type Transfer,
   type WatchFleetResponse,
 } from "./contract";
 import { Feed } from "./feed";
-import { machine } from "./machines";
+import { machine, sha256 } from "./machines";
 import { CHAT_LABEL, SyntheticNode, type Peer } from "./node";
 import { seeded, type Random } from "./random";
 
@@ -28,7 +30,7 @@ const SUSPECT_MS = 1000;
 const DEAD_MS = 2500;
 const GIB = 2 ** 30;
 /** By model. */
-const WEIGHT_BYTES: Readonly<Record<string, number>> = {
+export const WEIGHT_BYTES: Readonly<Record<string, number>> = {
   "qwen3-8b": 4.7 * GIB,
   "qwen3-8b-dflash": 1.1 * GIB,
   tiny: 7_600_000,
@@ -75,6 +77,11 @@ export class SyntheticFleet {
       for (const { modelId, weightsDigest } of node.machine.offers) {
         if (weightsDigest !== "") node.transfer(pastLoad(modelId));
       }
+    }
+    // Of those that have a copy the first serves the model, the second does not, the third is not ours.
+    for (const index of [0, 1, 3]) {
+      const model = storedModel("qwen3-8b", ["studio-07"]);
+      this.members[index]?.node.stored.set(model.modelId, model);
     }
     for (const member of this.members) this.#live(member);
     if (this.#busy) {
@@ -288,6 +295,18 @@ export class SyntheticFleet {
     clearInterval(timer);
     this.#timers.delete(timer);
   }
+}
+
+/** What a pull brought three quarters of an hour ago. */
+function storedModel(modelId: string, sourceNames: string[]): StoredModel {
+  return create(StoredModelSchema, {
+    modelId,
+    byteCount: BigInt(Math.round(WEIGHT_BYTES[modelId] ?? 0)),
+    filesDigest: sha256(`files of ${modelId}`),
+    isWhole: true,
+    pulledAtUnix: Date.now() / 1000 - 2700,
+    sourceNames,
+  });
 }
 
 /** How a model came into a node that serves it. */

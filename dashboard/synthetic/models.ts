@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { Code, ConnectError, type ConnectRouter } from "@connectrpc/connect";
+import { Code, type ConnectRouter } from "@connectrpc/connect";
 
 import {
   LoadPhase,
@@ -12,8 +12,10 @@ import {
   TransferState,
   type LoadModelResponseSchema,
 } from "./contract";
+import { SyntheticDisk } from "./disk";
 import type { Member, SyntheticFleet } from "./fleet";
 import { loadedOffer } from "./machines";
+import { refusal } from "./refusal";
 
 const STEPS = 8;
 const STEP_MS = 150;
@@ -21,19 +23,23 @@ const LOAD_BYTES = 280_000_000;
 /** A model of this name is not to be had. */
 const MISSING = "missing";
 
-/** ModelService: a load takes a second and goes on without its caller, as on a real node. */
+/** ModelService: loads and pulls take a second and go on without their callers, as on a real node. */
 export function serveModels(router: ConnectRouter, fleet: SyntheticFleet, member: Member): void {
   const { node } = member;
   const { machine } = node;
   const check = (name: string): void => {
     if (!machine.isOurs) {
-      throw new ConnectError(
-        "In a fleet without an authority a node's models are changed from its own machine only.",
+      throw refusal(
         Code.PermissionDenied,
+        "NOT_LOOPBACK",
+        "In a fleet without an authority a node's models are changed from its own machine only.",
       );
     }
-    if (name === "") throw new ConnectError("model_id has 0 characters.", Code.InvalidArgument);
+    if (name === "") {
+      throw refusal(Code.InvalidArgument, "BAD_REQUEST", "model_id has 0 characters.");
+    }
   };
+  const disk = new SyntheticDisk(fleet, member);
   router.service(ModelService, {
     loadModel: async function* (request) {
       check(request.model);
@@ -56,10 +62,21 @@ export function serveModels(router: ConnectRouter, fleet: SyntheticFleet, member
           (request.role === Role.UNSPECIFIED || offer.role === request.role),
       );
       const [gone] = index < 0 ? [] : machine.offers.splice(index, 1);
-      if (gone === undefined) throw new ConnectError("It is not served here.", Code.NotFound);
+      if (gone === undefined) {
+        throw refusal(Code.NotFound, "MODEL_NOT_FOUND", "It is not served here.");
+      }
       fleet.announce(member);
       return { modelId: gone.modelId, role: gone.role, memoryFreeBytes: 1n };
     },
+    pullModel: (request) => {
+      check(request.model);
+      return disk.pull(request.model);
+    },
+    removeModel: (request) => {
+      check(request.modelId);
+      return { modelId: request.modelId, byteCount: disk.remove(request.modelId) };
+    },
+    listModels: () => ({ models: disk.list() }),
   });
 }
 

@@ -21,6 +21,7 @@ import {
   type NodeEvent,
   type NodeSample,
   type Placement,
+  type StoredModel,
   type Transfer,
   type WatchNodeResponse,
   type WatchSessionsResponse,
@@ -51,6 +52,8 @@ export class SyntheticNode {
   readonly machine: Machine;
   readonly sessions = new Map<string, SyntheticSession>();
   readonly transfers = new Map<string, Transfer>();
+  /** What pulls brought to its disk, by name. */
+  readonly stored = new Map<string, StoredModel>();
   readonly nodeFeed = new Feed<WatchNodeResponse>();
   readonly sessionFeed = new Feed<WatchSessionsResponse>();
   readonly random: Random;

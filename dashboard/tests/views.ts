@@ -1,5 +1,7 @@
 /** Plain views for tests. */
 
+import type { PullSource } from "@kakeya/runtime";
+
 import type {
   BlockView,
   EventView,
@@ -8,6 +10,7 @@ import type {
   NodeView,
   Sample,
   SessionView,
+  StoredModelView,
   TransferView,
 } from "../shared/messages";
 
@@ -87,8 +90,28 @@ export function transferView(
     remainingSeconds: 0,
     startedAt: 1,
     error: "",
+    pull: null,
     ...part,
   };
+}
+
+/** What a pull brought, all of it, unless `part` says otherwise. */
+export function storedView(modelId: string, part: Partial<StoredModelView> = {}): StoredModelView {
+  return {
+    modelId,
+    byteCount: 40,
+    filesDigest: "f0",
+    isWhole: true,
+    isServed: false,
+    pulledAt: 7,
+    sourceNames: ["a"],
+    ...part,
+  };
+}
+
+/** What came of a model from a node that is called as its id. */
+export function sourceView(nodeId: string, doneBytes = 0, fault = ""): PullSource {
+  return { nodeId, nodeName: nodeId, doneBytes, fault };
 }
 
 export function sampleView(at: number): Sample {

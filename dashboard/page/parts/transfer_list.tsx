@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { memo } from "preact/compat";
 
 import type { TransferView } from "../../shared/messages";
@@ -6,39 +7,43 @@ import { byteRate, bytesOf, duration, percent } from "./format";
 import { Icon } from "./icon";
 import { Meter } from "./meter";
 
-interface TransferListProps {
-  transfers: readonly TransferView[];
+interface Additions {
   /** Given where one that failed may be put away. */
   onPutAway?: (transfer: TransferView) => void;
+  /** What stands below one; the same function every time. */
+  below?: (transfer: TransferView) => ComponentChildren;
 }
 
 /** Downloads and loads, those that run first, then the latest. */
-export function TransferList({ transfers, onPutAway }: TransferListProps) {
+export function TransferList({
+  transfers,
+  ...additions
+}: Additions & { transfers: readonly TransferView[] }) {
   const sorted = [...transfers].sort(
     (one, other) =>
       Number(other.state === "running") - Number(one.state === "running") ||
       other.startedAt - one.startedAt,
   );
   return (
-    <ul class={onPutAway === undefined ? "transfers" : "transfers fading"}>
+    <ul class={additions.onPutAway === undefined ? "transfers" : "transfers fading"}>
       {sorted.map((transfer) => (
         <TransferRow
           key={`${transfer.nodeId}/${transfer.transferId}`}
           transfer={transfer}
-          {...(onPutAway === undefined ? {} : { onPutAway })}
+          {...additions}
         />
       ))}
     </ul>
   );
 }
 
-interface TransferRowProps {
-  transfer: TransferView;
-  onPutAway?: (transfer: TransferView) => void;
-}
-
-const TransferRow = memo(function TransferRow({ transfer, onPutAway }: TransferRowProps) {
-  const { state, kind, modelId, doneBytes, totalBytes } = transfer;
+const TransferRow = memo(function TransferRow({
+  transfer,
+  onPutAway,
+  below,
+}: Additions & { transfer: TransferView }) {
+  const { state, modelId, doneBytes, totalBytes } = transfer;
+  const kind = (transfer.pull?.sources.length ?? 0) > 0 ? "copy" : transfer.kind;
   const known = totalBytes > 0;
   const share = state === "done" ? 1 : known ? doneBytes / totalBytes : 0;
   const size = bytesOf(doneBytes, known ? totalBytes : doneBytes);
@@ -50,8 +55,8 @@ const TransferRow = memo(function TransferRow({ transfer, onPutAway }: TransferR
           {modelId}
         </strong>
         <span class="quiet small">
-          {kind === "download" ? "download" : checked ? "checked and measured" : "load into memory"}{" "}
-          · <NodeLink nodeId={transfer.nodeId} />
+          {kind !== "load" ? kind : checked ? "checked and measured" : "load into memory"} ·{" "}
+          <NodeLink nodeId={transfer.nodeId} />
         </span>
       </div>
       <div class="transfer-bar">
@@ -97,6 +102,7 @@ const TransferRow = memo(function TransferRow({ transfer, onPutAway }: TransferR
           percent(share)
         )}
       </span>
+      {below?.(transfer)}
     </li>
   );
 });

@@ -1,6 +1,7 @@
-/** What the page asks of its process: a plan, an answer, what nodes are to serve. */
+/** What the page asks of its process: a plan, an answer, what nodes are to serve and to keep. */
 
 import type {
+  DiskQuestion,
   FitView,
   LoadAnswer,
   LoadQuestion,
@@ -10,7 +11,10 @@ import type {
   ChatMessage,
   ChatRequest,
   Problem,
+  PullAnswer,
+  RemoveAnswer,
   RightsView,
+  StoredView,
   UnloadAnswer,
   UnloadQuestion,
 } from "../../shared/messages";
@@ -47,6 +51,21 @@ export async function load(question: LoadQuestion): Promise<LoadAnswer> {
 /** Has a node serve a model no more. Throws ProblemError. */
 export async function unload(question: UnloadQuestion): Promise<UnloadAnswer> {
   return (await (await post("/unload", question)).json()) as UnloadAnswer;
+}
+
+/** What pulls brought to each node's disk. Throws ProblemError. */
+export async function stored(): Promise<StoredView> {
+  return (await (await post("/stored", {})).json()) as StoredView;
+}
+
+/** Has a node bring a model to its disk; answers once that has begun. Throws ProblemError. */
+export async function pull(question: DiskQuestion): Promise<PullAnswer> {
+  return (await (await post("/pull", question)).json()) as PullAnswer;
+}
+
+/** Removes from a node's disk what a pull brought, or ends the pull. Throws ProblemError. */
+export async function removeModel(question: DiskQuestion): Promise<RemoveAnswer> {
+  return (await (await post("/remove", question)).json()) as RemoveAnswer;
 }
 
 /** On which machines a model would fit. Throws ProblemError; rethrows an abort. */

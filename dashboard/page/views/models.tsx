@@ -10,19 +10,20 @@ import { ModelCard } from "../parts/models/model_card";
 import { modelRows } from "../parts/models/model_rows";
 import { ServeForm } from "../parts/models/serve_form";
 import { lookAtRights } from "../parts/models/serving";
+import { diskNews, keepLookingAtDisks, stored } from "../parts/models/stored";
 import { UnderWay } from "../parts/models/under_way";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
 import { nodesByOffer } from "../parts/slow_nodes";
 import { transfers } from "../state/fleet";
 
-const rows = computed(() => modelRows(nodesByOffer.value, transfers.value));
+const rows = computed(() => modelRows(nodesByOffer.value, transfers.value, stored.value));
 /** Who may answer; one string, so that equal lists are equal. */
 const living = computed(() =>
   nodesByOffer.value.map(({ nodeId, liveness }) => `${nodeId}${liveness}`).join(),
 );
 
-/** What the fleet serves, what is on its way, and what may be served from here. */
+/** What the fleet serves and has on its disks, what is on its way, and what may be changed from here. */
 export function ModelsView() {
   const [serving, setServing] = useState(false);
   useEffect(() => {
@@ -30,6 +31,7 @@ export function ModelsView() {
     void lookAtRights(left.signal);
     return () => left.abort();
   }, [living.value]);
+  useEffect(keepLookingAtDisks, [diskNews.value]);
   const served = rows.value.filter(({ holders }) => holders.length > 0);
   return (
     <>

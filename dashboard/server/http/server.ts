@@ -33,6 +33,9 @@ export interface Routes {
   load(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   unload(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   fit(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
+  stored(): Promise<unknown>;
+  pull(body: Record<string, unknown>): Promise<unknown>;
+  remove(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
 }
 
 /** How often Node.js looks for requests that have taken too long, milliseconds. */
@@ -125,8 +128,8 @@ export class HttpServer {
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
-    const { files, pages, plan, generate, logs, close, end, rights, load, unload, fit } =
-      this.#routes;
+    const { files, pages, plan, generate, logs, close, end } = this.#routes;
+    const { rights, load, unload, fit, stored, pull, remove } = this.#routes;
     switch (route) {
       case "GET /events":
         return pages.add(request, response);
@@ -148,6 +151,12 @@ export class HttpServer {
         return answer(response, await unload(await jsonBody(request), signal));
       case "POST /fit":
         return answer(response, await fit(await jsonBody(request), signal));
+      case "POST /stored":
+        return answer(response, await stored());
+      case "POST /pull":
+        return answer(response, await pull(await jsonBody(request)));
+      case "POST /remove":
+        return answer(response, await remove(await jsonBody(request), signal));
       default:
         if (request.method === "POST") {
           response.writeHead(404, { ...SAFE_HEADERS, "content-type": "application/json" });

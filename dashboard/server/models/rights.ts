@@ -1,13 +1,10 @@
-import { InvalidArgument, KakeyaError, TransportError } from "@kakeya/runtime";
+import { InvalidArgument, RpcError } from "@kakeya/runtime";
 
 import type { RightsView } from "../../shared/messages";
 import type { Access } from "../access";
 import { problemOf } from "../problem";
+import { answerOf, everyNode, type NodePlace } from "./every_node";
 
-/** Nodes that are asked at once. */
-const AT_ONCE = 8;
-/** Milliseconds after which a node that does not answer is left out. */
-const PATIENCE_MS = 3000;
 /** Milliseconds for which an answer holds: who keeps a fleet changes seldom. */
 const HOLDS_MS = 30_000;
 
@@ -26,20 +23,14 @@ export class Rights {
   }
 
   /** The refusal of each of the nodes, null where it may; those that do not answer are absent. */
-  async ask(nodes: readonly { nodeId: string; address: string }[]): Promise<RightsView> {
-    const told: RightsView = {};
-    const waiting = [...nodes];
-    const worker = async (): Promise<void> => {
-      for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
-        const answer = await this.#answer(next.nodeId, next.address);
-        if (answer !== undefined) told[next.nodeId] = answer.refusal;
-      }
-    };
-    await Promise.all(Array.from({ length: AT_ONCE }, worker));
-    return told;
+  async ask(nodes: readonly NodePlace[]): Promise<RightsView> {
+    const answers = await everyNode(nodes, (node) => this.#answer(node));
+    return Object.fromEntries(
+      Object.entries(answers).map(([nodeId, { refusal }]) => [nodeId, refusal]),
+    );
   }
 
-  async #answer(nodeId: string, address: string): Promise<Answer | undefined> {
+  async #answer({ nodeId, address }: NodePlace): Promise<Answer | undefined> {
     const now = Date.now();
     for (const [known, { at }] of this.#answers) {
       if (now - at > HOLDS_MS) this.#answers.delete(known);
@@ -57,19 +48,16 @@ export class Rights {
    * Asks for the unload of no model, which changes nothing: who may is told that no model is
    * named, others that they may not. Undefined when nothing is answered.
    */
-  async #refusalOf(address: string): Promise<RightsView[string] | undefined> {
-    const client = this.#access.client(address, { timeouts: { connect: 2 } });
-    const signal = AbortSignal.timeout(PATIENCE_MS);
-    try {
-      await client.fleet.unloadModel("", { signal });
-      return null;
-    } catch (error) {
-      if (error instanceof InvalidArgument) return null;
-      if (signal.aborted || error instanceof TransportError) return undefined;
-      if (error instanceof KakeyaError) return problemOf(error)?.problem;
-      throw error;
-    } finally {
-      await client.close();
-    }
+  #refusalOf(address: string): Promise<RightsView[string] | undefined> {
+    return answerOf(this.#access, address, async (client, signal) => {
+      try {
+        await client.fleet.unloadModel("", { signal });
+        return null;
+      } catch (error) {
+        if (error instanceof InvalidArgument) return null;
+        if (error instanceof RpcError && !signal.aborted) return problemOf(error)?.problem;
+        throw error;
+      }
+    });
   }
 }

@@ -15,6 +15,7 @@ import type {
   GatewayView,
   Message,
   NodeView,
+  PullView,
   Sample,
   TransferView,
 } from "../../shared/messages";
@@ -38,6 +39,8 @@ interface Known {
   view: Omit<NodeView, "samples">;
   samples: Sample[];
   transfers: Map<string, TransferView>;
+  /** What was heard of pulls, by their transfers' ids. */
+  pulls: Map<string, PullView>;
   /** By `clock`; undefined while it has not left. */
   leftAt: number | undefined;
 }
@@ -96,6 +99,11 @@ export class FleetState {
     return status === undefined || isGone(status) ? "" : status.address;
   }
 
+  /** This process's clock less the node's, in milliseconds; 0 while the node's is not known. */
+  clockOffset(nodeId: string): number {
+    return this.#nodes.get(nodeId)?.clock.milliseconds ?? 0;
+  }
+
   /** Nodes that may answer. */
   living(): { nodeId: string; address: string }[] {
     return [...this.#nodes.values()].flatMap(({ status }) =>
@@ -146,6 +154,7 @@ export class FleetState {
         view: nodeView(status, null, reach, 0),
         samples: [],
         transfers: new Map(),
+        pulls: new Map(),
         leftAt,
       });
     } else {
@@ -197,6 +206,8 @@ export class FleetState {
   history(nodeId: string, history: NodeHistory): void {
     const known = this.#nodes.get(nodeId);
     if (known === undefined) return;
+    // A node that was started again counts its transfers anew.
+    if (known.node?.card.bootId !== history.node.card.bootId) known.pulls.clear();
     known.node = history.node;
     const latest = history.samples.at(-1);
     if (latest !== undefined) {
@@ -246,6 +257,18 @@ export class FleetState {
     const known = this.#nodes.get(nodeId);
     if (known === undefined) return;
     this.#tell({ type: "transfer", transfer: this.#keepTransfer(known, transfer) });
+  }
+
+  /** The pull that is seen as that transfer, as it was told to who asked for it. */
+  pull(nodeId: string, transferId: string, pull: PullView): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    known.pulls.set(transferId, pull);
+    const view = known.transfers.get(transferId);
+    if (view === undefined) return;
+    const transfer = { ...view, pull };
+    known.transfers.set(transferId, transfer);
+    this.#tell({ type: "transfer", transfer });
   }
 
   sessions(nodeId: string, activities: readonly SessionActivity[]): void {
@@ -318,11 +341,15 @@ export class FleetState {
   }
 
   #keepTransfer(known: Known, transfer: Transfer): TransferView {
-    const view = transferView(transfer, known.status.nodeId, known.clock.milliseconds);
+    const pull = known.pulls.get(transfer.transferId) ?? null;
+    const view = transferView(transfer, known.status.nodeId, known.clock.milliseconds, pull);
     known.transfers.set(view.transferId, view);
     if (known.transfers.size > LIMITS.transfers) {
       const [oldest] = known.transfers.keys();
-      if (oldest !== undefined) known.transfers.delete(oldest);
+      if (oldest !== undefined) {
+        known.transfers.delete(oldest);
+        known.pulls.delete(oldest);
+      }
     }
     return view;
   }

@@ -16,6 +16,7 @@ import type {
   LinkView,
   ModelView,
   NodeView,
+  PullView,
   Sample,
   TransferView,
   Transport,
@@ -218,7 +219,12 @@ export function eventView(
   };
 }
 
-export function transferView(transfer: Transfer, nodeId: string, offset: number): TransferView {
+export function transferView(
+  transfer: Transfer,
+  nodeId: string,
+  offset: number,
+  pull: PullView | null,
+): TransferView {
   const { startedAtUnix, ...told } = transfer;
   return {
     ...told,
@@ -226,5 +232,6 @@ export function transferView(transfer: Transfer, nodeId: string, offset: number)
     kind: transfer.kind === "load" ? "load" : "download",
     state: transfer.state === "unknown" ? "running" : transfer.state,
     startedAt: startedAtUnix * 1000 + offset,
+    pull,
   };
 }

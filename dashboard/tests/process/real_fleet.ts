@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -9,6 +9,9 @@ const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
 /** The command line. */
 export const FLEET = join(ROOT, ".venv/bin/fleet");
+
+/** The folder of the shipped model. */
+export const TINY = join(ROOT, "engine/shipped/tiny");
 
 export interface Agent {
   child: Child;
@@ -33,10 +36,22 @@ export class RealFleet {
 
   /** What commands of this fleet need to find it, and nothing of the person's own. */
   get environment(): NodeJS.ProcessEnv {
+    return this.#environment("cache");
+  }
+
+  /** A copy of a folder, by another name. */
+  async copied(folder: string, name: string): Promise<string> {
+    const copy = join(this.#home, name);
+    await cp(folder, copy, { recursive: true });
+    return copy;
+  }
+
+  /** As on machines of their own, nodes have nothing on their disk that others brought there. */
+  #environment(cache: string): NodeJS.ProcessEnv {
     return {
       XDG_STATE_HOME: join(this.#home, "state"),
       XDG_CONFIG_HOME: join(this.#home, "config"),
-      XDG_CACHE_HOME: join(this.#home, "cache"),
+      XDG_CACHE_HOME: join(this.#home, cache),
       HF_HUB_OFFLINE: "1",
       OMP_NUM_THREADS: "1",
       KAKEYA_LINKS: "grpc",
@@ -53,7 +68,7 @@ export class RealFleet {
         ...served.flatMap((one) => ["--serve", one]),
         ...(first === undefined ? [] : ["--peer", first.address]),
       ],
-      this.environment,
+      this.#environment(`cache of ${name}`),
     );
     const ready = await child.line("ready");
     const agent = {

@@ -9,7 +9,7 @@ import { open } from "../browser/page";
 import { launch } from "../process/chromium";
 import { dashboard, type Dashboard } from "../process/dashboard";
 import { Follower } from "../process/follower";
-import { FLEET, RealFleet, type Agent } from "../process/real_fleet";
+import { FLEET, RealFleet, TINY, type Agent } from "../process/real_fleet";
 import { until } from "../process/until";
 
 let fleet: RealFleet;
@@ -208,6 +208,31 @@ test("a model is loaded and unloaded from the page, as the node permits and says
     .getByText(/not a shipped one/)
     .first()
     .waitFor();
+  expect(complaints.list).toEqual([]);
+  await context.close();
+});
+
+test("a model is copied from the page to another node's disk, and removed from there", async () => {
+  const loaded = await client.fleet.loadModel(await fleet.copied(TINY, "copied")).wait();
+  const { page, context, complaints } = await open(browser, board.url, "models");
+  const card = page.getByRole("article", { name: "copied", exact: true });
+  await card.getByRole("button", { name: "Copy to a disk" }).click();
+  const targets = card.getByLabel("Copy to", { exact: true }).locator("option");
+  expect(await targets.allTextContents()).toEqual([proposer.name]);
+  await card.getByRole("button", { name: "Copy", exact: true }).click();
+  const copy = card.getByRole("list", { name: "Copies on disks" }).getByRole("listitem");
+  await copy.getByText(/^7\.\d+ MiB · /).waitFor();
+  await page.getByText(`from 1 node: ${verifier.name}`).waitFor();
+  const target = new Client(proposer.address);
+  const [stored] = await target.fleet.storedModels();
+  expect(stored).toMatchObject({ modelId: "copied", isWhole: true });
+  expect(stored?.sourceNames).toEqual([verifier.name]);
+  await copy.getByRole("button", { name: "Remove the copy of copied" }).click();
+  await copy.getByRole("button", { name: "Remove", exact: true }).click();
+  await card.getByText("none yet").waitFor();
+  expect(await target.fleet.storedModels()).toEqual([]);
+  await target.close();
+  await client.fleet.unloadModel(loaded.offer.modelId);
   expect(complaints.list).toEqual([]);
   await context.close();
 });

@@ -35,6 +35,9 @@ beforeEach(async () => {
     load: () => Promise.resolve(),
     unload: () => Promise.resolve(),
     fit: () => Promise.resolve(),
+    stored: () => Promise.resolve(),
+    pull: () => Promise.resolve(),
+    remove: () => Promise.resolve(),
   });
   address = new URL(await server.listen("127.0.0.1", 0));
 });

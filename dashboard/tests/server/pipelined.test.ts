@@ -29,6 +29,9 @@ test("pages that wait behind another of their connection leave with it", async (
     load: never,
     unload: never,
     fit: never,
+    stored: never,
+    pull: never,
+    remove: never,
   });
   const { host, hostname, port } = new URL(await server.listen("127.0.0.1", 0));
   const socket = connect(Number(port), hostname);

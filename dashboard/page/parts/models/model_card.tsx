@@ -3,19 +3,27 @@ import { useId, useState } from "preact/hooks";
 import type { LoadQuestion } from "../../../shared/messages";
 import { kindName, RoleTag } from "../badges";
 import { second } from "../clock";
+import { Confirm, useConfirm } from "../confirm";
 import { NodeLink } from "../event_list";
 import { ago, bytes, count, dateTime, duration, modelName } from "../format";
 import { ProblemBox } from "../problem";
 import { href } from "../route";
+import { nodesByOffer } from "../slow_nodes";
+import { transfers } from "../../state/fleet";
+import { CopyForm } from "./copy_form";
+import { DiskList } from "./disk_list";
+import { copyTargets } from "./disks";
 import { FitPanel } from "./fit_panel";
 import type { Holder, ModelRow } from "./model_rows";
 import { asked, askedKey, beginUnload, dismiss, mayChange } from "./serving";
+import { stored } from "./stored";
 
 /** One model of the fleet. */
 export function ModelCard({ row }: { row: ModelRow }) {
-  const { modelId, offer, holders, fileNodeIds } = row;
+  const { modelId, offer, holders, disks, earlierNodeIds } = row;
   const title = useId();
   const [fits, setFits] = useState(false);
+  const [copies, setCopies] = useState(false);
   const owner = modelId.slice(0, modelId.length - modelName(modelId).length).replace(/\/$/, "");
   const role = offer?.role ?? "verifier";
   const verifies = holders.some((each) => each.offer.role === "verifier" && !each.isDown);
@@ -23,6 +31,9 @@ export function ModelCard({ row }: { row: ModelRow }) {
     holders.filter((each) => each.offer.role === role).map(({ nodeId }) => nodeId),
   );
   const hasWeights = offer === undefined || offer.kind !== "ngram";
+  const targets = copyTargets(row, nodesByOffer.value, transfers.value).filter(({ nodeId }) =>
+    mayChange(nodeId),
+  );
   return (
     <article class="panel model-card" aria-labelledby={title}>
       <header>
@@ -42,18 +53,20 @@ export function ModelCard({ row }: { row: ModelRow }) {
       ) : (
         <p class="quiet small holders-none">No node serves it now.</p>
       )}
-      {fileNodeIds.length > 0 && (
+      {hasWeights && stored.value !== undefined && <DiskList {...{ modelId, disks }} />}
+      {earlierNodeIds.length > 0 && (
         <p class="quiet small">
-          On disk at{" "}
-          {fileNodeIds.map((nodeId, index) => (
+          Brought before to{" "}
+          {earlierNodeIds.map((nodeId, index) => (
             <span key={nodeId}>
               {index > 0 && ", "}
               <NodeLink nodeId={nodeId} />
             </span>
           ))}
-          , not served there
+          , not served there now
         </p>
       )}
+      {copies && <CopyForm {...{ model: modelId, targets }} />}
       {fits && <FitPanel {...{ model: modelId, role, servedBy }} />}
       <footer class="row">
         {hasWeights && (
@@ -64,6 +77,16 @@ export function ModelCard({ row }: { row: ModelRow }) {
             onClick={() => setFits(!fits)}
           >
             {fits ? "Hide where it fits" : "Where does it fit?"}
+          </button>
+        )}
+        {(targets.length > 0 || copies) && (
+          <button
+            type="button"
+            class="button small"
+            aria-expanded={copies}
+            onClick={() => setCopies(!copies)}
+          >
+            {copies ? "Hide copying" : "Copy to a disk"}
           </button>
         )}
         {verifies && (
@@ -106,7 +129,7 @@ function HolderRow({ holder, modelId }: { holder: Holder; modelId: string }) {
   const question: LoadQuestion = { nodeId, model: modelId, role: offer.role };
   const key = askedKey("unload", question);
   const state = asked.value.get(key);
-  const [confirming, setConfirming] = useState(false);
+  const confirming = useConfirm(() => void beginUnload(question));
   return (
     <li class={holder.isDown ? "holder dim" : "holder"}>
       <span class="holder-name">
@@ -131,8 +154,13 @@ function HolderRow({ holder, modelId }: { holder: Holder; modelId: string }) {
         ) : (
           !holder.isDown &&
           mayChange(nodeId) &&
-          !confirming && (
-            <button type="button" class="text-button" onClick={() => setConfirming(true)}>
+          !confirming.isOpen && (
+            <button
+              type="button"
+              class="text-button"
+              ref={confirming.opener}
+              onClick={confirming.ask}
+            >
               Unload
               <span class="unseen">
                 {" "}
@@ -142,28 +170,13 @@ function HolderRow({ holder, modelId }: { holder: Holder; modelId: string }) {
           )
         )}
       </span>
-      {confirming && (
-        <div class="holder-confirm" role="group" aria-label="Unload it?">
-          <span class="small">
-            Its answers get 5 s to end; chats that can go on elsewhere do so.
-          </span>
-          <span class="row">
-            <button
-              type="button"
-              class="button small danger"
-              onClick={() => {
-                setConfirming(false);
-                void beginUnload(question);
-              }}
-            >
-              Unload
-            </button>
-            <button type="button" class="button small" onClick={() => setConfirming(false)}>
-              Keep
-            </button>
-          </span>
-        </div>
-      )}
+      <Confirm
+        confirming={confirming}
+        label="Unload it?"
+        words="Its answers get 5 s to end; chats that can go on elsewhere do so."
+        yes="Unload"
+        no="Keep"
+      />
       {state?.state === "refused" && (
         <div class="holder-problem">
           <ProblemBox problem={state.problem} onClose={() => dismiss(key)} />

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 
-import { modelView, nodeView, transferView } from "../../../tests/views";
+import { modelView, nodeView, sourceView, storedView, transferView } from "../../../tests/views";
 import { modelRows } from "./model_rows";
 
 it("tells of each model who serves it since when, how large it is, and who has its files", () => {
@@ -27,6 +27,23 @@ it("tells of each model who serves it since when, how large it is, and who has i
   expect(tiny?.bytes).toBe(40);
   // A download says how large files are, not what is loaded of them.
   expect(qwen?.bytes).toBe(0);
-  expect(qwen?.fileNodeIds).toEqual(["a"]);
-  expect(kept).toMatchObject({ offer: undefined, holders: [], fileNodeIds: ["a"] });
+  expect(qwen?.earlierNodeIds).toEqual(["a"]);
+  expect(kept).toMatchObject({ offer: undefined, holders: [], earlierNodeIds: ["a"] });
+});
+
+it("knows of copies between nodes by what their disks have, and not by how they came", () => {
+  const pull = { sources: [sourceView("b", 40)], problem: null };
+  const transfers = [
+    transferView("a", "removed", { kind: "download", pull }),
+    transferView("a", "copied", { kind: "download", pull }),
+    transferView("a", "loaded", { totalBytes: 3 }),
+  ];
+  const nodes = [nodeView("a"), nodeView("b")];
+  const rows = modelRows(nodes, transfers, { a: [storedView("copied"), storedView("loaded")] });
+  expect(rows.map(({ modelId, disks, earlierNodeIds }) => [modelId, disks.length, earlierNodeIds]))
+    // What is on a disk is not said to have been there before as well.
+    .toEqual([
+      ["copied", 1, []],
+      ["loaded", 1, []],
+    ]);
 });

@@ -1,7 +1,8 @@
-/** The models of a fleet, each with who serves it and who has its files. Pure. */
+/** The models of a fleet, each with who serves it and whose disk has it. Pure. */
 
-import type { ModelView, NodeView, TransferView } from "../../../shared/messages";
+import type { ModelView, NodeView, StoredView, TransferView } from "../../../shared/messages";
 import { isDown } from "../states";
+import { disksByModel, type Disk } from "./disks";
 
 /** A node that serves a model in one role. */
 export interface Holder {
@@ -20,32 +21,46 @@ export interface ModelRow {
   bytes: number;
   /** By node's name, verifiers first. */
   holders: readonly Holder[];
-  /** Nodes that do not serve it, and brought all of it to their disk or into memory before. */
-  fileNodeIds: readonly string[];
+  /** What pulls brought of it, and what they bring; by node's name. */
+  disks: readonly Disk[];
+  /** Nodes that neither serve it nor pulled it, and brought all of it here before: as from the hub. */
+  earlierNodeIds: readonly string[];
 }
 
-/** Those that verify first, then those that draft, then those of which files are known; by id. */
+/**
+ * Those that verify first, then those that draft, then those of which files are known; by id.
+ * What nodes have `stored` tells of copies between nodes better than the transfers that brought them.
+ */
 export function modelRows(
   nodes: readonly NodeView[],
   transfers: readonly TransferView[],
+  stored: StoredView = {},
 ): ModelRow[] {
-  const done = transfers.filter(({ state }) => state === "done");
-  const ids = new Set<string>(done.map(({ modelId }) => modelId));
+  const done = transfers.filter(
+    ({ state, pull }) => state === "done" && (pull === null || pull.sources.length === 0),
+  );
+  const disks = disksByModel(nodes, stored);
+  const ids = new Set<string>([...done.map(({ modelId }) => modelId), ...disks.keys()]);
   for (const node of nodes) for (const { modelId } of node.models) ids.add(modelId);
   const living = new Set(nodes.filter((node) => !isDown(node)).map(({ nodeId }) => nodeId));
   return [...ids]
     .map((modelId) => {
       const own = done.filter((each) => each.modelId === modelId);
       const holders = nodes.flatMap((node) => holdersAt(node, modelId, own)).sort(byRole);
-      const serving = new Set(holders.map(({ nodeId }) => nodeId));
+      const onDisks = disks.get(modelId) ?? [];
+      const having = new Set([
+        ...holders.map(({ nodeId }) => nodeId),
+        ...onDisks.flatMap(({ nodeIds }) => nodeIds),
+      ]);
       const loads = own.filter(({ kind }) => kind === "load");
-      const elsewhere = own.filter(({ nodeId }) => living.has(nodeId) && !serving.has(nodeId));
+      const earlier = own.filter(({ nodeId }) => living.has(nodeId) && !having.has(nodeId));
       return {
         modelId,
         offer: holders[0]?.offer,
         bytes: Math.max(0, ...loads.map(({ totalBytes }) => totalBytes)),
         holders,
-        fileNodeIds: [...new Set(elsewhere.map(({ nodeId }) => nodeId))],
+        disks: onDisks,
+        earlierNodeIds: [...new Set(earlier.map(({ nodeId }) => nodeId))],
       };
     })
     .sort((one, other) => rank(one) - rank(other) || one.modelId.localeCompare(other.modelId));

@@ -1,9 +1,23 @@
-/** What the page has asked nodes to serve, and whether it may. */
+/** What the page has asked nodes to serve and to keep, and whether it may. */
 
 import { signal } from "@preact/signals";
 
-import type { LoadQuestion, Problem, RightsView } from "../../../shared/messages";
-import { load, ProblemError, rights as askRights, unload } from "../../state/ask";
+import type {
+  DiskQuestion,
+  LoadQuestion,
+  Problem,
+  RightsView,
+  Role,
+} from "../../../shared/messages";
+import {
+  load,
+  ProblemError,
+  pull,
+  removeModel,
+  rights as askRights,
+  unload,
+} from "../../state/ask";
+import { lookAtDisks } from "./stored";
 
 /** By node id: null where models may be changed, else the refusal; undefined while it is not known. */
 export const rights = signal<RightsView | undefined>(undefined);
@@ -13,13 +27,19 @@ export type Asked =
   | { state: "asking" }
   /** The node has begun: its transfers tell the rest. */
   | { state: "begun" }
+  /** A pull: the node had it already. */
+  | { state: "there" }
   | { state: "refused"; problem: Problem };
 
 /** By `askedKey`. */
 export const asked = signal<ReadonlyMap<string, Asked>>(new Map());
 
-export function askedKey(what: "load" | "unload", question: LoadQuestion): string {
-  return JSON.stringify([what, question.nodeId, question.role, question.model]);
+/** `role`: of what is loaded and unloaded. */
+export function askedKey(
+  what: "load" | "unload" | "pull" | "remove",
+  { nodeId, model, role }: DiskQuestion & { role?: Role },
+): string {
+  return JSON.stringify([what, nodeId, role ?? "", model]);
 }
 
 export function mayChange(nodeId: string): boolean {
@@ -50,6 +70,27 @@ export async function beginUnload(question: LoadQuestion): Promise<void> {
     await unload(question);
     return undefined;
   });
+}
+
+/** Has a node bring a model to its disk. */
+export async function beginPull(question: DiskQuestion): Promise<void> {
+  await tracked(askedKey("pull", question), async () => {
+    const { wasThere } = await pull(question);
+    return { state: wasThere ? "there" : "begun" };
+  });
+}
+
+/** Removes what a pull brought, or gives up one that runs; whether that was done. */
+export async function beginRemove(question: DiskQuestion): Promise<boolean> {
+  const key = askedKey("remove", question);
+  await tracked(key, async () => {
+    await removeModel(question);
+    return undefined;
+  });
+  const isDone = asked.peek().get(key) === undefined;
+  // Also after a refusal: what is shown may be what is gone.
+  await lookAtDisks();
+  return isDone;
 }
 
 /** Forgets a request, as when its refusal was read. */
