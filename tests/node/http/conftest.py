@@ -6,7 +6,7 @@ openai_of    the official client of a node's HTTP
 ask          a plain request, as a browser or a script would send it
 toy          the folder of a random model with a tokenizer of bytes and a template with tools
 run_agent    an agent in this process, whose insides a test may reach
-serve        HTTP in this process with limits of the test's choice, in front of `one`
+serve        HTTP in this process with limits of the test's choice, in front of `one` or `gate`
 """
 
 import asyncio
@@ -284,10 +284,10 @@ ServeHttp = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
-    """serve(**limits): HTTP in this process, in front of the fleet's first node; its address."""
+    """serve(way, **limits): HTTP in this process, in front of a node of the fleet; its address."""
     servers: list[HttpServer] = []
 
-    async def start(send_buffer: int = 0, **limits: Any) -> str:
+    async def start(way: str = "one", send_buffer: int = 0, **limits: Any) -> str:
         metrics = NodeMetrics()
         allowances = Allowances(Limits(http=HttpLimits(**limits)), metrics)
         server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
@@ -295,7 +295,7 @@ async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
         if send_buffer:
             assert server._socket is not None
             server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        server.open(ServingNode("here", fleet.one.address, NoRoles(), tuple))
+        server.open(ServingNode("here", getattr(fleet, way).address, NoRoles(), tuple))
         servers.append(server)
         return server.address
 

@@ -17,6 +17,7 @@ from kakeya_fleet.node.http.answering import End, Happening, Work, answer
 from kakeya_fleet.node.http.callers import CallersClients, HttpCaller
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.kept_sessions import KeptSessions
+from kakeya_fleet.node.http.prompt_reading import PromptReading
 from kakeya_fleet.node.http.usage import fleet_report
 from kakeya_fleet.node.metrics import NodeMetrics
 from tests.support.scripted_node import ScriptedNode
@@ -50,7 +51,8 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(
     async with AsyncClient(node.address) as client:
         clients = CallersClients(client, lambda _key: client)
         kept = KeptSessions(clients, Allowances(Limits(), NodeMetrics()))
-        await answer(client, Work(options, ((5, 6),), 3, codec), kept.of(HttpCaller(NOBODY)), put)
+        work = Work(options, ((5, 6),), 3, codec)
+        await answer(client, work, kept.of(HttpCaller(NOBODY)), PromptReading([2]), put)
     report: Any = fleet_report(ends)
     reported = [each["prefill_seconds"] for each in report["choices"]]
     assert reported == [4.5, 4.5]

@@ -147,7 +147,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None
     ):
         raw = await answer.read()
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    assert raw.startswith(b": keep-alive\n\n")
+    assert raw.startswith((b": keep-alive\n\n", b": prompt "))
     assert raw.endswith(b"data: [DONE]\n\n")
 
 
@@ -155,7 +155,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None
     ("path", "sign"),
     [
         ("/v1/messages", b'event: ping\ndata: {"type": "ping"}\n\n'),
-        ("/v1/responses", b": keep-alive\n\n"),
+        ("/v1/responses", b": prompt "),
         ("/api/chat", b'"message": {"role": "assistant", "content": ""}, "done": false}\n'),
     ],
 )
