@@ -110,6 +110,23 @@ async def test_a_client_that_leaves_ends_its_generation(
     assert await generated(home) == after
 
 
+async def test_a_client_that_leaves_while_its_prompt_is_read_ends_that(
+    fleet: HttpFleet, serve: ServeHttp, until_nothing_is_open: UntilFree
+) -> None:
+    address = await serve(keep_alive_seconds=0.02)
+    await until_nothing_is_open()
+    asked = {**LONG, "prompt": "x = [1, 2]\n" * 150, "max_tokens": 200}
+    with fleet.one.slowed():
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://{address}/v1/completions", json=asked) as answer,
+        ):
+            while not (await answer.content.readline()).startswith(b": prompt "):
+                assert not answer.content.at_eof()
+            answer.close()
+        await until_nothing_is_open()
+
+
 async def test_a_client_that_takes_nothing_is_cut_off(
     fleet: HttpFleet,
     serve: ServeHttp,
