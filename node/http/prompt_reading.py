@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from kakeya import AsyncSession, KakeyaError
 
 LONG_PROMPT_TOKENS = 512
-"""Shorter ones are read in the call that opens their session: to ask meanwhile takes another."""
+"""Shorter ones travel with the call that opens their session, whose name is known after it."""
 LOOK_SECONDS = 1.0
-"""A node that says nothing for so long is not waited for: what is to be told meanwhile waits."""
+"""The longest wait for a node's answer: what happens meanwhile is told so much later."""
 
 
 @dataclass(frozen=True, slots=True)
