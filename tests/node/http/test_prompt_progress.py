@@ -105,6 +105,7 @@ def rises(counts: list[int], total: int) -> bool:
     return counts == sorted(counts) and 0 < counts[-1] <= total and len(set(counts)) > 1
 
 
+@pytest.mark.usefixtures("slow_reading")
 @pytest.mark.parametrize("path", BODIES)
 async def test_comments_say_how_far_it_is(serve: ServeHttp, path: str) -> None:
     address = await serve(keep_alive_seconds=OFTEN)
@@ -122,6 +123,7 @@ async def test_comments_say_how_far_it_is(serve: ServeHttp, path: str) -> None:
     assert "prompt_progress" not in raw
 
 
+@pytest.mark.usefixtures("slow_reading")
 @pytest.mark.parametrize("way", ["one", "gate"])
 async def test_the_official_client_takes_it_as_data(serve: ServeHttp, way: str) -> None:
     address = await serve(way, keep_alive_seconds=OFTEN)
@@ -174,6 +176,7 @@ async def test_the_official_client_takes_it_as_data(serve: ServeHttp, way: str) 
         assert progress[-1]["processed"] == progress[-1]["total"] == usage.prompt_tokens
 
 
+@pytest.mark.usefixtures("slow_reading")
 async def test_prompts_of_text_are_told_together(serve: ServeHttp) -> None:
     address = await serve(keep_alive_seconds=OFTEN)
     body = {"model": "tiny", "prompt": [SAID, "x = 1"], "max_tokens": 2, "stream": True}

@@ -110,21 +110,21 @@ async def test_a_client_that_leaves_ends_its_generation(
     assert await generated(home) == after
 
 
+@pytest.mark.usefixtures("slow_reading")
 async def test_a_client_that_leaves_while_its_prompt_is_read_ends_that(
-    fleet: HttpFleet, serve: ServeHttp, until_nothing_is_open: UntilFree
+    serve: ServeHttp, until_nothing_is_open: UntilFree
 ) -> None:
     address = await serve(keep_alive_seconds=0.02)
     await until_nothing_is_open()
     asked = {**LONG, "prompt": "x = [1, 2]\n" * 150, "max_tokens": 200}
-    with fleet.one.slowed():
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"http://{address}/v1/completions", json=asked) as answer,
-        ):
-            while not (await answer.content.readline()).startswith(b": prompt "):
-                assert not answer.content.at_eof()
-            answer.close()
-        await until_nothing_is_open()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/v1/completions", json=asked) as answer,
+    ):
+        while not (await answer.content.readline()).startswith(b": prompt "):
+            assert not answer.content.at_eof()
+        answer.close()
+    await until_nothing_is_open()
 
 
 async def test_a_client_that_takes_nothing_is_cut_off(
@@ -172,7 +172,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None
     ("path", "sign"),
     [
         ("/v1/messages", b'event: ping\ndata: {"type": "ping"}\n\n'),
-        ("/v1/responses", b": prompt "),
+        ("/v1/responses", b"\n\n: "),
         ("/api/chat", b'"message": {"role": "assistant", "content": ""}, "done": false}\n'),
     ],
 )
