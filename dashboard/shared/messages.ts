@@ -309,6 +309,8 @@ export interface ChatRequest {
 }
 
 export type ChatMessage =
+  /** Before "opened", while a long prompt is read: `readCount` of the history's `tokenCount`. */
+  | { type: "reading"; readCount: number; tokenCount: number }
   | {
       type: "opened";
       sessionKey: string;

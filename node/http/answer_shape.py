@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from kakeya_fleet.node.http.answering import Delta, End
+from kakeya_fleet.node.http.prompt_reading import PromptProgress
 
 Chunk: TypeAlias = dict[str, object]
 
@@ -15,6 +16,10 @@ class AnswerShape(Protocol):
 
     def opening(self) -> Sequence[Chunk]:
         """What a stream begins with."""
+        ...
+
+    def progress(self, progress: PromptProgress) -> Sequence[Chunk]:
+        """How far the prompts are read, for one who asked; nothing where that cannot be asked."""
         ...
 
     def delta(self, delta: Delta) -> Sequence[Chunk]:

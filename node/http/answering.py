@@ -21,6 +21,7 @@ from kakeya import (
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answer_text import AnswerText, Piece
 from kakeya_fleet.node.http.kept_sessions import CallersSessions, SessionTerms
+from kakeya_fleet.node.http.prompt_reading import LONG_PROMPT_TOKENS, PromptReading
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.request_options import RequestOptions
 from kakeya_fleet.node.rpc.trace_context import outgoing_header
@@ -101,26 +102,35 @@ _FINISH = {
 }
 
 
-async def answer(client: AsyncClient, work: Work, kept: CallersSessions, put: Put) -> None:
+async def answer(
+    client: AsyncClient, work: Work, kept: CallersSessions, reading: PromptReading, put: Put
+) -> None:
     """Answers all, side by side; `put` is awaited with what happens, in each answer's order.
 
+    `reading` is of the work's prompts, each of which is read before its answers begin.
     Every session is closed on return, or among the caller's that are `kept`. Raises
     `KakeyaError` and `HttpRefusal`, the first of all answers; the others are given up.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
             for number in range(len(work.prompts)):
-                tasks.create_task(_answer_prompt(client, work, number, kept, put))
+                tasks.create_task(_answer_prompt(client, work, number, kept, reading, put))
     except BaseExceptionGroup as group:
         raise _first(group) from None
 
 
 async def _answer_prompt(
-    client: AsyncClient, work: Work, number: int, kept: CallersSessions, put: Put
+    client: AsyncClient,
+    work: Work,
+    number: int,
+    kept: CallersSessions,
+    reading: PromptReading,
+    put: Put,
 ) -> None:
     """One session with the prompt; the answers but the first are of forks of it."""
     async with AsyncExitStack() as sessions:
-        begun = await _begun(client, work, number, kept)
+        begun = await _begun(client, work, number, kept, reading)
+        reading.read(number, begun.cached_count)
         session = begun.session
         await sessions.enter_async_context(session)
         if session.model.tokenizer_digest != work.codec.digest:
@@ -151,17 +161,22 @@ class _Begun:
     prefill_seconds: float
 
 
-async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSessions) -> _Begun:
+async def _begun(
+    client: AsyncClient, work: Work, number: int, kept: CallersSessions, reading: PromptReading
+) -> _Begun:
     prompt = work.prompts[number]
     if work.terms is not None:
         session = await kept.take(work.terms, prompt)
         if session is not None:
-            return await _gone_on(session, work, work.terms, prompt, kept)
+            with reading.by(number, session, session.history_length - 1):
+                return await _gone_on(session, work, work.terms, prompt, kept)
     options = work.options.session
     bounds_history = options.kv_strategy is KvStrategy.FULL and work.terms is None
+    # Who is told how far it is asks by the session's name, which the opening gives.
+    is_told = work.options.stream and len(prompt) >= LONG_PROMPT_TOKENS
     session = await client.create_session(
         work.options.model,
-        tokens=prompt,
+        tokens=() if is_told else prompt,
         kv_strategy=options.kv_strategy,
         sink_tokens=options.sink_tokens,
         window_tokens=options.window_tokens,
@@ -177,6 +192,12 @@ async def _begun(client: AsyncClient, work: Work, number: int, kept: CallersSess
         resume=True,
         traceparent=outgoing_header(),
     )
+    if is_told:
+        async with AsyncExitStack() as closing:
+            closing.push_async_exit(session)
+            with reading.by(number, session):
+                await session.append(prompt, room_tokens=work.max_tokens)
+            closing.pop_all()
     return _Begun(session, 0, session.prefill_seconds)
 
 

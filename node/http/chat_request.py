@@ -113,7 +113,7 @@ def read_chat(body: Mapping[str, object]) -> ChatRequest:
         options=replace(
             options,
             max_tokens=most or options.max_tokens,
-            ignored=fields.present(HARMLESS),
+            ignored=(*options.ignored, *fields.present(HARMLESS)),
         ),
         messages=_messages(fields),
         tools=tools,

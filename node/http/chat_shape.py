@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kakeya_fleet.node.http.answer_shape import Chunk
 from kakeya_fleet.node.http.answer_text import ScoredToken
 from kakeya_fleet.node.http.answering import Delta, End
+from kakeya_fleet.node.http.prompt_reading import PromptProgress
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
 from kakeya_fleet.node.http.token_texts import Decode, chat_log_probabilities
 from kakeya_fleet.node.http.tool_calls import AnswerParts, ToolCall
@@ -40,6 +41,10 @@ class ChatShape:
             self._chunk(index, {"role": "assistant", "content": ""})
             for index in range(self._facts.answer_count)
         ]
+
+    def progress(self, progress: PromptProgress) -> Sequence[Chunk]:
+        """One chunk, which says nothing of an answer, as the server of llama.cpp has it."""
+        return [self._chunk(0, {}) | {"prompt_progress": progress.told()}]
 
     def delta(self, delta: Delta) -> Sequence[Chunk]:
         """One chunk with what of the piece is surely no call of a tool."""

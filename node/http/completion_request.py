@@ -51,7 +51,7 @@ def read_completion(body: Mapping[str, object]) -> CompletionRequest:
     options = read_options(fields, top)
     prompts = _prompts(fields.get("prompt"), options.choices)
     request = CompletionRequest(
-        replace(options, ignored=fields.present({"user"})),
+        replace(options, ignored=(*options.ignored, *fields.present({"user"}))),
         prompts,
         fields.flag("echo"),
         suffix=fields.text("suffix"),

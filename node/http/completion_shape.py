@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kakeya_fleet.node.http.answer_shape import Chunk
 from kakeya_fleet.node.http.answer_text import ScoredToken
 from kakeya_fleet.node.http.answering import Delta, End
+from kakeya_fleet.node.http.prompt_reading import PromptProgress
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
 from kakeya_fleet.node.http.token_texts import Decode, completion_log_probabilities
 from kakeya_fleet.node.http.usage import fleet_report, usage
@@ -29,6 +30,10 @@ class CompletionShape:
         if not self._echoes:
             return []
         return [self._chunk(index, self._echo(index)) for index in range(self._facts.answer_count)]
+
+    def progress(self, progress: PromptProgress) -> Sequence[Chunk]:
+        """One chunk, which says nothing of an answer, as the server of llama.cpp has it."""
+        return [self._chunk(0, "") | {"prompt_progress": progress.told()}]
 
     def delta(self, delta: Delta) -> Sequence[Chunk]:
         """One chunk."""

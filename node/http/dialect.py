@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kakeya_fleet.node.http.answer_shape import Chunk
+from kakeya_fleet.node.http.prompt_reading import PromptProgress
 from kakeya_fleet.node.http.refusal import HttpRefusal
-from kakeya_fleet.node.http.server_sent_events import DONE, KEEP_ALIVE, event, named_event
+from kakeya_fleet.node.http.server_sent_events import (
+    DONE,
+    KEEP_ALIVE,
+    comment,
+    event,
+    named_event,
+)
 from kakeya_fleet.node.http.text_lines import line
 
 EVENTS = "text/event-stream; charset=utf-8"
@@ -22,6 +29,7 @@ LINES = "application/x-ndjson"
 class Dialect:
     """One API's. `keep_alive` is what a silent stream says, where its shape says nothing.
 
+    With `has_comments` it is one, and while prompts are read another says how far.
     `refused` is the body of an error and what ends a stream, given the request's id.
     """
 
@@ -29,11 +37,18 @@ class Dialect:
     frame: Callable[[Chunk], bytes]
     refused: Callable[[HttpRefusal, str], Chunk]
     keep_alive: bytes = KEEP_ALIVE
+    has_comments: bool = True
     done: bytes = b""
 
     def frames(self, chunks: Iterable[Chunk]) -> bytes:
         """All of them."""
         return b"".join(map(self.frame, chunks))
+
+    def sign_of_life(self, progress: PromptProgress | None) -> bytes:
+        """What a silent stream says, whose prompts are read so far; None where nobody knows."""
+        if not self.has_comments or progress is None or progress.processed == progress.total:
+            return self.keep_alive
+        return comment(f"prompt {progress.processed} of {progress.total} tokens")
 
 
 def _of_openai(refusal: HttpRefusal, _request_id: str) -> Chunk:
@@ -74,8 +89,14 @@ def _of_ollama(refusal: HttpRefusal, _request_id: str) -> Chunk:
 
 OPENAI = Dialect(EVENTS, event, _of_openai, done=DONE)
 RESPONSES = Dialect(EVENTS, named_event, _of_responses)
-ANTHROPIC = Dialect(EVENTS, named_event, _of_anthropic, keep_alive=named_event({"type": "ping"}))
-OLLAMA = Dialect(LINES, line, _of_ollama, keep_alive=b"")
+ANTHROPIC = Dialect(
+    EVENTS,
+    named_event,
+    _of_anthropic,
+    keep_alive=named_event({"type": "ping"}),
+    has_comments=False,
+)
+OLLAMA = Dialect(LINES, line, _of_ollama, keep_alive=b"", has_comments=False)
 
 
 def dialect_of(path: str) -> Dialect:

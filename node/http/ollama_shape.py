@@ -10,6 +10,7 @@ from kakeya_fleet.node.http.answer_shape import Chunk
 from kakeya_fleet.node.http.answering import Delta, End
 from kakeya_fleet.node.http.chat_request import ChatRequest
 from kakeya_fleet.node.http.preparing import Prepared
+from kakeya_fleet.node.http.prompt_reading import PromptProgress
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
 from kakeya_fleet.node.http.tool_calls import AnswerParts, ToolCall
 from kakeya_fleet.node.http.usage import fleet_report
@@ -41,6 +42,10 @@ class OllamaShape:
 
     def opening(self) -> Sequence[Chunk]:
         """Nothing."""
+        return []
+
+    def progress(self, progress: PromptProgress) -> Sequence[Chunk]:  # noqa: ARG002
+        """Nothing: no client of this API can ask for it."""
         return []
 
     def delta(self, delta: Delta) -> Sequence[Chunk]:

@@ -27,6 +27,7 @@ SHARED_FIELDS = GRAMMAR_FIELDS | frozenset(
         "model",
         "stream",
         "stream_options",
+        "return_progress",
         "n",
         "stop",
         "seed",
@@ -129,6 +130,8 @@ class RequestOptions:
     session: SessionFields
     ignored: tuple[str, ...] = ()
     """Fields that were read past, since they change no token; the answer's header names them."""
+    return_progress: bool = False
+    """Whether the stream's chunks tell how far the prompt is read."""
 
 
 def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOptions:
@@ -137,6 +140,7 @@ def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOp
     if not model:
         raise bad_field("model", "model is missing; GET /v1/models lists those that are served")
     stream = fields.flag("stream")
+    return_progress = fields.flag("return_progress")
     return RequestOptions(
         model=model,
         stream=stream,
@@ -146,6 +150,9 @@ def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOp
         max_tokens=fields.whole("max_tokens", 1, MAX_TOKENS),
         sampling=read_sampling(fields, top_log_probabilities),
         session=read_session(fields),
+        # An answer that comes whole has nobody to tell meanwhile.
+        ignored=("return_progress",) if return_progress and not stream else (),
+        return_progress=return_progress and stream,
     )
 
 

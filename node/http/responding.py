@@ -18,12 +18,15 @@ from kakeya_fleet.node.http.answering import Delta, End, Happening, Work, answer
 from kakeya_fleet.node.http.callers import CALLER, CallersClients
 from kakeya_fleet.node.http.dialect import Dialect, dialect_of
 from kakeya_fleet.node.http.kept_sessions import KeptSessions
+from kakeya_fleet.node.http.prompt_reading import PromptReading
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
 from kakeya_fleet.node.http.request_spans import request_id_of
 from kakeya_fleet.node.metrics import NodeMetrics
 
 _log = structlog.get_logger(__name__)
 
+PROGRESS_SECONDS = 0.5
+"""Between two looks at how far a prompt is read, for one who asked for it as data."""
 IGNORED_FIELDS = "X-Ignored-Fields"
 """Names the fields of a body that were read past, since they change no token."""
 
@@ -47,6 +50,15 @@ class _Stream:
             raise ConnectionResetError("the client takes nothing") from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What happens in a request's answers, how far its prompts are read, and how both are told."""
+
+    feed: AnswerFeed
+    reading: PromptReading
+    shape: AnswerShape
+
+
 class Responding:
     """The one way of answers to clients, whatever their API."""
 
@@ -63,12 +75,14 @@ class Responding:
         self, request: web.Request, work: Work, shape: AnswerShape
     ) -> web.StreamResponse:
         """Answers a request in its shape, whole or as a stream. Raises as `answering.answer`."""
+        reading = PromptReading([len(prompt) for prompt in work.prompts])
+        kept = self._kept.of(request[CALLER])
         async with (
             self._clients.client_of(request[CALLER]) as client,
-            AnswerFeed(partial(answer, client, work, self._kept.of(request[CALLER]))) as feed,
+            AnswerFeed(partial(answer, client, work, kept, reading)) as feed,
         ):
             if work.options.stream:
-                return await self._stream(request, work, feed, shape)
+                return await self._stream(request, work, _Answers(feed, reading, shape))
             return await self._whole(work, feed, shape)
 
     async def _whole(self, work: Work, feed: AnswerFeed, shape: AnswerShape) -> web.Response:
@@ -81,12 +95,13 @@ class Responding:
         return web.json_response(shape.whole(deltas, ends), headers=noted(work.options.ignored))
 
     async def _stream(
-        self, request: web.Request, work: Work, feed: AnswerFeed, shape: AnswerShape
+        self, request: web.Request, work: Work, answers: _Answers
     ) -> web.StreamResponse:
         dialect = dialect_of(request.path)
+        looks = work.options.return_progress
         # Before the first token an error has a status of its own; after the first
         # silence the client needs a sign of life more than that.
-        happened = await feed.take(self._limits.keep_alive_seconds)
+        happened = await answers.feed.take(self._patience(answers, looks=looks))
         headers = {
             "Content-Type": dialect.content_type,
             **_STREAM_HEADERS,
@@ -101,7 +116,7 @@ class Responding:
 
         try:
             with self._metrics.http_streams_active.track_inprogress():
-                await self._tell(stream, feed, shape, dialect, happened)
+                await self._tell(stream, answers, dialect, happened, looks=looks)
         except KakeyaError as error:
             await refuse(refusal_of(error))
         except HttpRefusal as refusal:
@@ -117,18 +132,27 @@ class Responding:
     async def _tell(
         self,
         stream: _Stream,
-        feed: AnswerFeed,
-        shape: AnswerShape,
+        answers: _Answers,
         dialect: Dialect,
         happened: list[Happening] | None,
+        *,
+        looks: bool,
     ) -> None:
+        """Tells what happens; with `looks` also how far the prompts are read, as data."""
         ends: list[End] = []
+        shape, reading = answers.shape, answers.reading
         clock, silence = asyncio.get_running_loop().time, self._limits.keep_alive_seconds
-        said_at = clock()
+        said_at, read_count = clock(), -1
         if opening := dialect.frames(shape.opening()):
             await stream.write(opening)
         while happened != []:
+            if happened is None and (looks or dialect.has_comments):
+                await reading.look()
+            progress = reading.known
             chunks: list[Chunk] = []
+            if looks and progress is not None and progress.processed != read_count:
+                chunks.extend(shape.progress(progress))
+                read_count = progress.processed
             for each in happened or ():
                 if isinstance(each, End):
                     ends.append(each)
@@ -136,14 +160,20 @@ class Responding:
                 else:
                     chunks.extend(shape.delta(each))
             data = dialect.frames(chunks)
+            is_silent = happened is None and self._patience(answers, looks=looks) == silence
             # A shape may hold back what happens, such as what may become a call of a tool.
-            if not data and (happened is None or clock() - said_at >= silence):
-                data = dialect.frames(shape.waiting()) or dialect.keep_alive
+            if not data and (is_silent or clock() - said_at >= silence):
+                data = dialect.frames(shape.waiting()) or dialect.sign_of_life(progress)
             if data:
                 await stream.write(data)
                 said_at = clock()
-            happened = await feed.take(silence)
+            happened = await answers.feed.take(self._patience(answers, looks=looks))
         await stream.write(dialect.frames(shape.closing(ends)) + dialect.done)
+
+    def _patience(self, answers: _Answers, *, looks: bool) -> float:
+        """Seconds to wait for something to happen."""
+        silence = self._limits.keep_alive_seconds
+        return min(silence, PROGRESS_SECONDS) if looks and not answers.reading.is_over else silence
 
 
 _STREAM_HEADERS: Mapping[str, str] = {

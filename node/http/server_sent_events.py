@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-KEEP_ALIVE = b": keep-alive\n\n"
-"""A comment: proxies and clients see that the connection lives."""
 DONE = b"data: [DONE]\n\n"
 """How OpenAI's streams end."""
+
+
+def comment(text: str) -> bytes:
+    """A line that no client takes for an event; `text` is one line."""
+    return b": " + text.encode() + b"\n\n"
+
+
+KEEP_ALIVE = comment("keep-alive")
+"""Proxies and clients see that the connection lives."""
 
 
 def named_event(data: Mapping[str, object]) -> bytes:

@@ -59,6 +59,7 @@ SHARED: Mapping[str, Schema] = {
         "additionalProperties": False,
         "properties": {"include_usage": BOOLEAN, "include_obfuscation": ANYTHING},
     },
+    "return_progress": BOOLEAN,
     "n": whole(1, MAX_CHOICES),
     "stop": {
         "oneOf": [

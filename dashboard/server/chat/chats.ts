@@ -65,7 +65,7 @@ export class Chats {
     const began = performance.now();
     const held = await this.#obtain(request, signal);
     try {
-      const asked = await held.conversation.ask(request, signal);
+      const asked = yield* held.conversation.ask(request, signal);
       const info = await held.session.info({ signal });
       yield opened(held.key, info, asked);
       yield* held.conversation.answer(request, began, signal, this.#surroundings);

@@ -3,6 +3,7 @@ import type { TextCodec } from "@kakeya/runtime/text";
 
 import type { ChatMessage, ChatRequest } from "../../shared/messages";
 import { blockView } from "../views/session_view";
+import { read } from "./reading";
 
 /** The history's first `length` ids are those of `text`. */
 interface Mark {
@@ -34,14 +35,14 @@ export class Conversation {
     this.#codec = codec;
   }
 
-  /** Brings the history to where the answer begins. */
-  async ask(request: ChatRequest, signal: AbortSignal): Promise<Held> {
+  /** Brings the history to where the answer begins, and tells how far it is read. */
+  async *ask(request: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatMessage, Held> {
     const text = this.#render(request);
     const { keep, append } = this.#continued(text);
     const session = this.#session;
     if (keep < session.historyLength) await session.rewind(keep, { signal });
     this.#marks = this.#marks.filter(({ length }) => length <= keep);
-    if (append.length > 0) await session.append(append, { signal });
+    if (append.length > 0) yield* read(session, append, signal);
     this.#marks = [...this.#marks, { length: session.historyLength, text }];
     return { kept: keep, length: session.historyLength };
   }

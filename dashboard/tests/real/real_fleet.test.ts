@@ -73,9 +73,10 @@ async function generate(request: ChatRequest): Promise<ChatMessage[]> {
 }
 
 function openedOf(messages: readonly ChatMessage[]): Extract<ChatMessage, { type: "opened" }> {
-  const [first] = messages;
-  if (first?.type !== "opened") throw new Error(JSON.stringify(first));
-  return first;
+  // On a busy machine it may be told before how far the prompt is read.
+  const opened = messages.find((message) => message.type === "opened");
+  if (opened === undefined) throw new Error(JSON.stringify(messages[0]));
+  return opened;
 }
 
 function textOf(messages: readonly ChatMessage[]): string {
@@ -117,7 +118,7 @@ test("the page's fleet is what the nodes tell of themselves", async () => {
 
 test("an answer's text is what the SDK streams, with its drafted tokens", async () => {
   const messages = await generate(REQUEST);
-  expect(messages[0]).toMatchObject({ type: "opened", nodeId: verifier.nodeId });
+  expect(openedOf(messages)).toMatchObject({ nodeId: verifier.nodeId });
   expect(messages.at(-1)).toMatchObject({ type: "done", generatedTokenCount: 48 });
   const codec = await textCodec(client, "tiny");
   const session = await client.createSession("tiny", {

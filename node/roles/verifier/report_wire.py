@@ -185,6 +185,7 @@ def session_to_wire(
         ],
         forgotten_token_count=session.forgotten_count,
         recomputed_token_count=session.recomputed_count,
+        computed_token_count=session.computed_count,
     )
 
 

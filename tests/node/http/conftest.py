@@ -6,7 +6,8 @@ openai_of    the official client of a node's HTTP
 ask          a plain request, as a browser or a script would send it
 toy          the folder of a random model with a tokenizer of bytes and a template with tools
 run_agent    an agent in this process, whose insides a test may reach
-serve        HTTP in this process with limits of the test's choice, in front of `one`
+serve        HTTP in this process with limits of the test's choice, in front of `one` or `gate`
+slow_reading a long prompt of `serve` is read piece by piece, as streams look at it
 """
 
 import asyncio
@@ -18,8 +19,9 @@ import socket
 import time
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from kakeya import AsyncSession, SessionInfo
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import HttpLimits, Limits
@@ -284,10 +287,10 @@ ServeHttp = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
-    """serve(**limits): HTTP in this process, in front of the fleet's first node; its address."""
+    """serve(way, **limits): HTTP in this process, in front of a node of the fleet; its address."""
     servers: list[HttpServer] = []
 
-    async def start(send_buffer: int = 0, **limits: Any) -> str:
+    async def start(way: str = "one", send_buffer: int = 0, **limits: Any) -> str:
         metrics = NodeMetrics()
         allowances = Allowances(Limits(http=HttpLimits(**limits)), metrics)
         server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
@@ -295,13 +298,46 @@ async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
         if send_buffer:
             assert server._socket is not None
             server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        server.open(ServingNode("here", fleet.one.address, NoRoles(), tuple))
+        server.open(ServingNode("here", getattr(fleet, way).address, NoRoles(), tuple))
         servers.append(server)
         return server.address
 
     yield start
     for server in servers:
         await server.close()
+
+
+READ_AT_ONCE = 256
+
+
+@pytest.fixture
+def slow_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long prompts that this process appends are read in pieces, each behind a look at the last.
+
+    However fast the machine is: of an answer whose stream looks at none there is no end.
+    """
+    append, info = AsyncSession.append, AsyncSession.info
+    looked = asyncio.Event()
+
+    async def look(session: AsyncSession) -> SessionInfo:
+        found = await info(session)
+        looked.set()
+        return found
+
+    async def append_slowly(
+        session: AsyncSession, token_ids: Sequence[int], *, room_tokens: int = 0
+    ) -> int:
+        ends = [*range(READ_AT_ONCE, len(token_ids), READ_AT_ONCE), len(token_ids)]
+        for start, end in pairwise([0, *ends]):
+            if start:
+                looked.clear()
+                await looked.wait()
+            room = len(token_ids) - end + room_tokens
+            await append(session, token_ids[start:end], room_tokens=room)
+        return session.history_length
+
+    monkeypatch.setattr(AsyncSession, "append", append_slowly)
+    monkeypatch.setattr(AsyncSession, "info", look)
 
 
 async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:

@@ -110,6 +110,23 @@ async def test_a_client_that_leaves_ends_its_generation(
     assert await generated(home) == after
 
 
+@pytest.mark.usefixtures("slow_reading")
+async def test_a_client_that_leaves_while_its_prompt_is_read_ends_that(
+    serve: ServeHttp, until_nothing_is_open: UntilFree
+) -> None:
+    address = await serve(keep_alive_seconds=0.02)
+    await until_nothing_is_open()
+    asked = {**LONG, "prompt": "x = [1, 2]\n" * 150, "max_tokens": 200}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/v1/completions", json=asked) as answer,
+    ):
+        while not (await answer.content.readline()).startswith(b": prompt "):
+            assert not answer.content.at_eof()
+        answer.close()
+    await until_nothing_is_open()
+
+
 async def test_a_client_that_takes_nothing_is_cut_off(
     fleet: HttpFleet,
     serve: ServeHttp,
@@ -147,7 +164,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None
     ):
         raw = await answer.read()
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    assert raw.startswith(b": keep-alive\n\n")
+    assert raw.startswith((b": keep-alive\n\n", b": prompt "))
     assert raw.endswith(b"data: [DONE]\n\n")
 
 
@@ -155,7 +172,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve: ServeHttp) -> None
     ("path", "sign"),
     [
         ("/v1/messages", b'event: ping\ndata: {"type": "ping"}\n\n'),
-        ("/v1/responses", b": keep-alive\n\n"),
+        ("/v1/responses", b"\n\n: "),
         ("/api/chat", b'"message": {"role": "assistant", "content": ""}, "done": false}\n'),
     ],
 )

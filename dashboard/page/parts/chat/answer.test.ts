@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 
+import type { PlanView } from "../../../shared/messages";
 import { advanced, ASKED, grown, runLengths, speed, textOf } from "./answer";
 
 describe("an answer", () => {
@@ -15,6 +16,21 @@ describe("an answer", () => {
     expect(runLengths(runs)).toEqual([0, 2, 2]);
     expect(runLengths(grown([], ["a", "bc"], 0))).toEqual([3]);
     expect(textOf({ ...ASKED, runs })).toBe("abcd");
+  });
+
+  it("says how far its prompt is read until it begins", () => {
+    let state = advanced(ASKED, { type: "reading", readCount: 1200, tokenCount: 4000 }, 1000);
+    expect(state).toMatchObject({
+      phase: "opening",
+      reading: { readCount: 1200, tokenCount: 4000 },
+    });
+    const held = { historyLength: 4000, keptTokenCount: 0, plan: {} as PlanView };
+    state = advanced(
+      state,
+      { type: "opened", sessionKey: "k", sessionId: "s", nodeId: "n", ...held },
+      2000,
+    );
+    expect(state).toMatchObject({ phase: "generating", reading: null });
   });
 
   it("counts, and tells the speed after the first token", () => {

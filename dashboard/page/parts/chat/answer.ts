@@ -17,6 +17,8 @@ export interface AnswerState {
   sessionId: string;
   nodeId: string;
   keptTokenCount: number;
+  /** How far the prompt is read, while it is. */
+  reading: { readCount: number; tokenCount: number } | null;
   plan?: PlanView;
   /** By this page's clock, in milliseconds; 0 while it did not happen. */
   startedAt: number;
@@ -37,6 +39,7 @@ export const ASKED: AnswerState = {
   sessionId: "",
   nodeId: "",
   keptTokenCount: 0,
+  reading: null,
   startedAt: 0,
   firstAt: 0,
   lastAt: 0,
@@ -46,6 +49,10 @@ export const ASKED: AnswerState = {
 /** The answer after a message that came at `at`. */
 export function advanced(state: AnswerState, message: ChatMessage, at: number): AnswerState {
   switch (message.type) {
+    case "reading": {
+      const { readCount, tokenCount } = message;
+      return { ...state, reading: { readCount, tokenCount } };
+    }
     case "opened":
       return {
         ...state,
@@ -54,6 +61,7 @@ export function advanced(state: AnswerState, message: ChatMessage, at: number): 
         sessionId: message.sessionId,
         nodeId: message.nodeId,
         keptTokenCount: message.keptTokenCount,
+        reading: null,
         plan: message.plan,
       };
     case "tokens": {

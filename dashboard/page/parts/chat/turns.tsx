@@ -199,7 +199,11 @@ export function LiveAnswer({ state }: { state: AnswerState }) {
   const isComing = state.phase === "opening" || state.phase === "generating";
   return (
     <div class={isComing ? "answer coming" : "answer"}>
-      {content === "" ? isComing && <Waiting /> : <Prose content={content} isComing={isComing} />}
+      {content === "" ? (
+        isComing && <Waiting reading={state.reading} />
+      ) : (
+        <Prose content={content} isComing={isComing} />
+      )}
       {state.notes.map((note) => (
         <p class="small answer-note" key={note}>
           <Icon name="warning" size={13} /> It went on elsewhere:{" "}
@@ -218,13 +222,20 @@ export function LiveAnswer({ state }: { state: AnswerState }) {
   );
 }
 
-function Waiting() {
+function Waiting({ reading }: Pick<AnswerState, "reading">) {
   return (
-    <p class="waiting" aria-hidden="true">
-      <i />
-      <i />
-      <i />
-    </p>
+    <>
+      <p class="waiting" aria-hidden="true">
+        <i />
+        <i />
+        <i />
+      </p>
+      {reading !== null && (
+        <p class="small quiet">
+          reading the prompt, {count(reading.readCount)} of {count(reading.tokenCount)} tokens
+        </p>
+      )}
+    </>
   );
 }
 

@@ -857,6 +857,10 @@ class SessionInfo:
     """Positions of the history that no query sees any more; see GenerationDone."""
     recomputed_token_count: int = 0
     """Positions computed once more since it was opened; see GenerationDone."""
+    computed_token_count: int = 0
+    """Positions of the history whose keys and values are computed, while an append runs too: all
+    but the last where nothing is left to compute. 0 from nodes that do not tell.
+    """
 
 
 @dataclass(frozen=True, slots=True)

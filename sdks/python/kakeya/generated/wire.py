@@ -375,6 +375,7 @@ def session_info(message: runtime_pb2.SessionInfo) -> values.SessionInfo:
         invariants=tuple(invariant_count(each) for each in message.invariants),
         forgotten_token_count=message.forgotten_token_count,
         recomputed_token_count=message.recomputed_token_count,
+        computed_token_count=message.computed_token_count,
     )
 
 

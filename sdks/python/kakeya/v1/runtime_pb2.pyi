@@ -1357,6 +1357,7 @@ class SessionInfo(_message.Message):
     INVARIANTS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     RECOMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    COMPUTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     model_id: _builtins.str
@@ -1393,6 +1394,10 @@ class SessionInfo(_message.Message):
     """Positions of the history that no query sees any more; see GenerateDone."""
     recomputed_token_count: _builtins.int
     """Positions computed once more since it was opened; see GenerateDone."""
+    computed_token_count: _builtins.int
+    """Positions of the history whose keys and values are computed, while an append runs
+    too: all but the last where nothing is left to compute. 0 from nodes that do not tell.
+    """
     @_builtins.property
     def plan(self) -> _placement_pb2.Plan:
         """The pair that serves it."""
@@ -1430,10 +1435,11 @@ class SessionInfo(_message.Message):
         invariants: _abc.Iterable[Global___InvariantCount] | None = ...,
         forgotten_token_count: _builtins.int = ...,
         recomputed_token_count: _builtins.int = ...,
+        computed_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forgotten_token_count", b"forgotten_token_count", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "invariants", b"invariants", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "recomputed_token_count", b"recomputed_token_count", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "computed_token_count", b"computed_token_count", "drop_reason", b"drop_reason", "forgotten_token_count", b"forgotten_token_count", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "invariants", b"invariants", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "recomputed_token_count", b"recomputed_token_count", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -808,6 +808,11 @@ export interface SessionInfo {
   readonly forgottenTokenCount: number;
   /** Positions computed once more since it was opened; see GenerationDone. */
   readonly recomputedTokenCount: number;
+  /**
+   * Positions of the history whose keys and values are computed, while an append runs too: all but
+   * the last where nothing is left to compute. 0 from nodes that do not tell.
+   */
+  readonly computedTokenCount: number;
 }
 
 /** What a session did since it was opened, and its latest blocks. */

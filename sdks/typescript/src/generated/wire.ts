@@ -375,6 +375,7 @@ export function sessionInfo(message = create(runtimePb.SessionInfoSchema)): valu
     invariants: message.invariants.map(invariantCount),
     forgottenTokenCount: Number(message.forgottenTokenCount),
     recomputedTokenCount: Number(message.recomputedTokenCount),
+    computedTokenCount: Number(message.computedTokenCount),
   };
 }
 

@@ -82,6 +82,9 @@ async def test_a_stranger_has_memory_beside_one_who_took_all(
     infos = [await client.info(each) for each in mine]
     resting = [info for info in infos if info.state == runtime_pb2.SESSION_STATE_RESTING]
     assert [(info.kv_bytes, info.resident_token_count) for info in resting] == [(0, 0)] * 2
+    # All but the last token, which is fed with the next ones; of what rests nothing.
+    held = [0 if info in resting else len(PROMPT) + 8 - 1 for info in infos]
+    assert [info.computed_token_count for info in infos] == held
     assert [info.history_length for info in infos] == [len(PROMPT) + 8] * 4
     for each in theirs:
         lifecycle.registry.close(each)

@@ -9,6 +9,8 @@ import pytest
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.node.admission.caller import THIS_MACHINE
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+from kakeya_fleet.node.roles.verifier.session_watch import session_info
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -102,6 +104,26 @@ async def test_a_list_pages_through_all_sessions_once(
             await client.close(created.pop(0))
     assert len(seen) == len(set(seen))
     assert [session for session in seen if session in created] == created
+
+
+async def test_info_says_how_far_an_append_is_while_it_runs(
+    client: calls.Caller, verifier: nodes.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lifecycle, told = verifier.roles.verifier._lifecycle, list[int]()
+    prefilled = lifecycle.prefilled
+
+    def look(session: OpenSession, token_count: int, seconds: float) -> None:
+        told.append(session_info(session, 0.0).computed_token_count)
+        prefilled(session, token_count, seconds)
+
+    monkeypatch.setattr(lifecycle, "prefilled", look)
+    session = await client.open()
+    assert await client.append(session, [index % 96 for index in range(200)]) == 200
+    # Of a history the last token is computed with what comes behind it.
+    assert told == sorted(set(told))
+    assert len(told) > 200 // 64
+    assert told[-1] == 199
+    assert (await client.info(session)).computed_token_count == 199
 
 
 async def test_info_measures_memory_and_names_the_plan(client: calls.Caller) -> None:
