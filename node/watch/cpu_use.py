@@ -50,7 +50,7 @@ def own_cores() -> frozenset[int]:
 
 
 def core_times(cores: Collection[int], stat: Path = PROC_STAT) -> CoreTimes | None:
-    """What `cores` did; None where the system does not tell it. 50 us on two cores.
+    """What `cores` did; None where the system does not tell it; 25 us on two cores.
 
     Elsewhere than on Linux it is what all of the machine's cores did. Time that a hypervisor
     gave to others counts as busy: nobody here could have it. What waits for a disk is idle.

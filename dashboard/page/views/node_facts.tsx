@@ -126,7 +126,7 @@ function UseFigures({ view }: { view: NodeView }) {
         <div class="key-figure">
           <h2>CPU in use</h2>
           <p class="figure-value">
-            {percent(cores)} {own !== null && <small>{percent(own)} by this node</small>}
+            {percent(cores)} {own !== null && <small>{percent(own)} its own</small>}
           </p>
           <Meter share={cores} label={`CPU, ${percent(cores)}`} />
         </div>
