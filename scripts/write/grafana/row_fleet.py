@@ -41,7 +41,7 @@ ROW = Row(
         ),
         Panel(
             "Cores in use",
-            "Share of the cores that a node may run on: what all programs of its machine keep busy, "
+            "Share of the cores that a node may run on: what programs of its machine keep busy, "
             "and what the node's process has. Nodes of one machine tell of the same cores.",
             "percentunit",
             (
