@@ -26,7 +26,7 @@ def device_use(name: str) -> Callable[[], float | None]:
     if device.kind != CUDA:
         return _untold
     try:
-        faults = importlib.import_module("pynvml").NVMLError, RuntimeError
+        faults = (importlib.import_module("pynvml").NVMLError, RuntimeError, ImportError)
     except ImportError:
         return _untold
     is_told = True
