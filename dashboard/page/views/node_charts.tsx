@@ -113,7 +113,7 @@ function CpuChart({ view: { samples } }: { view: NodeView }) {
         ]}
         height={140}
         format={percent}
-        summary={`${percent(told.at(-1)!)} of the cores in use now, at most ${percent(Math.max(...told))}.`}
+        summary={`${percent(data.machine.at(-1) ?? Number.NaN)} of the cores in use now, at most ${percent(Math.max(...told))}.`}
       />
     </Panel>
   );

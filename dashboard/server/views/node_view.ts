@@ -185,7 +185,10 @@ function shapeOf(card: Card | null): string {
   return card.platform.startsWith("linux") ? "linux" : "computer";
 }
 
-/** Rates to a tenth, shares to a thousandth and whole bytes: fifty nodes' quarters of an hour travel to every page. */
+/**
+ * Rates to a tenth, shares to a thousandth and whole bytes: fifty nodes' quarters of an hour
+ * travel to every page.
+ */
 export function sampleView(sample: NodeSample, offset: number): Sample {
   const { atUnix, ...measured } = sample;
   return {
