@@ -194,6 +194,7 @@ export class SyntheticNode {
       verifyForwardCount: sums.forwards,
       draftsPerSecond: drafting ? this.random.between(20, 60) : 0,
       linkBytesPerSecond: this.#links().length * this.random.between(2e6, 9e6),
+      ...this.#cpu(Date.now() / 1000),
     });
     this.#samples.push(sample);
     if (this.#samples.length > SAMPLE_LIMIT) this.#samples.shift();
@@ -362,6 +363,13 @@ export class SyntheticNode {
     };
   }
 
+  /** Busy cores at a time in seconds; nodes of one machine tell of the same. */
+  #cpu(at: number): { cpuShare: number; processCpuShare: number } {
+    const phase = Number.parseInt(this.machine.hostId.slice(0, 4), 16);
+    const cpuShare = 0.5 + 0.3 * Math.sin(at / 30 + phase);
+    return { cpuShare, processCpuShare: this.verifies ? cpuShare * 0.7 : cpuShare * 0.2 };
+  }
+
   /** Fifteen minutes that could have been. */
   #past(): NodeSample[] {
     const now = Date.now() / 1000;
@@ -379,6 +387,7 @@ export class SyntheticNode {
         draftedCount: Math.round(base),
         acceptedCount: Math.round(base * 0.6),
         verifyForwardCount: Math.round(base / 3),
+        ...this.#cpu(now - SAMPLE_LIMIT + index),
       });
     });
   }

@@ -130,6 +130,9 @@ export function sampleView(at: number): Sample {
     verifyForwardCount: 0,
     draftsPerSecond: 0,
     linkBytesPerSecond: 0,
+    cpuShare: null,
+    processCpuShare: null,
+    acceleratorShare: null,
   };
 }
 

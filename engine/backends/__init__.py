@@ -248,6 +248,16 @@ def device_facts(device: str = devices.AUTO, *, backend: str = AUTO) -> DeviceFa
     return _imported(_chosen(backend, device), lambda each: each.device_facts())(device)
 
 
+def device_use(device: str, *, backend: str = AUTO) -> Callable[[], float | None]:
+    """What reads how busy the device is that `device_facts` tells of, 0 to 1, in any thread.
+
+    It reads None where the driver does not tell. Imports the back end, and raises as
+    `device_facts` does.
+    """
+    reads = _imported(_chosen(backend, device), lambda each: each.device_use())
+    return reads(device) if reads is not None else lambda: None
+
+
 def stores_beside(verifier: Verifier) -> EvictedStores | None:
     """Evicted stores in the verifier's own process, whose bytes count in its pool.
 

@@ -34,6 +34,9 @@ ArithmeticOf = Callable[[Verifier], str]
 """What rounds a verifier's forwards besides their shapes and threads."""
 FactsOfDevice = Callable[[str], DeviceFacts]
 """Of a device by one of the back end's names, its memory now. Raises `DeviceUnavailable`."""
+UseOfDevice = Callable[[str], Callable[[], float | None]]
+"""Of a device by one of the back end's names: what reads how busy it is, 0 to 1, at once; None
+where nothing is told. Raises `DeviceUnavailable`."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
 
@@ -158,6 +161,10 @@ class Backend(Protocol):
 
     def device_facts(self) -> FactsOfDevice:
         """Tells what is known of a device."""
+        ...
+
+    def device_use(self) -> UseOfDevice | None:
+        """Tells how busy a device is."""
         ...
 
     def threads(self) -> Threads | None:

@@ -112,7 +112,14 @@ def _composed(
         allowances=ground.allowances,
     )
     ground.beneath.push_async_callback(roles.close)
-    report = NodeReport(control.known, roles, control.seeds, ground.http_address, time.time())
+    report = NodeReport(
+        control.known,
+        roles,
+        control.seeds,
+        ground.http_address,
+        time.time(),
+        ground.accelerator_share,
+    )
     watch = NodeWatch(report, activity, metrics)
     capability = CapabilityServicer(
         control.gossip,

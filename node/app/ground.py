@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
-from kakeya_fleet.engine.backends import device_facts
+from kakeya_fleet.engine.backends import device_facts, device_use
 from kakeya_fleet.engine.contracts.device import AUTO, DeviceFacts
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.admission.allowances import Allowances
@@ -57,7 +58,7 @@ class Ground:
     `local_port`, and applications with a key at `applications_port`, 0 for none. `taken_ports`
     are those that the node would have had before `port`, and before that of HTTP. `beneath` is
     closed once the server has stopped. `device` is what was asked for by name; None where a back
-    end takes its own.
+    end takes its own. `accelerator_share` reads how busy it is, see `engine.backends.device_use`.
     """
 
     config: Config
@@ -70,6 +71,7 @@ class Ground:
     expected: ExpectedRoles
     settings: RoleSettings
     device: DeviceFacts | None
+    accelerator_share: Callable[[], float | None]
     server: grpc.aio.Server
     port: int
     own: OwnAddresses
@@ -129,6 +131,7 @@ async def break_ground(
     for each in traces:
         stack.push_async_callback(each.close)
     device = await asyncio.to_thread(_named_device, config)
+    accelerator_share = await asyncio.to_thread(_accelerator_share, config)
     free = system_memory.available_bytes() if device is None else device.memory_free_bytes
     settings = replace(role_settings(config, free), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
@@ -161,6 +164,7 @@ async def break_ground(
         expected=expected,
         settings=settings,
         device=device,
+        accelerator_share=accelerator_share,
         server=server,
         port=port,
         own=own,
@@ -246,6 +250,13 @@ def _named_device(config: Config) -> DeviceFacts | None:
     if config.device == AUTO:
         return None
     return device_facts(config.device, backend=config.backend)
+
+
+def _accelerator_share(config: Config) -> Callable[[], float | None]:
+    """What reads how busy the device is that is asked for by name; None for the back end's own."""
+    if config.device == AUTO:
+        return lambda: None
+    return device_use(config.device, backend=config.backend)
 
 
 def role_settings(config: Config, available_bytes: int) -> RoleSettings:

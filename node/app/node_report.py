@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
 
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.engine.memory import system_memory
@@ -12,6 +13,7 @@ from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.watch.cpu_use import CpuMeter
 from kakeya_fleet.node.watch.node_sample import Levels, Totals
 
 FRESH_SECONDS = 0.5
@@ -22,7 +24,8 @@ class NodeReport:
     """Makes GetNodeResponse, and what samples are made of.
 
     `http_address` is host:port, empty without HTTP; `started_at_unix` in seconds since 1970.
-    `codecs` says what was measured of them.
+    `codecs` says what was measured of them. `accelerator_share` reads how busy the
+    accelerator is, 0 to 1; None where none is known.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class NodeReport:
         seeds: SeedWatch,
         http_address: str,
         started_at_unix: float,
+        accelerator_share: Callable[[], float | None],
     ) -> None:
         self._known = known
         self._roles = roles
@@ -39,6 +43,8 @@ class NodeReport:
         self._seeds = seeds
         self._http_address = http_address
         self._started_at_unix = started_at_unix
+        self._accelerator_share = accelerator_share
+        self._cpu = CpuMeter()
         self._memory_read = system_memory.available_bytes()
         self._memory_read_at = time.monotonic()
 
@@ -63,7 +69,7 @@ class NodeReport:
         return self._roles.totals()
 
     def levels(self) -> Levels:
-        """What it holds now."""
+        """What it holds now; how busy its cores were since the last call."""
         load = self._roles.load_numbers()
         return Levels(
             session_count=load.session_count,
@@ -72,6 +78,8 @@ class NodeReport:
             kv_bytes=load.kv_bytes,
             memory_free_bytes=self._memory_free(),
             archive_bytes=load.archive_bytes,
+            cpu=self._cpu.look(),
+            accelerator_share=self._accelerator_share(),
         )
 
     def _links(self) -> list[capability_pb2.PeerLink]:
@@ -104,6 +112,8 @@ class NodeReport:
             archive_count=load.archive_count,
             archive_bytes=load.archive_bytes,
             archive_budget_bytes=load.archive_budget_bytes,
+            cpu_share=self._cpu.latest.host,
+            process_cpu_share=self._cpu.latest.own,
         )
 
     def _memory_free(self) -> int:

@@ -10,6 +10,7 @@ from kakeya_fleet.node.metrics.archives import ArchiveFamilies
 from kakeya_fleet.node.metrics.fleet import FleetFamilies
 from kakeya_fleet.node.metrics.http import HttpFamilies
 from kakeya_fleet.node.metrics.links import LinkFamilies
+from kakeya_fleet.node.metrics.machine import MachineFamilies
 from kakeya_fleet.node.metrics.rpc import RpcFamilies
 from kakeya_fleet.node.metrics.sessions import SessionFamilies
 from kakeya_fleet.node.metrics.speculation import SpeculationFamilies
@@ -21,6 +22,7 @@ class NodeMetrics(
     LinkFamilies,
     ArchiveFamilies,
     FleetFamilies,
+    MachineFamilies,
     RpcFamilies,
     HttpFamilies,
     AdmissionFamilies,
@@ -34,6 +36,7 @@ class NodeMetrics(
         LinkFamilies.__init__(self, self.registry)
         ArchiveFamilies.__init__(self, self.registry)
         FleetFamilies.__init__(self, self.registry)
+        MachineFamilies.__init__(self, self.registry)
         RpcFamilies.__init__(self, self.registry)
         HttpFamilies.__init__(self, self.registry)
         AdmissionFamilies.__init__(self, self.registry)

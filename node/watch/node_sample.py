@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from kakeya_fleet.node.watch.cpu_use import CpuUse
 
 SAMPLE_SECONDS = 1.0
 KEPT_SECONDS = 900.0
@@ -34,6 +36,10 @@ class Levels:
     kv_bytes: int = 0
     memory_free_bytes: int = 0
     archive_bytes: int = 0
+    cpu: CpuUse = field(default_factory=CpuUse)
+    """Over the second that ends now."""
+    accelerator_share: float | None = None
+    """Of the time in which it had work, 0 to 1; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Watched(Protocol):
         ...
 
     def levels(self) -> Levels:
-        """What it holds."""
+        """What it holds; how busy its cores were since the last call."""
         ...
 
 
@@ -65,6 +65,7 @@ class NodeWatch:
         """`clock` gives monotonic seconds, `unix` seconds since 1970."""
         self._node = node
         self._activity = activity
+        self._metrics = metrics
         self._clock = clock
         self._unix = unix
         self._ring = SampleRing()
@@ -95,6 +96,8 @@ class NodeWatch:
             # Seconds that were missed are not made up for.
             due = max(due + SAMPLE_SECONDS, now)
             self._ring.add(sample)
+            cpu = sample.levels.cpu
+            self._metrics.tell_use(cpu.host, cpu.own, sample.levels.accelerator_share)
             if len(self._watchers):
                 self._watchers.publish(wire.WatchNodeResponse(sample=sample_to_wire(sample)))
                 self._tell_node()

@@ -10,9 +10,9 @@ from kakeya.v1 import capability_pb2 as wire
 def notable_part(report: wire.GetNodeResponse) -> bytes:
     """Equal for reports that differ in nothing that is worth telling.
 
-    Left out are how old things are, how much went through them, and bytes of memory,
-    which every sample has. Round trips, waits and rates are told apart by factors of the
-    square root of 2, acceptance by hundredths.
+    Left out are how old things are, how much went through them, and bytes of memory and shares
+    of cores, which every sample has. Round trips, waits and rates are told apart by factors of
+    the square root of 2, acceptance by hundredths.
     """
     told = wire.GetNodeResponse()
     told.CopyFrom(report)
@@ -26,6 +26,8 @@ def notable_part(report: wire.GetNodeResponse) -> bytes:
         seed.since_seconds = 0.0
         seed.attempt_count = 0
     told.load.memory_free_bytes = told.load.kv_bytes = told.load.archive_bytes = 0
+    told.load.ClearField("cpu_share")
+    told.load.ClearField("process_cpu_share")
     for measured in told.acceptances:
         measured.acceptance_rate = round(measured.acceptance_rate, 2)
         measured.drafted_count = 0

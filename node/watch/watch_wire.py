@@ -29,6 +29,9 @@ def sample_to_wire(sample: NodeSample) -> wire.NodeSample:
         verify_forward_count=min(sample.verify_forward_count, MOST_COUNT),
         drafts_per_second=sample.drafts_per_second,
         link_bytes_per_second=sample.link_bytes_per_second,
+        cpu_share=levels.cpu.host,
+        process_cpu_share=levels.cpu.own,
+        accelerator_share=levels.accelerator_share,
     )
 
 

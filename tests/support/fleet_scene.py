@@ -86,7 +86,9 @@ def node(name: str, *models: ModelOffer, links: tuple[TensorLink, ...] = ()) -> 
 
 
 def sample(at: float, speed: float) -> NodeSample:
-    return NodeSample(at, speed, 0.0, 2, 1, 0, 3 * 1024**2, 9 * GIB, 0, 8, 6, 2, 0.0, 1e6)
+    return NodeSample(
+        at, speed, 0.0, 2, 1, 0, 3 * 1024**2, 9 * GIB, 0, 8, 6, 2, 0.0, 1e6, 0.874, 0.5
+    )
 
 
 def link() -> TensorLink:

@@ -6,6 +6,7 @@ import { node, nodeIds, nodes } from "../state/fleet";
 import { draftsAccepted } from "./acceptance";
 import { State } from "./badges";
 import { listSecond, second } from "./clock";
+import { useOf } from "./cores";
 import { activitiesOf, measureOf, rolesOf } from "./activity";
 import { ago, bytes, bytesOf, clipped, modelName, NONE, percent } from "./format";
 import { memoryTone, Meter } from "./meter";
@@ -53,6 +54,9 @@ export function NodeTable() {
             </th>
             <th scope="col" class="num mid">
               Memory
+            </th>
+            <th scope="col" class="num wide">
+              CPU
             </th>
             <th scope="col" class="num wide">
               K/V
@@ -121,6 +125,9 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
           tone={memoryTone(share)}
           label={`Memory of ${view.name}, ${percent(share)}`}
         />
+      </td>
+      <td class="num wide">
+        <Value text={percent(useOf(view).cores ?? Number.NaN)} />
       </td>
       <td class="num wide">{bytes(view.kvBytes)}</td>
       <td class="num wide">

@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import type { NodeView, Sample } from "../../shared/messages";
 import { Chart, type Line } from "../parts/chart";
 import { measureOf, rolesOf } from "../parts/activity";
-import { bytes, tokenRate } from "../parts/format";
+import { bytes, percent, tokenRate } from "../parts/format";
 import { Panel } from "../parts/panel";
 
 export function Charts({ view }: { view: NodeView }) {
@@ -34,6 +34,7 @@ export function Charts({ view }: { view: NodeView }) {
         least={view.memoryTotalBytes}
         binary
       />
+      <CpuChart view={view} />
       {roles.includes("verifier") && (
         <SampleChart
           title="K/V"
@@ -85,6 +86,34 @@ function SpeedChart({ view: { samples } }: { view: NodeView }) {
         format={tokenRate}
         least={10}
         summary={`${tokenRate(data.speed.at(-1) ?? 0)} tokens a second now, at most ${tokenRate(Math.max(0, ...data.speed))}.`}
+      />
+    </Panel>
+  );
+}
+
+/** What the machine keeps busy of its cores, and the node of them; where nodes tell it. */
+function CpuChart({ view: { samples } }: { view: NodeView }) {
+  const data = useMemo(
+    () => ({
+      at: samples.map((sample) => sample.at),
+      machine: samples.map((sample) => sample.cpuShare),
+      own: samples.map((sample) => sample.processCpuShare),
+    }),
+    [samples],
+  );
+  const told = data.machine.filter((share) => share !== null);
+  if (told.length === 0) return null;
+  return (
+    <Panel title="CPU" note="of the cores that it may use">
+      <Chart
+        at={data.at}
+        lines={[
+          { label: "machine", colour: "--accent", values: data.machine },
+          { label: "this node", colour: "--ink-3", values: data.own, bare: true, dashed: true },
+        ]}
+        height={140}
+        format={percent}
+        summary={`${percent(data.machine.at(-1) ?? Number.NaN)} of the cores in use now, at most ${percent(Math.max(...told))}.`}
       />
     </Panel>
   );

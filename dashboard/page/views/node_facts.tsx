@@ -5,6 +5,7 @@ import { computed } from "@preact/signals";
 import type { NodeView } from "../../shared/messages";
 import { second } from "../parts/clock";
 import { CopyButton } from "../parts/copy";
+import { useOf } from "../parts/cores";
 import { activitiesOf, draftAcceptances } from "../parts/activity";
 import { NodeLink } from "../parts/event_list";
 import { bytes, bytesOf, duration, percent, span } from "../parts/format";
@@ -60,6 +61,7 @@ export function Facts({ view }: { view: NodeView }) {
               label={`Memory, ${percent(usedShare(view))}`}
             />
           </div>
+          <UseFigures view={view} />
           {hasRole(view, "verifier") && <HeldFigures view={view} />}
         </div>
         <dl class="facts">
@@ -71,7 +73,7 @@ export function Facts({ view }: { view: NodeView }) {
             {beside.length > 0 && (
               <span class="quiet">
                 {" "}
-                · its memory is shared with{" "}
+                · its memory and cores are shared with{" "}
                 {beside.map(({ nodeId }, index) => (
                   <span key={nodeId}>
                     {index > 0 && ", "}
@@ -112,6 +114,31 @@ export function Facts({ view }: { view: NodeView }) {
         </dl>
       </div>
     </section>
+  );
+}
+
+/** How busy what computes is; nothing of what is not told. */
+function UseFigures({ view }: { view: NodeView }) {
+  const { cores, own, accelerator } = useOf(view);
+  return (
+    <>
+      {cores !== null && (
+        <div class="key-figure">
+          <h2>CPU in use</h2>
+          <p class="figure-value">
+            {percent(cores)} {own !== null && <small>{percent(own)} its own</small>}
+          </p>
+          <Meter share={cores} label={`CPU, ${percent(cores)}`} />
+        </div>
+      )}
+      {accelerator !== null && (
+        <div class="key-figure">
+          <h2>Accelerator in use</h2>
+          <p class="figure-value">{percent(accelerator)}</p>
+          <Meter share={accelerator} label={`Accelerator, ${percent(accelerator)}`} />
+        </div>
+      )}
+    </>
   );
 }
 

@@ -186,7 +186,10 @@ function shapeOf(card: Card | null): string {
   return card.platform.startsWith("linux") ? "linux" : "computer";
 }
 
-/** Rates to a tenth and whole bytes: fifty nodes' quarters of an hour travel to every page. */
+/**
+ * Rates to a tenth, shares to a thousandth and whole bytes: fifty nodes' quarters of an hour
+ * travel to every page.
+ */
 export function sampleView(sample: NodeSample, offset: number): Sample {
   const { atUnix, ...measured } = sample;
   return {
@@ -196,11 +199,18 @@ export function sampleView(sample: NodeSample, offset: number): Sample {
     prefillTokensPerSecond: tenth(measured.prefillTokensPerSecond),
     draftsPerSecond: tenth(measured.draftsPerSecond),
     linkBytesPerSecond: Math.round(measured.linkBytesPerSecond),
+    cpuShare: thousandth(measured.cpuShare),
+    processCpuShare: thousandth(measured.processCpuShare),
+    acceleratorShare: thousandth(measured.acceleratorShare),
   };
 }
 
 function tenth(rate: number): number {
   return Math.round(rate * 10) / 10;
+}
+
+function thousandth(share: number | null): number | null {
+  return share === null ? null : Math.round(share * 1000) / 1000;
 }
 
 /** `boot` tells the node's starts apart: event numbers begin anew with each. */

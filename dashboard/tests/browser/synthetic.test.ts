@@ -130,6 +130,11 @@ test("events that come in while somebody reads wait until they are asked for", a
   const { page, context } = await open(browser, reader.url, "");
   const name = quiet.nodes[0]?.name ?? "";
   await page.getByText(name).first().waitFor();
+  // Where there is room a machine says how busy its cores are.
+  await page
+    .locator(".machine-way", { hasText: /CPU \d+ %$/ })
+    .first()
+    .waitFor();
   await go(page, "events");
   const rows = page.locator("main .event");
   quiet.child.tell({ tell: name, message: "Heard before." });

@@ -91,5 +91,8 @@ class MlxBackend:
 
         return device_facts
 
+    def device_use(self) -> None:
+        """None: Metal tells no program how busy the GPU is."""
+
     def threads(self) -> None:
         """None: MLX lets nobody choose."""

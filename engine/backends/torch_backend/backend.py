@@ -17,6 +17,7 @@ from kakeya_fleet.engine.backends.backend import (
     Prepare,
     ReadOnPaper,
     StoresBeside,
+    UseOfDevice,
 )
 from kakeya_fleet.engine.contracts.device import AUTO, CPU, DEVICES
 from kakeya_fleet.engine.verifiers.thread_count import Threads
@@ -112,6 +113,12 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.device_facts import device_facts
 
         return device_facts
+
+    def device_use(self) -> UseOfDevice:
+        """Of CUDA's devices, where pynvml is."""
+        from kakeya_fleet.engine.backends.torch_backend.device_use import device_use
+
+        return device_use
 
     def threads(self) -> Threads:
         """`TorchThreads`."""

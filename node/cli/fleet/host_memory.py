@@ -1,9 +1,10 @@
-"""Memory of the machines of a fleet: in use now, and of a machine with several nodes once."""
+"""Memory and cores of the machines of a fleet: in use now, of a machine with several nodes once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kakeya import Liveness, NodeStatus
 from kakeya_fleet.node.cli.terminal.quantities import bytes_text, share_of_bytes_text
@@ -14,11 +15,13 @@ class HostMemory:
     """One machine; `free_bytes` is None when none of its nodes told it.
 
     `nodes` are (node id, name) of those that live on it, in the order of the fleet.
+    `cpu_share` is what is busy of its cores, 0 to 1; None when none of its nodes told it.
     """
 
     nodes: tuple[tuple[str, str], ...]
     total_bytes: int
     free_bytes: int | None
+    cpu_share: float | None = None
 
     @property
     def used_bytes(self) -> int | None:
@@ -26,25 +29,35 @@ class HostMemory:
         return None if self.free_bytes is None else max(0, self.total_bytes - self.free_bytes)
 
 
-def hosts_of(nodes: Iterable[NodeStatus], free_bytes: Mapping[str, int]) -> list[HostMemory]:
+def hosts_of(
+    nodes: Iterable[NodeStatus],
+    free_bytes: Mapping[str, int],
+    cpu_shares: Mapping[str, float] = MappingProxyType({}),
+) -> list[HostMemory]:
     """The machines of the nodes that are alive.
 
-    `free_bytes` is what nodes told just now, by node id. A node that does not name its
-    machine counts as one.
+    `free_bytes` and `cpu_shares` are what nodes told just now, by node id. A node that
+    does not name its machine counts as one.
     """
     found: dict[str, list[NodeStatus]] = {}
     for node in nodes:
         if node.liveness is Liveness.ALIVE and node.card and node.card.memory_total_bytes:
             found.setdefault(node.card.host_id or node.node_id, []).append(node)
-    return [_host(here, free_bytes) for here in found.values()]
+    return [_host(here, free_bytes, cpu_shares) for here in found.values()]
 
 
-def _host(nodes: list[NodeStatus], free_bytes: Mapping[str, int]) -> HostMemory:
+def _host(
+    nodes: list[NodeStatus], free_bytes: Mapping[str, int], cpu_shares: Mapping[str, float]
+) -> HostMemory:
     told = [free_bytes[node.node_id] for node in nodes if node.node_id in free_bytes]
     return HostMemory(
         nodes=tuple((node.node_id, node.name) for node in nodes),
         total_bytes=max(node.card.memory_total_bytes for node in nodes if node.card),
         free_bytes=min(told) if told else None,
+        # They look at different moments, and maybe at some of the cores each.
+        cpu_share=max(
+            (cpu_shares[node.node_id] for node in nodes if node.node_id in cpu_shares), default=None
+        ),
     )
 
 

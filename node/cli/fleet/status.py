@@ -30,10 +30,10 @@ Example:
 @node_option
 @json_option
 def command(node: str | None, *, watch: bool, links: bool, as_json: bool) -> int:
-    """Show the nodes of the fleet: roles, models, memory, liveness.
+    """Show the nodes of the fleet: roles, models, memory, CPU, liveness.
 
-    Ages and round trips are those of the asked node, which is marked with *. Memory is what
-    is in use now, of a machine with several nodes once. With
+    Ages and round trips are those of the asked node, which is marked with *. Memory and CPU are
+    what is in use now, of a machine with several nodes once. With
     --links: what carries its tensors to and from other nodes, how fast, and why. With
     --watch: a screen that `q` or Ctrl-C ends; without a terminal, a line for each change.
     """

@@ -125,9 +125,11 @@ class Picture:
         self._loads |= nodes
 
     def hosts(self) -> list[HostMemory]:
-        """The machines of live nodes, with the memory that was told last."""
+        """The machines of live nodes, with the memory and the cores in use that were told last."""
         free = {node_id: node.load.memory_free_bytes for node_id, node in self._loads.items()}
-        return hosts_of(self.snapshot().nodes, free)
+        shares = {node_id: node.load.cpu_share for node_id, node in self._loads.items()}
+        told = {node_id: share for node_id, share in shares.items() if share is not None}
+        return hosts_of(self.snapshot().nodes, free, told)
 
     def notes(self) -> list[str]:
         """What people should know besides the table."""

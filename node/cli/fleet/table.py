@@ -7,16 +7,22 @@ from types import MappingProxyType
 
 from kakeya import FleetSnapshot, Liveness, ModelOffer, Node, NodeStatus, Role
 from kakeya_fleet.node.cli.fleet.host_memory import HostMemory, host_text, total_text
-from kakeya_fleet.node.cli.terminal.quantities import bytes_text, exact_bytes_text, seconds_text
+from kakeya_fleet.node.cli.terminal.quantities import (
+    bytes_text,
+    exact_bytes_text,
+    seconds_text,
+    told_share_text,
+)
 from kakeya_fleet.node.cli.terminal.tables import Cell, Column, Row, memory_bar
 
 COLUMNS = (
     Column("node"),
     Column("serves", folds=1),
     Column("memory in use", folds=2),
-    Column("liveness", folds=6),
+    Column("CPU", right=True, folds=6),
+    Column("liveness", folds=7),
     Column("round trip", right=True, folds=5),
-    Column("address", folds=7),
+    Column("address", folds=8),
 )
 
 LOAD_COLUMNS = (
@@ -82,6 +88,7 @@ def row(node: NodeStatus, host: HostMemory | None, way: str, waited_seconds: flo
         Cell(f"{node.name} *" if node.is_self else node.name, style or "bold"),
         Cell(_served(node), style or _exactness_style(node)),
         _memory(node, host, style),
+        Cell(_cpu(node, host), style),
         Cell(_liveness(node, waited_seconds), _STYLES.get(node.liveness, "")),
         Cell("-" if node.is_self or trip is None else seconds_text(trip), style),
         Cell(_address(node, way), style),
@@ -127,6 +134,13 @@ def _liveness(node: NodeStatus, waited_seconds: float) -> str:
     age = node.age_seconds + waited_seconds
     text = f"{age:.1f} s" if age < 60 else seconds_text(age)
     return f"{node.liveness.value}, {text} ago"
+
+
+def _cpu(node: NodeStatus, host: HostMemory | None) -> str:
+    """A machine's once, in the row that has its memory."""
+    if host is None or node.node_id != host.nodes[0][0]:
+        return "-"
+    return told_share_text(host.cpu_share)
 
 
 def _memory(node: NodeStatus, host: HostMemory | None, style: str) -> Cell:

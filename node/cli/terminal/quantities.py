@@ -87,6 +87,11 @@ def share_text(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole > 0 else "-"
 
 
+def told_share_text(share: float | None) -> str:
+    """A share that a node told, of 0 to 1, in per cent: `93 %`; `-` where it told none."""
+    return "-" if share is None else share_text(min(1.0, max(0.0, share)), 1.0)
+
+
 def _unit_of(count: int) -> int:
     unit = 0
     while count >= 1024 ** (unit + 1) and unit < len(_BINARY_UNITS) - 1:

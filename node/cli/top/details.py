@@ -31,7 +31,7 @@ from kakeya_fleet.node.cli.top.looks import (
 from kakeya_fleet.node.cli.top.rows import event_text, split_of, transfer_line
 from kakeya_fleet.node.cli.top.view import memory_of
 from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, WatchedSession
-from kakeya_fleet.node.cli.top.work import measure_of, most_text, work_facts
+from kakeya_fleet.node.cli.top.work import measure_of, most_text, use_facts, work_facts
 
 if TYPE_CHECKING:
     from kakeya import Card, RestorerInfo
@@ -61,6 +61,8 @@ def node_details(fleet: WatchedFleet, node: WatchedNode, width: int) -> list[Tex
         facts.append(("software", f"{card.software_version}, protocol {card.protocol_max}"))
     facts += [("cannot join", fault_line(fault)) for fault in (own.seed_faults if own else ())]
     facts.append(("memory", share_of_bytes_text(used, total) if total else "-"))
+    if latest is not None:
+        facts += use_facts(latest)
     facts += work_facts(node)
     drafted, accepted = fleet.drafted_by(status.node_id)
     if drafted:

@@ -17,7 +17,12 @@ from kakeya import (
     TransferState,
 )
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
-from kakeya_fleet.node.cli.terminal.quantities import bytes_text, count_text, short_speed
+from kakeya_fleet.node.cli.terminal.quantities import (
+    bytes_text,
+    count_text,
+    short_speed,
+    told_share_text,
+)
 from kakeya_fleet.node.cli.terminal.transfer_text import progress_text
 from kakeya_fleet.node.cli.top.looks import (
     DRAFT,
@@ -52,8 +57,9 @@ NODE_COLUMNS = (
     TopColumn("NODE", 9, 2, most=24),
     TopColumn("STATE", 7),
     TopColumn("WORK", 8, 6, most=30, right=True),
-    TopColumn("RECENTLY", 10, 6, most=120),
-    TopColumn("MEMORY", 10, 3, most=36),
+    TopColumn("LATELY", 6, 6, most=120),
+    TopColumn("CPU", 4, right=True),
+    TopColumn("MEMORY", 9, 3, most=36),
     TopColumn("K/V", 8, right=True),
     TopColumn("SESS", 4, right=True),
     TopColumn("ACC", 4, right=True),
@@ -76,7 +82,7 @@ SESSION_COLUMNS = (
 
 # Columns whose pictures fill their width.
 _NODE_WORK = [column.title for column in NODE_COLUMNS].index("WORK")
-NODE_SPARKLINE = [column.title for column in NODE_COLUMNS].index("RECENTLY")
+NODE_SPARKLINE = [column.title for column in NODE_COLUMNS].index("LATELY")
 _NODE_MEMORY = [column.title for column in NODE_COLUMNS].index("MEMORY")
 _SESSION_BLOCKS = [column.title for column in SESSION_COLUMNS].index("BLOCKS")
 _SESSION_SPLIT = [column.title for column in SESSION_COLUMNS].index("SPLIT")
@@ -155,6 +161,7 @@ def node_row(
         Text(node.status.liveness.value, _LIVENESS.get(node.status.liveness, "")),
         Text(work_text(node, sizes[_NODE_WORK]), style),
         sparkline(work, sizes[NODE_SPARKLINE], top_for(node, tops)),
+        Text(_cpu(node), style),
         _memory(node, sizes[_NODE_MEMORY]),
         Text(bytes_text(latest.kv_bytes) if latest else "-", style),
         Text(_session_count(node), style),
@@ -248,6 +255,11 @@ def _accepted(fleet: WatchedFleet, node: WatchedNode) -> str:
         return f"{node.acceptance_length:.2f}" if node.acceptance_length else "-"
     drafted, accepted = fleet.drafted_by(node.status.node_id)
     return f"{100 * accepted / drafted:.0f}%" if drafted else "-"
+
+
+def _cpu(node: WatchedNode) -> str:
+    """What all programs of its machine keep busy of its cores."""
+    return told_share_text(node.latest.cpu_share if node.latest else None).replace(" ", "")
 
 
 def _memory(node: WatchedNode, width: int) -> Text:

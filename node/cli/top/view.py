@@ -10,7 +10,7 @@ from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, W
 
 Pane = Literal["nodes", "sessions"]
 
-NODE_ORDERS = ("name", "speed", "memory")
+NODE_ORDERS = ("name", "speed", "memory", "cpu")
 SESSION_ORDERS = ("age", "speed", "history", "label")
 
 
@@ -44,6 +44,8 @@ def nodes_in_order(fleet: WatchedFleet, order: str) -> list[WatchedNode]:
         nodes.sort(key=lambda node: -(node.latest.tokens_per_second if node.latest else -1))
     elif order == "memory":
         nodes.sort(key=lambda node: -memory_share(node))
+    elif order == "cpu":
+        nodes.sort(key=_idleness)
     return nodes
 
 
@@ -63,6 +65,12 @@ def memory_share(node: WatchedNode) -> float:
     """The share of the node's memory that is in use; 0 while unknown."""
     used, total = memory_of(node)
     return used / total if total else 0.0
+
+
+def _idleness(node: WatchedNode) -> float:
+    """Nodes that do not tell come last."""
+    share = node.latest.cpu_share if node.latest else None
+    return 1.0 if share is None else -share
 
 
 def memory_of(node: WatchedNode) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from kakeya_fleet.node.cli.terminal.quantities import (
     share_of_bytes_text,
     short_speed,
     speed_text,
+    told_share_text,
 )
 from kakeya_fleet.node.cli.top.watched_fleet import WatchedNode
 
@@ -60,6 +61,17 @@ def work_facts(node: WatchedNode) -> list[tuple[str, str]]:
     if archive is not None:
         kept = share_of_bytes_text(latest.archive_bytes, archive.capacity_bytes)
         facts.append(("keeps", f"{kept} for verifiers"))
+    return facts
+
+
+def use_facts(latest: NodeSample) -> list[tuple[str, str]]:
+    """How busy what computes is: its cores, and an accelerator that tells."""
+    facts = []
+    if latest.cpu_share is not None:
+        own = told_share_text(latest.process_cpu_share)
+        facts.append(("cpu", f"{told_share_text(latest.cpu_share)} busy, {own} by this node"))
+    if latest.accelerator_share is not None:
+        facts.append(("accelerator", f"{told_share_text(latest.accelerator_share)} busy"))
     return facts
 
 

@@ -40,6 +40,30 @@ ROW = Row(
             (now("kakeya_process_resident_bytes"),),
         ),
         Panel(
+            "Cores in use",
+            "Share of the cores that a node may run on: what programs of its machine keep busy, "
+            "and what the node's process has. Nodes of one machine tell of the same cores.",
+            "percentunit",
+            (
+                now("kakeya_cpu_used_ratio", name="machine"),
+                now("kakeya_process_cpu_used_ratio", name="node"),
+            ),
+            most=1,
+        ),
+        Panel(
+            "Cores of the nodes' processes",
+            "Seconds of cores a second: 1 is one core all the time. Without the ranks of a group.",
+            "short",
+            (rate("kakeya_process_cpu_seconds_total"),),
+        ),
+        Panel(
+            "Accelerators in use",
+            "Share of the time in which one had work of any program, where its driver tells it.",
+            "percentunit",
+            (now("kakeya_accelerator_used_ratio"),),
+            most=1,
+        ),
+        Panel(
             "Gossip round trip",
             "One exchange of cards with one peer. The network between two nodes, without a model.",
             "s",

@@ -79,7 +79,8 @@ class Field:
 
     `path` leads to it from the message. `type` names the enum or value that it is of.
     `none` tells whether it can be None, `has_default` whether it may be left out,
-    `wide` whether it has 64 bits, `big` whether all of them count.
+    `wide` whether it has 64 bits, `big` whether all of them count; `present` whether the
+    message tells a 0 from nothing.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Field:
     doc: str
     repeated: bool
     wide: bool
+    present: bool = False
     none: bool = False
     big: bool = False
     has_default: bool = False
@@ -258,6 +260,7 @@ def _field(described: FieldDescriptorProto, path: tuple[str, ...], name: str, do
         doc=doc,
         repeated=repeated,
         wide=wide,
+        present=kind is Kind.VALUE or described.proto3_optional,
     )
 
 

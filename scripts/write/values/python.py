@@ -124,7 +124,7 @@ def _converted(field: Field) -> str:
         return f"tuple({given})" if plain else f"tuple({_item(field, 'each')} for each in {given})"
     if not field.none:
         return _item(field, given)
-    if field.kind is Kind.VALUE:
+    if field.present:
         return f'{_item(field, given)} if {of}.HasField("{name}") else None'
     return f"{_item(field, given)} if {given} else None"
 

@@ -17,8 +17,8 @@ class Shape:
     name: str = ""
     """The value's name."""
     none: tuple[str, ...] = ()
-    """Fields that are None where the message has 0, UNSPECIFIED or nothing; their comments
-    say when."""
+    """Fields that are None where the message has 0, UNSPECIFIED or nothing, `optional` ones
+    where it has nothing; their comments say when."""
     flat: Mapping[str, str] = field(default_factory=dict)
     """Fields whose own fields stand in their place, by the prefix that these get."""
     omitted: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ SHAPES = {
         docs={"public_key": "Ed25519 public key, hexadecimal."},
     ),
     "PeerLink": Shape(none=("archive_wait_seconds",), defaults_from="archive_wait_seconds"),
-    "NodeLoad": Shape(defaults_from="archive_count"),
+    "NodeLoad": Shape(none=("cpu_share", "process_cpu_share"), defaults_from="archive_count"),
     "MeasuredAcceptance": Shape(defaults_from="acceptance_rate_low"),
     "TensorLinkStatus": Shape(name="TensorLink"),
     "SeedFault": Shape(),
@@ -98,7 +98,9 @@ SHAPES = {
     "SpanAttribute": Shape(),
     "Span": Shape(),
     "GetSpansResponse": Shape(name="NodeSpans"),
-    "NodeSample": Shape(),
+    "NodeSample": Shape(
+        none=("cpu_share", "process_cpu_share", "accelerator_share"), defaults_from="cpu_share"
+    ),
     "NodeEvent": Shape(),
     "Transfer": Shape(),
     "NodeHistory": Shape(tag="history"),

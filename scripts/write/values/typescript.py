@@ -128,6 +128,10 @@ def _converted(field: Field) -> str:
         return given if plain else f"{given}.map({_function(field.type)})"
     if not field.none:
         return _item(field, given)
+    if field.present and field.kind is not Kind.VALUE:
+        # Of what is given, 0 is a number.
+        item = _item(field, given)
+        return f"{item} ?? null" if item == given else f"{given} === undefined ? null : {item}"
     return f"{given} ? {_item(field, given)} : null"
 
 

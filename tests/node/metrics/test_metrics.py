@@ -1,4 +1,6 @@
+import math
 import re
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, Metric
@@ -98,6 +100,35 @@ def test_the_process_memory_is_measured(metrics: NodeMetrics) -> None:
     resident = metrics.registry.get_sample_value("kakeya_process_resident_bytes")
     assert resident is not None
     assert resident > 1e6
+
+
+def test_shares_of_cores_are_no_number_before_they_are_known(metrics: NodeMetrics) -> None:
+    names = [f"kakeya_{kind}_used_ratio" for kind in ("cpu", "process_cpu", "accelerator")]
+
+    def told() -> list[float | None]:
+        return [metrics.registry.get_sample_value(name) for name in names]
+
+    assert all(value is not None and math.isnan(value) for value in told())
+    metrics.tell_use(0.5, 0.0, None)
+    host, own, accelerator = told()
+    assert (host, own) == (0.5, 0.0)
+    assert accelerator is not None
+    assert math.isnan(accelerator)
+    assert "kakeya_accelerator_used_ratio NaN" in metrics.exposition()[0].decode()
+
+
+def test_seconds_of_cores_grow_with_what_the_process_does(metrics: NodeMetrics) -> None:
+    def told() -> float:
+        metrics.tell_use(None, None, None)
+        seconds = metrics.registry.get_sample_value("kakeya_process_cpu_seconds_total")
+        assert seconds is not None
+        return seconds
+
+    before = told()
+    began = time.process_time()
+    while time.process_time() - began < 0.01:
+        pass
+    assert told() >= before + 0.01
 
 
 def test_a_tallied_histogram_counts_as_the_usual_one_does() -> None:

@@ -52,6 +52,7 @@ def test_trembling_means_nothing() -> None:
     other = report()
     other.links[0].round_trip_seconds = 0.00105
     other.load.memory_free_bytes = 12345
+    other.load.cpu_share, other.load.process_cpu_share = 0.5, 0.0
     other.tensor_links[0].byte_count = 99
     other.tensor_links[0].changed_seconds_ago = 4.0
     other.acceptances[0].acceptance_rate = 0.501

@@ -93,9 +93,17 @@ async def test_the_history_comes_first_and_samples_follow(start_agent: StartAgen
     sample = (await next_of(call, "sample")).sample
     assert sample.memory_free_bytes > 0
     assert abs(sample.at_unix - time.time()) < 5
+    assert 0 <= sample.cpu_share <= 1
+    assert 0 < sample.process_cpu_share <= 1
+    assert sample.HasField("cpu_share")
+    # No accelerator was asked for: what is not known is no 0.
+    assert not sample.HasField("accelerator_share")
+    assert not first.history.node.load.HasField("cpu_share")
     call.cancel()
     again = stub.WatchNode(capability_pb2.WatchNodeRequest(history_seconds=60))
     history = (await next_message(again)).history
+    assert history.node.load.HasField("cpu_share")
+    assert history.node.load.process_cpu_share > 0
     assert sample.at_unix in [each.at_unix for each in history.samples]
     none = await next_message(stub.WatchNode(capability_pb2.WatchNodeRequest()))
     assert not none.history.samples

@@ -10,8 +10,10 @@ import { second } from "../clock";
 import { draftsAccepted } from "../acceptance";
 import { CROWD } from "../crowd";
 import { activitiesOf, rolesOf, type Activity } from "../activity";
+import { busyMachines } from "../cores";
 import { ago, bytes, clipped, duration, percent, plural } from "../format";
 import { href } from "../route";
+import { nodesEachSecond } from "../slow_nodes";
 import { isDown, nodeState, usedBytes, usedShare } from "../states";
 import { svgPath, type Box } from "./curve";
 import { Device } from "./device";
@@ -29,6 +31,9 @@ const edges = computed(() => {
   void second.value;
   return edgesOf(nodes.peek(), sessions.peek());
 });
+
+/** Anew each second: what is busy of each machine's cores, by the node at which it is told. */
+const busy = computed(() => busyMachines(nodesEachSecond.value));
 
 let lastShapes: ReadonlyMap<string, string> = new Map();
 
@@ -199,6 +204,7 @@ const Machine = memo(function Machine(props: MachineProps) {
   if (view === undefined) return null;
   const down = isDown(view);
   const [known, ...others] = activitiesOf(view);
+  const cores = busy.value.get(nodeId);
   const left = box.x - box.width / 2;
   const top = box.y - box.height / 2;
   const classes = ["machine"];
@@ -220,7 +226,7 @@ const Machine = memo(function Machine(props: MachineProps) {
         onFocus={() => onChoose(nodeId)}
         onBlur={() => onChoose("")}
       >
-        <span class="unseen">{description(view, roundTripSeconds)}</span>
+        <span class="unseen">{description(view, cores, roundTripSeconds)}</span>
         <span
           class="machine-picture"
           aria-hidden="true"
@@ -258,12 +264,8 @@ const Machine = memo(function Machine(props: MachineProps) {
         <span class="machine-way" aria-hidden="true">
           {down ? (
             <DeadSince view={view} />
-          ) : roundTripSeconds > 0 ? (
-            duration(roundTripSeconds)
-          ) : view.isSelf ? (
-            "gateway"
           ) : (
-            " "
+            below(view, roundTripSeconds, size.name === "large" ? cores : undefined)
           )}
         </span>
       </a>
@@ -310,13 +312,23 @@ function DeadSince({ view }: { view: NodeView }) {
   return <>{ago(view.heardAt, second.value)}</>;
 }
 
+/** What stands below a machine: `0.42 ms · CPU 37 %`, as far as it is known. */
+function below(view: NodeView, roundTripSeconds: number, cores: number | undefined): string {
+  const parts = [];
+  if (roundTripSeconds > 0) parts.push(duration(roundTripSeconds));
+  else if (view.isSelf) parts.push("gateway");
+  if (cores !== undefined) parts.push(`CPU ${percent(cores)}`);
+  return parts.join(" · ") || "\u00a0";
+}
+
 /** A machine in words, for who does not see it. */
-function description(view: NodeView, roundTripSeconds: number): string {
+function description(view: NodeView, cores: number | undefined, roundTripSeconds: number): string {
   const parts = [view.name, nodeState(view).word];
   parts.push(...rolesOf(view));
   if (!isDown(view)) {
     parts.push(...activitiesOf(view).map(({ words }) => words));
     parts.push(`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} memory in use`);
+    if (cores !== undefined) parts.push(`${percent(cores)} of its cores in use`);
     if (roundTripSeconds > 0) parts.push(`round trip ${duration(roundTripSeconds)}`);
   }
   return parts.join(", ");

@@ -1069,6 +1069,14 @@ class NodeLoad:
     """Bytes that they take."""
     archive_budget_bytes: int = 0
     """Bytes that they may take together; 0 without the role."""
+    cpu_share: float | None = None
+    """Share of the cores that the node may run on which programs of the machine kept busy, 0 to 1,
+    over the latest second; None before there is one, and from nodes that do not tell.
+    """
+    process_cpu_share: float | None = None
+    """Share of the same cores that the node's own process had, 0 to 1, without the ranks that it
+    started; None before there is a second, and from nodes that do not tell.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -1311,6 +1319,19 @@ class NodeSample:
     """Blocks that were drafted here for any node, a second."""
     link_bytes_per_second: float
     """Bytes of tensors that tensor links carried, either way, a second."""
+    cpu_share: float | None = None
+    """Share of the cores that the node may run on which programs of the machine kept busy, 0 to 1;
+    None when the system does not tell, and from nodes that do not.
+    """
+    process_cpu_share: float | None = None
+    """Share of the same cores that the node's own process had, 0 to 1, without the ranks that it
+    started; None from nodes that do not tell.
+    """
+    accelerator_share: float | None = None
+    """Share of the time in which the accelerator that the node computes on had work of any program,
+    0 to 1, over its driver's latest period of up to a second; None when there is none, and when the
+    driver does not tell.
+    """
 
 
 @dataclass(frozen=True, slots=True)

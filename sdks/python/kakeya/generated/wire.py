@@ -493,6 +493,10 @@ def node_load(message: capability_pb2.NodeLoad) -> values.NodeLoad:
         archive_count=message.archive_count,
         archive_bytes=message.archive_bytes,
         archive_budget_bytes=message.archive_budget_bytes,
+        cpu_share=message.cpu_share if message.HasField("cpu_share") else None,
+        process_cpu_share=message.process_cpu_share
+        if message.HasField("process_cpu_share")
+        else None,
     )
 
 
@@ -635,6 +639,13 @@ def node_sample(message: capability_pb2.NodeSample) -> values.NodeSample:
         verify_forward_count=message.verify_forward_count,
         drafts_per_second=message.drafts_per_second,
         link_bytes_per_second=message.link_bytes_per_second,
+        cpu_share=message.cpu_share if message.HasField("cpu_share") else None,
+        process_cpu_share=message.process_cpu_share
+        if message.HasField("process_cpu_share")
+        else None,
+        accelerator_share=message.accelerator_share
+        if message.HasField("accelerator_share")
+        else None,
     )
 
 

@@ -795,6 +795,8 @@ class NodeLoad(_message.Message):
     ARCHIVE_COUNT_FIELD_NUMBER: _builtins.int
     ARCHIVE_BYTES_FIELD_NUMBER: _builtins.int
     ARCHIVE_BUDGET_BYTES_FIELD_NUMBER: _builtins.int
+    CPU_SHARE_FIELD_NUMBER: _builtins.int
+    PROCESS_CPU_SHARE_FIELD_NUMBER: _builtins.int
     session_count: _builtins.int
     """Sessions that are open."""
     generating_count: _builtins.int
@@ -813,6 +815,14 @@ class NodeLoad(_message.Message):
     """Bytes that they take."""
     archive_budget_bytes: _builtins.int
     """Bytes that they may take together; 0 without the role."""
+    cpu_share: _builtins.float
+    """Share of the cores that the node may run on which programs of the machine kept busy, 0 to 1,
+    over the latest second; not set before there is one, and from nodes that do not tell.
+    """
+    process_cpu_share: _builtins.float
+    """Share of the same cores that the node's own process had, 0 to 1, without the ranks that it
+    started; not set before there is a second, and from nodes that do not tell.
+    """
     def __init__(
         self,
         *,
@@ -825,12 +835,21 @@ class NodeLoad(_message.Message):
         archive_count: _builtins.int = ...,
         archive_bytes: _builtins.int = ...,
         archive_budget_bytes: _builtins.int = ...,
+        cpu_share: _builtins.float | None = ...,
+        process_cpu_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_share", b"_cpu_share", "_process_cpu_share", b"_process_cpu_share", "cpu_share", b"cpu_share", "process_cpu_share", b"process_cpu_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_budget_bytes", b"archive_budget_bytes", "archive_bytes", b"archive_bytes", "archive_count", b"archive_count", "draft_stream_count", b"draft_stream_count", "generating_count", b"generating_count", "kv_budget_bytes", b"kv_budget_bytes", "kv_bytes", b"kv_bytes", "memory_free_bytes", b"memory_free_bytes", "session_count", b"session_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_share", b"_cpu_share", "_process_cpu_share", b"_process_cpu_share", "archive_budget_bytes", b"archive_budget_bytes", "archive_bytes", b"archive_bytes", "archive_count", b"archive_count", "cpu_share", b"cpu_share", "draft_stream_count", b"draft_stream_count", "generating_count", b"generating_count", "kv_budget_bytes", b"kv_budget_bytes", "kv_bytes", b"kv_bytes", "memory_free_bytes", b"memory_free_bytes", "process_cpu_share", b"process_cpu_share", "session_count", b"session_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cpu_share: _TypeAlias = _typing.Literal["cpu_share"]  # noqa: Y015
+    _WhichOneofArgType__cpu_share: _TypeAlias = _typing.Literal["_cpu_share", b"_cpu_share"]  # noqa: Y015
+    _WhichOneofReturnType__process_cpu_share: _TypeAlias = _typing.Literal["process_cpu_share"]  # noqa: Y015
+    _WhichOneofArgType__process_cpu_share: _TypeAlias = _typing.Literal["_process_cpu_share", b"_process_cpu_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_share) -> _WhichOneofReturnType__cpu_share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__process_cpu_share) -> _WhichOneofReturnType__process_cpu_share | None: ...
 
 Global___NodeLoad: _TypeAlias = NodeLoad  # noqa: Y015
 
@@ -1542,6 +1561,9 @@ class NodeSample(_message.Message):
     VERIFY_FORWARD_COUNT_FIELD_NUMBER: _builtins.int
     DRAFTS_PER_SECOND_FIELD_NUMBER: _builtins.int
     LINK_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    CPU_SHARE_FIELD_NUMBER: _builtins.int
+    PROCESS_CPU_SHARE_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_SHARE_FIELD_NUMBER: _builtins.int
     at_unix: _builtins.float
     """The second's end by the node's clock, in seconds since 1970."""
     tokens_per_second: _builtins.float
@@ -1570,6 +1592,19 @@ class NodeSample(_message.Message):
     """Blocks that were drafted here for any node, a second."""
     link_bytes_per_second: _builtins.float
     """Bytes of tensors that tensor links carried, either way, a second."""
+    cpu_share: _builtins.float
+    """Share of the cores that the node may run on which programs of the machine kept busy, 0 to 1;
+    not set when the system does not tell, and from nodes that do not.
+    """
+    process_cpu_share: _builtins.float
+    """Share of the same cores that the node's own process had, 0 to 1, without the ranks that it
+    started; not set from nodes that do not tell.
+    """
+    accelerator_share: _builtins.float
+    """Share of the time in which the accelerator that the node computes on had work of any program,
+    0 to 1, over its driver's latest period of up to a second; not set when there is none, and
+    when the driver does not tell.
+    """
     def __init__(
         self,
         *,
@@ -1587,12 +1622,26 @@ class NodeSample(_message.Message):
         verify_forward_count: _builtins.int = ...,
         drafts_per_second: _builtins.float = ...,
         link_bytes_per_second: _builtins.float = ...,
+        cpu_share: _builtins.float | None = ...,
+        process_cpu_share: _builtins.float | None = ...,
+        accelerator_share: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accelerator_share", b"_accelerator_share", "_cpu_share", b"_cpu_share", "_process_cpu_share", b"_process_cpu_share", "accelerator_share", b"accelerator_share", "cpu_share", b"cpu_share", "process_cpu_share", b"process_cpu_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "archive_bytes", b"archive_bytes", "at_unix", b"at_unix", "draft_stream_count", b"draft_stream_count", "drafted_count", b"drafted_count", "drafts_per_second", b"drafts_per_second", "generating_count", b"generating_count", "kv_bytes", b"kv_bytes", "link_bytes_per_second", b"link_bytes_per_second", "memory_free_bytes", b"memory_free_bytes", "prefill_tokens_per_second", b"prefill_tokens_per_second", "session_count", b"session_count", "tokens_per_second", b"tokens_per_second", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accelerator_share", b"_accelerator_share", "_cpu_share", b"_cpu_share", "_process_cpu_share", b"_process_cpu_share", "accelerator_share", b"accelerator_share", "accepted_count", b"accepted_count", "archive_bytes", b"archive_bytes", "at_unix", b"at_unix", "cpu_share", b"cpu_share", "draft_stream_count", b"draft_stream_count", "drafted_count", b"drafted_count", "drafts_per_second", b"drafts_per_second", "generating_count", b"generating_count", "kv_bytes", b"kv_bytes", "link_bytes_per_second", b"link_bytes_per_second", "memory_free_bytes", b"memory_free_bytes", "prefill_tokens_per_second", b"prefill_tokens_per_second", "process_cpu_share", b"process_cpu_share", "session_count", b"session_count", "tokens_per_second", b"tokens_per_second", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__accelerator_share: _TypeAlias = _typing.Literal["accelerator_share"]  # noqa: Y015
+    _WhichOneofArgType__accelerator_share: _TypeAlias = _typing.Literal["_accelerator_share", b"_accelerator_share"]  # noqa: Y015
+    _WhichOneofReturnType__cpu_share: _TypeAlias = _typing.Literal["cpu_share"]  # noqa: Y015
+    _WhichOneofArgType__cpu_share: _TypeAlias = _typing.Literal["_cpu_share", b"_cpu_share"]  # noqa: Y015
+    _WhichOneofReturnType__process_cpu_share: _TypeAlias = _typing.Literal["process_cpu_share"]  # noqa: Y015
+    _WhichOneofArgType__process_cpu_share: _TypeAlias = _typing.Literal["_process_cpu_share", b"_process_cpu_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accelerator_share) -> _WhichOneofReturnType__accelerator_share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_share) -> _WhichOneofReturnType__cpu_share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__process_cpu_share) -> _WhichOneofReturnType__process_cpu_share | None: ...
 
 Global___NodeSample: _TypeAlias = NodeSample  # noqa: Y015
 

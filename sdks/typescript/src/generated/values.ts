@@ -1016,6 +1016,16 @@ export interface NodeLoad {
   readonly archiveBytes: number;
   /** Bytes that they may take together; 0 without the role. */
   readonly archiveBudgetBytes: number;
+  /**
+   * Share of the cores that the node may run on which programs of the machine kept busy, 0 to 1,
+   * over the latest second; null before there is one, and from nodes that do not tell.
+   */
+  readonly cpuShare: number | null;
+  /**
+   * Share of the same cores that the node's own process had, 0 to 1, without the ranks that it
+   * started; null before there is a second, and from nodes that do not tell.
+   */
+  readonly processCpuShare: number | null;
 }
 
 /** Acceptance that a verifier measured with a proposer. */
@@ -1243,6 +1253,22 @@ export interface NodeSample {
   readonly draftsPerSecond: number;
   /** Bytes of tensors that tensor links carried, either way, a second. */
   readonly linkBytesPerSecond: number;
+  /**
+   * Share of the cores that the node may run on which programs of the machine kept busy, 0 to 1;
+   * null when the system does not tell, and from nodes that do not.
+   */
+  readonly cpuShare: number | null;
+  /**
+   * Share of the same cores that the node's own process had, 0 to 1, without the ranks that it
+   * started; null from nodes that do not tell.
+   */
+  readonly processCpuShare: number | null;
+  /**
+   * Share of the time in which the accelerator that the node computes on had work of any program, 0
+   * to 1, over its driver's latest period of up to a second; null when there is none, and when the
+   * driver does not tell.
+   */
+  readonly acceleratorShare: number | null;
 }
 
 /** Something that happened on a node, or that it saw. */

@@ -496,6 +496,8 @@ export function nodeLoad(message = create(capabilityPb.NodeLoadSchema)): values.
     archiveCount: message.archiveCount,
     archiveBytes: Number(message.archiveBytes),
     archiveBudgetBytes: Number(message.archiveBudgetBytes),
+    cpuShare: message.cpuShare ?? null,
+    processCpuShare: message.processCpuShare ?? null,
   };
 }
 
@@ -640,6 +642,9 @@ export function nodeSample(message: capabilityPb.NodeSample): values.NodeSample 
     verifyForwardCount: message.verifyForwardCount,
     draftsPerSecond: message.draftsPerSecond,
     linkBytesPerSecond: message.linkBytesPerSecond,
+    cpuShare: message.cpuShare ?? null,
+    processCpuShare: message.processCpuShare ?? null,
+    acceleratorShare: message.acceleratorShare ?? null,
   };
 }
 

@@ -6,6 +6,8 @@ one in the machine `fleet check MODEL --device` and `pytest -m device` prove the
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import torch
 from kakeya_fleet.engine.backends import (
     arithmetic_of,
     device_facts,
+    device_use,
     load_dflash,
     load_verifier,
     stores_beside,
@@ -44,6 +47,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.speculation.stream_proof import prove_streams
 from kakeya_fleet.engine.verifiers.exactness import settle
 from tests.support.pretended_device import (
+    PLACE,
     PRETENDED,
     PretendedDevice,
     PretendedTensor,
@@ -290,6 +294,37 @@ def test_what_it_is_is_told(device: PretendedDevice) -> None:
     here = load_verifier(resolve("tiny"), device="cpu")
     assert (here.info.device, device_facts("cpu").kind) == ("cpu", "cpu")
     assert arithmetic_of(here) != arithmetic_of(verifier)
+
+
+def test_how_busy_it_is_is_told_where_its_driver_tells_it(
+    device: PretendedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NVMLError(Exception):
+        pass
+
+    told: list[int | Exception] = [93, 0, NVMLError("Not Supported"), 50]
+    asked = []
+
+    def utilization(place: torch.device) -> int:
+        asked.append(place)
+        answer = told.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(torch.cuda, "utilization", utilization)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert device_use(PRETENDED)() is None
+    assert device_use("cpu")() is None
+    assert not asked
+    pynvml = types.ModuleType("pynvml")
+    monkeypatch.setattr(pynvml, "NVMLError", NVMLError, raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml)
+    # The first is asked for while it is made, which opens the driver's library.
+    read = device_use(PRETENDED)
+    assert (len(asked), read()) == (1, 0.0)
+    assert (read(), read()) == (None, None)
+    assert (set(asked), told) == ({PLACE}, [50])
 
 
 def test_the_memory_that_counts_is_the_devices(

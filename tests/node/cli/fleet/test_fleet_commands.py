@@ -20,13 +20,14 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(
     assert done.err == ""
     assert len(done.out.splitlines()) == 4, done.out
     title, head, first, second = done.out.splitlines()
-    # Both run on this machine: its memory is there once.
+    # Both run on this machine: its memory is there once, and so are its cores after a second.
     assert re.fullmatch(
         r'fleet "cli-tests": 2 nodes, 2 alive, \d.* / \d.* GiB in use on 1 machine', title
     )
-    assert re.match(r"mini-1 \*  verifier=toy +\d.* GiB +alive, here ", first)
+    assert re.match(r"mini-1 \*  verifier=toy +\d.* GiB +(\d+ %|-) +alive, here ", first)
     assert re.match(
-        r"mini-2    proposer=ngram +with mini-1 +alive, \d+\.\d s ago +(\d.* (ms|us)|-) ", second
+        r"mini-2    proposer=ngram +with mini-1 +- +alive, \d+\.\d s ago +(\d.* (ms|us)|-) ",
+        second,
     )
     assert first.index("verifier=toy") == second.index("proposer=ngram") == head.index("serves")
     assert first.endswith(f" {agents[0].address}")
@@ -50,6 +51,8 @@ def test_status_as_json_has_every_fact_of_the_cards(ask: Ask, agents: Agents) ->
     (host,) = told["memory"]
     assert {node_id for node_id, _ in host["nodes"]} == set(nodes)
     assert 0 < host["free_bytes"] < host["total_bytes"]
+    # None in the first second of a node.
+    assert 0 <= (host["cpu_share"] or 0) <= 1
     assert told["seed_faults"] == []
     card = nodes[agents[0].node_id]["card"]
     assert card["models"][0]["model_id"] == "toy"

@@ -127,6 +127,7 @@ def test_a_node_that_only_a_rumour_names_has_no_facts() -> None:
         "0123456789ab",
         "-",
         "-",
+        "-",
         "suspect,",
         "3.0",
         "s",

@@ -6,7 +6,7 @@ from kakeya import FleetSnapshot, Liveness, NodeStatus, SeedFault
 from kakeya_fleet.node.cli.fleet.host_memory import hosts_of, total_text
 from kakeya_fleet.node.cli.fleet.notes import note_lines
 from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
-from kakeya_fleet.node.cli.terminal.tables import plain_table
+from kakeya_fleet.node.cli.terminal.tables import Cell, plain_table
 from tests.support.fleet_scene import GIB, status
 
 
@@ -30,6 +30,17 @@ def test_the_memory_of_one_machine_is_counted_once_as_it_is_now() -> None:
     assert "with mini-1" in table[2]
     assert "1.00 / 16.0 GiB" in table[3]
     assert heading(FleetSnapshot("home", nodes), hosts).endswith(", " + total_text(hosts))
+
+
+def test_the_cores_of_one_machine_are_told_once_as_the_busiest_look_had_them() -> None:
+    nodes = (ONE, TWO, FAR)
+    free = {node.node_id: 6 * GIB for node in nodes}
+    hosts = hosts_of(nodes, free, {ONE.node_id: 0.41, TWO.node_id: 0.436})
+    cells = [row[3] for row in rows(nodes, hosts)]
+    assert [cell.text for cell in cells if isinstance(cell, Cell)] == ["44 %", "-", "-"]
+    assert hosts[1].cpu_share is None
+    idle = hosts_of(nodes, free, {FAR.node_id: 0.0})
+    assert plain_table(COLUMNS, rows(nodes, idle)).splitlines()[3].count(" 0 %") == 1
 
 
 def test_nodes_that_do_not_name_their_machine_have_one_each() -> None:

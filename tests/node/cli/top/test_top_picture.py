@@ -69,7 +69,7 @@ def test_all_is_there_at_80_by_24() -> None:
     for words in (
         'fleet "home"  3 nodes, 2 alive  64.5 tok/s  2 sessions  K/V 6.00 MiB  acc 3.10',
         "mini-1     alive   64.5 t/s",
-        "mini-2     alive   12.5 d/s ·········█",
+        "mini-2     alive   12.5 d/s ·····█  87% █░░",
         "mini-3     dead           -",
         "agent     toy     mini-1  ngram@…  41.0  12.3k 3.10 gen  □□□□+ ■□□□+",
         "download Qwen/Qwen3-0.6B on mini-1 ████░░░░░░░░ 33 %, 12.0 MB/s, 1 min 10 s left",
@@ -78,6 +78,37 @@ def test_all_is_there_at_80_by_24() -> None:
         "q quit",
     ):
         assert words in picture
+
+
+def test_how_busy_the_cores_are_is_told_and_what_is_not_known_is_no_0() -> None:
+    def row(fleet: WatchedFleet) -> list[str]:
+        return next(row for row in text(fleet).splitlines() if "  mini-2" in row).split()
+
+    fleet = busy_fleet()
+    told = sample(NOW + 1, 0.0)
+    assert "87%" in row(fleet)
+    view = TopView(node_id="mini-2" * 4, is_detailed=True)
+    assert "87 % busy, 50 % by this node" in text(fleet, view, 100, 30)
+    assert "accelerator" not in text(fleet, view, 100, 30)
+    fleet.take_node("mini-2" * 4, replace(told, cpu_share=0.0, accelerator_share=0.93))
+    assert "0%" in row(fleet)
+    assert "accelerator 93 % busy" in text(fleet, view, 100, 30)
+    # Of an earlier version; and of a node that tells what is no share.
+    fleet.take_node("mini-2" * 4, replace(told, cpu_share=None, process_cpu_share=None))
+    assert row(fleet)[5] == "-"
+    assert "busy" not in text(fleet, view, 100, 30)
+    fleet.take_node("mini-2" * 4, replace(told, cpu_share=1e300))
+    assert "100%" in row(fleet)
+
+
+def test_nodes_can_be_listed_by_how_busy_their_cores_are() -> None:
+    fleet = busy_fleet()
+    fleet.take_node(MINI_1, replace(sample(NOW + 99, 1.0), cpu_share=0.0))
+    fleet.take_node("mini-3" * 4, replace(sample(NOW + 99, 1.0), cpu_share=1.0))
+    view = TopView(node_order="cpu")
+    rows = text(fleet, view).splitlines()[2:5]
+    # What a dead node told is not of now.
+    assert [row.split()[0] for row in rows] == ["mini-2", "mini-1", "mini-3"]
 
 
 def test_a_wide_screen_has_the_transfer_in_bytes() -> None:
