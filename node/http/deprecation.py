@@ -15,6 +15,9 @@ from email.utils import format_datetime
 DEPRECATED_AT = datetime(2026, 11, 22, tzinfo=UTC)
 SUNSET_AT = datetime(2028, 11, 22, tzinfo=UTC)
 PAGE_PATH = "/long-sessions"
+PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
+"""What takes a whole conversation each time. The list of models, vectors and counts of tokens have
+no better way."""
 
 HEADERS = {
     "Deprecation": f"@{int(DEPRECATED_AT.timestamp())}",

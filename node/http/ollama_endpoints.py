@@ -19,11 +19,11 @@ from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field
 from kakeya_fleet.node.http.served_models import ServedModel
 
 REFUSED = {
-    "pull": "`fleet load MODEL` has a node serve one, `fleet fit` says which ones fit",
+    "pull": "`fleet pull MODEL --to NODE` brings one to a node's disk, `fleet load` has it served",
     "push": "a fleet publishes nothing",
     "create": "`fleet load` serves a folder of the hub's format, or a GGUF file",
     "copy": "a model has the name that its node serves it under",
-    "delete": "`fleet unload` takes a model away, `fleet models clear` what was converted",
+    "delete": "`fleet unload` takes a model away, `fleet rm MODEL` what was brought",
 }
 """Endpoints of Ollama's that change what is served, and what does it here."""
 

@@ -19,7 +19,7 @@ from kakeya_fleet.node.config.config import is_loopback, join_address
 from kakeya_fleet.node.http.answer_desk import AnswerDesk
 from kakeya_fleet.node.http.callers import ANSWERING, CallersClients, identifying
 from kakeya_fleet.node.http.connections import OpenConnections
-from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
+from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH, PATHS
 from kakeya_fleet.node.http.health_checks import HealthChecks, HealthSettings, HealthyRoles
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
@@ -252,7 +252,7 @@ async def _sign(pages: PageOrigins, request: web.Request, response: web.StreamRe
     response.headers.update(pages.headers(request))
     response.headers["Server"] = "kakeya"
     response.headers["X-Content-Type-Options"] = "nosniff"
-    if request.path.startswith("/v1/"):
+    if request.path in PATHS:
         response.headers.update(HEADERS)
     if request.path.startswith(ANSWERING):
         # The official clients show it with their errors, and `fleet trace` takes it; Anthropic's

@@ -19,8 +19,6 @@ def test_deprecation_and_sunset_point_to_the_sdk(fleet: HttpFleet, ask: Ask) -> 
     for answer in (
         ask(fleet.one, "/v1/chat/completions", CHAT),
         ask(fleet.one, "/v1/chat/completions", {**CHAT, "stream": True}),
-        ask(fleet.one, "/v1/models"),
-        ask(fleet.one, "/v1/nothing"),
         ask(fleet.one, "/v1/completions", {"model": "none", "prompt": "x"}),
     ):
         deprecated = answer.headers["Deprecation"]
@@ -35,6 +33,9 @@ def test_deprecation_and_sunset_point_to_the_sdk(fleet: HttpFleet, ask: Ask) -> 
     assert page.status == 200
     assert fleet.one.address in page.body.decode()
     assert "Deprecation" not in page.headers
+    for other in ("/v1/models", "/v1/nothing", "/v1/embeddings"):
+        # They have no better way.
+        assert "Deprecation" not in ask(fleet.one, other).headers
 
 
 def test_pages_of_elsewhere_may_not(fleet: HttpFleet, ask: Ask) -> None:
