@@ -254,10 +254,22 @@ class ModelCopy:
 
         try:
             data = await bytes_of(state.source, self._model_id, piece, buffer, heard)
-            if not await self._threads.run(partial(part.write, piece, data)):
+            writing = asyncio.ensure_future(self._threads.run(partial(part.write, piece, data)))
+            try:
+                is_right = await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # A thread does not end: what it writes is kept, and told as kept.
+                if await writing:
+                    self._take(state, plan, piece)
+                raise
+            if not is_right:
                 raise SourceFault(f"it gave wrong bytes of {piece.file}")
         finally:
             self._under_way -= came
+        self._take(state, plan, piece)
+
+    def _take(self, state: SourceState, plan: PiecePlan, piece: Piece) -> None:
+        """A piece of that source is on the disk."""
         if plan.arrived(piece):
             state.done_bytes += piece.byte_count
             self._kept += piece.byte_count

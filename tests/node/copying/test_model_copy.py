@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,10 +20,11 @@ from kakeya.v1 import model_service_pb2 as wire
 from kakeya.v1.model_service_pb2_grpc import add_ModelServiceServicer_to_server as register
 from kakeya_fleet.engine.errors import ModelCacheUnwritable, ModelInUse
 from kakeya_fleet.engine.models import pulled_models
+from kakeya_fleet.engine.models.model_manifest import Piece
 from kakeya_fleet.engine.models.pulled_models import PulledPart, stored, stored_models
 from kakeya_fleet.node.copying import model_copy, piece_plan, sources
 from kakeya_fleet.node.copying.disk_threads import DiskThreads
-from kakeya_fleet.node.copying.model_copy import ModelCopy
+from kakeya_fleet.node.copying.model_copy import ModelCopy, SourceState
 from kakeya_fleet.node.copying.sources import Source
 from kakeya_fleet.node.rpc.refusals import ModelNotCopied
 from tests.node.conftest import Serve
@@ -253,6 +255,30 @@ async def test_when_nobody_is_left_each_is_named_and_the_next_copy_goes_on(
     assert not set(again.asked) & {
         piece.sha256 for piece in list(part.manifest.pieces())[: came - model_copy.AT_ONCE]
     }
+
+
+async def test_what_is_being_written_when_its_source_is_left_counts(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+    write, leave = PulledPart.write, ModelCopy._leave
+
+    def late(part: PulledPart, piece: Piece, data: memoryview) -> bool:
+        if piece.number == 2:
+            left.wait(30)
+        return write(part, piece, data)
+
+    def leaving(copy: ModelCopy, state: SourceState, fault: str) -> None:
+        leave(copy, state, fault)
+        left.set()
+
+    monkeypatch.setattr(PulledPart, "write", late)
+    monkeypatch.setattr(ModelCopy, "_leave", leaving)
+    await machines.add(FilesNode(FILES, before=partial(die, after=9)))
+    with pytest.raises(ModelNotCopied) as error:
+        await machines.copy().run()
+    (part,) = stored_models()
+    assert int(error.value.metadata["kept_bytes"]) == part.byte_count > 0
 
 
 async def test_a_cancelled_copy_leaves_its_part_to_the_next_one(machines: Machines) -> None:
