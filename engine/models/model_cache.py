@@ -45,8 +45,8 @@ def check_room(folder: Path, needed_bytes: int, name: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed_bytes + SPARE_BYTES > free:
         raise ModelCacheUnwritable(
-            f"{name} needs {needed_bytes:,} bytes in {folder}, whose disk has {free:,} free;"
-            f" {ROOM} a disk that has",
+            f"{name} needs {needed_bytes:,} bytes in {folder}, beside {SPARE_BYTES:,} that stay"
+            f" free, and its disk has {free:,}; {ROOM} a disk that has",
             needed_bytes=str(needed_bytes),
             free_bytes=str(free),
             path=str(folder),
