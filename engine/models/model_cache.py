@@ -46,7 +46,7 @@ def check_room(folder: Path, needed_bytes: int, name: str) -> None:
     if needed_bytes + SPARE_BYTES > free:
         raise ModelCacheUnwritable(
             f"{name} needs {needed_bytes:,} bytes in {folder}, beside {SPARE_BYTES:,} that stay"
-            f" free, and its disk has {free:,}; {ROOM} a disk that has",
+            f" free, and its disk has {free:,} free; {ROOM} a disk that has",
             needed_bytes=str(needed_bytes),
             free_bytes=str(free),
             path=str(folder),
