@@ -1,8 +1,8 @@
 """Memory in pages of 2 MiB, where Linux has them for those who ask.
 
 What a forward reads whole, weights and long contexts, is read faster so: within a page a processor
-reads ahead, and not beyond it. What decoding reaches of the memory's speed: scripts/bench/decode.py.
-See https://docs.kernel.org/admin-guide/mm/transhuge.html
+reads ahead, and not beyond it. What decoding reaches of the memory's speed: see
+scripts/bench/decode.py, and of the pages https://docs.kernel.org/admin-guide/mm/transhuge.html
 """
 
 from __future__ import annotations
