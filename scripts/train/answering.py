@@ -1,7 +1,7 @@
 """Many answers at a time of a verifier of Qwen3's or Llama's form, on any device.
 
-Rows are padded on the left, so that all write their next token at the same place. The keys and
-values of a batch lie in one tensor, [layers, 2, rows, kv_heads, places, head_dim].
+Rows are padded on the left, so that all write their next token at the same place. Rows that have
+ended are dropped now and then: what is left of a batch costs what it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from transformers import PreTrainedModel
 from scripts.train.drafter_model import rotate
 
 LOOK_EVERY = 16
-"""Steps between two looks at whether all rows have ended: a look waits for the device."""
+"""Steps between two looks at which rows have ended: a look waits for the device."""
+DROPPED_FROM = 0.1
+"""Rows are dropped once so many of them have ended: dropping copies the others' keys and values."""
+READ_TOGETHER = 256
+"""Rows whose prompts are read at a time."""
 
 
 class _Rows:
@@ -33,69 +37,104 @@ class _Rows:
         for row, prompt in enumerate(prompts):
             tokens[row, self.width - len(prompt) : self.width] = prompt
         self.tokens = torch.from_numpy(tokens).to(device)
-        self.cache = torch.zeros(
-            config.num_hidden_layers,
-            2,
-            len(prompts),
-            config.num_key_value_heads,
-            self.places,
-            config.head_dim,
-            dtype=model.dtype,
-            device=device,
-        )
+        shape = (2, len(prompts), config.num_key_value_heads, self.places, config.head_dim)
+        self.caches = [
+            torch.zeros(shape, dtype=model.dtype, device=device)
+            for _ in range(config.num_hidden_layers)
+        ]
 
-    def logits(self, first: int, end: int) -> torch.Tensor:
-        """Of the last of the places `first` to `end` - 1, which are read: [rows, vocabulary]."""
+    def keep(self, rows: torch.Tensor) -> None:
+        """Forget all but `rows`, indices in ascending order."""
+        self.pads, self.tokens = self.pads[rows], self.tokens[rows]
+        for layer, cache in enumerate(self.caches):
+            self.caches[layer] = cache[:, rows]
+
+    def read(self, first: int, end: int) -> torch.Tensor:
+        """Logits of the last of the places `first` to `end` - 1: [rows, vocabulary]."""
+        count = len(self.pads)
+        together = READ_TOGETHER if end - first > 1 else count
+        parts = [slice(at, at + together) for at in range(0, count, together)]
+        return torch.cat([self._logits(part, first, end) for part in parts])
+
+    def _logits(self, part: slice, first: int, end: int) -> torch.Tensor:
         body, device = self.model.model, self.tokens.device
-        hidden = body.embed_tokens(self.tokens[:, first:end])
+        pads = self.pads[part]
+        hidden = body.embed_tokens(self.tokens[part, first:end])
         places = torch.arange(end, device=device)
-        positions = (places[first:] - self.pads[:, None]).clamp(min=0)
+        positions = (places[first:] - pads[:, None]).clamp(min=0)
         cos, sin = body.rotary_emb(hidden, positions)
         rotation = torch.stack([cos, sin], dim=2)[:, None]
         seen = places <= places[first:, None]
         # A place before the row's first sees itself alone, as it must see something.
         own = places == places[first:, None]
-        seen = (seen & (places >= self.pads[:, None, None])) | own
-        for index, layer in enumerate(body.layers):
-            hidden = self._layer(index, layer, hidden, rotation, seen[:, None], first, end)
+        seen = ((seen & (places >= pads[:, None, None])) | own)[:, None]
+        for layer, cache in zip(body.layers, self.caches, strict=True):
+            hidden = _layer(layer, cache[:, part], hidden, rotation, seen, first, end)
         last: torch.Tensor = self.model.lm_head(body.norm(hidden[:, -1]))
         return last.float()
 
-    def _layer(
-        self,
-        index: int,
-        layer: Any,
-        hidden: torch.Tensor,
-        rotation: torch.Tensor,
-        seen: torch.Tensor,
-        first: int,
-        end: int,
-    ) -> torch.Tensor:
-        attention = layer.self_attn
-        normed = layer.input_layernorm(hidden)
-        split = (*normed.shape[:2], -1, attention.head_dim)
-        queries = attention.q_proj(normed).view(split)
-        keys = attention.k_proj(normed).view(split)
-        if hasattr(attention, "q_norm"):
-            queries, keys = attention.q_norm(queries), attention.k_norm(keys)
-        queries = rotate(queries.transpose(1, 2), rotation)
-        cache = self.cache[index]
-        cache[0, :, :, first:end] = rotate(keys.transpose(1, 2), rotation)
-        cache[1, :, :, first:end] = attention.v_proj(normed).view(split).transpose(1, 2)
-        keys, values = cache[0, :, :, :end], cache[1, :, :, :end]
-        if end - first > 1:
-            found = functional.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=seen, enable_gqa=True
-            )
-        else:
-            # The heads that share keys are rows of one product: keys are read once.
-            grouped = queries.view(len(queries), keys.shape[1], -1, attention.head_dim)
-            scores = grouped @ keys.transpose(2, 3) * attention.head_dim**-0.5
-            shares = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-            found = (shares @ values).view(queries.shape)
-        hidden = hidden + attention.o_proj(found.transpose(1, 2).flatten(2))
-        changed: torch.Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
-        return hidden + changed
+
+def _layer(
+    layer: Any,
+    cache: torch.Tensor,
+    hidden: torch.Tensor,
+    rotation: torch.Tensor,
+    seen: torch.Tensor,
+    first: int,
+    end: int,
+) -> torch.Tensor:
+    """`cache` [2, rows, kv_heads, places, head_dim] takes those of places `first` to `end` - 1."""
+    attention = layer.self_attn
+    normed = layer.input_layernorm(hidden)
+    split = (*normed.shape[:2], -1, attention.head_dim)
+    queries = attention.q_proj(normed).view(split)
+    keys = attention.k_proj(normed).view(split)
+    if hasattr(attention, "q_norm"):
+        queries, keys = attention.q_norm(queries), attention.k_norm(keys)
+    queries = rotate(queries.transpose(1, 2), rotation)
+    cache[0, :, :, first:end] = rotate(keys.transpose(1, 2), rotation)
+    cache[1, :, :, first:end] = attention.v_proj(normed).view(split).transpose(1, 2)
+    keys, values = cache[0, :, :, :end], cache[1, :, :, :end]
+    if end - first > 1:
+        shared = queries.shape[1] // keys.shape[1]
+        found = functional.scaled_dot_product_attention(
+            queries,
+            keys.repeat_interleave(shared, 1),
+            values.repeat_interleave(shared, 1),
+            attn_mask=seen,
+        )
+    else:
+        # The heads that share keys are rows of one product: keys are read once.
+        grouped = queries.view(len(queries), keys.shape[1], -1, attention.head_dim)
+        scores = grouped @ keys.transpose(2, 3) * attention.head_dim**-0.5
+        shares = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        found = (shares @ values).view(queries.shape)
+    hidden = hidden + attention.o_proj(found.transpose(1, 2).flatten(2))
+    changed: torch.Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
+    return hidden + changed
+
+
+class _Choice:
+    """The next tokens of rows: the likeliest, or a draw at the row's temperature."""
+
+    def __init__(self, temperatures: np.ndarray, seed: int, device: torch.device) -> None:
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._heat = torch.from_numpy(temperatures).float().to(device)
+        self.keep(torch.arange(len(temperatures), device=device))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Forget all but `rows`."""
+        self._heat = self._heat[rows]
+        self._sampled = torch.nonzero(self._heat > 0)[:, 0]
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        """Of logits [rows, vocabulary]."""
+        chosen = logits.argmax(-1)
+        shares = (logits[self._sampled] / self._heat[self._sampled, None]).softmax(-1)
+        # The least of exponential times, each as fast as its token is likely, is a sample.
+        times = torch.empty_like(shares).exponential_(generator=self._generator)
+        chosen[self._sampled] = shares.div_(times).argmax(-1)
+        return chosen
 
 
 @torch.inference_mode()
@@ -113,24 +152,36 @@ def answer(
     """
     device = model.device
     rows = _Rows(model, prompts, most)
-    generator = torch.Generator(device).manual_seed(seed)
-    sampled = torch.from_numpy(temperatures > 0).to(device)
-    heat = torch.from_numpy(np.where(temperatures > 0, temperatures, 1.0)).float().to(device)
+    choice = _Choice(temperatures, seed, device)
+    numbers = torch.arange(len(prompts), device=device)
     ends = torch.full((len(prompts),), rows.places, device=device)
     stopping = torch.tensor(list(stops), device=device)
+    found: dict[int, np.ndarray] = {}
+
+    def take(which: torch.Tensor) -> None:
+        """Keep what the rows `which` [rows] say."""
+        tokens, pads = rows.tokens[which].cpu().numpy(), rows.pads[which].cpu().numpy()
+        last, index = ends[which].cpu().numpy(), numbers[which].cpu().numpy()
+        for row, number in enumerate(index.tolist()):
+            found[number] = tokens[row, pads[row] : last[row]].copy()
+
     first = 0
     for place in range(rows.width, rows.places):
-        logits = rows.logits(first, place)
+        chosen = choice(rows.read(first, place))
         first = place
-        # Gumbel-max: the likeliest token after adding noise is a sample.
-        drawn = torch.rand(logits.shape, generator=generator, device=device).clamp_(min=1e-20)
-        noisy = logits / heat[:, None] - (-drawn.log()).clamp_(min=1e-20).log()
-        chosen = torch.where(sampled, noisy.argmax(-1), logits.argmax(-1))
         rows.tokens[:, place] = chosen
         stopped = torch.isin(chosen, stopping) & (ends == rows.places)
         ends = torch.where(stopped, place + 1, ends)
-        if place % LOOK_EVERY == 0 and bool((ends < rows.places).all()):
-            break
-    tokens, pads = rows.tokens.cpu().numpy(), rows.pads.cpu().numpy()
-    last = ends.clamp(max=first + 1).cpu().numpy()
-    return [tokens[row, pads[row] : last[row]] for row in range(len(prompts))]
+        if place % LOOK_EVERY == 0:
+            have_ended = ends < rows.places
+            count = int(have_ended.sum())
+            if count == len(ends):
+                break
+            if count >= DROPPED_FROM * len(ends) and count:
+                take(have_ended)
+                kept = torch.nonzero(~have_ended)[:, 0]
+                rows.keep(kept)
+                choice.keep(kept)
+                numbers, ends = numbers[kept], ends[kept]
+    take(torch.ones_like(ends, dtype=torch.bool))
+    return [found[number] for number in range(len(prompts))]

@@ -1,8 +1,9 @@
 """A DFlash drafter as it is trained: many blocks of a row in one pass.
 
-Parameter names are those of DFlash checkpoints, version 1. A block is the token at its anchor and
-masks behind it; its rows see the context vectors of the positions before the anchor, and each
-other.
+Parameter names are those of DFlash checkpoints, version 1 or 2. A block is the token at its anchor
+and masks behind it; its rows see the context vectors of the positions before the anchor, and each
+other. What version 2 has beside is described at `engine.backends.dflash.convolution` and
+`.selector`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn import functional
+
+from kakeya_fleet.engine.backends.dflash.convolution import SIDES
+from kakeya_fleet.engine.backends.dflash.version_2 import Version2
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class DrafterShape:
     mask_token: int
     rope_theta: float
     norm_eps: float
+    version_2: Version2 | None = None
+    vocabulary: int = 0
+    """Of the verifier; only the tables of a selector are as long."""
 
 
 class Norm(nn.Module):
@@ -97,6 +104,38 @@ class _Mlp(nn.Module):
         return projected
 
 
+class _Convolution(nn.Module):
+    """The grouped dynamic convolution around a sublayer; a new one changes nothing."""
+
+    def __init__(self, shape: DrafterShape, version_2: Version2) -> None:
+        super().__init__()
+        convolution = version_2.convolution
+        self._taps, groups = convolution.taps, shape.hidden // convolution.group_size
+        base = torch.zeros(SIDES, self._taps, shape.hidden)
+        base[:, 0] = 1.0
+        self.base_kernel = nn.Parameter(base)
+        self.kernel_projection = nn.Linear(shape.hidden, SIDES * self._taps * groups, bias=False)
+
+    def deltas(self, normed: torch.Tensor) -> torch.Tensor:
+        """What rows [rows, n, hidden] add to the taps, [rows, n, sides, taps, groups, 1]."""
+        made: torch.Tensor = self.kernel_projection(normed)
+        return made.view(*made.shape[:2], SIDES, self._taps, -1, 1)
+
+    def forward(
+        self, values: torch.Tensor, deltas: torch.Tensor, side: int, size: int
+    ) -> torch.Tensor:
+        """Of `values` [rows, n, hidden], blocks of `size` rows one after the other."""
+        groups = deltas.shape[4]
+        base = self.base_kernel[side].view(self._taps, groups, -1)
+        factors = (base + deltas[:, :, side]).flatten(3)
+        blocks = values.unflatten(1, (-1, size))  # type: ignore[no-untyped-call]
+        made = factors[:, :, 0] * values
+        for tap in range(1, min(self._taps, size)):
+            before = functional.pad(blocks[:, :, :-tap], (0, 0, tap, 0)).flatten(1, 2)
+            made = made + factors[:, :, tap] * before
+        return made
+
+
 class _Layer(nn.Module):
     def __init__(self, shape: DrafterShape) -> None:
         super().__init__()
@@ -104,11 +143,46 @@ class _Layer(nn.Module):
         self.mlp = _Mlp(shape)
         self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
         self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
+        self.convolved = shape.version_2 is not None
+        if shape.version_2 is not None:
+            self.attention_conv = _Convolution(shape, shape.version_2)
+            self.mlp_conv = _Convolution(shape, shape.version_2)
 
-    def forward(self, block: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
-        block = block + self.self_attn(self.input_layernorm(block), *where)
-        changed: torch.Tensor = self.mlp(self.post_attention_layernorm(block))
-        return block + changed
+    def forward(self, block: torch.Tensor, size: int, *where: torch.Tensor) -> torch.Tensor:
+        """`block` [rows, n, hidden], blocks of `size` rows."""
+        normed = self.input_layernorm(block)
+        if not self.convolved:
+            block = block + self.self_attn(normed, *where)
+            changed: torch.Tensor = self.mlp(self.post_attention_layernorm(block))
+            return block + changed
+        around = self.attention_conv
+        deltas = around.deltas(normed)
+        found = self.self_attn(around(normed, deltas, 0, size), *where)
+        block = block + around(found, deltas, 1, size)
+        normed, around = self.post_attention_layernorm(block), self.mlp_conv
+        deltas = around.deltas(normed)
+        made: torch.Tensor = around(self.mlp(around(normed, deltas, 0, size)), deltas, 1, size)
+        return block + made
+
+
+class Selector(nn.Module):
+    """What a step from one token to the next is worth besides the next one's logit: at first 0.
+
+    With A and B the tables and h a row's hidden state, <A[p] * project(h), B[c]>.
+    """
+
+    def __init__(self, shape: DrafterShape, version_2: Version2) -> None:
+        super().__init__()
+        rank = version_2.selector.rank
+        self.hidden_projection = nn.Linear(shape.hidden, rank, bias=False)
+        self.predecessor_codebook = nn.Parameter(torch.randn(shape.vocabulary, rank))
+        self.successor_codebook = nn.Parameter(torch.zeros(shape.vocabulary, rank))
+
+    def gates(self, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """A[p] * project(h) [.., rank] of hidden states [.., hidden] behind tokens [..]."""
+        rows = functional.embedding(before, self.predecessor_codebook)
+        projected: torch.Tensor = self.hidden_projection(hidden)
+        return rows * projected
 
 
 class Drafter(nn.Module):
@@ -123,10 +197,15 @@ class Drafter(nn.Module):
         self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
         self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.layers))
         self.norm = Norm(shape.hidden, shape.norm_eps)
+        self.candidate_selector = (
+            None if shape.version_2 is None else Selector(shape, shape.version_2)
+        )
         halves = torch.arange(0, shape.head_dim, 2, dtype=torch.float) / shape.head_dim
         self.register_buffer("frequencies", shape.rope_theta**-halves, persistent=False)
         for name, parameter in self.named_parameters():
-            if parameter.ndim == 2:
+            if name.endswith("kernel_projection.weight"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim == 2 and not name.endswith("_codebook"):
                 nn.init.normal_(parameter, std=0.02)
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
@@ -170,7 +249,7 @@ class Drafter(nn.Module):
         )
         block = embedded.flatten(1, 2)
         for layer in self.layers:
-            block = layer(block, *where)
+            block = layer(block, size, *where)
         normed: torch.Tensor = self.norm(block)
         return normed.view(rows, blocks, size, hidden)
 

@@ -20,6 +20,7 @@ import math
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import scripts.train.python_corpus as python_corpus
@@ -31,6 +32,7 @@ from scripts.train.checkpoint import save_checkpoint
 from scripts.train.pair_export import export_pair
 from scripts.train.pair_run import Run, prepare
 from scripts.train.pair_step import held_out_acceptance, train_step
+from scripts.train.prompts import KINDS
 
 PARTS = ("drafter", "restorer", "both")
 
@@ -39,7 +41,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
     """Run the remaining steps, with checkpoints on the way and at the end."""
     steps = options.steps
     run.progress.begin(steps, 1, options.threads)
-    window: list[dict[str, float]] = []
+    window: list[dict[str, torch.Tensor | float]] = []
     mark = time.monotonic()
     with TrainingBar(steps, run.progress.step) as bar:
         while run.progress.step < min(steps, options.stop_at or steps):
@@ -52,7 +54,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
                 figures = _means(window)
                 figures["seconds_a_step"] = elapsed / len(window)
                 if options.train != "restorer" and step % options.save_every == 0:
-                    figures["held_out_accepted"] = held_out_acceptance(run, options.device)
+                    figures |= held_out_figures(run, options.device)
                 run.progress.figures = {k: round(v, 4) for k, v in figures.items()}
                 line = json.dumps({"step": step, **run.progress.figures})
                 with (options.work / "log.jsonl").open("a", encoding="utf-8") as log:
@@ -64,11 +66,22 @@ def train(run: Run, options: argparse.Namespace) -> None:
                 save_checkpoint(options.work, run.trained, run.optimizers, run.progress)
 
 
-def _means(window: list[dict[str, float]]) -> dict[str, float]:
+def held_out_figures(run: Run, device: str) -> dict[str, float]:
+    """What a forward would commit of rows held out: of all, and by what their prompts ask for."""
+    kinds = run.rows.kinds[run.held_out]
+    found = {"held_out_accepted": held_out_acceptance(run, device, run.held_out)}
+    for kind in np.unique(kinds)[: len(KINDS) if len(np.unique(kinds)) > 1 else 0]:
+        rows = run.held_out[kinds == kind]
+        found[f"held_out_{KINDS[kind]}"] = held_out_acceptance(run, device, rows)
+    return found
+
+
+def _means(window: list[dict[str, torch.Tensor | float]]) -> dict[str, float]:
     names = {name for figures in window for name in figures}
     found = {}
     for name in sorted(names):
-        values = [f[name] for f in window if name in f and not math.isnan(f[name])]
+        values = [float(f[name]) for f in window if name in f]
+        values = [value for value in values if not math.isnan(value)]
         if values:
             found[name] = sum(values) / len(values)
     return found
@@ -88,6 +101,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--steps", type=int, default=2000)
     add("--stop-at", type=int, help="pause at this step, to be resumed")
     add("--device", default="cpu")
+    add("--target-dtype", choices=("float32", "bfloat16"), default="float32", help="it reads in")
     add("--threads", type=int, default=1)
     add("--log-every", type=int, default=20)
     add("--save-every", type=int, default=100)
@@ -98,6 +112,10 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     shape.add_argument("--block-size", type=int, default=16)
     shape.add_argument("--taps", type=int, nargs="*", help="the verifier's layers; all by default")
     shape.add_argument("--mask-token", type=int, default=0)
+    shape.add_argument("--version", type=int, choices=(1, 2), default=1, help="of DFlash")
+    shape.add_argument("--conv-taps", type=int, default=2, help="rows, of version 2")
+    shape.add_argument("--conv-group", type=int, default=64, help="numbers, of version 2")
+    shape.add_argument("--selector-rank", type=int, default=16, help="of version 2")
     shape.add_argument("--draft-rows", type=int, default=4, help="of a step")
     shape.add_argument(
         "--sizes", type=int, nargs="*", help="of the last blocks, drawn; whole ones by default"

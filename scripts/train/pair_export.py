@@ -16,6 +16,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE, read_config
+from kakeya_fleet.engine.backends.dflash.version_2 import ARCHITECTURE_2, VERSION_2, Version2
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, save_projection
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
@@ -61,16 +63,17 @@ def export_pair(
 
 
 def write_drafter(folder: Path, drafter: Drafter, target: PreTrainedModel) -> None:
-    """Config and weights of DFlash's format, version 1."""
+    """Config and weights of DFlash's format, of the drafter's version."""
     shape = drafter.shape
     config = {
-        "architectures": ["DFlashDraftModel"],
+        "architectures": [ARCHITECTURE if shape.version_2 is None else ARCHITECTURE_2],
         "model_type": "qwen3",
         "attention_bias": False,
         "block_size": shape.block_size,
         "dflash_config": {
             "mask_token_id": shape.mask_token,
             "target_layer_ids": list(shape.taps),
+            **({} if shape.version_2 is None else _entries_2(shape.version_2)),
         },
         "dtype": "bfloat16",
         "head_dim": shape.head_dim,
@@ -98,6 +101,12 @@ def write_drafter(folder: Path, drafter: Drafter, target: PreTrainedModel) -> No
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
+def _entries_2(version_2: Version2) -> dict[str, int]:
+    convolution, selector = version_2.convolution, version_2.selector
+    values = (convolution.taps, convolution.group_size, selector.rank, selector.top_k)
+    return dict(zip(VERSION_2, values, strict=True))
+
+
 def load_drafter(folder: Path) -> Drafter:
     """The drafter in `folder`, as it is trained."""
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
@@ -115,6 +124,8 @@ def load_drafter(folder: Path) -> Drafter:
             mask_token=own["mask_token_id"],
             rope_theta=config["rope_parameters"]["rope_theta"],
             norm_eps=config["rms_norm_eps"],
+            version_2=read_config(folder).version_2,
+            vocabulary=config["vocab_size"],
         )
     )
     tensors = {name: tensor.float() for name, tensor in load_file(folder / WEIGHTS).items()}

@@ -10,6 +10,8 @@ from transformers import PreTrainedModel
 
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection
 from scripts.train.drafter_model import Drafter
+from scripts.train.guess_loss import Edges, Guesses, guess_loss
+from scripts.train.placing import on_device
 from scripts.train.restored_forward import Eviction, restore, run_verifier
 
 MOST_WRITTEN = 288
@@ -29,7 +31,7 @@ class Blocks:
 
     def to(self, device: str) -> Blocks:
         """The same on a device."""
-        return Blocks(self.anchors.to(device), self.starts.to(device))
+        return Blocks(on_device(self.anchors, device), on_device(self.starts, device))
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,13 @@ class DraftFigures:
     """What a batch of blocks measured."""
 
     loss: torch.Tensor
-    """Nats a guess: half against the verifier's token, half against its probabilities."""
-    accepted: float
-    """Tokens a verify forward commits: 1 + the guesses before the first wrong one, mean."""
-    first: float
+    """Nats a guess; see `guess_loss`."""
+    accepted: torch.Tensor
+    """Tokens a verify forward commits: 1 + the guesses before the first wrong one, mean.
+
+    Of a selector the steps behind the verifier's own tokens: what it walks as long as it is right.
+    """
+    first: torch.Tensor
     """The share of first guesses that are right."""
 
 
@@ -115,26 +120,31 @@ def draft_loss(
     `seen` is the verifier's forward over them. A block's k-th guess weighs
     exp(-(k - 1) / late_weight): late ones are seldom reached.
     """
-    shape = drafter.shape
-    index = blocks.anchors[:, :, None] + torch.arange(size, device=tokens.device)
-    rows = torch.arange(len(tokens), device=tokens.device)[:, None, None]
+    shape, device = drafter.shape, tokens.device
+    index = blocks.anchors[:, :, None] + torch.arange(size, device=device)
+    rows = torch.arange(len(tokens), device=device)[:, None, None]
     labels = tokens[rows, index[:, :, 1:]]
     fed = torch.full_like(index, shape.mask_token)
     fed[:, :, 0] = tokens[rows[:, :, 0], blocks.anchors]
     hidden = drafter(
         model.model.embed_tokens(fed), drafter.encode(seen.taps), blocks.anchors, blocks.starts
+    )[:, :, 1:].flatten(0, 2)
+    weights = torch.exp(-torch.arange(size - 1, device=device) / late_weight)
+    weights = weights / weights.sum() / labels[:, :, 0].numel()
+    guesses = Guesses(
+        labels.flatten(),
+        seen.hidden[rows, index[:, :, :-1]].flatten(0, 2),
+        weights.expand_as(labels).flatten(),
     )
-    logits = model.lm_head(hidden[:, :, 1:]).float()
-    with torch.no_grad():
-        wanted = model.lm_head(seen.hidden[rows, index[:, :, :-1]]).float().softmax(-1)
-    weights = torch.exp(-torch.arange(size - 1, device=tokens.device) / late_weight)
-    logs = logits.log_softmax(-1)
-    hard = -logs.gather(-1, labels[..., None])[..., 0]
-    soft = -(wanted * logs).sum(-1)
-    loss = ((hard + soft) / 2 * weights).sum(-1).mean() / weights.sum()
-    right = (logits.argmax(-1) == labels).float()
-    first = right[:, :, 0].mean().item()
-    return DraftFigures(loss, 1.0 + right.cumprod(-1).sum(-1).mean().item(), first)
+    edges = None
+    if drafter.candidate_selector is not None:
+        before = tokens[rows, index[:, :, :-1]].flatten()
+        selector = drafter.candidate_selector
+        edges = Edges(selector.gates(hidden, before), selector.successor_codebook)
+    loss, best = guess_loss(hidden, model.lm_head.weight, guesses, edges)
+    right = (best.view(labels.shape) == labels).float()
+    kept = right.cumprod(-1).sum(-1)
+    return DraftFigures(loss, 1.0 + kept.mean(), right[:, :, 0].mean())
 
 
 def restore_loss(

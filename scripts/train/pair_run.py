@@ -11,6 +11,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 import scripts.train.python_corpus as python_corpus
+from kakeya_fleet.engine.backends.dflash.version_2 import (
+    ConvolutionShape,
+    SelectorShape,
+    Version2,
+)
 from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
     ProjectionConfig,
@@ -29,6 +34,9 @@ from scripts.train.rows import RowBatch, read_rows
 START_ROWS = 48
 MATRIX_RATE = 0.012
 VECTOR_RATE = 3e-3
+CONVOLUTION_RATE = 1e-3
+TABLE_RATE = 5e-3
+"""Of a selector's tables, whose rows are seldom met."""
 CODE_RATE = 2e-3
 """Of what starts as a regression, `fc` and f_theta, times the root mean square of its weights."""
 
@@ -70,6 +78,17 @@ def drafter_shape(options: argparse.Namespace, target: PreTrainedModel) -> Draft
         mask_token=options.mask_token,
         rope_theta=config.rope_parameters["rope_theta"],
         norm_eps=config.rms_norm_eps,
+        version_2=_version_2(options) if options.version == 2 else None,
+        vocabulary=config.vocab_size,
+    )
+
+
+def _version_2(options: argparse.Namespace) -> Version2:
+    """What `options` ask of version 2; a published one's selector has as many candidates."""
+    return Version2(
+        ConvolutionShape(options.conv_taps, options.conv_group),
+        SelectorShape(options.selector_rank, top_k=16, multiplier=1.0, softcap=None),
+        confidence=None,
     )
 
 
@@ -108,17 +127,27 @@ def new_projection(
 def build_optimizers(trained: nn.Module) -> list[torch.optim.Optimizer]:
     """Muon for the drafter's layers, AdamW for the rest; each group keeps its peak rate."""
     matrices, vectors, code = [], [], list[dict[str, object]]()
+    convolutions, tables = [], []
     for name, parameter in trained.named_parameters():
         if not parameter.requires_grad:
             continue
         if parameter.ndim < 2:
             vectors.append(parameter)
+        elif "_conv." in name:
+            convolutions.append(parameter)
+        elif name.endswith("_codebook"):
+            tables.append(parameter)
         elif name.startswith("drafter.layers"):
             matrices.append(parameter)
         else:
             rate = CODE_RATE * parameter.detach().square().mean().sqrt().item()
             code.append({"params": [parameter], "lr": rate})
-    groups = [{"params": vectors, "lr": VECTOR_RATE}, *code]
+    groups = [
+        {"params": vectors, "lr": VECTOR_RATE},
+        {"params": convolutions, "lr": CONVOLUTION_RATE},
+        {"params": tables, "lr": TABLE_RATE},
+        *code,
+    ]
     adam = torch.optim.AdamW(
         [group for group in groups if group["params"]], betas=(0.9, 0.98), weight_decay=0.0
     )
@@ -143,7 +172,8 @@ def first_rows(run_rows: RowBatch, device: torch.device) -> list[torch.Tensor]:
 def prepare(options: argparse.Namespace) -> Run:
     """Build the run that `options` ask for, from its checkpoint where there is one."""
     device = torch.device(options.device)
-    target = AutoModelForCausalLM.from_pretrained(options.target, dtype=torch.float32)
+    kind = getattr(torch, options.target_dtype)
+    target = AutoModelForCausalLM.from_pretrained(options.target, dtype=kind)
     target = target.to(device).eval().requires_grad_(requires_grad=False)
     tokenizer = AutoTokenizer.from_pretrained(options.target)
     files = python_corpus.read_corpus(options.corpus)

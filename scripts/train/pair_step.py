@@ -19,13 +19,18 @@ from scripts.train.pair_losses import (
     restore_loss,
 )
 from scripts.train.pair_run import Run
+from scripts.train.placing import on_device
 
 WARMUP_STEPS = 30
 DECAY_SHARE = 0.5
 """The learning rates fall linearly to zero over this share of the steps, the last ones."""
 SHORT_SHARE, MIDDLE_SHARE = 0.2, 0.6
 MIDDLE_SIZE = 8
+DRAWN_TO_CHOOSE = 8
+"""Times as many rows are drawn as a step has, to find some of like lengths."""
 """Blocks grow to 8 and to their whole size after these shares of the steps."""
+ROWS_READ, ROWS_READ_ON_DEVICE = 8, 64
+"""Of those held out, at a time."""
 SINK = 4
 WINDOWS = (32, 64, 64, 96)
 RECALL_SHARE = 0.5
@@ -37,6 +42,14 @@ def draw_rows(run: Run, generator: torch.Generator, count: int) -> list[int]:
     index = torch.randint(len(run.training), (count,), generator=generator)
     rows: list[int] = run.training[index.numpy()].tolist()
     return rows
+
+
+def draw_alike(run: Run, generator: torch.Generator, count: int) -> list[int]:
+    """Random rows of like lengths: what is filled up behind the shorter ones costs as much."""
+    rows = draw_rows(run, generator, count * DRAWN_TO_CHOOSE)
+    rows.sort(key=lambda row: int(run.rows.lengths[row]))
+    first = count * int(torch.randint(DRAWN_TO_CHOOSE, (), generator=generator))
+    return rows[first : first + count]
 
 
 def row_tokens(run: Run, index: list[int]) -> torch.Tensor:
@@ -117,16 +130,21 @@ def rate_factor(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS, left)
 
 
-def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, float]:
-    """One update of what is trained; a function of (seed, step)."""
+def train_step(
+    run: Run, options: argparse.Namespace, steps: int
+) -> dict[str, torch.Tensor | float]:
+    """One update of what is trained; a function of (seed, step).
+
+    Its figures stay on the device until they are read: reading waits for all of the step.
+    """
     step, seed = run.progress.step, options.seed
     generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
     device = options.device
-    figures: dict[str, float] = {}
+    figures: dict[str, torch.Tensor | float] = {}
     with torch.autocast(torch.device(device).type, torch.bfloat16):
         if options.train != "restorer":
-            index = draw_rows(run, generator, options.draft_rows)
-            tokens = row_tokens(run, index).to(device)
+            index = draw_alike(run, generator, options.draft_rows)
+            tokens = on_device(row_tokens(run, index), device)
             sizes = options.sizes or [run.drafter.shape.block_size]
             size, late = block_plan(step, steps, sizes)
             count = options.blocks * run.drafter.shape.block_size // size
@@ -142,7 +160,7 @@ def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, f
             )
             draft.loss.backward()  # type: ignore[no-untyped-call]
             figures |= {
-                "draft_loss": draft.loss.item(),
+                "draft_loss": draft.loss.detach(),
                 "accepted": draft.accepted,
                 "first_guess": draft.first,
             }
@@ -188,13 +206,14 @@ def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, f
 
 
 @torch.no_grad()
-def held_out_acceptance(run: Run, device: str) -> float:
-    """Tokens a verify forward would commit on rows never trained on, mean."""
+def held_out_acceptance(run: Run, device: str, held_out: np.ndarray) -> float:
+    """Tokens a verify forward would commit on rows `held_out`, never trained on, mean."""
     generator = torch.Generator().manual_seed(0)
     size = run.drafter.shape.block_size
-    found = []
-    for first in range(0, len(run.held_out), 8):
-        index = run.held_out[first : first + 8].tolist()
+    together = ROWS_READ if torch.device(device).type == "cpu" else ROWS_READ_ON_DEVICE
+    found, counts = [], []
+    for first in range(0, len(held_out), together):
+        index = held_out[first : first + together].tolist()
         tokens = row_tokens(run, index).to(device)
         blocks = row_blocks(run, generator, index, size, 16).to(device)
         with torch.autocast(torch.device(device).type, torch.bfloat16):
@@ -207,5 +226,6 @@ def held_out_acceptance(run: Run, device: str) -> float:
                 size=size,
                 late_weight=6.0,
             )
-        found.append(figures.accepted)
-    return float(np.mean(found))
+        found.append(figures.accepted.item())
+        counts.append(len(index))
+    return float(np.average(found, weights=counts))

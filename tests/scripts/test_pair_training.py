@@ -1,16 +1,18 @@
 """Training of drafter and f_theta end to end at toy size; what is trained is what serves."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 import scripts.train.cut_restorer as cut_restorer
+import scripts.train.guess_loss as guess_loss
 import scripts.train.pair as train_pair
 import scripts.train.pair_step as pair_step
 import scripts.train.python_corpus as python_corpus
@@ -212,6 +214,85 @@ def features(verifier: Verifier, tokens: list[int], taps: tuple[int, ...]) -> np
         assert output.features is not None
         outputs.append(output.features)
     return np.concatenate(outputs)
+
+
+@pytest.fixture(scope="module")
+def exported_2(target: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("work-2")
+    words = (
+        f"--target {target} --rows {rows} --work {work} --corpus {SOURCE} --steps 12"
+        " --train drafter --version 2 --conv-taps 3 --conv-group 8 --selector-rank 4"
+        " --layers 2 --intermediate 48 --block-size 8 --blocks 4 --draft-rows 4 --save-every 6"
+    ).split()
+    train_pair.main(words)
+    train_pair.main([*words, "--export", str(work / "toy-dflash-2")])
+    return work / "toy-dflash-2"
+
+
+def test_the_served_drafter_of_version_2_walks_where_the_trained_one_leads(
+    target: Path, exported_2: Path
+) -> None:
+    proposer = load_dflash(ModelFolder(exported_2, "toy-dflash-2"), ModelFolder(target, "toy"))
+    assert proposer.info.architecture == "DFlash2DraftModel v2"
+    trained = load_drafter(exported_2)
+    selector = trained.candidate_selector
+    assert selector is not None
+    assert selector.successor_codebook.abs().max() > 0
+    assert all(layer.mlp_conv.kernel_projection.weight.abs().max() > 0 for layer in trained.layers)
+    model = AutoModelForCausalLM.from_pretrained(target)
+    verifier = load_verifier(ModelFolder(target, "toy"), backend="torch")
+    for seed in range(8):
+        tokens = np.random.default_rng(seed).integers(0, 4096, 40).tolist()
+        context = features(verifier, tokens, trained.shape.taps)
+        state = proposer.open(tokens)
+        state.take_features(0, proposer.encoder.encode(context[:-1]))
+        served = state.propose((), 7, 0).token_ids
+        with torch.no_grad():
+            vectors = trained.encode(torch.from_numpy(context[:-1]).flatten(1))[None]
+            fed = torch.full((1, 1, 8), trained.shape.mask_token)
+            fed[0, 0, 0] = tokens[-1]
+            anchors, starts = torch.tensor([[len(tokens) - 1]]), torch.tensor([0])
+            hidden = trained(model.model.embed_tokens(fed), vectors, anchors, starts)[0, 0, 1:]
+            before, walked = tokens[-1], []
+            for row in hidden:
+                logits = model.lm_head(row)
+                edges = selector.gates(row[None], torch.tensor([before]))
+                values = logits + (edges @ selector.successor_codebook.T)[0]
+                candidates = logits.topk(16).indices
+                before = int(candidates[values[candidates].argmax()])
+                walked.append(before)
+        assert list(served) == walked
+
+
+def test_the_loss_and_its_gradient_are_those_of_their_formulae(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In slices as in one; bfloat16's rounding aside."""
+    torch.manual_seed(8)
+    hidden, gates = torch.randn(70, 24), torch.randn(70, 4)
+    head, table = torch.randn(300, 24) / 5, torch.randn(300, 4) / 2
+    wanted, labels = torch.randn(70, 24), torch.randint(300, (70,))
+    guesses = guess_loss.Guesses(labels, wanted, torch.rand(70))
+
+    def by_formula(own: list[torch.Tensor]) -> torch.Tensor:
+        alone = own[0] @ head.T
+        goal = (wanted @ head.T).softmax(-1) / 2 + functional.one_hot(labels, 300) / 2
+        whole = -(goal * (alone + own[1] @ own[2].T).log_softmax(-1)).sum(-1)
+        parts = -(goal * alone.log_softmax(-1)).sum(-1)
+        return ((whole + guess_loss.UNARY_SHARE * parts) * guesses.weights).sum()
+
+    def gradients(make: Callable[[list[torch.Tensor]], torch.Tensor]) -> list[torch.Tensor]:
+        own = [each.clone().requires_grad_() for each in (hidden, gates, table)]
+        loss = make(own)
+        return [loss.detach(), *torch.autograd.grad(loss, own)]
+
+    def made(own: list[torch.Tensor]) -> torch.Tensor:
+        return guess_loss.guess_loss(own[0], head, guesses, guess_loss.Edges(own[1], own[2]))[0]
+
+    for size in (16, 2048):
+        monkeypatch.setattr(guess_loss, "SLICE", size)
+        for mine, its in zip(gradients(made), gradients(by_formula), strict=True):
+            assert (mine - its).norm() < 0.01 * its.norm()
 
 
 def test_the_served_drafter_guesses_what_the_trained_one_does(target: Path, exported: Path) -> None:
