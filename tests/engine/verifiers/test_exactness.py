@@ -115,6 +115,24 @@ def test_a_device_keeps_to_its_widest_forwards(
     assert settle(altered).row_counts == kept
 
 
+@pytest.mark.parametrize(
+    ("device", "odd", "kept"), [("cpu", 64, (4, 8, 16, 32)), ("cuda", 64, (64,))]
+)
+def test_rounding_that_only_the_whole_model_shows_is_found(
+    verifier: Verifier, device: str, odd: int, kept: tuple[int, ...]
+) -> None:
+    """In bfloat16 a few layers can hide that another kernel computes a forward."""
+
+    class Deep(Altered):
+        def shallow(self) -> Altered:
+            return Altered(self._inner, lambda *_: None, device)
+
+    altered = Deep(
+        verifier, lambda _, rows, logits: flip_all(logits) if rows == odd else None, device
+    )
+    assert settle(altered).row_counts == kept
+
+
 def test_a_row_count_whose_last_rows_round_differently_is_left_out(verifier: Verifier) -> None:
     """As products on processors without AVX512 do: a tail of few rows takes another kernel."""
 
