@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
-SHIPPED = {name: _SHIPPED_FOLDER / name for name in ("tiny", "tiny-dflash")}
+SHIPPED = {name: _SHIPPED_FOLDER / name for name in ("tiny", "tiny-dflash", "smollm2-dflash")}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 TOKENIZER_PATTERNS = (
     "config.json",

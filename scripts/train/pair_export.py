@@ -24,6 +24,7 @@ from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from scripts.train.checkpoint import Progress
 from scripts.train.drafter_model import Drafter, DrafterShape
 from scripts.train.pair_card import write_card
+from scripts.train.rows import read_rows
 
 CONFIG, WEIGHTS, MANIFEST, RESTORER = (
     "config.json",
@@ -140,8 +141,10 @@ def _manifest(
     progress: Progress,
 ) -> dict[str, object]:
     rows = sorted(options.rows.glob("rows-*.npz"))
+    shape = drafter.shape
     return {
         "kind": "dflash",
+        "version": 1 if shape.version_2 is None else 2,
         "block_size": drafter.shape.block_size,
         "target": {
             "model_id": options.target.name,
@@ -161,7 +164,10 @@ def _manifest(
             "wall_seconds": round(progress.wall_seconds),
             "threads": progress.threads,
             "resumes": progress.resumes,
+            "device": options.device,
             "corpus_sha256": progress.corpus_sha256,
+            "answer_tokens": _answer_tokens(options.rows),
+            "shape": _shape_words(shape),
             "row_files": {path.name: _sha256(path) for path in rows},
             "draft_rows": options.draft_rows,
             "blocks": options.blocks,
@@ -176,6 +182,29 @@ def _manifest(
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "processor": platform.processor() or platform.machine(),
     }
+
+
+def _answer_tokens(folder: Path) -> int:
+    """Tokens that answer prompts, where the rows are of several kinds of prompts; else 0."""
+    rows = read_rows(folder)
+    if not rows.kinds.any():
+        return 0
+    return int((rows.lengths - rows.prompts).sum())
+
+
+def _shape_words(shape: DrafterShape) -> str:
+    """The options of `scripts.train.pair` that make a drafter of this shape."""
+    words = [
+        f"--layers {shape.layers} --intermediate {shape.intermediate}",
+        f"--block-size {shape.block_size} --taps {' '.join(map(str, shape.taps))}",
+    ]
+    if shape.version_2 is not None:
+        convolution, selector = shape.version_2.convolution, shape.version_2.selector
+        words.append(
+            f"--version 2 --conv-taps {convolution.taps} --conv-group {convolution.group_size}"
+            f" --selector-rank {selector.rank}"
+        )
+    return " ".join(words)
 
 
 def _sha256(path: Path) -> str:
