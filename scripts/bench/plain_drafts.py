@@ -70,12 +70,19 @@ def own_side(
     count: int,
     temperature: float = 0.0,
     seed: int = 0,
+    stops: Sequence[int] = (),
 ) -> Answer:
-    """A session of the fleet for each answer; a temperature of 0 is greedy."""
+    """A session of the fleet for each answer, up to one of `stops`; at 0 it is greedy."""
     sampling: GenerateOptions = {"temperature": temperature, "seed": seed} if temperature else {}
 
     async def answer(prompt: list[int]) -> tuple[float, list[int], dict[str, object]]:
-        opening = partial(client.create_session, MODEL, speculation=speculation, kv_strategy="full")
+        opening = partial(
+            client.create_session,
+            MODEL,
+            speculation=speculation,
+            kv_strategy="full",
+            stop_token_ids=stops,
+        )
         async with await when_it_can_be_had(opening) as session:
             await session.append(prompt)
             said = await session.generate(count, **sampling).collect()

@@ -1,12 +1,13 @@
 """A drafter that was trained for the published model, beside n-grams, a plain model, and nobody.
 
-    python -m scripts.bench.trained_drafter --drafter FOLDER --llama-cpp VENV/bin/python
+    python -m scripts.bench.trained_drafter --llama-cpp VENV/bin/python
 
-The verifier is the published model in bfloat16; the drafter in FOLDER, as `scripts.train.pair`
-exports it, the same model in four bits and n-grams draft on another node of this machine. Sides
-take turns with each prompt, by kind of text, greedily and at temperature 0.7 with the same seed;
-all answers here to a prompt must be the same. The prompts are none that the drafter was trained on.
-llama.cpp has the model in BF16, alone, and answers greedily. Tokens a second behind the first one.
+The verifier is the published model in bfloat16; the shipped drafter, or one in a folder as
+`scripts.train.pair` exports it, the same model in four bits and n-grams draft on another node of
+this machine. Sides take turns with each prompt, by kind of text, greedily and at temperature 0.7
+with the same seed, up to the turn's end; all answers here to a prompt must be the same. The prompts
+are none that the drafter was trained on. llama.cpp has the model in BF16, alone, and answers
+greedily. Tokens a second behind the first one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from pathlib import Path
 from gguf.constants import GGMLQuantizationType
 
 from kakeya import Speculation
+from kakeya.options import SpeculationChoice
 from kakeya_fleet.engine.models.digests import weights_digest
 from kakeya_fleet.engine.models.gguf.source import find_gguf
+from kakeya_fleet.engine.models.model_folder import resolve
 from scripts.bench.asked_process import llama_cpp
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.plain_drafts import (
@@ -43,6 +46,7 @@ from scripts.support.agent_process import LocalFleet
 
 TEMPERATURES = (0.0, 0.7)
 SEED = 11
+SHIPPED = "smollm2-dflash"
 ALONE, TRAINED, RIVAL = "alone", "trained", "llama.cpp BF16"
 KINDS: Mapping[str, Sequence[str]] = {
     **PROMPTS,
@@ -61,30 +65,27 @@ Sides = Mapping[str, Answer]
 
 
 async def fleet_sides(
-    fleet: LocalFleet, trained: Path, count: int, stack: AsyncExitStack
+    fleet: LocalFleet, trained: str, count: int, stack: AsyncExitStack
 ) -> tuple[dict[float, Sides], Callable[[str], Awaitable[list[int]]]]:
     """Sides by temperature and name, and what makes token ids of a question."""
-    proposers = (str(trained), MODEL, "ngram")
-    client, node_id, ids = await drafted_for(fleet, proposers, stack)
-
-    def by(model: str) -> Speculation:
-        return Speculation(model, node_id=node_id)
-
+    client, node_id, ids = await drafted_for(fleet, (trained, MODEL, "ngram"), stack)
+    stops = (await client.text(MODEL)).stop_token_ids
+    drafters = {"n-gram": "ngram", "plain int4": MODEL, TRAINED: Path(trained).name}
+    speculations: dict[str, SpeculationChoice] = {
+        ALONE: "off",
+        **{name: Speculation(model, node_id=node_id) for name, model in drafters.items()},
+        "auto": "auto",
+    }
     return {
         heat: {
-            ALONE: own_side(client, "off", count, heat, SEED),
-            "n-gram": own_side(client, by("ngram"), count, heat, SEED),
-            "plain int4": own_side(client, by(MODEL), count, heat, SEED),
-            TRAINED: own_side(client, by(trained.name), count, heat, SEED),
-            "auto": own_side(client, "auto", count, heat, SEED),
+            name: own_side(client, speculation, count, heat, SEED, tuple(stops))
+            for name, speculation in speculations.items()
         }
         for heat in TEMPERATURES
     }, ids
 
 
-async def measured(
-    trained: Path, count: int, rounds: int, python: Path | None
-) -> dict[str, object]:
+async def measured(trained: str, count: int, rounds: int, python: Path | None) -> dict[str, object]:
     """By temperature, kind of text and side."""
     values: dict[float, dict[str, dict[str, list[float]]]] = {}
     forwards: dict[float, dict[str, dict[str, list[float]]]] = {}
@@ -171,20 +172,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--drafter", type=Path, required=True, help="a drafter's folder")
+    parser.add_argument("--drafter", default=SHIPPED, help="a shipped drafter, or a folder")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--llama-cpp", type=Path, help="a Python that has xllamacpp")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/trained_drafter.json"))
     asked = parser.parse_args(words)
-    drafter: Path = asked.drafter.resolve()
-    found = asyncio.run(measured(drafter, asked.tokens, asked.rounds, asked.llama_cpp))
+    drafter = resolve(asked.drafter)
+    spec = asked.drafter if asked.drafter == drafter.model_id else str(drafter.path.resolve())
+    found = asyncio.run(measured(spec, asked.tokens, asked.rounds, asked.llama_cpp))
     report = {
         # Where these lie is nobody else's matter.
-        "command": command(__file__)
-        .replace(str(asked.llama_cpp), "PYTHON")
-        .replace(str(asked.drafter), "FOLDER"),
-        "drafter": weights_digest(drafter),
+        "command": command(__file__).replace(str(asked.llama_cpp), "PYTHON"),
+        "drafter": weights_digest(drafter.path),
         "machine": machine(),
         "model": MODEL,
         "answer_tokens": asked.tokens,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kakeya_fleet.engine.errors import ModelNotFound
 from scripts.bench.trained_drafter import KINDS, main
 from scripts.write.figures_trained_drafter import KINDS as TOLD
 from scripts.write.figures_trained_drafter import forwards, times
@@ -23,7 +24,6 @@ def test_what_documents_say_of_a_report() -> None:
     assert forwards(found) == ["1.5", "1.5", "8.0", "8.0", "0"]
 
 
-def test_a_drafter_is_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([])
-    assert "--drafter" in capsys.readouterr().err
+def test_a_drafter_that_is_nowhere_is_refused_before_a_node_is_started() -> None:
+    with pytest.raises(ModelNotFound, match="no-such-drafter"):
+        main(["--drafter", "no-such-drafter"])
