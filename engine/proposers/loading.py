@@ -32,6 +32,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folde
 from kakeya_fleet.engine.proposers import ngram
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.manifest import check_trained_for, read_trained_target
+from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 
 LOADERS: Mapping[str, Callable[[], Proposer]] = MappingProxyType(
     {ngram.MODEL_ID: ngram.NgramProposer}
@@ -63,7 +64,7 @@ def load_proposer(
     weights as `weights` say, see `load_verifier` of these, and the keys and values of all its
     sessions take `kv_budget_bytes` at most. `progress` hears of downloads,
     `reading` of the weights as they are read. The first call of a model imports its
-    back end.
+    back end. Every model quotes the text itself where that is surer; see `quoting`.
 
     Raises `ModelNotFound`, naming those that there are, `TrainedForAnother` when
     the manifest names another verifier than `TARGET`, another `ModelUnusable`, or
@@ -91,7 +92,7 @@ def load_proposer(
         )
         proposer = AutoregressiveProposer(drafter)
         drafter.pool.budget_bytes = kv_budget_bytes
-        return proposer
+        return QuotingProposer(proposer)
     if kind == MASKED_DIFFUSION:
         if device not in (ANY_DEVICE, CPU):
             raise DeviceUnavailable(
@@ -101,11 +102,15 @@ def load_proposer(
                 device=device,
             )
         _begin(reading)
-        return load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)
+        return QuotingProposer(
+            load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)
+        )
     target_folder = _target(folder, target, dtype, progress)
     _begin(reading)
-    return load_dflash(
-        folder, target_folder, backend=backend, device=device, dtype=dtype, reading=reading
+    return QuotingProposer(
+        load_dflash(
+            folder, target_folder, backend=backend, device=device, dtype=dtype, reading=reading
+        )
     )
 
 

@@ -39,9 +39,15 @@ class NgramDraftState(EagerDraftState):
     """
 
     def __init__(
-        self, prefix: Sequence[int], clock: Callable[[], float], indexed_tokens: int
+        self,
+        prefix: Sequence[int],
+        clock: Callable[[], float],
+        indexed_tokens: int,
+        shortest: int = SHORTEST_GRAM,
     ) -> None:
+        """Only ends of at least `shortest` tokens, 1 to `LONGEST_GRAM`, are looked up."""
         self._clock = clock
+        self._shortest = shortest
         self._indexed_tokens = indexed_tokens
         self._tokens = array("I")
         self._indices: list[_Index] = [{} for _ in range(LONGEST_GRAM + 1)]
@@ -78,11 +84,11 @@ class NgramDraftState(EagerDraftState):
         return Draft(tuple(text.drafted), compute_seconds=seconds, round_trip_seconds=seconds)
 
     def _index_end(self, end: int) -> None:
-        for size in range(SHORTEST_GRAM, min(LONGEST_GRAM, end) + 1):
+        for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
             self._indices[size][_gram_hash(self._tokens[end - size : end])] = end
 
     def _forget_end(self, end: int) -> None:
-        for size in range(SHORTEST_GRAM, min(LONGEST_GRAM, end) + 1):
+        for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
             key = _gram_hash(self._tokens[end - size : end])
             if self._indices[size].get(key) == end:
                 del self._indices[size][key]
@@ -91,14 +97,14 @@ class NgramDraftState(EagerDraftState):
         """The n-grams that a commit of the assumed tokens would have added."""
         added: list[_Index] = [{} for _ in range(LONGEST_GRAM + 1)]
         for end in range(len(self._tokens), len(text)):
-            for size in range(SHORTEST_GRAM, min(LONGEST_GRAM, end) + 1):
+            for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
                 added[size][_gram_hash(text.ending_at(end, size))] = end
         return added
 
     def _continuation(self, text: _Text, added: Sequence[Mapping[int, int]]) -> int | None:
         """Where the longest known end of `text` went on, the latest time before."""
         end = len(text)
-        for size in range(min(LONGEST_GRAM, end), SHORTEST_GRAM - 1, -1):
+        for size in range(min(LONGEST_GRAM, end), self._shortest - 1, -1):
             gram = text.ending_at(end, size)
             key = _gram_hash(gram)
             found = added[size].get(key, self._indices[size].get(key))

@@ -104,7 +104,7 @@ def _whole_agrees(verifier: Verifier, seed: int) -> bool:
 
 
 def _whole_rows_agree(verifier: Verifier, count: int, base: int, seed: int) -> bool:
-    """Whether all rows of the whole model's forwards of `count` have the bits of those of `base`."""
+    """Whether all rows of the whole model's forwards of `count` have the bits of `base`'s."""
     verifier.use_row_counts((base,))
     with closing(_cases(verifier, seed)) as cases:
         case = next(cases)

@@ -14,6 +14,7 @@ from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.backends import installed_backends
 from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
+from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 from kakeya_fleet.fleet.cards.card import ModelKind
 from tests.support import calls
 from tests.support import neighbourhood as nodes
@@ -45,8 +46,9 @@ async def drafting(
 
 def pool_bytes(node: nodes.Node) -> int:
     (served,) = node.roles.proposer.by_model.values()
-    assert isinstance(served.proposer, AutoregressiveProposer)
-    return served.proposer.held_bytes
+    assert isinstance(served.proposer, QuotingProposer)
+    assert isinstance(served.proposer.inner, AutoregressiveProposer)
+    return served.proposer.inner.held_bytes
 
 
 async def stream(
