@@ -1,4 +1,4 @@
-"""The published model, as people meet it: a verifier, prompt lookup and an archive.
+"""The published model, as people meet it: a verifier, its drafter, prompt lookup, an archive.
 
 One fleet of three processes for all of it, and few tokens: two cores make some twenty a second.
 """
@@ -18,8 +18,9 @@ from kakeya import AsyncClient, AsyncSession, Liveness, Speculation, StopReason
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.own_cache import own_cache
 
-MODEL = "smollm2"
+MODEL, DRAFTER = "smollm2", "smollm2-dflash"
 QUESTION = [{"role": "user", "content": "What is the capital of France? One sentence."}]
+CODE = [{"role": "user", "content": "Write a Python class for a stack with push and pop."}]
 STORY = "A fox met a crow in the wood. The fox asked the crow for the cheese. "
 WINDOW_TOKENS = 64
 MAX_TOKENS = 24
@@ -42,7 +43,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, AgentP
         peers = (verifier.address,)
         yield {
             "verifier": verifier,
-            "proposer": agents.start("proposer", serve=("proposer=ngram",), peers=peers),
+            "proposer": agents.start(
+                "proposer",
+                serve=("proposer=ngram", f"proposer={DRAFTER}"),
+                peers=peers,
+                environment=environment,
+            ),
             "archive": agents.start("archive", serve=("archive=64MiB",), peers=peers),
         }
 
@@ -91,6 +97,7 @@ async def test_it_answers_a_chat_and_past_the_window_a_proposer_changes_nothing(
 ) -> None:
     """One test, for the fleet takes longer to start than all of it."""
     await answers_a_chat_through_http_and_the_sdk(nodes, client)
+    await its_drafter_guesses_code(nodes, client)
     for strategy in ("sink_window", "restored"):
         await stays_the_same_past_the_window(strategy, nodes, client)
 
@@ -112,6 +119,19 @@ async def answers_a_chat_through_http_and_the_sdk(
     assert answer.strip() == choice["message"]["content"].strip()
 
 
+async def its_drafter_guesses_code(nodes: dict[str, AgentProcess], client: AsyncClient) -> None:
+    """More than one of its tokens a forward is right; a random drafter's are not one in all."""
+    text = await client.text(MODEL)
+    history = list(text.tokens_for_chat(CODE))
+    expected = await generated(await client.create_session(MODEL, speculation="off"), history)
+    drafted = Speculation(DRAFTER, node_id=nodes["proposer"].node_id, block_size=7)
+    async with await client.create_session(MODEL, speculation=drafted) as session:
+        await session.append(history)
+        done = await session.generate(MAX_TOKENS).collect()
+    assert done.token_ids == expected
+    assert done.done.speculation.accepted_count > done.done.speculation.block_count > 0
+
+
 async def stays_the_same_past_the_window(
     strategy: str, nodes: dict[str, AgentProcess], client: AsyncClient
 ) -> None:
@@ -127,13 +147,14 @@ async def stays_the_same_past_the_window(
         options["restorer_node_id"] = nodes["archive"].node_id
     alone = await client.create_session(MODEL, speculation="off", **options)
     expected = await generated(alone, history)
-    drafted = Speculation("ngram", node_id=nodes["proposer"].node_id)
-    helped = await client.create_session(MODEL, speculation=drafted, **options)
-    async with helped:
-        await helped.append(history)
-        done = await helped.generate(MAX_TOKENS).collect()
-    assert done.token_ids == expected
-    assert done.done.speculation.accepted_count > 0
+    for drafter in ("ngram", DRAFTER):
+        drafted = Speculation(drafter, node_id=nodes["proposer"].node_id)
+        helped = await client.create_session(MODEL, speculation=drafted, **options)
+        async with helped:
+            await helped.append(history)
+            done = await helped.generate(MAX_TOKENS).collect()
+        assert done.token_ids == expected, drafter
+        assert done.done.speculation.accepted_count > 0, drafter
     if strategy == "restored":
         full = await client.create_session(MODEL, kv_strategy="full", speculation="off")
         assert await generated(full, history) == expected
