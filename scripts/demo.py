@@ -84,7 +84,9 @@ LONG_CHAT_TOKENS = 90
 MULTICAST_SECONDS = 6.0
 MEETING_SECONDS = 15.0
 PUBLISHED_VERIFIER = "smollm2"
-SHIPPED_VERIFIER, SHIPPED_DRAFTER = "tiny", "tiny-dflash"
+SHIPPED_VERIFIER = "tiny"
+DRAFTERS = {"smollm2": "smollm2-dflash", "tiny": "tiny-dflash"}
+"""Those that were trained for a verifier."""
 ARCHIVE = "archive=256MiB"
 RESTORED = KvChoice("restored", sink_tokens=4, window_tokens=64, restorer="projection")
 REMEMBERING = (
@@ -125,13 +127,13 @@ class Show:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether the verifier is the one with a drafter and a learned map of its own."""
+        """Whether the verifier is the one with a learned map of its own."""
         return self.model == SHIPPED_VERIFIER
 
     @property
     def drafter(self) -> str:
-        """Drafts for any other verifier: prompt lookup."""
-        return SHIPPED_DRAFTER if self.is_shipped else "ngram"
+        """The one that was trained for the verifier, or for any other prompt lookup."""
+        return DRAFTERS.get(self.model, "ngram")
 
     @property
     def kv(self) -> KvChoice:
@@ -179,7 +181,7 @@ def main() -> int:
         "--verifier",
         metavar="MODEL",
         default=PUBLISHED_VERIFIER,
-        help=f"default: {PUBLISHED_VERIFIER}; {SHIPPED_VERIFIER} has a trained drafter",
+        help=f"default: {PUBLISHED_VERIFIER}; {SHIPPED_VERIFIER} has a learned map of what it evicts",
     )
     model: str = parser.parse_args().verifier
     stage = Stage()

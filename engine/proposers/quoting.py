@@ -21,7 +21,7 @@ from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncode
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState
 
-QUOTED_FROM = 4
+QUOTED_FROM = 3
 """Tokens that must have stood together; of fewer a drafter knows better."""
 
 

@@ -79,7 +79,7 @@ def model() -> Model:
 def test_what_stood_before_is_drafted_and_the_model_is_not_asked(model: Model) -> None:
     state = QuotingProposer(model).open([*TEXT, 5, *TEXT[:QUOTED_FROM]])
     draft = state.propose((), 4, 0)
-    assert draft.token_ids == (15, 16, 17, 5)
+    assert draft.token_ids == (14, 15, 16, 17)
     assert draft.forward_pass_count == 0
     assert model.opened[0].asked == 0
 
@@ -92,10 +92,10 @@ def test_of_too_few_tokens_that_stood_together_the_model_drafts(model: Model) ->
 
 def test_assumed_tokens_count_and_are_not_kept(model: Model) -> None:
     state = QuotingProposer(model).open([*TEXT, 5, *TEXT[: QUOTED_FROM - 1]])
-    assert state.propose((14,), 2, 0).token_ids == (15, 16)
+    assert state.propose((13,), 2, 0).token_ids == (14, 15)
     assert state.propose((), 2, 0).token_ids == (MODELS_OWN,) * 2
-    state.commit((14,))
-    assert state.propose((), 2, 0).token_ids == (15, 16)
+    state.commit((13,))
+    assert state.propose((), 2, 0).token_ids == (14, 15)
 
 
 def test_both_are_told_what_was_committed(model: Model) -> None:
