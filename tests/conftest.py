@@ -50,10 +50,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """What collecting makes lives on: nobody searches it for garbage, again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What collecting imported lives as long as the process: no search for garbage visits it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ fleet       an empty fleet; its agents are ended with the test
 verifier    an agent of a fleet of its own that serves `tiny`, shared by a module
 generate    tokens and end of one generation in a session of its own
 freeze      stops a process, and returns when all of it stands still
+warm        the folder of the process that agents are copies of, which runs
 
 Tensors travel over gRPC unless a test sets KAKEYA_LINKS: test_link_faults is about the rest.
 """
@@ -22,6 +23,7 @@ import pytest
 from kakeya import AsyncClient, Completion, Speculation
 from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.warm.starting import WarmStarts
 
 PROMPT = tuple(range(300, 340)) * 3
 """A history with repetitions, so that prompt lookup has something to draft."""
@@ -63,6 +65,13 @@ def verifier(shared_fleet: LocalFleet) -> AgentProcess:
     agent = shared_fleet.start("verifier", serve=("verifier=tiny",))
     assert agent.ready["address"]
     return agent
+
+
+@pytest.fixture
+def warm(warm_starts: WarmStarts, settled: Path) -> Path:
+    """For processes that make copies of it themselves."""
+    warm_starts.begin()
+    return settled
 
 
 @pytest.fixture

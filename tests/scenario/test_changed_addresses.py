@@ -16,38 +16,16 @@ from scripts.bench.network_namespaces import what_is_missing
 ROOT = Path(__file__).resolve().parents[2]
 
 MACHINES = """
-import asyncio, json, os, subprocess, sys
-from kakeya import AsyncClient
-from scripts.bench.network_namespaces import NEAR, FAR, TwoNamespaces
+import json, subprocess, sys
+from pathlib import Path
 from scripts.bench.slow_wire import DEVICE
+from tests.support.two_machines import TwoMachines
 
-FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
-home = sys.argv[1]
-machines = TwoNamespaces()
+home, warm = map(Path, sys.argv[1:])
+machines = TwoMachines(home, warm)
 
 def words_on(machine, words):
     return machines.behind(words) if machine == "far" else words
-
-def environment(machine):
-    return {**os.environ, "XDG_STATE_HOME": f"{home}/{machine}", "KAKEYA_LINKS": "grpc"}
-
-def start(machine, *words):
-    command = words_on(machine, [*FLEET, "join", "--json", "--name", machine, *words])
-    return subprocess.Popen(
-        command, env=environment(machine), stdout=subprocess.PIPE, text=True
-    )
-
-def event(process, name):
-    for line in process.stdout:
-        told = json.loads(line)
-        if told["event"] == name:
-            return told
-    raise SystemExit(f"{name} was never said")
-
-def fleet(machine, *words):
-    command = words_on(machine, [*FLEET, *words])
-    done = subprocess.run(command, env=environment(machine), capture_output=True, text=True)
-    return json.loads(done.stdout)
 
 def addresses(machine, *changes):
     for verb, address in changes:
@@ -71,15 +49,16 @@ def seen(status, name):
 def reached(machine, name, host):
     # What the machine's own tools say, until they say that the other one answers there.
     while True:
-        found = seen(fleet(machine, "status", "--json"), name)
+        found = seen(machines.fleet(machine, "status", "--json").json, name)
         if found == ("alive", host):
             return
         print(machine, found, file=sys.stderr)
 
-def end(*processes):
-    for process in processes:
-        process.terminate()
-        process.wait(30)
+def ends(*agents):
+    found = [agent.ended() for agent in agents]
+    for agent in agents:
+        agent.end()
+    return found
 """
 
 ONE_MOVES = """
@@ -88,11 +67,12 @@ with machines:
     addresses("near", ("add", "198.18.9.1"))
     addresses("far", ("add", "198.18.9.2"))
     serving = ["--insecure", "--bind", "0.0.0.0:0", "--no-mdns"]
-    near = start("near", *serving, "--serve", "proposer=ngram")
-    where = event(near, "ready")["address"]
-    far = start("far", *serving, "--peer", where, "--serve", "proposer=ngram")
-    event(far, "ready")
-    event(near, "peer_joined")
+    near = machines.join("near", "--name", "near", *serving, "--serve", "proposer=ngram")
+    (ready,) = near.events("ready")
+    peer = ["--peer", ready["address"], "--serve", "proposer=ngram"]
+    far = machines.join("far", "--name", "far", *serving, *peer)
+    far.events("ready")
+    near.events("peer_joined")
     reached("near", "far", "198.18.9.2")
     # A lease ends, and another address is given.
     addresses("far", ("del", "198.18.9.2"), ("add", "198.18.9.3"))
@@ -103,9 +83,7 @@ with machines:
     addresses("near", ("del", "198.18.9.1"), ("add", "198.18.20.1"))
     reached("near", "far", "198.18.20.2")
     reached("far", "near", "198.18.20.1")
-    ends = [near.poll(), far.poll()]
-    end(near, far)
-    print(json.dumps({"ends": ends}))
+    print(json.dumps({"ends": ends(near, far)}))
 """
 
 BOTH_MOVE = """
@@ -113,35 +91,33 @@ with machines:
     settled()
     addresses("near", ("add", "198.18.9.1"))
     addresses("far", ("add", "198.18.9.2"))
-    subprocess.run([*FLEET, "init", "home", "--name", "near"], env=environment("near"), check=True,
-        stdout=subprocess.DEVNULL)
-    near = start("near", "--serve", "proposer=ngram")
-    event(near, "ready")
-    code = fleet("near", "invite", "--json")["long_codes"][0]
-    far = start("far", code, "--serve", "proposer=ngram")
-    event(far, "ready")
-    event(near, "peer_joined")
+    made = machines.fleet("near", "init", "home", "--name", "near")
+    assert made.code == 0, made
+    near = machines.join("near", "--name", "near", "--serve", "proposer=ngram")
+    near.events("ready")
+    code = machines.fleet("near", "invite", "--json").json["long_codes"][0]
+    far = machines.join("far", code, "--name", "far", "--serve", "proposer=ngram")
+    far.events("ready")
+    near.events("peer_joined")
     reached("near", "far", "198.18.9.2")
     # Another router: nobody has an address of before, and nobody knows one of now.
     addresses("far", ("del", "198.18.9.2"), ("add", "198.18.30.2"))
     addresses("near", ("del", "198.18.9.1"), ("add", "198.18.30.1"))
     reached("near", "far", "198.18.30.2")
     reached("far", "near", "198.18.30.1")
-    invited = fleet("near", "invite", "--json")["long_codes"]
-    ends = [near.poll(), far.poll()]
-    end(near, far)
-    print(json.dumps({"ends": ends, "invited": invited}))
+    invited = machines.fleet("near", "invite", "--json").json["long_codes"]
+    print(json.dumps({"ends": ends(near, far), "invited": invited}))
 """
 
 
-def run(script: str, home: Path) -> dict[str, list[str]]:
+def run(script: str, home: Path, warm: Path) -> dict[str, list[str]]:
     done = subprocess.run(
-        [sys.executable, "-c", MACHINES + script, str(home)],
+        [sys.executable, "-c", MACHINES + script, str(home), str(warm)],
         cwd=ROOT,
         env=os.environ | {"XDG_CONFIG_HOME": str(home), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -153,14 +129,16 @@ needs_namespaces = pytest.mark.skipif(bool(what_is_missing()), reason=what_is_mi
 
 
 @needs_namespaces
-@pytest.mark.timeout(160)
-def test_a_node_whose_address_changes_is_found_at_the_new_one_and_by_a_vpn(tmp_path: Path) -> None:
-    assert run(ONE_MOVES, tmp_path)["ends"] == [None, None]
+def test_a_node_whose_address_changes_is_found_at_the_new_one_and_by_a_vpn(
+    tmp_path: Path, warm: Path
+) -> None:
+    assert run(ONE_MOVES, tmp_path, warm)["ends"] == [None, None]
 
 
 @needs_namespaces
-@pytest.mark.timeout(160)
-def test_members_that_both_move_find_each_other_by_multicast_dns(tmp_path: Path) -> None:
-    told = run(BOTH_MOVE, tmp_path)
+def test_members_that_both_move_find_each_other_by_multicast_dns(
+    tmp_path: Path, warm: Path
+) -> None:
+    told = run(BOTH_MOVE, tmp_path, warm)
     assert told["ends"] == [None, None]
     assert all(code.startswith("198.18.30.1:") for code in told["invited"])

@@ -17,31 +17,15 @@ from scripts.bench.network_namespaces import what_is_missing
 ROOT = Path(__file__).resolve().parents[2]
 
 MACHINES = """
-import asyncio, json, os, shlex, subprocess, sys
+import asyncio, json, shlex, sys
+from dataclasses import asdict
+from pathlib import Path
 from kakeya import AsyncClient
 from kakeya_fleet.node.cli.join.advice_text import advice_lines
-from scripts.bench.network_namespaces import NEAR, TwoNamespaces
+from scripts.bench.network_namespaces import NEAR
+from tests.support.two_machines import TwoMachines
 
-FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
-home = sys.argv[1]
-
-def environment(machine):
-    own = {"XDG_STATE_HOME": f"{home}/{machine}", "KAKEYA_MDNS": "false", "KAKEYA_LINKS": "grpc"}
-    return {**os.environ, **own}
-
-def start(words, machine):
-    return subprocess.Popen(words, env=environment(machine), stdout=subprocess.PIPE, text=True)
-
-def events(process, name):
-    for line in process.stdout:
-        event = json.loads(line)
-        if event["event"] == name:
-            return event
-    raise SystemExit(f"{name} was never said")
-
-def leave(words, machine):
-    done = subprocess.run(words, env=environment(machine), capture_output=True, text=True)
-    return {"code": done.returncode, "told": json.loads(done.stdout)}
+home, warm = map(Path, sys.argv[1:])
 
 async def reached(address, name):
     async with AsyncClient(address) as client, asyncio.timeout(60):
@@ -51,38 +35,38 @@ async def reached(address, name):
                     if node.name == name and node.round_trip_seconds:
                         return node.address
 
-with TwoNamespaces() as machines:
-    join = ["join", "--json", "--name", "near", "--fleet", "two machines", "--insecure"]
-    join += ["--bind", f"{NEAR}:0", "--serve", "proposer=ngram"]
-    near = start([*FLEET, *join], "near")
-    advice = events(near, "advice")
+with TwoMachines(home, warm, KAKEYA_MDNS="false") as machines:
+    words = ["--name", "near", "--fleet", "two machines", "--insecure"]
+    near = machines.join("near", *words, "--bind", f"{NEAR}:0", "--serve", "proposer=ngram")
+    (advice,) = near.events("advice")
     printed = next(line for line in advice_lines(advice) if line.startswith("  fleet join"))
     # A verifier would take longer to load than everything else here.
-    words = [word.replace("verifier=tiny", "archive=1MiB") for word in shlex.split(printed)[1:]]
-    far = start(machines.behind([*FLEET, *words, "--json"]), "far")
-    events(near, "peer_joined")
+    words = [word.replace("verifier=tiny", "archive=1MiB") for word in shlex.split(printed)[2:]]
+    far = machines.join("far", *words)
+    near.events("peer_joined")
     found = asyncio.run(reached(advice["address"], advice["free_name"]))
     ask = ["leave", "--json", "--drain", "0.1"]
-    stranger = leave(machines.behind([*FLEET, *ask, "--node", advice["address"]]), "far")
-    own = leave([*FLEET, *ask], "near")
-    ended = near.wait(30)
-    far.terminate()
-    far.wait(30)
-    print(json.dumps({"found": found, "stranger": stranger, "own": own, "ended": ended}))
+    stranger = machines.fleet("far", *ask, "--node", advice["address"])
+    own = machines.fleet("near", *ask)
+    ended = near.wait()
+    far.end()
+    print(json.dumps({
+        "found": found, "stranger": asdict(stranger), "own": asdict(own), "ended": ended,
+    }))
 """
 
 
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 def test_the_printed_join_works_on_the_other_machine_and_a_node_is_left_from_its_own(
-    tmp_path: Path,
+    tmp_path: Path, warm: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", MACHINES, str(tmp_path)],
+        [sys.executable, "-c", MACHINES, str(tmp_path), str(warm)],
         cwd=ROOT,
         env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -90,7 +74,7 @@ def test_the_printed_join_works_on_the_other_machine_and_a_node_is_left_from_its
     # The address that it announces is one at which the other machine reaches it.
     assert told["found"].startswith("198.18.0.2:")
     assert told["stranger"]["code"] == 3
-    assert told["stranger"]["told"]["error"]["reason"] == "NOT_LOOPBACK"
+    assert json.loads(told["stranger"]["out"])["error"]["reason"] == "NOT_LOOPBACK"
     assert told["own"]["code"] == 0
-    assert told["own"]["told"]["name"] == "near"
+    assert json.loads(told["own"]["out"])["name"] == "near"
     assert told["ended"] == 0

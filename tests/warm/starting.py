@@ -115,20 +115,34 @@ class WarmStarts:
         """`fleet ...` with its standard output in a pipe, and `errors` as its standard error."""
         if list(command[: len(FLEET)]) != FLEET or not self.can_copy(environment):
             return start_process(command, environment, errors)
+        return self.piped(command[len(FLEET) :], environment, errors)
+
+    def piped(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        errors: IO[bytes],
+        network: str = "",
+    ) -> WarmProcess:
+        """A copy as of `copy` with its standard output in a pipe, and nothing to read."""
         reading, writing = os.pipe()
         with open(os.devnull, "rb") as nothing:
             descriptors = (nothing.fileno(), writing, errors.fileno())
             try:
-                process = self.copy(command[len(FLEET) :], environment, descriptors)
+                process = self.copy(arguments, environment, descriptors, network=network)
             finally:
                 os.close(writing)
         process.stdout = open(reading, encoding="utf-8")  # noqa: SIM115 whoever waits closes it
         return process
 
-    def can_copy(self, environment: Mapping[str, str]) -> bool:
-        """Whether a copy with that environment is what a new process would be."""
+    def begin(self) -> None:
+        """Starts the process, unless it runs: whoever shares the folder finds it from now on."""
         with self._lock:
             self._begin()
+
+    def can_copy(self, environment: Mapping[str, str]) -> bool:
+        """Whether a copy with that environment is what a new process would be."""
+        self.begin()
         return _at_import(environment) == _at_import(self._environment)
 
     def copy(
@@ -138,11 +152,12 @@ class WarmStarts:
         descriptors: Sequence[int],
         *,
         on_terminal: bool = False,
+        network: str = "",
     ) -> WarmProcess:
         """`fleet ARGUMENTS` with these three streams.
 
-        `on_terminal` makes standard input its controlling terminal. Raises ValueError where
-        `can_copy` says no.
+        `on_terminal` makes standard input its controlling terminal, `network` is the file of a
+        network namespace that it is to run in. Raises ValueError where `can_copy` says no.
         """
         if not self.can_copy(environment):
             differing = _at_import(environment).items() ^ _at_import(self._environment).items()
@@ -152,6 +167,8 @@ class WarmStarts:
             "environment": dict(environment),
             "folder": os.getcwd(),
             "on_terminal": on_terminal,
+            # The process of a release before knows of none.
+            **({"network": network} if network else {}),
         }
         with self._lock:
             assert self._channel is not None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -32,18 +33,23 @@ REQUEST_BYTES = 1 << 20
 # What commands load when they run.
 LATE_IN_COMMANDS = ("kakeya.text", "kakeya.chat_template", "rich.live")
 STREAM_COUNT = 3
+CLONE_NEWNET = 0x40000000
 LOCK = "lock"
 """The name of the file that is locked while somebody connects."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a child is to be; `on_terminal`: its standard input is its controlling terminal."""
+    """What a child is to be; `on_terminal`: its standard input is its controlling terminal.
+
+    `network`: the file of the network namespace that it runs in, empty for this process's own.
+    """
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     on_terminal: bool
+    network: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,10 +76,21 @@ class Copy:
         )
         if self.request.on_terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if self.request.network:
+            enter_network(self.request.network)
         os.chdir(self.request.folder)
         os.environ.clear()
         os.environ.update(self.request.environment)
         sys.argv[1:] = self.request.arguments
+
+
+def enter_network(file: str) -> None:
+    """Moves this process into a network namespace. Raises `OSError`."""
+    library = ctypes.CDLL(None, use_errno=True)
+    with open(file, "rb") as namespace:
+        if library.setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"{file} was not entered: {os.strerror(number)}")
 
 
 def preload(settled: Path) -> None:
