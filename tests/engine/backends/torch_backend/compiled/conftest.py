@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
+from tests.support.own_cache import COMPILED
 
 PROCESSORS = (
     "",
@@ -19,20 +21,33 @@ FLAGS = {"v3": "avx2", "v4": "avx512vl", "vnni": "avx512_vnni", "bf16": "avx512_
 
 
 @pytest.fixture(scope="session")
-def processors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, libraries.Library]:
+def processors() -> dict[str, libraries.Library]:
     """Those whose instructions this one has, by the options that they are made with."""
-    folder = tmp_path_factory.mktemp("processors")
-    return {options: _built(options, folder) for options in PROCESSORS if _runs_here(options)}
+    return {
+        options: libraries._opened(_made(options)) for options in PROCESSORS if _runs_here(options)
+    }
 
 
-def _built(options: str, folder: Path) -> libraries.Library:
+def _made(options: str) -> Path:
+    """Beside what is served, one for all workers and runs: its name tells what it is made of."""
+    digest = libraries._digest(tuple(options.split())).hexdigest()[:24]
+    path = COMPILED / f"unoptimised-{digest}.so"
+    COMPILED.mkdir(parents=True, exist_ok=True)
+    with (COMPILED / "unoptimised.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.is_file():
+            _make(path, options)
+    return path
+
+
+def _make(path: Path, options: str) -> None:
     """Less optimised than what is served: its bits are those."""
-    path = folder / f"of{options.replace(' ', '')}.so"
     source = Path(libraries.__file__).parent / libraries.SOURCES[0]
     kept = [option for option in libraries.OPTIONS if option != "-O3"]
-    command = ["g++", *kept, "-O0", *options.split(), "-o", str(path), str(source)]
+    beside = path.with_suffix(".new")
+    command = ["g++", *kept, "-O0", *options.split(), "-o", str(beside), str(source)]
     subprocess.run(command, check=True)
-    return libraries._opened(path)
+    beside.replace(path)
 
 
 def _runs_here(options: str) -> bool:
