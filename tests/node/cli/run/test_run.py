@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,13 @@ from tests.support.in_process import Finished
 from tests.warm.starting import WarmStarts
 
 LIMIT = ("--max-tokens", "8")
+HOLDING = """
+import time
+from kakeya_fleet.node.cli.run.own_agent import OwnAgent
+with OwnAgent() as agent:
+    print(agent.address(), flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -231,16 +240,16 @@ def test_what_lies_in_the_persons_folder_is_no_module_of_the_node(
         assert agent.address()
 
 
-def test_a_node_that_was_started_for_it_leaves_though_nobody_tells_it(
-    fleet: Terminal, toy: Path
-) -> None:
-    words = ("run", str(toy), "abc", "--start", "--json", "--max-tokens", "2000")
-    process = fleet.start(*words, KAKEYA_NAME="mini-5", KAKEYA_MDNS="false")
-    while process.event()["event"] != "tokens":
-        pass
-    record = Path(fleet.environment["XDG_STATE_HOME"]) / "kakeya" / "mini-5" / "agent.json"
-    agent = psutil.Process(json.loads(record.read_text())["pid"])
-    process.kill()
+def test_a_node_that_was_started_for_it_leaves_though_nobody_tells_it(fleet: Terminal) -> None:
+    environment = {**fleet.environment, "KAKEYA_NAME": "mini-5", "KAKEYA_MDNS": "false"}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING], env=environment, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        record = Path(environment["XDG_STATE_HOME"]) / "kakeya" / "mini-5" / "agent.json"
+        agent = psutil.Process(json.loads(record.read_text())["pid"])
+        holder.kill()
     agent.wait(PATIENCE_SECONDS)
     assert not record.exists()
 

@@ -39,8 +39,9 @@ class Place:
             # No index, and nobody's settings: what is not in the folder cannot come.
             "PIP_NO_INDEX": "1",
             "PIP_CONFIG_FILE": os.devnull,
-            # Resolving what the libraries need again takes pip most of its time.
-            "PIP_NO_COMPILE": "1",
+            # What the libraries need is not resolved again, and modules that nobody runs are not
+            # compiled.
+            "PIP_COMPILE": "false",
             "PIP_NO_DEPS": "1",
             # No service of whoever runs the tests is looked at.
             "XDG_RUNTIME_DIR": str(folder / "nobody"),
