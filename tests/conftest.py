@@ -64,8 +64,8 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what was found out about the exactness of models, one for all workers."""
+def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the process that agents are copies of, one for all workers."""
     own = tmp_path_factory.getbasetemp()
     # Below the run's folder each worker of xdist has one of its own.
     run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
@@ -83,12 +83,12 @@ def _same_codecs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm_starts(settled: Path) -> Iterator[WarmStarts]:
+def warm_starts(warm_folder: Path) -> Iterator[WarmStarts]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries.
 
-    All workers share it. They check a model's exactness once. Commands can be such copies too.
+    All workers share it. Commands can be such copies too.
     """
-    warm = WarmStarts(settled)
+    warm = WarmStarts(warm_folder)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield warm

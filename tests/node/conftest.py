@@ -40,6 +40,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.trust.membership_files import fleet_name_of
 from scripts.support import agent_process
+from tests.support.own_cache import EXACTNESS
 from tests.warm.starting import FLEET, WarmProcess
 
 # Long enough for two busy cores, short enough to fail inside a test's limit.
@@ -58,10 +59,10 @@ Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _settled_once(settled: Path) -> Iterator[None]:
-    """Nodes in the tests' own process check a model's exactness once."""
+def _settled_once() -> Iterator[None]:
+    """Nodes in the tests' own process check a model's exactness once, as their copies do."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kept_exactness, "records_folder", lambda: settled)
+        patched.setattr(kept_exactness, "records_folder", lambda: EXACTNESS)
         yield
 
 

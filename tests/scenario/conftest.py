@@ -68,10 +68,10 @@ def verifier(shared_fleet: LocalFleet) -> AgentProcess:
 
 
 @pytest.fixture
-def warm(warm_starts: WarmStarts, settled: Path) -> Path:
+def warm(warm_starts: WarmStarts, warm_folder: Path) -> Path:
     """For processes that make copies of it themselves."""
     warm_starts.begin()
-    return settled
+    return warm_folder
 
 
 @pytest.fixture

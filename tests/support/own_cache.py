@@ -1,4 +1,4 @@
-"""A user's cache of a test's own, but for what every test would compile again."""
+"""A user's cache of a test's own, and what tests keep in the user's from one run to the next."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from platformdirs import user_cache_path
 
 COMPILED = user_cache_path("kakeya") / "compiled"
 """As this process began, whatever a test sets later."""
+EXACTNESS = user_cache_path("kakeya") / "exactness-of-tests"
+"""What loads found out about models' exactness. A record's key has all that it depends on, the
+engine's sources too: what changes is checked anew."""
 
 
 def own_cache(folder: Path) -> str:

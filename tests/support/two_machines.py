@@ -66,13 +66,13 @@ class Agent:
 class TwoMachines(TwoNamespaces):
     """`near`, in whose network this process is from then on, and `far` behind a wire."""
 
-    def __init__(self, home: Path, settled: Path, **environment: str) -> None:
+    def __init__(self, home: Path, warm: Path, **environment: str) -> None:
         """Each keeps its state below `home`, and has `environment` beside this process's own.
 
-        `settled` is the folder of the process that tests share. Raises as `TwoNamespaces` does.
+        `warm` is the folder of the process that tests share. Raises as `TwoNamespaces` does.
         """
         self._home, self._environment = home, environment
-        self._warm = WarmStarts(settled)
+        self._warm = WarmStarts(warm)
         # What is copied may have to be started yet: in nobody's namespace.
         self._warm.begin()
         super().__init__()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from scripts.support.agent_process import start_process
+from tests.support.own_cache import EXACTNESS
 from tests.warm.template import LOCK
 
 # Importing on a busy machine.
@@ -94,7 +95,7 @@ class WarmStarts:
     def __init__(
         self, folder: Path, root: Path = ROOT, environment: Mapping[str, str] | None = None
     ) -> None:
-        """`folder`: of the process's socket, and of what agents found out about their models.
+        """`folder`: of the process's socket.
 
         The sources at `root` are imported, with `environment` beside this process's own.
         """
@@ -210,11 +211,12 @@ class WarmStarts:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(address))
             listening.listen()
-            words = [sys.executable, "-m", "tests.warm.template"]
+            words = [sys.executable, "-m", "tests.warm.template", str(listening.fileno())]
+            words += [str(self._folder), str(EXACTNESS)]
             # Nobody waits for its end, which is that of the last who use it: its parent, which
             # starts it in the background, has ended at once.
             subprocess.run(
-                ["sh", "-c", '"$@" &', "sh", *words, str(listening.fileno()), str(self._folder)],
+                ["sh", "-c", '"$@" &', "sh", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(listening.fileno(),),

@@ -93,8 +93,11 @@ def enter_network(file: str) -> None:
             raise OSError(number, f"{file} was not entered: {os.strerror(number)}")
 
 
-def preload(settled: Path) -> None:
-    """Imports what commands, an agent and a small verifier need; starts no thread by that."""
+def preload(exactness: Path) -> None:
+    """Imports what commands, an agent and a small verifier need; starts no thread by that.
+
+    `exactness`: the folder of what loads found out about models.
+    """
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
 
     from kakeya_fleet.engine.backends import (  # noqa: PLC0415
@@ -120,7 +123,7 @@ def preload(settled: Path) -> None:
     # Made once, before many need it at a time; whether it is used is each copy's to find out.
     library()
     library.cache_clear()
-    kept_exactness.records_folder = lambda: settled
+    kept_exactness.records_folder = lambda: exactness
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(threads) != 1 or threading.active_count() != 1:
         raise RuntimeError(f"a process of {len(threads)} threads cannot be copied")
@@ -231,10 +234,10 @@ def end(status: object) -> Never:
     os._exit(status if isinstance(status, int) else 0)
 
 
-def run(descriptor: int, settled: Path) -> None:
+def run(descriptor: int, folder: Path, exactness: Path) -> None:
     """Serves on the listening socket; the copies run `fleet`."""
-    preload(settled)
-    copy = Connections(socket.socket(fileno=descriptor), settled / LOCK).serve()
+    preload(exactness)
+    copy = Connections(socket.socket(fileno=descriptor), folder / LOCK).serve()
     if copy is None:
         return
     copy.become()
@@ -247,4 +250,4 @@ def run(descriptor: int, settled: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]), Path(sys.argv[2]))
+    run(int(sys.argv[1]), *map(Path, sys.argv[2:]))

@@ -38,7 +38,7 @@ def test_a_copy_serves_and_leaves_as_it_is_told(fleet: LocalFleet) -> None:
 
 
 def test_whoever_shares_the_folder_shares_the_process(
-    warm_starts: WarmStarts, settled: Path, tmp_path: Path
+    warm_starts: WarmStarts, warm_folder: Path, tmp_path: Path
 ) -> None:
     """As the workers of a test run do; it does not end with the first who leaves."""
 
@@ -57,7 +57,7 @@ def test_whoever_shares_the_folder_shares_the_process(
         assert copy.wait(60) == -signal.SIGKILL
         return parent
 
-    beside = WarmStarts(settled)
+    beside = WarmStarts(warm_folder)
     first = parent_of_a_copy(beside)
     assert first == parent_of_a_copy(warm_starts)
     beside.close()

@@ -21,7 +21,10 @@ from kakeya_fleet.engine.codecs.known import codec_named
 from tests.node.conftest import PATIENCE_SECONDS, RunningAgent, StartAgent
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(300))
-TOKENS = 200
+TOKENS = 120
+"""Two tiles leave while they are said."""
+MANY_TOKENS = 200
+"""That an archive is lost in the midst of."""
 WINDOW = 24
 HEAD_DIM, KV_HEADS, LAYERS = 16, 2, 2
 CODECS = {KvQuality.HIGH: "kvarn4", KvQuality.ECONOMY: "kvarn3"}
@@ -45,14 +48,16 @@ class Home:
         } | options
         return await self.client.create_session(self.model, **asked)  # type: ignore[arg-type]
 
-    async def stream(self, cuts: Sequence[int], quality: str, **options: object) -> tuple[int, ...]:
+    async def stream(
+        self, cuts: Sequence[int], quality: str, tokens: int = TOKENS, **options: object
+    ) -> tuple[int, ...]:
         """What it says after the history, which is appended in pieces that end at `cuts`."""
         async with await self.session(quality, **options) as session:
             start = 0
             for end in (*cuts, len(HISTORY)):
                 await session.append(HISTORY[start:end])
                 start = end
-            return (await session.generate(TOKENS).collect()).token_ids
+            return (await session.generate(tokens).collect()).token_ids
 
 
 @pytest.fixture
@@ -137,11 +142,11 @@ async def test_an_archive_holds_packed_tiles_and_the_session_says_so(
 
 
 async def test_a_lost_archive_costs_no_token(home: Home) -> None:
-    expected = await home.stream((), "high")
+    expected = await home.stream((), "high", MANY_TOKENS)
     async with await home.session() as session:
         await session.append(HISTORY)
         used = (await restorer_of(session)).node_id
-        generation = session.generate(TOKENS)
+        generation = session.generate(MANY_TOKENS)
         token_ids: list[int] = []
         async for tokens in generation:
             token_ids.extend(tokens.token_ids)

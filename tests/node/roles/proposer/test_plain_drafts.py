@@ -110,11 +110,11 @@ async def test_a_long_prompt_is_read_beside_the_stream(
     await calls.until(lambda: pool_bytes(drafts_at) == 0)
 
 
-async def test_sixteen_sessions_at_once_and_their_forks_say_what_each_says_alone(
+async def test_eight_sessions_at_once_and_their_forks_say_what_each_says_alone(
     drafting: tuple[nodes.Node, nodes.Node],
 ) -> None:
     verifier, drafter = drafting
-    prompts = [[(token + 3 * number) % 96 for token in PROMPT] for number in range(16)]
+    prompts = [[(token + 3 * number) % 96 for token in PROMPT] for number in range(8)]
     alone = [
         each.token_ids
         for each, _ in await asyncio.gather(*(stream(verifier, prompt) for prompt in prompts))
@@ -128,10 +128,10 @@ async def test_sixteen_sessions_at_once_and_their_forks_say_what_each_says_alone
                 runtime_pb2.ForkSessionRequest(session_id=session, history_length=len(PROMPT))
             )
         ).session_id
-        for _, session in paired[:4]
+        for _, session in paired[:2]
     ]
     again = await asyncio.gather(*(caller.generate(fork, TOKENS) for fork in forks))
-    assert [each.token_ids for each in again] == alone[:4]
+    assert [each.token_ids for each in again] == alone[:2]
     assert sum(each.done.speculation.drafted_count for each in again) > 0
     for session in (*forks, *(session for _, session in paired)):
         await caller.close(session)

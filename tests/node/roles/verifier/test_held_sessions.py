@@ -111,12 +111,13 @@ async def test_neither_chunks_nor_company_change_it(
         session = await opened(caller, PROMPT[:1])
         for start in range(1, len(PROMPT), 3 + place):
             await caller.append(session, PROMPT[start : start + 3 + place])
-        fields = SAMPLED
+        fields, most = SAMPLED, MOST
         if place == 1:
-            fields = {"temperature": 1.0, "seed": 3}
+            # Which ends at its number of tokens alone.
+            fields, most = {"temperature": 1.0, "seed": 3}, len(alone.token_ids)
         if place == 2:
             fields = {**SAMPLED, "grammar": wire.Grammar(regex="(ab|c){20,60}")}
-        return (await caller.generate(session, MOST, **fields)).token_ids
+        return (await caller.generate(session, most, **fields)).token_ids
 
     streams = await asyncio.gather(*(one(place) for place in range(5)))
     assert streams[0] == streams[3] == streams[4] == alone.token_ids
