@@ -1,5 +1,5 @@
-import { cp, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { cp, mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
+import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -12,6 +12,12 @@ export const FLEET = join(ROOT, ".venv/bin/fleet");
 
 /** The folder of the shipped model. */
 export const TINY = join(ROOT, "engine/shipped/tiny");
+
+/** What this user's nodes compiled once: seconds of a processor for each cache without it. */
+const COMPILED = join(
+  process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"),
+  "kakeya/compiled",
+);
 
 export interface Agent {
   child: Child;
@@ -46,6 +52,16 @@ export class RealFleet {
     return copy;
   }
 
+  /** A cache with nothing in it but what is compiled: its names are digests of its sources. */
+  async #own(cache: string): Promise<void> {
+    const folder = join(this.#home, cache, "kakeya");
+    await Promise.all([folder, COMPILED].map((each) => mkdir(each, { recursive: true })));
+    await symlink(COMPILED, join(folder, "compiled")).catch((error: NodeJS.ErrnoException) => {
+      // Of a node that starts again.
+      if (error.code !== "EEXIST") throw error;
+    });
+  }
+
   /** As on machines of their own, nodes have nothing on their disk that others brought there. */
   #environment(cache: string): NodeJS.ProcessEnv {
     return {
@@ -61,6 +77,8 @@ export class RealFleet {
   /** Starts an agent that serves `served`, such as "verifier=tiny"; the first is every other's peer. */
   async join(name: string, ...served: string[]): Promise<Agent> {
     const [first] = this.agents.values();
+    const cache = `cache of ${name}`;
+    await this.#own(cache);
     const child = new Child(
       FLEET,
       [
@@ -68,7 +86,7 @@ export class RealFleet {
         ...served.flatMap((one) => ["--serve", one]),
         ...(first === undefined ? [] : ["--peer", first.address]),
       ],
-      this.#environment(`cache of ${name}`),
+      this.#environment(cache),
     );
     const ready = await child.line("ready");
     const agent = {
