@@ -4,10 +4,28 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   oxc: { jsx: { importSource: "preact" } },
   test: {
-    include: ["page/**/*.test.{ts,tsx}", "tests/**/*.test.ts"],
     // Browsers and fleets: one file at a time on a small machine.
     fileParallelism: false,
     testTimeout: 90_000,
     hookTimeout: 120_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "units",
+          include: ["page/**/*.test.{ts,tsx}", "tests/state/*.test.ts"],
+          // They leave nothing behind in their process: one for each file takes longer than its tests.
+          isolate: false,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "processes",
+          include: ["tests/**/*.test.ts"],
+          exclude: ["tests/state/*.test.ts"],
+        },
+      },
+    ],
   },
 });
