@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support.forwards import logits_of
 from tests.support.gguf_files import write_gguf
+from tests.support.own_cache import own_cache
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -61,7 +62,7 @@ FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=128)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", own_cache(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
