@@ -27,7 +27,9 @@ from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
-TOKENS = 1300
+TOKENS = 500
+DRAIN_SECONDS = "0.03"
+"""In which no machine says all of them."""
 KV: SessionOptions = {
     "kv_strategy": "sink_window",
     "sink_tokens": 4,
@@ -57,7 +59,7 @@ class Fleet:
     tls: Tls | None
 
     def start(self, name: str, release: str, *peers: AgentProcess) -> AgentProcess:
-        environment = {"KAKEYA_DRAIN_SECONDS": "0.1", "KAKEYA_PERIOD_SECONDS": "0.3"}
+        environment = {"KAKEYA_DRAIN_SECONDS": DRAIN_SECONDS, "KAKEYA_PERIOD_SECONDS": "0.3"}
         if release == OLD:
             environment["PYTHONPATH"] = python_path(self.previous)
         addresses = [each.address for each in peers]
