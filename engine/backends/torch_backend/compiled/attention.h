@@ -80,6 +80,13 @@ inline std::uint32_t seen_lanes(const Seen& seen, std::int64_t first) {
     return mask;
 }
 
+// Whether all of these slots are seen, by one span.
+inline bool is_covered(const Seen& seen, std::int64_t first, std::int64_t end) {
+    for (int i = 0; i < seen.count; ++i)
+        if (seen.spans[i].first <= first && end <= seen.spans[i].end) return true;
+    return false;
+}
+
 // Where a block's rows are: row r has the query, its place in the outputs, and its position.
 struct Rows {
     int count = 0;
@@ -213,6 +220,7 @@ inline void merge(Rows& rows, int row, int head_size, float total, float maximum
 struct SegmentPart {
     int begin, stop;  // from the first to the last slot that any row sees, `step` at a time
     bool sees[BLOCK_ROWS];
+    bool sees_all[BLOCK_ROWS];  // from `begin` to `stop`
 
     SegmentPart(const Rows& rows, std::int64_t origin, int slots, int step) {
         std::int64_t first = slots, end = 0;
@@ -230,25 +238,34 @@ struct SegmentPart {
         }
         begin = first < end ? static_cast<int>(first) / step * step : 0;
         stop = first < end ? std::min(static_cast<int>(end + step - 1) / step * step, slots) : 0;
+        for (int row = 0; row < rows.count; ++row) sees_all[row] = is_covered(rows.seen[row], origin + begin, origin + stop);
     }
 
     bool is_seen() const { return begin < stop; }
 };
 
-// Scores as weights, those of slots that are not seen 0, and the maximum; their sum.
-inline float weigh(float* scores, const Seen& seen, std::int64_t origin, int begin, int stop, float* maximum) {
+// Scores as weights and the maximum; the weights' sum.
+template <class Mask>
+inline float weigh_masked(float* scores, int begin, int stop, float* maximum, const Mask& seen) {
     Lanes high = all(-INFINITY);
     for (int slot = begin; slot < stop; slot += LANES) high = larger(load(scores + slot), high);
     *maximum = largest(high);
     const Lanes highest = all(*maximum);
     Lanes added = all(0.0f);
     for (int slot = begin; slot < stop; slot += LANES) {
-        const std::uint32_t mask = seen_lanes(seen, origin + slot);
-        const Lanes weight = chosen(mask, exponential(load(scores + slot) - highest), all(0.0f));
+        const Lanes weight = seen(slot, exponential(load(scores + slot) - highest));
         store(scores + slot, weight);
         added = added + weight;
     }
     return sum(added);
+}
+
+// Those of a row; the weights of slots that it does not see are 0.
+inline float weigh(float* scores, const Rows& rows, int row, const SegmentPart& part, std::int64_t origin, float* maximum) {
+    if (part.sees_all[row]) return weigh_masked(scores, part.begin, part.stop, maximum, [](int, Lanes weight) { return weight; });
+    const Seen& seen = rows.seen[row];
+    return weigh_masked(scores, part.begin, part.stop, maximum,
+                        [&](int slot, Lanes weight) { return chosen(seen_lanes(seen, origin + slot), weight, all(0.0f)); });
 }
 
 template <class Number>
@@ -267,7 +284,7 @@ inline void attend_segment(const Number* keys, const Number* values, int slots, 
         const Number* query = query_of(rows, scratch, row, keys);
         const auto scores = head_size == 64 ? scores_of<64, Number> : head_size == 128 ? scores_of<128, Number> : scores_of<0, Number>;
         scores(keys, head_size, query, rows.seen[row], origin, begin, stop, scaling, weights);
-        totals[row] = weigh(weights, rows.seen[row], origin, begin, stop, &maxima[row]);
+        totals[row] = weigh(weights, rows, row, part, origin, &maxima[row]);
     }
     add_values_of(values, head_size, scratch, rows.count, begin, stop, scratch.values);
     for (int row = 0; row < rows.count; ++row)

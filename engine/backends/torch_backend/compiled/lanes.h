@@ -86,6 +86,7 @@ inline Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Lanes larger(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes smaller(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Lanes magnitude(Lanes a) { return {_mm512_abs_ps(a.v)}; }
 inline Lanes fused(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 // To the nearest whole number, ties to even.
 inline Lanes rounded(Lanes a) { return {_mm512_roundscale_ps(a.v, 8)}; }
@@ -143,9 +144,18 @@ struct Ints {
 inline Ints whole(std::int32_t value) { return {_mm512_set1_epi32(value)}; }
 inline Ints load_whole(const void* from) { return {_mm512_loadu_si512(from)}; }
 inline Lanes floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+// a / 2 ** bits, which is whole.
+inline Ints lowered(Ints a, int bits) { return {_mm512_srai_epi32(a.v, bits)}; }
 // Whole numbers in -128 .. 127.
 inline void store(std::int8_t* to, Lanes a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
+}
+inline void store_four(std::int8_t* to, Lanes a, Lanes b, Lanes c, Lanes d) {
+    const __m512i first = _mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
+    const __m512i second = _mm512_packs_epi32(_mm512_cvtps_epi32(c.v), _mm512_cvtps_epi32(d.v));
+    // Of each four lanes, the first 32 bits of all of them came first.
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(first, second)));
 }
 inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
 inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
@@ -236,6 +246,7 @@ inline Ints load_whole(const void* from) {
     return {_mm256_loadu_si256(parts), _mm256_loadu_si256(parts + 1)};
 }
 inline Lanes floats(Ints x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline Ints lowered(Ints x, int bits) { return {_mm256_srai_epi32(x.a, bits), _mm256_srai_epi32(x.b, bits)}; }
 inline Ints low_halves(Ints x) {
     const __m256i low = _mm256_set1_epi32(0x0f0f0f0f);
     return {_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low)};
@@ -363,6 +374,10 @@ inline Lanes floats(Ints x) {
     for (int i = 0; i < LANES; ++i) found[i] = static_cast<float>(x.v[i]);
     return load(found);
 }
+inline Ints lowered(Ints x, int bits) {
+    for (int i = 0; i < LANES; ++i) x.v[i] >>= bits;
+    return x;
+}
 inline Ints low_halves(Ints x) {
     for (int i = 0; i < LANES; ++i) x.v[i] &= 0x0f0f0f0f;
     return x;
@@ -422,6 +437,7 @@ inline Lanes load_halves(const void* from) {
 #endif
 
 #if !KAKEYA_AVX512
+inline Lanes magnitude(Lanes x) { return larger(x, all(0.0f) - x); }
 inline float first_of(Lanes x) {
     float values[LANES];
     store(values, x);
@@ -431,6 +447,12 @@ inline void store(std::int8_t* to, Lanes x) {
     float own[LANES];
     store(own, x);
     for (int i = 0; i < LANES; ++i) to[i] = static_cast<std::int8_t>(own[i]);
+}
+inline void store_four(std::int8_t* to, Lanes a, Lanes b, Lanes c, Lanes d) {
+    store(to, a);
+    store(to + LANES, b);
+    store(to + 2 * LANES, c);
+    store(to + 3 * LANES, d);
 }
 inline Lanes sums(const Lanes (&a)[LANES]) {
     float found[LANES];

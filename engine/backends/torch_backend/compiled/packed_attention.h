@@ -18,8 +18,8 @@ namespace kakeya {
 constexpr int MOST_HEAD = 512;
 constexpr int ROWS_AT_ONCE = 4;
 
-// One tile, spread for products: `count` rows, which are added up, of `columns`.
-class SpreadTile {
+// One tile as it meets rows of weights: `count` rows of levels, which are added up, of `columns`.
+class PackedTile {
   public:
     // For products of so many rows. Of few each level is used once: it goes nowhere between.
     void open(const KakeyaGrid& grid, const std::uint8_t* packed, int rows) {
@@ -27,7 +27,6 @@ class SpreadTile {
         columns_ = grid.is_by_channel ? TILE : grid.head_size;
         group_ = grid.group;
         groups_ = columns_ / group_;
-        balances_ = grid.balances;
         middle_ = 0.5f * static_cast<float>((1 << grid.bits) - 1);
         packed_ = packed;
         bits_ = grid.bits;
@@ -37,37 +36,23 @@ class SpreadTile {
                 spread_unit(packed + unit_at(count_, columns_, grid.bits, block, quad), grid.bits, std::min(BLOCK, columns_ - block),
                             levels_of(block) + quad * UNIT);
         const std::uint8_t* halves = packed + static_cast<std::int64_t>(TILE) * grid.head_size * grid.bits / 8;
-        read(halves, scales_);
-        read(halves + 2 * groups_ * count_, leasts_);
-        if (balances_)
-            for (int i = 0; i < columns_; i += LANES) store(factors_ + i, load_halves(halves + 4 * groups_ * count_ + 2 * i));
+        const int numbers = groups_ * count_;
+        scales_ = turned(halves, turned_scales_);
+        leasts_ = turned(halves + HALF * numbers, turned_leasts_);
+        factors_ = grid.balances ? halves + 2 * HALF * numbers : nullptr;
     }
 
     // Of each of ROWS rows of weights [count] the sums [columns]: to what `to` has, if they `is_added`.
     template <int ROWS>
     void products(const float* const (&weights)[ROWS], float* const (&to)[ROWS], bool is_added) {
         for (int group = 0; group < groups_; ++group) {
-            const float *scales = scales_ + group * count_, *leasts = leasts_ + group * count_;
             float steps[ROWS], bases[ROWS];
-            // Of each row the sum of what is multiplied with leasts, of what is with levels, and of its whole numbers.
-            Lanes added[LANES] = {};
-            for (int row = 0; row < ROWS; ++row) {
-                Lanes base = all(0.0f);
-                for (int i = 0; i < count_; i += LANES) base = fused(load(weights[row] + i), load(leasts + i), base);
-                const auto rounding = count_ == TILE ? round_whole<TILE> : round_whole<0>;
-                const Rounded8 rounded = rounding(weights[row], scales, count_, scaled_, whole_[row]);
-                steps[row] = rounded.step;
-                added[row] = base;
-                added[ROWS_AT_ONCE + row] = rounded.added;
-                added[2 * ROWS_AT_ONCE + row] = rounded.whole;
-            }
-            float found[LANES];
-            store(found, sums(added));
-            for (int row = 0; row < ROWS; ++row) {
-                // What is lost is made good as of the middle level; what is not finite makes all so.
-                const float lost = found[ROWS_AT_ONCE + row] - steps[row] * found[2 * ROWS_AT_ONCE + row];
-                bases[row] = std::fma(middle_, lost, found[row]);
-            }
+            if (count_ == TILE)
+                round_rows<ROWS, TILE>(group, weights, steps, bases);
+            else if (count_ == 2 * TILE)
+                round_rows<ROWS, 2 * TILE>(group, weights, steps, bases);
+            else
+                round_rows<ROWS, 0>(group, weights, steps, bases);
             const int first = group * group_, end = first + group_;
             for (int block = first / BLOCK * BLOCK; block < end; block += BLOCK)
                 block_products<ROWS>(block, first, end, steps, bases, to, is_added);
@@ -75,76 +60,108 @@ class SpreadTile {
     }
 
   private:
+    static constexpr int HALF = 2;  // bytes of a coefficient
+
+    // Has the rows as whole numbers of `steps`; `bases` are to be added to what their sums with the levels stand for.
+    // COUNT is `count_`, or 0 where it is no usual one.
+    template <int ROWS, int COUNT>
+    void round_rows(int group, const float* const (&weights)[ROWS], float (&steps)[ROWS], float (&bases)[ROWS]) {
+        const int count = COUNT ? COUNT : count_;
+        const std::uint8_t *scales = scales_ + HALF * group * count, *leasts = leasts_ + HALF * group * count;
+        Lanes numbers[ROWS][(COUNT ? COUNT : MOST_HEAD) / LANES];
+        // Of each row what is to be added up: what is multiplied with leasts, with levels, and its whole numbers.
+        Lanes with_leasts[ROWS], with_levels[ROWS], whole[ROWS];
+        for (int row = 0; row < ROWS; ++row) with_leasts[row] = all(0.0f);
+        for (int i = 0; i < count; i += LANES) {
+            const Lanes scale = load_halves(scales + HALF * i), least = load_halves(leasts + HALF * i);
+            for (int row = 0; row < ROWS; ++row) {
+                const Lanes own = load(weights[row] + i);
+                numbers[row][i / LANES] = own * scale;
+                with_leasts[row] = fused(own, least, with_leasts[row]);
+            }
+        }
+        for (int row = 0; row < ROWS; ++row) {
+            const Rounded8 rounded = round_whole<COUNT>(numbers[row], count, whole_[row]);
+            steps[row] = rounded.step;
+            with_levels[row] = rounded.added;
+            whole[row] = rounded.whole;
+        }
+        float found[LANES];
+        // Each of ROWS rows, and any in the place of those that are not there.
+        constexpr int SECOND = ROWS > 1 ? 1 : 0, THIRD = ROWS > 2 ? 2 : 0, FOURTH = ROWS > 3 ? 3 : 0;
+        const Lanes added[LANES] = {with_leasts[0], with_leasts[SECOND], with_leasts[THIRD], with_leasts[FOURTH],
+                                    with_levels[0], with_levels[SECOND], with_levels[THIRD], with_levels[FOURTH],
+                                    whole[0], whole[SECOND], whole[THIRD], whole[FOURTH],
+                                    whole[0], whole[SECOND], whole[THIRD], whole[FOURTH]};
+        store(found, sums(added));
+        for (int row = 0; row < ROWS; ++row) {
+            // What is lost is made good as of the middle level; what is not finite makes all so.
+            const float lost = found[ROWS_AT_ONCE + row] - steps[row] * found[2 * ROWS_AT_ONCE + row];
+            bases[row] = std::fma(middle_, lost, found[row]);
+        }
+    }
+
     template <int ROWS>
     void block_products(int block, int first, int end, const float (&steps)[ROWS], const float (&bases)[ROWS], float* const (&to)[ROWS], bool is_added) {
         Lanes sums[ROWS][WHOLE_LANES];
         const std::int8_t* rows[ROWS];
         for (int row = 0; row < ROWS; ++row) rows[row] = whole_[row];
         read_sums<ROWS>(block, rows, sums);
-        for (int row = 0; row < ROWS; ++row)
-            for (int i = 0; i < WHOLE_LANES; ++i) {
-                const int column = block + i * LANES;
-                if (column < first || column >= end) continue;
+        for (int i = 0; i < WHOLE_LANES; ++i) {
+            const int column = block + i * LANES;
+            if (column < first || column >= end) continue;
+            const Lanes factor = factors_ ? load_halves(factors_ + HALF * column) : all(1.0f);
+            for (int row = 0; row < ROWS; ++row) {
                 Lanes found = fused(sums[row][i], all(steps[row]), all(bases[row]));
-                if (balances_) found = found * load(factors_ + column);
+                if (factors_) found = found * factor;
                 store(to[row] + column, is_added ? load(to[row] + column) + found : found);
             }
+        }
     }
 
     template <int ROWS>
     void read_sums(int block, const std::int8_t* const (&rows)[ROWS], Lanes (&sums)[ROWS][WHOLE_LANES]) {
         const int quads = count_ / QUAD;
-        if (is_spread_) {
-            const std::uint8_t* levels = levels_of(block);
-            return whole_sums<ROWS>([&](int quad, Ints (&own)[WHOLE_LANES]) {
-                for (int i = 0; i < WHOLE_LANES; ++i) own[i] = load_whole(levels + quad * UNIT + i * BLOCK);
-            }, quads, rows, sums);
-        }
+        if (is_spread_) return whole_sums<ROWS>(SpreadUnits{levels_of(block)}, quads, rows, sums);
 #if KAKEYA_AVX512
         const std::uint8_t* units = packed_ + unit_at(count_, columns_, bits_, block, 0);
-        const auto direct = [&]<int BITS>() {
-            whole_sums<ROWS>([&](int quad, Ints (&own)[WHOLE_LANES]) { levels_of_unit<BITS>(units + quad * (UNIT * BITS / 8), own); }, quads, rows, sums);
-        };
         switch (bits_) {
-            case 2: return direct.template operator()<2>();
-            case 3: return direct.template operator()<3>();
-            case 4: return direct.template operator()<4>();
+            case 2: return whole_sums<ROWS>(PackedUnits<2>{units}, quads, rows, sums);
+            case 3: return whole_sums<ROWS>(PackedUnits<3>{units}, quads, rows, sums);
+            case 4: return whole_sums<ROWS>(PackedUnits<4>{units}, quads, rows, sums);
         }
 #endif
     }
 
     std::uint8_t* levels_of(int block) { return levels_ + block * count_; }
 
-    // [count, groups] as [groups, count].
-    void read(const std::uint8_t* halves, float* to) {
-        const int numbers = groups_ * count_;
-        float* own = groups_ == 1 ? to : turned_;
-        for (int i = 0; i < numbers; i += LANES) store(own + i, load_halves(halves + 2 * i));
-        if (groups_ > 1)
-            for (int group = 0; group < groups_; ++group)
-                for (int i = 0; i < count_; ++i) to[group * count_ + i] = turned_[i * groups_ + group];
+    // Halves [count, groups] as [groups, count], in `to` if they are not so already.
+    const std::uint8_t* turned(const std::uint8_t* halves, std::uint8_t* to) const {
+        if (groups_ == 1) return halves;
+        for (int group = 0; group < groups_; ++group)
+            for (int i = 0; i < count_; ++i) std::memcpy(to + HALF * (group * count_ + i), halves + HALF * (i * groups_ + group), HALF);
+        return to;
     }
 
     int count_ = 0, columns_ = 0, group_ = 0, groups_ = 0;
     int bits_ = 0;
-    bool balances_ = false, is_spread_ = true;
-    const std::uint8_t* packed_ = nullptr;
+    bool is_spread_ = true;
+    const std::uint8_t *packed_ = nullptr, *scales_ = nullptr, *leasts_ = nullptr, *factors_ = nullptr;
     float middle_ = 0.0f;
     alignas(64) std::uint8_t levels_[TILE * MOST_HEAD];
     // Groups are of 16 numbers at least.
-    float scales_[TILE * MOST_HEAD / LANES], leasts_[TILE * MOST_HEAD / LANES], turned_[TILE * MOST_HEAD / LANES];
-    float factors_[MOST_HEAD], scaled_[MOST_HEAD];
-    std::int8_t whole_[ROWS_AT_ONCE][MOST_HEAD];
+    std::uint8_t turned_scales_[HALF * TILE * MOST_HEAD / LANES], turned_leasts_[HALF * TILE * MOST_HEAD / LANES];
+    alignas(64) std::int8_t whole_[ROWS_AT_ONCE][MOST_HEAD];
 };
 
 // What one thread needs besides `Scratch`.
 struct PackedScratch {
-    SpreadTile tile;
+    PackedTile tile;
     float queries[BLOCK_ROWS][MOST_HEAD];  // rotated
 };
 
 // The products of a tile with `count` rows of weights, some at once.
-inline void rows_products(SpreadTile& tile, int count, const float* const (&weights)[BLOCK_ROWS], float* const (&to)[BLOCK_ROWS], bool is_added) {
+inline void rows_products(PackedTile& tile, int count, const float* const (&weights)[BLOCK_ROWS], float* const (&to)[BLOCK_ROWS], bool is_added) {
     int row = 0;
     const auto some = [&]<int ROWS>() {
         const float* own[ROWS];
@@ -196,13 +213,15 @@ inline void attend_packed_segment(const KakeyaPacked& packed, const std::uint8_t
         }
         rows_products(more.tile, rows.count, read, found, false);
         for (int row = 0; row < rows.count; ++row)
-            for (int i = 0; i < TILE; i += LANES)
-                store(found[row] + i, chosen(seen_lanes(rows.seen[row], origin + slot + i), load(found[row] + i) * scale, none));
+            for (int i = 0; i < TILE; i += LANES) {
+                const Lanes score = load(found[row] + i) * scale;
+                store(found[row] + i, part.sees_all[row] ? score : chosen(seen_lanes(rows.seen[row], origin + slot + i), score, none));
+            }
     }
     float totals[BLOCK_ROWS], maxima[BLOCK_ROWS];
     for (int row = 0; row < rows.count; ++row) {
         if (part.sees[row])
-            totals[row] = weigh(scratch.weights[row], rows.seen[row], origin, part.begin, part.stop, &maxima[row]);
+            totals[row] = weigh(scratch.weights[row], rows, row, part, origin, &maxima[row]);
         else
             std::fill(scratch.weights[row] + part.begin, scratch.weights[row] + part.stop, 0.0f);
         std::fill(scratch.values[row], scratch.values[row] + head_size, 0.0f);
