@@ -126,26 +126,17 @@ inline void ask_ahead(const Number* own, int head_size) {
     for (int d = 0; d < head_size; d += LINE / sizeof(Number)) ask(reinterpret_cast<const char*>(own + d) + SLOTS_AHEAD);
 }
 
-// SIZE is the head's, or 0 where it is of no usual one: loops of a known length are none.
+constexpr std::uint32_t ALL_LANES = (1u << LANES) - 1u;
+
+// What the row's query finds in keys of sixteen slots, of which `mask` are seen.
 template <int SIZE, class Number>
-inline void scores_of(const Number* keys, int own_size, const Number* query, const Seen& seen, std::int64_t origin,
-                      int first, int end, float scaling, float* found) {
+inline Lanes scores_of_sixteen(const Number* keys, int own_size, const Number* query, std::uint32_t mask, Lanes scale) {
     const int head_size = SIZE ? SIZE : own_size;
-    const Lanes none = all(-INFINITY), scale = all(scaling);
-    for (int slot = first; slot < end; slot += LANES) {
-        const std::uint32_t mask = seen_lanes(seen, origin + slot);
-        if (!mask) {
-            store(found + slot, none);
-            continue;
-        }
-        Lanes products[LANES];
-        const Number* own = keys + static_cast<std::int64_t>(slot) * head_size;
-        for (int lane = 0; lane < LANES; ++lane, own += head_size) {
-            ask_ahead(own, head_size);
-            products[lane] = products_of(query, own, head_size);
-        }
-        store(found + slot, chosen(mask, sums(products) * scale, none));
-    }
+    const Lanes none = all(-INFINITY);
+    if (!mask) return none;
+    Lanes products[LANES];
+    for (int lane = 0; lane < LANES; ++lane, keys += head_size) products[lane] = products_of(query, keys, head_size);
+    return chosen(mask, sums(products) * scale, none);
 }
 
 // The weighted values of WIDE vectors of the head from d on.
@@ -268,25 +259,39 @@ inline float weigh(float* scores, const Rows& rows, int row, const SegmentPart& 
                         [&](int slot, Lanes weight) { return chosen(seen_lanes(seen, origin + slot), weight, all(0.0f)); });
 }
 
+// The scores of all rows that see anything of a part: of sixteen slots at a time, whose keys are then near for all.
+// SIZE is the head's, or 0 where it is of no usual one: loops of a known length are none.
+template <int SIZE, class Number>
+inline void scores_of(const Number* keys, int own_size, const SegmentPart& part, std::int64_t origin, float scaling, const Rows& rows, Scratch& scratch) {
+    const int head_size = SIZE ? SIZE : own_size;
+    const Lanes scale = all(scaling);
+    for (int slot = part.begin; slot < part.stop; slot += LANES) {
+        const Number* own = keys + static_cast<std::int64_t>(slot) * head_size;
+        for (int lane = 0; lane < LANES; ++lane) ask_ahead(own + lane * head_size, head_size);
+        for (int row = 0; row < rows.count; ++row) {
+            if (!part.sees[row]) continue;
+            const std::uint32_t mask = part.sees_all[row] ? ALL_LANES : seen_lanes(rows.seen[row], origin + slot);
+            store(scratch.weights[row] + slot, scores_of_sixteen<SIZE>(own, head_size, query_of(rows, scratch, row, keys), mask, scale));
+        }
+    }
+}
+
 template <class Number>
 inline void attend_segment(const Number* keys, const Number* values, int slots, std::int64_t origin, int head_size,
                            float scaling, Rows& rows, Scratch& scratch) {
     const SegmentPart part(rows, origin, slots, LANES);
     if (!part.is_seen()) return;
-    const int begin = part.begin, stop = part.stop;
+    const auto scores = head_size == 64 ? scores_of<64, Number> : head_size == 128 ? scores_of<128, Number> : scores_of<0, Number>;
+    scores(keys, head_size, part, origin, scaling, rows, scratch);
     float totals[BLOCK_ROWS], maxima[BLOCK_ROWS];
     for (int row = 0; row < rows.count; ++row) {
         float* weights = scratch.weights[row];
-        if (!part.sees[row]) {
-            std::fill(weights + begin, weights + stop, 0.0f);
-            continue;
-        }
-        const Number* query = query_of(rows, scratch, row, keys);
-        const auto scores = head_size == 64 ? scores_of<64, Number> : head_size == 128 ? scores_of<128, Number> : scores_of<0, Number>;
-        scores(keys, head_size, query, rows.seen[row], origin, begin, stop, scaling, weights);
-        totals[row] = weigh(weights, rows, row, part, origin, &maxima[row]);
+        if (part.sees[row])
+            totals[row] = weigh(weights, rows, row, part, origin, &maxima[row]);
+        else
+            std::fill(weights + part.begin, weights + part.stop, 0.0f);
     }
-    add_values_of(values, head_size, scratch, rows.count, begin, stop, scratch.values);
+    add_values_of(values, head_size, scratch, rows.count, part.begin, part.stop, scratch.values);
     for (int row = 0; row < rows.count; ++row)
         if (part.sees[row]) merge(rows, row, head_size, totals[row], maxima[row], scratch.values[row]);
 }

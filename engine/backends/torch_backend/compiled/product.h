@@ -153,12 +153,12 @@ inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)
     }
 }
 
-inline Lanes added(const Int8Block& block, int at, Ints dots, float scale, std::int32_t, Lanes sum) {
+inline Lanes added(const Int8Block& block, int at, Ints dots, float scale, float, Lanes sum) {
     return fused(floats(dots), load(block.scales + at) * all(scale), sum);
 }
-inline Lanes added(const Int4Block& block, int at, Ints dots, float scale, std::int32_t inputs, Lanes sum) {
+inline Lanes added(const Int4Block& block, int at, Ints dots, float scale, float scaled_sum, Lanes sum) {
     sum = fused(floats(dots), load(block.scales + at) * all(scale), sum);
-    return fused(load(block.minima + at), all(scale * static_cast<float>(inputs)), sum);
+    return fused(load(block.minima + at), all(scaled_sum), sum);
 }
 
 // Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order.
@@ -187,7 +187,7 @@ inline void add_up_blocks(const Inputs& inputs, int first, int count, const Bloc
             for (int row = 0; row < ROWS; ++row) {
                 const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
                 for (int lane = 0; lane < STEP; ++lane)
-                    sums[row][lane] = added(block, (part + lane) * LANES, own[row][lane], inputs.scales[at], inputs.sums[at], sums[row][lane]);
+                    sums[row][lane] = added(block, (part + lane) * LANES, own[row][lane], inputs.scales[at], inputs.scaled_sums[at], sums[row][lane]);
             }
         }
         for (int row = 0; row < ROWS; ++row)

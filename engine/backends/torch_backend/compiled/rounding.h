@@ -14,12 +14,13 @@ namespace kakeya {
 constexpr int GROUP = 32;
 
 // Of rows [rows, count]: the numbers themselves, and, once they are rounded, each 32 of them as
-// scale * whole, whole in -127 .. 127, with the sum of the 32.
+// scale * whole, whole in -127 .. 127, with the sum of the 32 whole ones, and that times the scale.
 struct Inputs {
     const float* numbers = nullptr;
     std::int8_t* whole = nullptr;
     float* scales = nullptr;
     std::int32_t* sums = nullptr;
+    float* scaled_sums = nullptr;
     bfloat16* narrow = nullptr;
 
     // Has a row ready for a product with weights of the format; it decides by itself what of it
@@ -50,8 +51,10 @@ struct Inputs {
                 to[i] = static_cast<std::int8_t>(own);
                 sum += own;
             }
-            scales[row * groups + group] = is_finite ? most / 127.0f : std::nanf("");
+            const float scale = is_finite ? most / 127.0f : std::nanf("");
+            scales[row * groups + group] = scale;
             sums[row * groups + group] = sum;
+            scaled_sums[row * groups + group] = scale * static_cast<float>(sum);
         }
     }
 };
@@ -59,14 +62,15 @@ struct Inputs {
 // The memory for rows of up to so many inputs.
 class Rounded {
   public:
-    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP), narrow_(rows * most) {}
+    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP), scaled_sums_(rows * most / GROUP), narrow_(rows * most) {}
 
-    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data(), narrow_.data()}; }
+    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data(), scaled_sums_.data(), narrow_.data()}; }
 
   private:
     std::vector<std::int8_t> whole_;
     std::vector<float> scales_;
     std::vector<std::int32_t> sums_;
+    std::vector<float> scaled_sums_;
     std::vector<bfloat16> narrow_;
 };
 
