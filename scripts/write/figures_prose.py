@@ -41,6 +41,7 @@ from scripts.write.figures_values import (
     pair_goals,
     pair_projected,
     promoted,
+    prompts,
     published_decoding,
     published_settings,
     restored_goal,
@@ -271,6 +272,12 @@ SAID = (
         "256 **{}** ({}).",
         "decode",
         decode_goals,
+    ),
+    prose(
+        "Prompts of {} tokens at that shape, in chunks of {}; all sides take turns in {} rounds, "
+        "with {} threads each. The goal, at least as fast as the fastest rival, is **{}** ({}).",
+        "prompts",
+        prompts,
     ),
     prose("ends at its {} positions, after {} such turns", "sessions", shipped_turns),
     prose(

@@ -52,18 +52,33 @@ CLIENTS = {
     "python_async": "Python SDK",
 }
 BLOCKS = (1, 4, 16)
+FEW_A_SECOND = 10
+"""Below it a digit more is told."""
 
 
 def published_speeds(found: Report) -> list[str]:
-    """A row a side, in the order of the run."""
+    """A row a side, in the order of the run; the tokens of shorter prompts in brackets."""
+    shorter = found.get("shorter_prompts", {})
 
     def number(own: Report, what: str) -> str:
-        return f"{own[what]['median']:.0f}" if what in own else ""
+        if what not in own:
+            return ""
+        speed = own[what]["median"]
+        return f"{speed:.0f}" if speed >= FEW_A_SECOND else f"{speed:.1f}"
 
     return [
-        f"| {name} | {number(own, 'decode')} | {number(own, 'prefill')} | "
-        f"{number(own, 'together')} |"
+        f"| {name} | {number(own, 'decode')} | {number(own, 'prefill')}"
+        f"{f' ({shorter[name]})' if name in shorter else ''} | {number(own, 'together')} |"
         for name, own in found["tokens_per_second"].items()
+    ]
+
+
+def prompt_speeds(found: Report) -> list[str]:
+    """A row a side at each shape, in the order of the run."""
+    return [
+        line(model, name, f"{told['median']:.0f}")
+        for model, own in found["by_model"].items()
+        for name, told in own["tokens_per_second"].items()
     ]
 
 
@@ -459,6 +474,7 @@ TABLES = (
         "published_speed",
         published_speeds,
     ),
+    table("| shape, bfloat16 | side | a prompt, tokens a second |", "prompts", prompt_speeds),
     table(
         "| the published model | divergence, nats | equal choices, % | perplexity "
         "| facts recalled |",

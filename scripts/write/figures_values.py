@@ -275,6 +275,20 @@ def decode_goals(found: Report) -> list[str]:
     return [words for value, goal in figures for words in (verdict(value, goal), f"{value:.2f}")]
 
 
+def prompts(found: Report) -> list[str]:
+    """Tokens, of a prompt and of a chunk, rounds, and the goal with its figure."""
+    (own,) = found["by_model"].values()
+    ratio = own["over_fastest_rival"]
+    return [
+        f"{found['prompt_tokens']:,}",
+        f"{found['chunk_tokens']}",
+        f"{found['rounds']}",
+        f"{found['machine']['threads_a_process']}",
+        verdict(ratio, 1.0),
+        f"{ratio:.2f}",
+    ]
+
+
 def decode_row(found: Report) -> list[str]:
     """Over either cache at 8,192 tokens, float32."""
     ratios = decode_cell(found, 8192)["ratios"]
