@@ -66,10 +66,11 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
             cache.prepare(count)
         ids = torch.tensor([token for feed in feeds for token in feed.token_ids])
         positions = [
-            torch.arange(cache.length, cache.length + count)
+            position
             for cache, count in zip(caches, counts, strict=True)
+            for position in range(cache.length, cache.length + count)
         ]
-        angles = self._decoder.angles(torch.cat(positions))
+        angles = self._decoder.angles(torch.tensor(positions))
         self._buffers.hidden[: len(ids)] = self._decoder.embeddings(ids)
         batch = BatchOf(self._layout, caches, counts, angles, self._buffers)
         tapped = self._run(batch, caches, counts, firsts, _taps(feeds, caches))
