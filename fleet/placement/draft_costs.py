@@ -18,10 +18,10 @@ Only what the verifier's own node measured counts: what others say of a third is
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from statistics import median
 
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, StepCost
 from kakeya_fleet.fleet.placement.cost_model import MAX_BLOCK_SIZE, step_seconds
@@ -83,7 +83,7 @@ def draft_costs(
     at_best, expected = [], []
     for count in sorted(counts):
         possible = max(step_seconds(claimed, count), least)
-        usual = median(step_seconds(costs, count) for costs in others) if others else 0.0
+        usual = statistics.median(step_seconds(costs, count) for costs in others) if others else 0.0
         at_best.append(StepCost(count, possible))
         expected.append(StepCost(count, max(possible, UNMEASURED_FACTOR * usual)))
     return DraftCosts(expected, claimed, at_best, CostBasis.CLAIMED)

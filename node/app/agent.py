@@ -22,7 +22,7 @@ from kakeya_fleet.node.config.log import configure_log
 from kakeya_fleet.node.config.log_file import LogFile
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.fleet_changes import EventSink
-from kakeya_fleet.node.roles.cycles import set_aside
+from kakeya_fleet.node.roles.cycles import set_aside, set_start_aside
 from kakeya_fleet.node.watch.activity import NodeActivity
 
 # Before a process that is asked to end while it loads ends.
@@ -96,7 +96,10 @@ def _log_of(config: Config) -> Iterator[None]:
 async def _set_aside(node: Node) -> None:
     """Keeps the collector of cycles from what was loaded."""
     await node.loaded()
-    set_aside()
+    if node.roles.expected.specs:
+        set_aside()
+    else:
+        set_start_aside()
 
 
 class _Ending:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.membership.merge_rules import Usable
@@ -20,7 +21,6 @@ from kakeya_fleet.fleet.membership.state import Membership
 from kakeya_fleet.fleet.trust.host_names import HostNames
 from kakeya_fleet.node.app.address_watch import AddressWatch
 from kakeya_fleet.node.app.ground import Ground
-from kakeya_fleet.node.app.letting_in import grant_of
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.config.config import (
     Config,
@@ -30,11 +30,11 @@ from kakeya_fleet.node.config.config import (
     require_answerable,
 )
 from kakeya_fleet.node.config.machine import machine
-from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.allowed_roles import AllowedRolesWatch
+from kakeya_fleet.node.membership.announcement import Announcement
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
 from kakeya_fleet.node.membership.dial_budget import DialBudget
-from kakeya_fleet.node.membership.discovery import Announcement, Discovery
+from kakeya_fleet.node.membership.discovery import Discovery
 from kakeya_fleet.node.membership.exchange_client import ExchangeClient
 from kakeya_fleet.node.membership.fleet_changes import EventSink, FleetChanges
 from kakeya_fleet.node.membership.fleet_watch import FleetWatch
@@ -54,6 +54,9 @@ from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventLog
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,10 @@ def _show_limits(
 
 
 def _join_issuer(ground: Ground, trust: Trust, known: KnownFleet, events: EventLog) -> JoinIssuer:
+    # A fleet without an authority lets nobody in.
+    from kakeya_fleet.node.app.letting_in import grant_of  # noqa: PLC0415
+    from kakeya_fleet.node.joining.join_issuer import JoinIssuer  # noqa: PLC0415
+
     config = ground.config
     return JoinIssuer(
         node_id=ground.identity.node_id,

@@ -22,8 +22,8 @@ from kakeya_fleet.node.config.kv_budget import kv_budget_bytes
 from kakeya_fleet.node.config.machine import process_started_at
 from kakeya_fleet.node.config.ports import GRPC_PORT, HTTP_PORT, passed_over, ports_to_try
 from kakeya_fleet.node.config.state_directory import StateDirectory
-from kakeya_fleet.node.http.health_checks import HealthSettings
-from kakeya_fleet.node.http.server import HttpServer, HttpSettings
+from kakeya_fleet.node.http.server import HttpServer
+from kakeya_fleet.node.http.settings import HealthSettings, HttpSettings
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -144,6 +144,9 @@ async def break_ground(
     if http is not None:
         stack.push_async_callback(http.close)
         await http.start()
+        if config.serve:
+            # Its models take longer to load, and are to be asked for.
+            http.load()
     taken = _taken_ports(config, state, port, http)
     if taken:
         _log.info("ports_taken", ports=taken, port=port)

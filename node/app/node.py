@@ -26,7 +26,7 @@ from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.config.state_directory import RUNNING
 from kakeya_fleet.node.errors import StateUnwritable
-from kakeya_fleet.node.http.server import ServingNode
+from kakeya_fleet.node.http.settings import ServingNode
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kakeya_fleet.node.http.health_checks import HealthSettings
+from kakeya_fleet.node.http.settings import HealthSettings
 from kakeya_fleet.node.roles.settings import CodecSettings
 
 

@@ -15,7 +15,6 @@ from kakeya_fleet.node.admission.caller import host_of_peer
 from kakeya_fleet.node.app.keys_wire import key_from_wire, key_to_wire
 from kakeya_fleet.node.app.trust_keeping import TrustKeeping
 from kakeya_fleet.node.errors import BadCertificate, NoAuthority
-from kakeya_fleet.node.joining.join_issuer import JoinIssuer
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.statement_exchange import MOST_IN_A_MESSAGE
 from kakeya_fleet.node.rpc.authorisation import calling_member
@@ -25,6 +24,7 @@ from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.statement_wire import ROLES, roles_from_wire
 
 if TYPE_CHECKING:
+    from kakeya_fleet.node.joining.join_issuer import JoinIssuer
     from kakeya_fleet.node.rpc.handlers import Context
 
 MOST_REQUEST_BYTES = 8192

@@ -3,61 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
+from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.node.http.canary import Canary, Sign
 from kakeya_fleet.node.http.recent_tokens import RecentTokens
+from kakeya_fleet.node.http.settings import HealthSettings, HealthyRoles
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-
-
-@dataclass(frozen=True, slots=True)
-class HealthSettings:
-    """When a verifier is well."""
-
-    fresh_seconds: float = 10.0
-    """Tokens or a canary that are older prove nothing; a canary runs no more often than that."""
-    canary_seconds: float = 5.0
-    """A canary that takes longer means that the model's thread hangs, or is hopelessly late."""
-
-
-class HealthyRoles(Protocol):
-    """What is asked of `node.app.roles.Roles`."""
-
-    @property
-    def verifiers(self) -> Mapping[str, ServedVerifier]:
-        """Those that are served now, by model."""
-        ...
-
-    @property
-    def verifier_count(self) -> int:
-        """Those that are served now, or are to be."""
-        ...
-
-    @property
-    def begun(self) -> bool:
-        """Whether all is loaded that the node began with."""
-        ...
-
-    @property
-    def draining(self) -> bool:
-        """Whether new work is refused."""
-        ...
-
-    def awaited(self) -> frozenset[Role]:
-        """The roles of which something is not loaded yet."""
-        ...
-
-    def offers(self) -> tuple[ModelOffer, ...]:
-        """The models that are served."""
-        ...
-
-    def archive_offer(self) -> ArchiveOffer | None:
-        """The archive."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

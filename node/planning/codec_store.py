@@ -89,6 +89,9 @@ class CodecStore:
 
     def load(self) -> tuple[list[Measured], list[Stood]]:
         """All that is kept; rows that cannot be are left out. Nothing from a file moved aside."""
+        if not self._path.exists():
+            # It is made when there is something to keep.
+            return [], []
         with self._lock:
             try:
                 with self._opened() as connection:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from statistics import median
 
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, ProposerKey
 from kakeya_fleet.fleet.cards.card import StepCost
@@ -60,7 +60,7 @@ class DraftTimeLedger:
 
 def _medians(drafts: _Drafts) -> tuple[StepCost, ...]:
     return tuple(
-        StepCost(count, median(seconds))
+        StepCost(count, statistics.median(seconds))
         for count, seconds in sorted(drafts.seconds.items())
         if len(seconds) >= LEAST_DRAFTS
     )

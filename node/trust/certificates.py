@@ -17,8 +17,6 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from kakeya_fleet.fleet.trust.host_names import HostNames, certifiable
 from kakeya_fleet.node.errors import BadCertificate
@@ -76,7 +74,7 @@ def load_certificate(certificate: bytes) -> x509.Certificate:
 
 def new_authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> bytes:
     """The self-signed certificate of an authority, DER. It lets members in, no authorities."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Kakeya Fleet authority")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Kakeya Fleet authority")])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -133,7 +131,7 @@ def issue(
     )
     if not is_p256 or not asked.is_signature_valid:
         raise _bad("the request is not signed by a P-256 key of its own")
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    usages = [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([]))
@@ -172,10 +170,13 @@ def member_of(certificate: bytes, authorities: Sequence[bytes], now: datetime) -
     store = [load_certificate(each) for each in authorities]
     if not store:
         raise _bad("no keeper of this fleet is left")
-    verifier = PolicyBuilder().store(Store(store)).time(now).max_chain_depth(0)
+    verification = x509.verification
+    verifier = (
+        verification.PolicyBuilder().store(verification.Store(store)).time(now).max_chain_depth(0)
+    )
     try:
         verified = verifier.build_client_verifier().verify(leaf, [])
-    except VerificationError as error:
+    except verification.VerificationError as error:
         raise _bad("no keeper of this fleet has signed the certificate") from error
     names = [each.value for each in verified.subjects or () if isinstance(each, x509.DNSName)]
     return _only_node(names)

@@ -19,10 +19,22 @@ def test_all_is_sorted_and_complete() -> None:
     assert kakeya.__all__ == sorted(kakeya.__all__)
     public = {
         name
-        for name, value in vars(kakeya).items()
-        if not name.startswith("_") and not isinstance(value, type(sys))
+        for name in dir(kakeya)
+        if not name.startswith("_") and not isinstance(getattr(kakeya, name), type(sys))
     }
     assert public == set(kakeya.__all__)
+    assert set(kakeya._HOMES) <= public
+
+
+def test_what_is_not_public_is_said_as_of_any_module() -> None:
+    with pytest.raises(AttributeError, match="module 'kakeya' has no attribute 'Cleint'"):
+        kakeya.Cleint  # type: ignore[attr-defined]  # noqa: B018 - looked up
+
+
+def test_the_errors_are_there_without_the_client() -> None:
+    code = "import sys, kakeya; kakeya.KakeyaError; print('grpc' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert loaded.stdout.split() == [b"False"]
 
 
 def test_everything_public_is_documented() -> None:
@@ -33,7 +45,10 @@ def test_everything_public_is_documented() -> None:
 
 
 def test_importing_the_client_imports_nothing_of_the_node_and_no_model_library() -> None:
-    code = "import sys, kakeya;print(*{name.partition('.')[0] for name in sys.modules}, sep='\\n')"
+    code = (
+        "import sys, kakeya; kakeya.Client\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, sep='\\n')"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()

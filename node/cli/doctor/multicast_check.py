@@ -16,7 +16,7 @@ from kakeya_fleet.fleet.diagnosis.multicast import Interface
 from kakeya_fleet.node.cli.doctor.in_threads import in_thread
 from kakeya_fleet.node.cli.doctor.site import Site
 from kakeya_fleet.node.cli.terminal.printable import on_one_line
-from kakeya_fleet.node.membership.discovery import SERVICE
+from kakeya_fleet.node.membership.multicast import SERVICE
 from kakeya_fleet.node.membership.network import is_own_address, multicast_fault
 
 # Nobody looks for it but the doctor that announces it.

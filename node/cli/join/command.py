@@ -67,9 +67,18 @@ def command(code: str | None, config_file: Path | None, *, as_json: bool, **give
 
 def _load_little() -> None:
     """Leaves out of the process what an agent may never use."""
-    from kakeya_fleet.node.config.deferred_import import defer, without
+    import gc
 
+    from kakeya_fleet.node.config.deferred_import import defer, without
+    from kakeya_fleet.node.roles.cycles import THRESHOLDS
+
+    # What imports make lives on: by Python's own thresholds to look through it, again and again,
+    # is an eighth of a start.
+    gc.set_threshold(*THRESHOLDS)
     defer("numpy")
+    # For files of measured codecs, for certificates, for what models do, for pages.
+    for library in ("sqlite3", "cryptography.x509", "statistics", "html"):
+        defer(library)
     with without("rich"):
         # structlog would load it for tracebacks in colour, which nobody is shown here.
         import structlog  # noqa: F401 - for all that import it later

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from enum import Enum
-from statistics import median
 
 SAMPLES = 6
 """Tensors by each way before a verdict; even, so that payloads by turns count alike."""
@@ -45,12 +45,12 @@ class RoadTrial:
     @property
     def road_pace(self) -> float:
         """Median seconds a byte by the road."""
-        return median(self._road)
+        return statistics.median(self._road)
 
     @property
     def chunk_pace(self) -> float:
         """Median seconds a byte in chunks."""
-        return median(self._chunks)
+        return statistics.median(self._chunks)
 
     @property
     def takes_road(self) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer
 from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
-from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import ModelUse, RoleService
 from kakeya_fleet.node.roles.cycles import free_removed
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
 
 
 class ArchiveRole:
@@ -52,6 +55,9 @@ class ArchiveRole:
 
     async def open(self, spec: RoleSpec) -> str:
         """See `NodeRole.open`; also raises `PortInUse`."""
+        # Most nodes never serve one.
+        from kakeya_fleet.node.roles.archive.served_archive import ServedArchive  # noqa: PLC0415
+
         context = self._context
         archive = await ServedArchive.start(
             archive_bytes(spec.model),

@@ -45,7 +45,6 @@ from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
 from kakeya_fleet.node.roles.verifier.codec_sampling import CodecSampling
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.generations import Generations
-from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup
 from kakeya_fleet.node.roles.verifier.key_spending import KeySpending
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -324,6 +323,9 @@ class VerifierRole:
     async def _open_group(
         self, source: GroupSource, spec: RoleSpec, transfer: ModelTransfer
     ) -> str:
+        # Most nodes never are of a group.
+        from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup  # noqa: PLC0415
+
         settings = self._context.settings
         require_auto(spec.weights or settings.weights, "a group's ranks compute this one")
         if settings.device not in (AUTO, CPU):

@@ -38,7 +38,8 @@ from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.http.infill import MARKS
-from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
+from kakeya_fleet.node.http.server import HttpServer
+from kakeya_fleet.node.http.settings import HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from scripts.support.agent_process import AgentProcess, LocalFleet
@@ -296,8 +297,8 @@ async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
         server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
         await server.start()
         if send_buffer:
-            assert server._socket is not None
-            server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+            (listening,) = server._sockets
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         server.open(ServingNode("here", getattr(fleet, way).address, NoRoles(), tuple))
         servers.append(server)
         return server.address

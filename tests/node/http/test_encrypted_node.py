@@ -8,7 +8,8 @@ import aiohttp
 
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
-from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
+from kakeya_fleet.node.http.server import HttpServer
+from kakeya_fleet.node.http.settings import HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.trust.tls import client_tls, server_credentials
 from tests.node.http.conftest import NoRoles

@@ -16,7 +16,7 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.node.app.settings import NodeSettings
-from kakeya_fleet.node.http.health_checks import HealthSettings
+from kakeya_fleet.node.http.settings import HealthSettings
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.http.conftest import Ask, Eventually, HttpFleet, RunAgent, UntilReady
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
+from kakeya_fleet.node.http.application import HttpApplication
 from kakeya_fleet.node.http.callers import ANSWERING
 from kakeya_fleet.node.http.chat_request import KNOWN
-from kakeya_fleet.node.http.server import HttpServer, HttpSettings
+from kakeya_fleet.node.http.recent_tokens import RecentTokens
+from kakeya_fleet.node.http.settings import HttpSettings
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.watch.span_ring import SpanRing
 from scripts.attack.http_schema import examine
 from scripts.write import openapi
 from tests.node.http.conftest import HttpFleet, http_of
@@ -32,10 +37,17 @@ def test_a_field_that_is_not_described_is_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_every_path_that_answers_is_described() -> None:
     metrics = NodeMetrics()
-    server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, Allowances(Limits(), metrics))
+    application = HttpApplication(
+        HttpSettings("127.0.0.1", 0),
+        metrics,
+        Allowances(Limits(), metrics),
+        SpanRing(),
+        None,
+        RecentTokens(time.monotonic),
+    )
     served = {
         (route.method.lower(), route.resource.canonical)
-        for route in server._application().router.routes()
+        for route in application._application().router.routes()
         if route.resource is not None and route.resource.canonical.startswith(ANSWERING)
     }
     told = {

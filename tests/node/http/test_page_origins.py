@@ -11,7 +11,8 @@ from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.errors import NodeError
-from kakeya_fleet.node.http.server import HttpServer, HttpSettings
+from kakeya_fleet.node.http.server import HttpServer
+from kakeya_fleet.node.http.settings import HttpSettings
 from kakeya_fleet.node.metrics import NodeMetrics
 
 PAGE = "https://my.page:8443"

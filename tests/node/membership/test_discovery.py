@@ -3,7 +3,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from kakeya_fleet.node.membership.discovery import Announcement, Discovery
+from kakeya_fleet.node.membership.announcement import Announcement
+from kakeya_fleet.node.membership.discovery import Discovery
 from kakeya_fleet.node.membership.network import addresses_of, multicast_fault
 from tests.node.conftest import StartAgent
 from tests.support.calls import until

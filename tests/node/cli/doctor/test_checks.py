@@ -23,7 +23,7 @@ from kakeya_fleet.node.cli.doctor.report import lines_of, summary
 from kakeya_fleet.node.cli.doctor.ring_check import links_setting
 from kakeya_fleet.node.cli.doctor.site import Site, called_agent, look_around
 from kakeya_fleet.node.errors import BadConfig
-from kakeya_fleet.node.membership.discovery import SERVICE
+from kakeya_fleet.node.membership.multicast import SERVICE
 from kakeya_fleet.node.membership.network import multicast_fault
 
 
