@@ -22,7 +22,7 @@ from kakeya_fleet.node.config.log import configure_log
 from kakeya_fleet.node.config.log_file import LogFile
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.fleet_changes import EventSink
-from kakeya_fleet.node.roles.cycles import set_aside, set_start_aside
+from kakeya_fleet.node.roles.cycles import set_aside
 from kakeya_fleet.node.watch.activity import NodeActivity
 
 # Before a process that is asked to end while it loads ends.
@@ -53,6 +53,8 @@ async def run_agent(
     sentence for people.
     """
     bound_arenas()
+    # What models are loaded with is set aside as it comes: the collector never sees it.
+    set_aside()
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_file_limit(FileLimits().descriptors)
     state = state if state is not None else StateDirectory(config.state_path)
@@ -96,10 +98,7 @@ def _log_of(config: Config) -> Iterator[None]:
 async def _set_aside(node: Node) -> None:
     """Keeps the collector of cycles from what was loaded."""
     await node.loaded()
-    if node.roles.expected.specs:
-        set_aside()
-    else:
-        set_start_aside()
+    set_aside()
 
 
 class _Ending:

@@ -29,7 +29,7 @@ from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import ModelUse, NodeRole
-from kakeya_fleet.node.roles.cycles import set_loaded_aside
+from kakeya_fleet.node.roles.cycles import free_ended, set_loaded_aside
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.settings import RoleSettings
@@ -212,6 +212,8 @@ class Roles:
             self._tensors.sweep()
             for role in self._roles.values():
                 role.sweep()
+            if not self.sessions and not self.proposer.stream_count:
+                free_ended()
 
     async def sample_codecs(self) -> None:
         """Measures codecs when all sessions are idle, until cancelled. Owned as `run`."""

@@ -82,3 +82,17 @@ async def test_nothing_is_set_aside_that_was_not() -> None:
     gc.unfreeze()
     await cycles.free_removed()
     assert not gc.get_freeze_count()
+
+
+def test_what_outlived_the_young_is_looked_through_once_it_is_time() -> None:
+    ended = Model()
+    removed = weakref.ref(ended)
+    gc.collect()
+    del ended
+    cycles.free_ended()
+    assert removed() is not None
+    for _ in range(cycles.ENDED_PASSES):
+        gc.collect(1)
+    assert removed() is not None
+    cycles.free_ended()
+    assert removed() is None
