@@ -98,13 +98,15 @@ async def main():
     configured = build({"state": sys.argv[1], "mdns": False, "http_bind": "off",
                         "bind": "127.0.0.1:0",
                         "serve": ("proposer=ngram",), "drain_seconds": 0.1}, {})
-    agent = asyncio.ensure_future(run_agent(configured, on_event=lambda _: None))
-    while not gc.get_freeze_count() and not agent.done():
+    told = []
+    agent = asyncio.ensure_future(run_agent(configured, on_event=lambda each: told.append(each)))
+    while not any(each["event"] == "ready" for each in told) and not agent.done():
         await asyncio.sleep(0.01)
-    living = len(gc.get_objects())
+    while gc.get_freeze_count() < 50 * len(gc.get_objects()) and not agent.done():
+        await asyncio.sleep(0.01)
+    print(not agent.done())
     os.kill(os.getpid(), signal.SIGTERM)
     await agent
-    print(gc.get_freeze_count() > 50 * living)
 
 asyncio.run(main())
 """
