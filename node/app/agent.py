@@ -53,7 +53,7 @@ async def run_agent(
     sentence for people.
     """
     bound_arenas()
-    # What models are loaded with is set aside as it comes: the collector never sees it.
+    # What is loaded from now on is set aside as it comes: the collector never sees it.
     set_aside()
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_file_limit(FileLimits().descriptors)
@@ -74,11 +74,7 @@ async def _run(
     with _on_signals(on_signal):
         async with open_node(config, on_event, activity, state) as node:
             handlers.append(_Ending(node, abandon))
-            setting_aside = asyncio.create_task(_set_aside(node), name="collector of cycles")
-            try:
-                await node.serve()
-            finally:
-                setting_aside.cancel()
+            await node.serve()
     return 0
 
 
@@ -93,12 +89,6 @@ def _log_of(config: Config) -> Iterator[None]:
             stack.callback(file.close)
         configure_log(config.log_level, config.log_format, node_name=config.name, file=file)
         yield
-
-
-async def _set_aside(node: Node) -> None:
-    """Keeps the collector of cycles from what was loaded."""
-    await node.loaded()
-    set_aside()
 
 
 class _Ending:
