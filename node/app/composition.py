@@ -118,7 +118,7 @@ def _composed(
         control.seeds,
         ground.http_address,
         time.time(),
-        ground.accelerator_share,
+        ground.accelerator_use,
     )
     watch = NodeWatch(report, activity, metrics)
     capability = CapabilityServicer(

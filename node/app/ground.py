@@ -44,6 +44,7 @@ from kakeya_fleet.node.tracing.starting import Traces, start_traces
 from kakeya_fleet.node.trust.membership_files import MembershipFiles
 from kakeya_fleet.node.trust.tls import applications_credentials, server_credentials
 from kakeya_fleet.node.trust.trust import Trust
+from kakeya_fleet.node.watch.accelerator_use import AcceleratorUse
 from kakeya_fleet.node.watch.span_ring import SpanRing
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +59,7 @@ class Ground:
     `local_port`, and applications with a key at `applications_port`, 0 for none. `taken_ports`
     are those that the node would have had before `port`, and before that of HTTP. `beneath` is
     closed once the server has stopped. `device` is what was asked for by name; None where a back
-    end takes its own. `accelerator_share` reads how busy it is, see `engine.backends.device_use`.
+    end takes its own. `accelerator_use` tells how busy it is.
     """
 
     config: Config
@@ -71,7 +72,7 @@ class Ground:
     expected: ExpectedRoles
     settings: RoleSettings
     device: DeviceFacts | None
-    accelerator_share: Callable[[], float | None]
+    accelerator_use: AcceleratorUse
     server: grpc.aio.Server
     port: int
     own: OwnAddresses
@@ -131,7 +132,8 @@ async def break_ground(
     for each in traces:
         stack.push_async_callback(each.close)
     device = await asyncio.to_thread(_named_device, config)
-    accelerator_share = await asyncio.to_thread(_accelerator_share, config)
+    accelerator_use = AcceleratorUse(await asyncio.to_thread(_accelerator_read, config))
+    stack.callback(accelerator_use.close)
     free = system_memory.available_bytes() if device is None else device.memory_free_bytes
     settings = replace(role_settings(config, free), trust=trust, channels=Channels(trust))
     expected = ExpectedRoles(config.serve, settings.group)
@@ -167,7 +169,7 @@ async def break_ground(
         expected=expected,
         settings=settings,
         device=device,
-        accelerator_share=accelerator_share,
+        accelerator_use=accelerator_use,
         server=server,
         port=port,
         own=own,
@@ -255,10 +257,10 @@ def _named_device(config: Config) -> DeviceFacts | None:
     return device_facts(config.device, backend=config.backend)
 
 
-def _accelerator_share(config: Config) -> Callable[[], float | None]:
+def _accelerator_read(config: Config) -> Callable[[], float | None] | None:
     """What reads how busy the device is that is asked for by name; None for the back end's own."""
     if config.device == AUTO:
-        return lambda: None
+        return None
     return device_use(config.device, backend=config.backend)
 
 

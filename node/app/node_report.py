@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
 
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.engine.memory import system_memory
@@ -13,6 +12,7 @@ from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.membership.card_wire import card_to_wire
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.watch.accelerator_use import AcceleratorUse
 from kakeya_fleet.node.watch.cpu_use import CpuMeter
 from kakeya_fleet.node.watch.node_sample import Levels, Totals
 
@@ -24,8 +24,7 @@ class NodeReport:
     """Makes GetNodeResponse, and what samples are made of.
 
     `http_address` is host:port, empty without HTTP; `started_at_unix` in seconds since 1970.
-    `codecs` says what was measured of them. `accelerator_share` reads how busy the
-    accelerator is, 0 to 1; None where none is known.
+    `codecs` says what was measured of them.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class NodeReport:
         seeds: SeedWatch,
         http_address: str,
         started_at_unix: float,
-        accelerator_share: Callable[[], float | None],
+        accelerator: AcceleratorUse,
     ) -> None:
         self._known = known
         self._roles = roles
@@ -43,7 +42,7 @@ class NodeReport:
         self._seeds = seeds
         self._http_address = http_address
         self._started_at_unix = started_at_unix
-        self._accelerator_share = accelerator_share
+        self._accelerator = accelerator
         self._cpu = CpuMeter()
         self._memory_read = system_memory.available_bytes()
         self._memory_read_at = time.monotonic()
@@ -79,7 +78,7 @@ class NodeReport:
             memory_free_bytes=self._memory_free(),
             archive_bytes=load.archive_bytes,
             cpu=self._cpu.look(),
-            accelerator_share=self._accelerator_share(),
+            accelerator_share=self._accelerator.look(),
         )
 
     def _links(self) -> list[capability_pb2.PeerLink]:
