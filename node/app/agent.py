@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import NoReturn
 
 from kakeya_fleet.engine.memory.system_memory import bound_arenas
@@ -83,9 +82,8 @@ def _log_of(config: Config) -> Iterator[None]:
     """Sets up the process's log; its file, if there is one, has every line at the end."""
     with ExitStack() as stack:
         file = None
-        if config.log_file:
-            path = Path(config.log_file).expanduser().absolute()
-            file = LogFile(path, config.log_file_bytes, config.log_file_count)
+        if config.log_path is not None:
+            file = LogFile(config.log_path, config.log_file_bytes, config.log_file_count)
             stack.callback(file.close)
         configure_log(config.log_level, config.log_format, node_name=config.name, file=file)
         yield

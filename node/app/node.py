@@ -264,5 +264,6 @@ class Node:
                 "metrics_address": events.http_address,
                 "fleet_name": events.fleet_name,
                 "pid": os.getpid(),
+                "log_file": str(ground.config.log_path or ""),
             }
         )

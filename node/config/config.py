@@ -144,6 +144,11 @@ class Config:
         return Path(self.state).expanduser() if self.state else default_state(self.name)
 
     @property
+    def log_path(self) -> Path | None:
+        """The file that the log goes to, from the root; None without one."""
+        return Path(self.log_file).expanduser().absolute() if self.log_file else None
+
+    @property
     def bind_address(self) -> tuple[str, int | None]:
         """Host and port to bind; None for a port that is found."""
         return _to_bind("bind", self.bind)

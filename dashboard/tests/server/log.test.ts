@@ -1,6 +1,6 @@
 /** What of a node's log file is read, and what its lines say. */
 
-import { appendFile, mkdtemp, rm, truncate, writeFile } from "node:fs/promises";
+import { appendFile, mkdtemp, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -62,6 +62,12 @@ test("of a long file the end is read in whole lines, then what is written, also 
   await truncate(path);
   await appendFile(path, "anew\n");
   expect(await tail.lines()).toEqual(["anew"]);
+  await appendFile(path, "last\n");
+  await rename(path, `${path}.1`);
+  expect(await tail.lines()).toEqual(["last"]);
+  expect(await tail.lines()).toEqual([]);
+  await writeFile(path, "first of the next\n");
+  expect(await tail.lines()).toEqual(["first of the next"]);
   await tail.close();
 });
 

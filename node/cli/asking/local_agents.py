@@ -31,6 +31,8 @@ class LocalAgent:
     local_address: str = ""
     node_id: str = ""
     """Empty of one that is starting."""
+    log_file: str = ""
+    """Of `--log-file`; empty where its log goes to its standard error alone."""
 
 
 def local_agents(root: Path, state: Path | None = None) -> list[LocalAgent]:
@@ -88,6 +90,7 @@ def _read(path: Path) -> LocalAgent | None:
             folder=path.parent,
             local_address=str(facts.get("local_address", "")),
             node_id=str(facts.get("node_id", "")),
+            log_file=str(facts.get("log_file", "")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -41,7 +41,7 @@ def command(port: int | None, node: str | None, *, no_open: bool, as_json: bool)
 
     def look() -> None:
         process.give_access(told_access(address))
-        process.name_nodes({each.address: log_file(each.process_id) for each in agents_here()})
+        process.name_nodes({each.address: log_file(each) for each in agents_here()})
 
     program = find_program()
     address = named_address(node) if node else ""

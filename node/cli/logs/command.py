@@ -48,9 +48,9 @@ def command(
 ) -> int:
     """Show the events of a node, the oldest first: NODE is a name, the start of an id, HOST:PORT.
 
-    A node keeps its latest 256 events since its start. Its log goes to its standard error: where
-    that is a file, and the node runs here (on Linux), the end of the file is shown among the
-    events. With --follow until Ctrl-C.
+    A node keeps its latest 256 events since its start. Of a node that runs here the end of its log
+    is shown among them: of the file that it was given by --log-file, or (on Linux) to which its
+    standard error goes. With --follow until Ctrl-C.
     """
     from kakeya_fleet.node.cli.asking.asked_node import asked_address
     from kakeya_fleet.node.cli.asking.connection import ask
@@ -92,7 +92,7 @@ def _tail(address: str) -> tuple[LogTail | None, str]:
     agent = next((each for each in agents_here() if each.address == address), None)
     if agent is None:
         return None, ""
-    path = log_file(agent.process_id)
+    path = log_file(agent)
     if path is not None:
         try:
             return LogTail(path), f"events of {agent.name}, with its log {path}"

@@ -25,10 +25,14 @@ class LogLine:
 
 
 class LogTail:
-    """The end of a log file, and what is written to it later. Close it."""
+    """The end of a log file, and what is written to it later. Close it.
+
+    A file that has become another one is read to its end, then the one in its place.
+    """
 
     def __init__(self, path: Path) -> None:
         """Opens the file. Raises OSError."""
+        self._path = path
         self._file: BinaryIO = path.open("rb")
         size = os.fstat(self._file.fileno()).st_size
         # The first line may be cut in two.
@@ -39,6 +43,27 @@ class LogTail:
 
     def lines(self) -> list[LogLine]:
         """The whole lines that were written since the last call. Raises OSError."""
+        is_replaced = self._is_replaced()
+        lines = self._read()
+        if is_replaced and not lines:
+            self._file.close()
+            self._file = self._path.open("rb")
+            self._rest = b""
+            lines = self._read()
+        return lines
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _is_replaced(self) -> bool:
+        """Whether there is another file in its place; not while there is none."""
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _read(self) -> list[LogLine]:
         if os.fstat(self._file.fileno()).st_size < self._file.tell():
             # Somebody emptied it.
             self._file.seek(0)
@@ -48,10 +73,6 @@ class LogTail:
             self._skips_first = False
             del whole[0]
         return [self._line(each.decode("utf-8", errors="replace")) for each in whole if each]
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
 
     def _line(self, text: str) -> LogLine:
         self._at = time_of(text) or self._at

@@ -18,6 +18,7 @@ import pytest
 from kakeya import Client, SessionOptions
 from kakeya_fleet.node.cli.asking.agent_log import log_file
 from kakeya_fleet.node.cli.asking.duration import Duration
+from kakeya_fleet.node.cli.asking.local_agents import LocalAgent
 from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
 from kakeya_fleet.node.cli.logs.log_file import MOST_BYTES, LogTail, time_of
 from tests.support.commands import Agents, Terminal
@@ -98,6 +99,22 @@ def test_following_shows_what_happens_until_ctrl_c_which_is_no_error(
     assert "Traceback" not in done.err
 
 
+def test_the_log_of_an_agent_is_found_where_it_was_told_to_write_it(
+    fleet: Terminal, tmp_path: Path
+) -> None:
+    state, path = tmp_path / "state", tmp_path / "elsewhere" / "node.log"
+    path.parent.mkdir()
+    words = ("join", "--json", "--name", "logged", "--state", str(state), "--bind", "127.0.0.1:0")
+    agent = fleet.start(*words, "--http", "off", "--no-mdns", "--log-file", str(path))
+    address = agent.event()["address"]
+    path.write_text("2026-01-01T00:00:00Z [info] it says\n")
+    done = fleet.run("logs", address, KAKEYA_STATE=str(state))
+    assert done.code == 0
+    assert done.err.strip() == f"events of logged, with its log {path}"
+    assert "[info] it says" in done.out
+    assert agent.interrupt().code == 0
+
+
 @pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")
 def test_the_dashboard_reads_the_log_of_an_agent_here(fleet: Terminal, agents: Agents) -> None:
     state = str(agents[0].options.state)
@@ -120,7 +137,7 @@ def test_the_dashboard_reads_the_log_of_an_agent_here(fleet: Terminal, agents: A
                     yield json.loads(line[6:])
 
     first, second = islice(told(agents[0].node_id), 2)
-    path = log_file(agents[0].pid)
+    path = log_file(LocalAgent("", "", agents[0].pid))
     assert (first["type"], first["path"]) == ("file", str(path))
     joined = [line for line in second["lines"] if line["text"].startswith("peer_joined")]
     assert joined[0]["level"] == "info"
@@ -179,6 +196,24 @@ def test_a_log_is_read_from_its_end_then_as_it_grows_and_anew_when_emptied(tmp_p
     tail.close()
 
 
+def test_a_log_that_was_rotated_is_read_to_its_end_then_the_one_in_its_place(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\n")
+    tail = LogTail(path)
+    assert [line.text for line in tail.lines()] == ["one"]
+    with path.open("a") as log:
+        log.write("last\n")
+    path.rename(tmp_path / "log.1")
+    assert [line.text for line in tail.lines()] == ["last"]
+    assert tail.lines() == []
+    path.write_text("first of the next\n")
+    assert [line.text for line in tail.lines()] == ["first of the next"]
+    assert tail.lines() == []
+    tail.close()
+
+
 @pytest.mark.parametrize(
     ("line", "at"),
     [
@@ -200,6 +235,6 @@ def test_only_a_file_is_a_log_that_can_be_shown(tmp_path: Path) -> None:
     with path.open("wb") as log:
         for errors, found in ((log, path), (subprocess.PIPE, None), (subprocess.DEVNULL, None)):
             with subprocess.Popen(["sleep", "60"], stderr=errors) as process:
-                assert log_file(process.pid) == found
+                assert log_file(LocalAgent("", "", process.pid)) == found
                 process.kill()
-    assert log_file(2**22 + 1) is None
+    assert log_file(LocalAgent("", "", 2**22 + 1)) is None
