@@ -66,6 +66,9 @@ PAIRS_OPTION = "-mavx512bf16"
 IN_ONE_INSTRUCTION = {"avx512_vnni": "-mavx512vnni", "avx512_bf16": PAIRS_OPTION}
 """Products of bytes and of pairs, of the same bits as those in several, by Linux's names."""
 COMPILE_SECONDS = 120.0
+ROOM_BYTES = 8 << 20
+"""Asked for before compiling: a compiler finds a disk full when its work is done. All of its files
+are 3 MB."""
 
 _log = structlog.get_logger(__name__)
 
@@ -145,11 +148,18 @@ def _make(target: Path, options: tuple[str, ...]) -> None:
         raise CompilingFailed(f"no C++ compiler is here: install one of {', '.join(COMPILERS)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _require_room(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent) as beside:
             made = Path(beside) / target.name
             command = [compiler, *OPTIONS, *options, "-o", str(made), str(FOLDER / SOURCES[0])]
             subprocess.run(
-                command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS
+                command,
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS,
+                # What it keeps meanwhile goes with the folder, also when it is killed.
+                env={**os.environ, "TMPDIR": beside},
             )
             # Two at once make the same.
             made.replace(target)
@@ -160,6 +170,15 @@ def _make(target: Path, options: tuple[str, ...]) -> None:
     except subprocess.CalledProcessError as error:
         lines = str(error.stderr).strip().splitlines() or ["it says nothing"]
         raise CompilingFailed(f"{compiler} failed: {lines[0]}") from error
+
+
+def _require_room(folder: Path) -> None:
+    """Raises `CompilingFailed` where the compiler's files have no room, and `OSError`."""
+    free = shutil.disk_usage(folder).free
+    if free < ROOM_BYTES:
+        raise CompilingFailed(
+            f"{folder} has {free} bytes free, {ROOM_BYTES} are needed to compile: free the disk"
+        )
 
 
 def _target(options: tuple[str, ...]) -> Path:

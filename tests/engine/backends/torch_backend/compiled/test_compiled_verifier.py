@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,6 +212,19 @@ def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(libraries, "OPTIONS", ("-std=c++20", "-no-such-option"))
     with pytest.raises(libraries.CompilingFailed, match="no-such-option"):
         libraries._made(())
+    assert list((tmp_path / "compiled").iterdir()) == []
+
+
+def test_on_a_full_disk_no_compiler_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(libraries, "user_cache_path", lambda _name: tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=4096))
+    monkeypatch.setattr("subprocess.run", lambda *words, **_: started.append(words))
+    with pytest.raises(libraries.CompilingFailed, match=r"4096 bytes free.*free the disk"):
+        libraries._made(())
+    assert not started
     assert list((tmp_path / "compiled").iterdir()) == []
 
 
