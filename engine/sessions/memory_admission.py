@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec
@@ -11,6 +11,7 @@ from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
 from kakeya_fleet.engine.memory.refusals import Shortage
 from kakeya_fleet.engine.sessions import making_way
 from kakeya_fleet.engine.sessions.making_way import Asking
+from kakeya_fleet.engine.sessions.refused_rooms import RefusedRooms
 from kakeya_fleet.engine.sessions.session_record import KvBudget, Opened, SessionRecord
 
 
@@ -31,7 +32,8 @@ class MemoryAdmission(Generic[Opened]):
     """Who gives way follows `making_way`; nobody does in vain. Its registry's lock is held.
 
     `of(budget)` are a verifier's sessions, `evict(record)` ends one, `on_rest(record, nbytes)`
-    hears of one that gave so many bytes and stays; `clock` gives monotonic seconds.
+    hears of one that gave so many bytes and stays; `clock` gives monotonic seconds. `refused` is to
+    hear of all that changes.
     """
 
     of: Callable[[KvBudget], list[SessionRecord[Opened]]]
@@ -39,6 +41,7 @@ class MemoryAdmission(Generic[Opened]):
     on_rest: Callable[[SessionRecord[Opened], int], None]
     clock: Callable[[], float]
     min_idle_seconds: float
+    refused: RefusedRooms = field(default_factory=RefusedRooms)
 
     def available_bytes(self, budget: KvBudget) -> int:
         """Bytes that a new session may take now, with those of idle ones."""
@@ -50,8 +53,14 @@ class MemoryAdmission(Generic[Opened]):
 
     def check(self, budget: KvBudget, needed: int, owner: str) -> None:
         """Raises what `for_new` would, and takes nothing."""
-        if self._giving(budget, needed, Asking(owner, needed, budget.nbytes)) is None:
-            raise self._shortage(budget, needed).of_a_new_session(0)
+        now = self.clock()
+        shortage = self.refused.shortage(budget, needed, owner, now)
+        if shortage is None:
+            if self._giving(budget, needed, Asking(owner, needed, budget.nbytes)) is not None:
+                return
+            wait = self._wait_seconds(budget)
+            shortage = self.refused.remember(budget, needed, owner, now, wait)
+        raise shortage.of_a_new_session(0)
 
     def for_new(
         self,
@@ -107,6 +116,11 @@ class MemoryAdmission(Generic[Opened]):
         return None if chosen is None else [idle[index] for index in chosen]
 
     def _shortage(self, budget: KvBudget, needed: int) -> Shortage:
+        wait = self._wait_seconds(budget)
+        return Shortage(needed, budget.free_bytes, budget.nbytes, max(1.0, wait))
+
+    def _wait_seconds(self, budget: KvBudget) -> float:
+        """Until the next session may give way, if none is used meanwhile."""
         now = self.clock()
         waits = [
             making_way.idle_seconds_to_rest(record, self.min_idle_seconds)
@@ -114,5 +128,4 @@ class MemoryAdmission(Generic[Opened]):
             for record in self.of(budget)
             if record.session.memory_bytes and not record.held
         ]
-        wait = min((wait for wait in waits if wait > 0.0), default=self.min_idle_seconds)
-        return Shortage(needed, budget.free_bytes, budget.nbytes, max(1.0, wait))
+        return min((wait for wait in waits if wait > 0.0), default=self.min_idle_seconds)

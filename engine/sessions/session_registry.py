@@ -245,6 +245,7 @@ class SessionRegistry(Generic[Opened]):
         with self._lock:
             record = self.get(session_id)
             record.activities.append(activity)
+            self._memory.refused.changed()
             if activity in (Activity.APPENDING, Activity.GENERATING):
                 record.gives_way = False
         try:
@@ -253,6 +254,7 @@ class SessionRegistry(Generic[Opened]):
             with self._lock:
                 record.activities.remove(activity)
                 record.last_used_at = self._clock()
+                self._memory.refused.changed()
                 if record.session.end_reason and session_id in self._records:
                     self._remove(record, EndReason.INVARIANT)
 
@@ -407,12 +409,14 @@ class SessionRegistry(Generic[Opened]):
             if record.session_id in self._records:
                 raise ValueError(f"session id {record.session_id} was given twice")
             self._records[record.session_id] = record
+            self._memory.refused.changed()
             # Of the record it knows nothing: a session that has ended leaves no cycle behind.
             session.waking.room = Room(budget.has_free, partial(self._room_to_wake, budget, owner))
         return record
 
     def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
         del self._records[record.session_id]
+        self._memory.refused.changed()
         self._places.give_back(record.owner)
         record.session.end(reason.value)
         self._ended.add(record.session_id, record.session.end_reason, record.owner)
