@@ -115,7 +115,8 @@ def regret(record: SessionRecord[Opened], held_bytes: int, now: float) -> float:
 
 
 def _held_bytes(record: SessionRecord[Opened]) -> int:
-    return sum(slab.nbytes for slab in record.session.slabs)
+    session = record.session
+    return 0 if session.is_resting else sum(slab.nbytes for slab in session.slabs)
 
 
 def for_a_place(

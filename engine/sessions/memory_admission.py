@@ -126,6 +126,6 @@ class MemoryAdmission(Generic[Opened]):
             making_way.idle_seconds_to_rest(record, self.min_idle_seconds)
             - record.idle_seconds(now)
             for record in self.of(budget)
-            if record.session.memory_bytes and not record.held
+            if not (record.held or record.session.is_resting) and record.session.memory_bytes
         ]
         return min((wait for wait in waits if wait > 0.0), default=self.min_idle_seconds)
