@@ -6,7 +6,6 @@ is not known is an error, in the file and in the environment alike.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import socket
 import tomllib
@@ -351,6 +350,8 @@ def described(kind: str) -> str:
 
 
 def _unknown(key: str, known: Collection[str], source: str) -> BadConfig:
+    import difflib  # noqa: PLC0415 - for mistakes alone
+
     # What all variables begin with says nothing about how near they are.
     named = {each.removeprefix(ENVIRONMENT_PREFIX): each for each in known}
     (near,) = difflib.get_close_matches(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 
+from kakeya_fleet import VERSION
 from kakeya_fleet.fleet.cards.card import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
@@ -185,7 +185,7 @@ class CardMaker:
             accelerator=facts.machine.accelerator,
             memory_total_bytes=facts.machine.memory_total_bytes,
             memory_free_bytes=facts.memory_free_bytes,
-            software_version=version("kakeya-fleet"),
+            software_version=VERSION,
             protocol_min=PROTOCOL_MIN,
             protocol_max=PROTOCOL_MAX,
             models=facts.models,

@@ -55,7 +55,7 @@ def derive(
             for each, new in names.items():
                 if each.endswith(".dist-info/RECORD"):
                     content = "".join(f"{line},,\n" for line in names.values()).encode()
-                elif each.endswith(".dist-info/METADATA"):
+                elif each.endswith((".dist-info/METADATA", "kakeya_fleet/__init__.py")):
                     content = before.read(each).replace(built.encode(), version.encode())
                 else:
                     content = before.read(each)

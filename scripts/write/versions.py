@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACES = (
     ("pyproject.toml", r'(?m)^(version = ")[^"]+(")'),
     ("pyproject.toml", r'("kakeya\[text\]==)[^"]+(")'),
+    ("kakeya_fleet/__init__.py", r'(?m)^(VERSION = ")[^"]+(")'),
     ("sdks/python/pyproject.toml", r'(?m)^(version = ")[^"]+(")'),
     ("sdks/typescript/package.json", r'(?m)^(  "version": ")[^"]+(")'),
     ("dashboard/package.json", r'(?m)^(  "version": ")[^"]+(")'),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from kakeya import Liveness
+from kakeya_fleet import VERSION
 from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
 from kakeya_fleet.fleet.diagnosis import versions
 from kakeya_fleet.fleet.diagnosis.finding import Finding, not_run
@@ -24,7 +23,7 @@ async def check(site: Site) -> list[Finding]:
         for each in site.nodes
         if each.card is not None and each.liveness in _PRESENT
     ]
-    own = version("kakeya-fleet")
+    own = VERSION
     if all(own != each.software for each in spoken):
         spoken.append(versions.Spoken("this command", own, PROTOCOL_MIN, PROTOCOL_MAX))
     return versions.versions(spoken)

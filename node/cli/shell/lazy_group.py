@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,6 +64,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Finds the called command; an unknown name gets the nearest known one as a hint."""
         if args and not args[0].startswith("-") and args[0] not in self._lazy:
+            import difflib
+
             near = difflib.get_close_matches(args[0], self._lazy, n=1)
             path = ctx.command_path
             hint = f"did you mean `{path} {near[0]}`?" if near else f"see `{path} --help`."
