@@ -18,7 +18,6 @@ from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.config.config import Config
 from kakeya_fleet.node.config.log import configure_log
-from kakeya_fleet.node.config.log_file import LogFile
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.roles.cycles import set_aside
@@ -83,6 +82,8 @@ def _log_of(config: Config) -> Iterator[None]:
     with ExitStack() as stack:
         file = None
         if config.log_path is not None:
+            from kakeya_fleet.node.config.log_file import LogFile  # noqa: PLC0415 - for few
+
             file = LogFile(config.log_path, config.log_file_bytes, config.log_file_count)
             stack.callback(file.close)
         configure_log(config.log_level, config.log_format, node_name=config.name, file=file)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import secrets
+from typing import TYPE_CHECKING
 
 from kakeya_fleet.node.links.protocol.contract import LinkMode
 from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
-from kakeya_fleet.node.links.roads.ring_road import RingRoads
-from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.links.roads.ring_road import RingRoads
 
 HOST = "127.0.0.1"
 READY_SECONDS = 15.0
@@ -32,9 +34,16 @@ def road_builders(
     `within_host` no tensor leaves this host in the clear.
     """
     builders: list[RoadBuilder] = []
+    # A road that is not allowed is not loaded.
     if links in (LinkMode.AUTO, LinkMode.LOCAL):
+        from kakeya_fleet.node.links.roads.shared_memory_road import (  # noqa: PLC0415
+            SharedMemoryRoads,
+        )
+
         builders.append(SharedMemoryRoads())
     if wants_ring(links):
+        from kakeya_fleet.node.links.roads.ring_road import RingRoads  # noqa: PLC0415
+
         builders.append(RingRoads(host, probe, within_host))
     return tuple(builders)
 
@@ -67,6 +76,8 @@ class RingProbe:
     async def _tried(self) -> str:
         if importlib.util.find_spec("mlx") is None:
             return "MLX is not installed on this host"
+        from kakeya_fleet.node.links.roads.ring_road import RingRoads  # noqa: PLC0415
+
         try:
             await _echo(RingRoads(HOST, ready_seconds=self._ready_seconds))
         except RoadFailed as failed:
