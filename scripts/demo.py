@@ -181,7 +181,7 @@ def main() -> int:
         "--verifier",
         metavar="MODEL",
         default=PUBLISHED_VERIFIER,
-        help=f"default: {PUBLISHED_VERIFIER}; {SHIPPED_VERIFIER} has a learned map of what it evicts",
+        help=f"default: {PUBLISHED_VERIFIER}; {SHIPPED_VERIFIER} has a map of what it evicts",
     )
     model: str = parser.parse_args().verifier
     stage = Stage()
