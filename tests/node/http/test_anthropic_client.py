@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import openai
 import pytest
 
@@ -14,6 +14,9 @@ from kakeya_fleet.node.http.answering import Delta, End
 from kakeya_fleet.node.http.message_shape import MessageShape
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
 from tests.node.http.conftest import WEATHER_CALL, Ask, HttpFleet, OpenAiOf, http_of
+
+if TYPE_CHECKING:
+    import anthropic
 
 TOOL: Any = {
     "name": "weather",
@@ -26,8 +29,16 @@ ASKED: dict[str, Any] = {"model": "toy", "max_tokens": 8, "extra_body": {"temper
 
 
 @pytest.fixture
-def client(fleet: HttpFleet) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(
+def library() -> ModuleType:
+    # More than a second, which whoever runs another room's tests need not wait for.
+    import anthropic  # noqa: PLC0415
+
+    return anthropic
+
+
+@pytest.fixture
+def client(fleet: HttpFleet, library: ModuleType) -> Iterator[anthropic.Anthropic]:
+    with library.Anthropic(
         base_url=f"http://{http_of(fleet.one)}",
         api_key="any key will do",
         max_retries=0,
@@ -150,12 +161,12 @@ def test_uses_of_tools_and_their_results_are_read(
     assert text_of(message) == answer["choices"][0]["message"]["content"]
 
 
-def test_uses_of_tools_are_blocks_behind_the_text() -> None:
+def test_uses_of_tools_are_blocks_behind_the_text(library: ModuleType) -> None:
     facts = ShapeFacts("1", 0, "toy", "0" * 64, 1, 9, include_usage=True, scored=False)
     deltas = [Delta(0, Piece(text)) for text in ("Let me look. ", WEATHER_CALL)]
     end = End(0, "stop", None, 2, 2, 2, 0, 0.0, 4, "here", (), None)
     whole = MessageShape(facts, ["weather"], lambda: "toolu_1").whole(deltas, [end])
-    message = anthropic.types.Message.model_validate(whole)
+    message = library.types.Message.model_validate(whole)
     assert [block.type for block in message.content] == ["text", "tool_use"]
     assert (message.stop_reason, message.usage.cache_read_input_tokens) == ("tool_use", 4)
     assert message.usage.input_tokens == 5
@@ -174,9 +185,11 @@ def test_uses_of_tools_are_blocks_behind_the_text() -> None:
     ]
 
 
-def test_errors_are_those_that_the_client_knows(client: anthropic.Anthropic) -> None:
+def test_errors_are_those_that_the_client_knows(
+    client: anthropic.Anthropic, library: ModuleType
+) -> None:
     messages: Any = [{"role": "user", "content": "Hi"}]
-    with pytest.raises(anthropic.NotFoundError) as missing:
+    with pytest.raises(library.NotFoundError) as missing:
         client.messages.create(model="claude-x", max_tokens=4, messages=messages)
     assert isinstance(missing.value.body, dict)
     assert missing.value.body["type"] == "error"
@@ -188,7 +201,7 @@ def test_errors_are_those_that_the_client_knows(client: anthropic.Anthropic) -> 
         {"messages": [*messages, {"role": "assistant", "content": "I"}]},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
     ):
-        with pytest.raises(anthropic.BadRequestError) as caught:
+        with pytest.raises(library.BadRequestError) as caught:
             client.messages.create(**{**ASKED, "messages": messages, **refused})
         assert isinstance(caught.value.body, dict)
         assert caught.value.body["error"]["code"] == "UNSUPPORTED"
