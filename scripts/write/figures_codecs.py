@@ -118,7 +118,67 @@ def tiers(found: Report) -> list[str]:
     ]
 
 
+LAYERS = "codec_layers"
+
+
+def layer_texts(found: Report) -> Sequence[str]:
+    """Tokens of text, and pages of it that layers were chosen on, and all."""
+    return [f"{found['tokens']:,}", str(len(found["chosen_on"])), str(len(found["pages"]))]
+
+
+def chosen_layers(found: Report) -> list[str]:
+    """A row a way of giving layers their codecs."""
+    return [
+        line(
+            name if name.endswith(" all") else f"{name}, else {pair.split(', ')[1]}",
+            f"{own['bits_a_value']:.2f}",
+            f"{own['divergence_nats']:.5f}",
+            f"{own['divergence_of_one_in_1000']:.3f}",
+            f"{100 * own['same_choice']:.1f}",
+        )
+        for pair, of in found["of_pairs"].items()
+        for name, own in of["of_ways"].items()
+    ]
+
+
+def chosen_gain(found: Report) -> Sequence[str]:
+    """The divergence of the sensitive half over that of the best uniform choice of as many bits."""
+    ways = next(iter(found["of_pairs"].values()))["of_ways"]
+    (own,) = (
+        way["divergence_nats"]
+        for name, way in ways.items()
+        if name.endswith("sensitive keys and values")
+    )
+    uniform = min(
+        way["divergence_nats"]
+        for name, way in ways.items()
+        if name.endswith(("all keys", "all values"))
+    )
+    return [f"{own / uniform:.2f}"]
+
+
 CODECS = (
+    Said(
+        FIGURES,
+        "`python -m scripts.eval.codec_layers` "
+        "([benchmarks/codec_layers.json](../benchmarks/codec_layers.json)), {} tokens, chosen on "
+        "{} of {} pages and told of the others.",
+        LAYERS,
+        layer_texts,
+    ),
+    Said(
+        FIGURES,
+        "half have {} times the divergence of the better of four bits for all keys and for all "
+        "values",
+        LAYERS,
+        chosen_gain,
+    ),
+    Table(
+        FIGURES,
+        "| by layer | bits a number | divergence, nats | that of one in 1,000 | equal choices, % |",
+        LAYERS,
+        chosen_layers,
+    ),
     Said(FIGURES, "on {} tokens of it, behind {} late places.", TIERS, tier_texts),
     Table(
         FIGURES,

@@ -9,6 +9,7 @@ import pytest
 
 import scripts.bench.packed_archives as packed_archives
 import scripts.bench.packed_full as packed_full
+import scripts.eval.codec_layers as codec_layers
 import scripts.eval.codec_tiers as codec_tiers
 import scripts.eval.packed_quality as packed_quality
 
@@ -51,3 +52,28 @@ def test_bits_are_those_of_each_position_once() -> None:
     bits = codec_tiers.bits_at(tiers, 64 + 64 + 448 + 512)
     assert bits == pytest.approx((64 * 16 + 448 * 4.75 + 512 * 3.75) / 1024)
     assert codec_tiers.bits_at(tiers, 64 + 32) == 16.0
+
+
+def test_layers_with_codecs_of_their_own_are_measured(tmp_path: Path) -> None:
+    out = tmp_path / "layers.json"
+    words = ["--model", "tiny", "--tokens", "256", "--pairs", "1", "--chosen", "1"]
+    assert codec_layers.main([*words, "--out", str(out)]) == 0
+    found = json.loads(out.read_text())["of_pairs"]["kvarn4, kvarn3"]["of_ways"]
+    bits = {name: own["bits_a_value"] for name, own in found.items()}
+    fine, coarse = bits["kvarn4 for all"], bits["kvarn3 for all"]
+    assert bits["kvarn4 for the sensitive keys and values"] == pytest.approx((fine + coarse) / 2)
+    assert bits["kvarn4 for the most sensitive quarter"] == pytest.approx((fine + 3 * coarse) / 4)
+
+
+def test_what_moves_most_has_the_finer_codec() -> None:
+    moved = {(0, 0): 4.0, (0, 1): 1.0, (1, 0): 2.0, (1, 1): 2.5}
+    found = codec_layers.assignments(moved, 2, "fine", "coarse")
+    assert found["fine for the sensitive layers"] == {
+        (0, 0): "fine",
+        (0, 1): "fine",
+        (1, 0): "coarse",
+        (1, 1): "coarse",
+    }
+    parts = found["fine for the sensitive keys and values"]
+    assert {part for part, name in parts.items() if name == "fine"} == {(0, 0), (1, 1)}
+    assert set(found["fine for all"].values()) == {"fine"}
