@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+RETRY_SECONDS = 1.0
+LOADS = 30
+"""A crowd of callers may leave no descriptor for what is to be loaded: it is tried again, each time
+for whoever waits, until idle callers must have been sent away."""
+
 
 class HttpServer:
     """One node's HTTP. `start`, `open` once the node serves, `close`."""
@@ -54,6 +59,7 @@ class HttpServer:
         self._trust = trust
         self._sockets: dict[socket.socket, ssl.SSLContext | None] = {}
         self._loading: asyncio.Task[None] | None = None
+        self._failed_loads = 0
         self._application: HttpApplication | None = None
         self._node: ServingNode | None = None
         self.port = 0
@@ -125,10 +131,21 @@ class HttpServer:
         if loading.cancelled():
             return
         error = loading.exception()
-        if error is not None:
+        if error is None:
+            return
+        self._failed_loads += 1
+        if isinstance(error, ModuleNotFoundError) or self._failed_loads == LOADS:
             _log.error("http_not_loaded", exc_info=error, mend="install the fleet again")
             for bound in self._sockets:
                 bound.close()
+            return
+        _log.warning("http_not_loaded", cause=str(error), retry_seconds=RETRY_SECONDS)
+        self._loading = asyncio.create_task(self._load_later(), name="loading of HTTP")
+        self._loading.add_done_callback(self._loaded)
+
+    async def _load_later(self) -> None:
+        await asyncio.sleep(RETRY_SECONDS)
+        await self._load()
 
     def _unwatch(self) -> None:
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 
@@ -12,6 +13,7 @@ import pytest
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.http import server as module
+from kakeya_fleet.node.http.application import HttpApplication
 from kakeya_fleet.node.http.server import HttpServer
 from kakeya_fleet.node.http.settings import HttpSettings
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -48,6 +50,51 @@ async def test_it_is_closed_while_it_is_loaded(server: HttpServer) -> None:
     await server.close()
     with socket.create_server(("127.0.0.1", server.port)):
         pass
+
+
+async def test_without_a_descriptor_for_it_it_is_loaded_again(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    real = module._application_class
+    faults: list[Exception] = [
+        OSError(errno.EMFILE, "Too many open files"),
+        ImportError("libssl.so: cannot open shared object file: Too many open files"),
+    ]
+
+    def crowded() -> type[HttpApplication]:
+        if faults:
+            raise faults.pop()
+        return real()
+
+    monkeypatch.setattr(module, "_application_class", crowded)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{server.address}/metrics") as response,
+    ):
+        assert response.status == 200
+    assert not faults
+
+
+async def test_what_can_never_be_loaded_is_given_up(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    tried: list[int] = []
+
+    def broken() -> None:
+        tried.append(1)
+        raise ImportError("libssl.so: undefined symbol")
+
+    monkeypatch.setattr(module, "_application_class", broken)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(ConnectionResetError):
+                await reader.readexactly(1)
+    finally:
+        writer.close()
+    assert len(tried) == module.LOADS
 
 
 async def test_where_it_cannot_be_loaded_nobody_waits(

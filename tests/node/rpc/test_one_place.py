@@ -24,7 +24,7 @@ PLACES = {
     "add_insecure_port": {"node/rpc/listening.py"},
     "add_secure_port": {"node/rpc/listening.py"},
     "create_server": {
-        "node/http/server.py",
+        "node/http/application.py",
         # Sealed or proven by a nonce: see docs/members.md.
         "node/roles/archive/data_server.py",
         "node/roles/groups/rank_process.py",
