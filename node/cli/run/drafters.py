@@ -29,7 +29,11 @@ def _drafter(offer: ModelOffer, node: str) -> Drafter:
 
 
 def loadable_drafters() -> list[Drafter]:
-    """Those that come with every node: what was trained for one verifier, and n-grams."""
+    """Those worth their load unasked: n-grams, and what was trained for a shipped verifier.
+
+    That of the published model is no faster than n-grams in chats, and takes a second to load: who
+    has other work for it names it.
+    """
     found = [Drafter(NGRAM)]
     for name, folder in SHIPPED.items():
         try:
@@ -37,6 +41,6 @@ def loadable_drafters() -> list[Drafter]:
         except ModelUnusable:
             # A damaged one is no drafter; whoever names it is told why.
             continue
-        if target.weights_digest:
+        if target.weights_digest and target.model_id in SHIPPED:
             found.append(Drafter(name, "", target.weights_digest, target.tokenizer_digest))
     return found
