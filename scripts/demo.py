@@ -66,16 +66,24 @@ PROMPT = '''class Header:
 
 def parse_header(line):
 '''
-# Much of the answer stands in the letter, which has left the window: drafts pay.
-CHAT = """Correct the spelling mistakes in this letter, and write the whole letter again:
+# Much of the answer stands in the class, which has left the window, and code is easy to guess.
+CHAT = """Write this Python class again, with a docstring for each method:
 
-Dear parents,
-next Friday our class will travle to the museum of natural history. We meet at eight o'clock in \
-front of the school, and the bus brings us back at four. Your children need something to drink, \
-a sandwich and a jacket, becaus the weather may be cold. The ticket costs five dollars. If you \
-have questons, please write to me or call me in the afternoon.
-Kind regards,
-Anna Smith"""
+class Stack:
+    def __init__(self):
+        self.items = []
+
+    def push(self, item):
+        self.items.append(item)
+
+    def pop(self):
+        return self.items.pop()
+
+    def peek(self):
+        return self.items[-1]
+
+    def is_empty(self):
+        return len(self.items) == 0"""
 SHORT_TOKENS = 200
 LONG_TOKENS = 450
 # A chat's answer ends by itself, and a model of 135 million parameters is no faster on two cores.
