@@ -59,7 +59,6 @@ class HttpServer:
         self._trust = trust
         self._sockets: dict[socket.socket, ssl.SSLContext | None] = {}
         self._loading: asyncio.Task[None] | None = None
-        self._failed_loads = 0
         self._application: HttpApplication | None = None
         self._node: ServingNode | None = None
         self.port = 0
@@ -112,7 +111,7 @@ class HttpServer:
             self._sockets.popitem()[0].close()
 
     async def _load(self) -> None:
-        make = await asyncio.to_thread(_application_class)
+        make = await _loaded_application()
         application = make(
             self._settings,
             self._metrics,
@@ -131,26 +130,28 @@ class HttpServer:
         if loading.cancelled():
             return
         error = loading.exception()
-        if error is None:
-            return
-        self._failed_loads += 1
-        if isinstance(error, ModuleNotFoundError) or self._failed_loads == LOADS:
+        if error is not None:
             _log.error("http_not_loaded", exc_info=error, mend="install the fleet again")
             for bound in self._sockets:
                 bound.close()
-            return
-        _log.warning("http_not_loaded", cause=str(error), retry_seconds=RETRY_SECONDS)
-        self._loading = asyncio.create_task(self._load_later(), name="loading of HTTP")
-        self._loading.add_done_callback(self._loaded)
-
-    async def _load_later(self) -> None:
-        await asyncio.sleep(RETRY_SECONDS)
-        await self._load()
 
     def _unwatch(self) -> None:
         loop = asyncio.get_running_loop()
         for each in self._sockets:
             loop.remove_reader(each)
+
+
+async def _loaded_application() -> type[HttpApplication]:
+    """What answers; raises what importing it does, at once where a part of it is not there."""
+    for _ in range(LOADS - 1):
+        try:
+            return await asyncio.to_thread(_application_class)
+        except ModuleNotFoundError:
+            raise
+        except (ImportError, OSError) as error:
+            _log.warning("http_not_loaded_yet", cause=str(error), retry_seconds=RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
+    return await asyncio.to_thread(_application_class)
 
 
 def _application_class() -> type[HttpApplication]:

@@ -70,7 +70,9 @@ def held_out_figures(run: Run, device: str) -> dict[str, float]:
     """What a forward would commit of rows held out: of all, and by what their prompts ask for."""
     kinds = run.rows.kinds[run.held_out]
     found = {"held_out_accepted": held_out_acceptance(run, device, run.held_out)}
-    for kind in np.unique(kinds)[: len(KINDS) if len(np.unique(kinds)) > 1 else 0]:
+    different = np.unique(kinds)
+    # Rows of one kind are no answers to prompts: their number stands for nothing.
+    for kind in different if len(different) > 1 else ():
         rows = run.held_out[kinds == kind]
         found[f"held_out_{KINDS[kind]}"] = held_out_acceptance(run, device, rows)
     return found

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 import scripts.train.cut_restorer as cut_restorer
 import scripts.train.guess_loss as guess_loss
@@ -28,6 +34,7 @@ from kakeya_fleet.engine.models.digests import weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.learned_map import read_map
 from scripts.train.checkpoint import CHECKPOINT_NAME
+from scripts.train.drafter_model import Drafter
 from scripts.train.pair_export import load_drafter
 from scripts.train.pair_run import prepare
 from scripts.train.restored_forward import Eviction, restore, run_verifier
@@ -204,6 +211,18 @@ def test_the_manifest_names_the_pair_and_every_file(exported: Path, target: Path
     )
 
 
+def trained_block(
+    trained: Drafter, model: PreTrainedModel, tokens: list[int], context: np.ndarray
+) -> torch.Tensor:
+    """What the head takes of the 7 places behind `tokens`, [7, hidden], as it is trained."""
+    vectors = trained.encode(torch.from_numpy(context[:-1]).flatten(1))[None]
+    fed = torch.full((1, 1, 8), trained.shape.mask_token)
+    fed[0, 0, 0] = tokens[-1]
+    anchors, starts = torch.tensor([[len(tokens) - 1]]), torch.tensor([0])
+    hidden: torch.Tensor = trained(model.model.embed_tokens(fed), vectors, anchors, starts)
+    return hidden[0, 0, 1:]
+
+
 def features(verifier: Verifier, tokens: list[int], taps: tuple[int, ...]) -> np.ndarray:
     """[n, taps, hidden] of all of `tokens`."""
     cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=256))
@@ -250,11 +269,7 @@ def test_the_served_drafter_of_version_2_walks_where_the_trained_one_leads(
         state.take_features(0, proposer.encoder.encode(context[:-1]))
         served = state.propose((), 7, 0).token_ids
         with torch.no_grad():
-            vectors = trained.encode(torch.from_numpy(context[:-1]).flatten(1))[None]
-            fed = torch.full((1, 1, 8), trained.shape.mask_token)
-            fed[0, 0, 0] = tokens[-1]
-            anchors, starts = torch.tensor([[len(tokens) - 1]]), torch.tensor([0])
-            hidden = trained(model.model.embed_tokens(fed), vectors, anchors, starts)[0, 0, 1:]
+            hidden = trained_block(trained, model, tokens, context)
             before, walked = tokens[-1], []
             for row in hidden:
                 logits = model.lm_head(row)
@@ -308,12 +323,7 @@ def test_the_served_drafter_guesses_what_the_trained_one_does(target: Path, expo
     state.take_features(0, proposer.encoder.encode(context[:-1]))
     served = state.propose((), 7, 0).token_ids
     with torch.no_grad():
-        vectors = trained.encode(torch.from_numpy(context[:-1]).flatten(1))[None]
-        fed = torch.full((1, 1, 8), trained.shape.mask_token)
-        fed[0, 0, 0] = tokens[-1]
-        anchors, starts = torch.tensor([[len(tokens) - 1]]), torch.tensor([0])
-        hidden = trained(model.model.embed_tokens(fed), vectors, anchors, starts)
-        guesses = model.lm_head(hidden[0, 0, 1:]).argmax(-1).tolist()
+        guesses = model.lm_head(trained_block(trained, model, tokens, context)).argmax(-1).tolist()
     assert list(served) == guesses
 
 

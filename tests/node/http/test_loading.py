@@ -28,6 +28,17 @@ async def server() -> AsyncIterator[HttpServer]:
     await server.close()
 
 
+async def is_sent_away(server: HttpServer) -> None:
+    """Whoever calls is reset, and does not wait."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(ConnectionResetError):
+                await reader.readexactly(1)
+    finally:
+        writer.close()
+
+
 async def test_the_first_call_loads_it_and_is_answered(server: HttpServer) -> None:
     await asyncio.sleep(0)
     assert server._application is None
@@ -87,13 +98,7 @@ async def test_what_can_never_be_loaded_is_given_up(
         raise ImportError("libssl.so: undefined symbol")
 
     monkeypatch.setattr(module, "_application_class", broken)
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    try:
-        async with asyncio.timeout(10):
-            with pytest.raises(ConnectionResetError):
-                await reader.readexactly(1)
-    finally:
-        writer.close()
+    await is_sent_away(server)
     assert len(tried) == module.LOADS
 
 
@@ -104,10 +109,4 @@ async def test_where_it_cannot_be_loaded_nobody_waits(
         raise ModuleNotFoundError("No module named 'aiohttp'")
 
     monkeypatch.setattr(module, "_application_class", missing)
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    try:
-        async with asyncio.timeout(10):
-            with pytest.raises(ConnectionResetError):
-                await reader.readexactly(1)
-    finally:
-        writer.close()
+    await is_sent_away(server)

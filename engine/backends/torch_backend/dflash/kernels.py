@@ -1,8 +1,7 @@
 """A drafter's torch tensors; products and norms are fused into as few operations as can be.
 
-A drafter decides nothing, so that its products may round as they like. In bfloat16 its weights are
-kept in eight bits, where the compiled library is there: of a trained drafter's tokens as many are
-accepted, and a block takes two thirds of the time.
+A drafter decides nothing, so that its products may round as they like: in bfloat16 its weights are
+kept in eight bits, where the compiled library is there.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 Map = Callable[[Tensor], Tensor]
 DRAFT_BITS = 8
-"""Of the weights of products in bfloat16; in four a trained drafter's guesses were worse."""
+"""Of the weights of products in bfloat16."""
 
 
 class TorchDraftKernels:
