@@ -511,7 +511,7 @@ def published_decoding(found: Report) -> list[str]:
     tokens = found["tokens_per_second"]
     names = (
         *(f"kakeya {weights}" for weights in ("auto", "int8", "int4")),
-        *(f"llama.cpp {kind}" for kind in ("BF16", "Q8_0", "the published Q4_1")),
+        *(f"llama.cpp {kind}" for kind in ("BF16", "Q8_0", "Q4_0")),
     )
     return [f"{tokens[name]['decode']['median']:.0f}" for name in names]
 
