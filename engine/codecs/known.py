@@ -33,13 +33,16 @@ def _kivi(bits: int, group: int = 32) -> KvCodec:
     )
 
 
-def _kvarn(bits: int) -> KvCodec:
-    """KVarN (arXiv 2606.03458): rotated and balanced; keys by channel, values by position."""
-    name = f"kvarn{bits}"
+def _kvarn(bits: int, value_bits: int | None = None) -> KvCodec:
+    """KVarN (arXiv 2606.03458): rotated and balanced; keys by channel, values by position.
+
+    Values may have fewer bits than keys: attention sums many of them, and each key picks some.
+    """
+    name, of_values = f"kvarn{bits}", bits if value_bits is None else value_bits
     return KvCodec(
-        name,
+        name if value_bits is None else f"{name}v{value_bits}",
         GridCodec(name, bits, Axis.CHANNEL, TILE, rotates=True, balances=True),
-        GridCodec(name, bits, Axis.TOKEN, 1 << 16, rotates=True, balances=True),
+        GridCodec(f"kvarn{of_values}", of_values, Axis.TOKEN, 1 << 16, rotates=True, balances=True),
     )
 
 
@@ -59,7 +62,7 @@ CODECS = {
         _LOSSLESS,
         *map(_rotated, (8, 4)),
         *map(_kivi, (4, 3, 2)),
-        *map(_kvarn, (4, 3, 2)),
+        *(_kvarn(*bits) for bits in ((4,), (4, 3), (3,), (3, 2), (2,))),
         *(_lattice(d4(reach), "d4", bits) for bits, reach in _REACH.items()),
         *(_lattice(e8(reach), "e8", bits) for bits, reach in _REACH.items()),
     )

@@ -46,6 +46,10 @@ class KvCodec:
         """Bytes of a head's keys and values of one tile. Raises `CodecRefused` for such heads."""
         return self.keys.tile_bytes(head_dim) + self.values.tile_bytes(head_dim)
 
+    def bits_a_value(self, head_dim: int) -> float:
+        """Bits of one packed number, of keys and values together, with its share of all scales."""
+        return 8 * self.tile_bytes(head_dim) / (2 * TILE * head_dim)
+
     def encode(self, numbers: NDArray[Any], pack: Pack = plainly) -> Packed:
         """Packs numbers [layers, 2, kv_heads, n, head_dim] of whole tiles.
 

@@ -16,8 +16,8 @@ class PackedQuality(StrEnum):
     ECONOMY = "economy"
 
 
-LADDER = ("int8", "kvarn4", "kvarn3", "kvarn2")
-"""From most bits a number to fewest: 8.5, 4.75, 3.75 and 2.75."""
+LADDER = ("int8", "kvarn4", "kvarn4v3", "kvarn3", "kvarn3v2", "kvarn2")
+"""From most bits a number to fewest: 8.5, and from 4.75 in steps of a half to 2.75."""
 
 FIRST: Mapping[PackedQuality, str] = MappingProxyType(
     {PackedQuality.HIGH: "kvarn4", PackedQuality.ECONOMY: "kvarn3"}

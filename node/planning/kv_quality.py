@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kakeya.v1 import placement_pb2 as wire
 from kakeya_fleet.engine.codecs.known import codec_named
-from kakeya_fleet.engine.codecs.tile import bits_a_value
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.fleet.placement.codec_ladder import (
     FIRST,
@@ -27,9 +26,7 @@ CODECS = {
 }
 """Those that qualities begin with, of the fewest nats at their bits; empty for none."""
 DIVERGENCE_NATS = {"int8": 0.0002, "kvarn4": 0.0016, "kvarn3": 0.0073, "kvarn2": 0.0646}
-"""Means of `scripts/eval/packed_quality.py`, in benchmarks/packed_quality.json.
-
-Of int8 and kvarn2 those of `scripts/eval/codec_quality.py`, in a cache that is not packed."""
+"""Means of `scripts/eval/packed_quality.py`, in benchmarks/packed_quality.json."""
 MEASURED_ON = "SmolLM2-135M-Instruct"
 _HEAD_SIZE = 64
 """The smallest of models that people have: larger heads have fewer scales a number."""
@@ -118,5 +115,4 @@ def packing_of(codec: str, quality: PackedQuality, measured: Divergence = NOTHIN
 
 def bits_of(codec: str) -> float:
     """Bits a number at most, scales included, for heads of 64 channels and more."""
-    found = codec_named(codec)
-    return max(bits_a_value(each, _HEAD_SIZE) for each in (found.keys, found.values))
+    return codec_named(codec).bits_a_value(_HEAD_SIZE)

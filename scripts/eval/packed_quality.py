@@ -4,7 +4,7 @@
 
 On the texts of `scripts.eval.codec_quality`, and by its measures: but the packed cache itself
 attends to its tiles as they lie, where that script packs and unpacks numbers in a cache that is
-not packed.
+not packed. Of each codec that a quality may come to have.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.verifier import Verifier
-from kakeya_fleet.node.planning.kv_quality import CODECS
+from kakeya_fleet.fleet.placement.codec_ladder import LADDER
+from kakeya_fleet.node.planning.kv_quality import bits_of
 from scripts.bench.machine import command, machine, write_report
 from scripts.eval.codec_quality import tail_divergence
 from scripts.eval.quality_sides import OwnSide
@@ -62,10 +63,11 @@ def main(words: Sequence[str] | None = None) -> int:
     report: dict[str, object] = {
         "none": {"perplexity": perplexity(own, windows), "needles": recalled(side, needles, text)}
     }
-    for codec in filter(None, CODECS.values()):
+    for codec in LADDER:
         packed = PackedSide(verifier, codec)
         found = [packed.log_probabilities(window, places_of(window)) for window in windows]
         report[codec] = {
+            "bits_a_value": bits_of(codec),
             **compared(own, found),
             "divergence_of_one_in_1000": tail_divergence(own, found),
             "perplexity": perplexity(found, windows),

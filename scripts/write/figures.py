@@ -19,6 +19,7 @@ from scripts.write.figures_agents import AGENTS
 from scripts.write.figures_codecs import CODECS
 from scripts.write.figures_copies import COPIES
 from scripts.write.figures_experts import EXPERTS
+from scripts.write.figures_fitted import FITTED
 from scripts.write.figures_plain_drafts import PLAIN_DRAFTS
 from scripts.write.figures_prose import SAID
 from scripts.write.figures_register import (
@@ -40,6 +41,7 @@ DECLARED: Sequence[Declared] = (
     *CODECS,
     *COPIES,
     *EXPERTS,
+    *FITTED,
     *PLAIN_DRAFTS,
     *STRUCTURED,
     *TRAINED_DRAFTER,

@@ -70,6 +70,39 @@ def served_quality(found: Report) -> Sequence[str]:
     ]
 
 
+def context_a_byte(found: Report) -> Sequence[str]:
+    """Times the context of 16 bits, nats and bits a number, of `kvarn4v3`."""
+    own = found["of_codecs"]["kvarn4v3"]
+    bits = own["bits_a_value"]
+    return [f"{16 / bits:.2f}", f"{own['divergence_nats']:.4f}", f"{bits:.2f}"]
+
+
+PACKING = "packing"
+
+
+def packing_settings(found: Report) -> Sequence[str]:
+    """Positions, heads, channels of each, and rounds."""
+    shape = (found["positions"], found["heads"], found["head_dim"], found["rounds"])
+    return [f"{number:,}" for number in shape]
+
+
+def packing_times(found: Report) -> list[str]:
+    """A row a codec: milliseconds of the compiled library, and of numpy."""
+    of_threads = found["milliseconds_of_threads"]
+    one, all_cores = of_threads["1"], of_threads[max(of_threads, key=int)]
+    return [
+        line(
+            name,
+            f"{own['pack']:.1f}",
+            f"{own['unpack']:.2f}",
+            f"{all_cores[name]['unpack']:.2f}",
+            f"{own['pack_numpy']:.0f}",
+            f"{own['unpack_numpy']:.0f}",
+        )
+        for name, own in one.items()
+    ]
+
+
 OWN = "packed_full"
 
 
@@ -193,6 +226,31 @@ CODECS = (
         "and {} %.",
         SERVED,
         served_quality,
+    ),
+    Table(
+        FIGURES,
+        "| as served | bits a number | divergence, nats | that of one in 1,000 "
+        "| equal choices, % | perplexity | facts recalled |",
+        SERVED,
+        rows,
+    ),
+    Said(
+        FIGURES,
+        "an archive's byte holds {} times the context, at {} nats and {} bits",
+        SERVED,
+        context_a_byte,
+    ),
+    Table(
+        FIGURES,
+        "| codec | packed, ms | unpacked, ms | by all cores | packed by numpy, ms | unpacked, ms |",
+        PACKING,
+        packing_times,
+    ),
+    Said(
+        FIGURES,
+        "What packs {} positions of a layer of {} heads of {} channels, medians of {} rounds",
+        PACKING,
+        packing_settings,
     ),
     Said(FIGURES, "{} rounds of {} steps a cache.", OWN, own_settings),
     Table(

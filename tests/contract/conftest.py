@@ -19,7 +19,7 @@ SPECS = {
     "one_over": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=47),
     "packed": CacheSpec(CacheKind.PACKED, capacity=600, sink=64, window=20, codec="kvarn4"),
     "packed_growing": CacheSpec(
-        CacheKind.PACKED, capacity=600, sink=0, window=64, codec="kvarn3", grows=True
+        CacheKind.PACKED, capacity=600, sink=0, window=64, codec="kvarn4v3", grows=True
     ),
     "no_sink": CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=1),
 }

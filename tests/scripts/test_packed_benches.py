@@ -9,9 +9,11 @@ import pytest
 
 import scripts.bench.packed_archives as packed_archives
 import scripts.bench.packed_full as packed_full
+import scripts.bench.packing as packing
 import scripts.eval.codec_layers as codec_layers
 import scripts.eval.codec_tiers as codec_tiers
 import scripts.eval.packed_quality as packed_quality
+from kakeya_fleet.fleet.placement.codec_ladder import LADDER
 
 
 def test_a_full_session_is_measured_with_each_quality(tmp_path: Path) -> None:
@@ -26,6 +28,16 @@ def test_archives_are_measured_beside_a_full_session(tmp_path: Path) -> None:
     words = "--model tiny --contexts 256 --window 64 --answer 4 --rounds 1"
     packed_archives.main([*words.split(), "--out", str(out)])
     assert "kvarn3" in out.read_text()
+
+
+def test_packing_is_timed_by_each_codec_of_the_ladder(tmp_path: Path) -> None:
+    out = tmp_path / "packing.json"
+    assert packing.main(["--positions", "64", "--rounds", "1", "--out", str(out)]) == 0
+    of_one = json.loads(out.read_text())["milliseconds_of_threads"]["1"]
+    assert tuple(of_one) == LADDER
+    assert {side for own in of_one.values() for side in own} == {
+        *("pack", "unpack", "pack_numpy", "unpack_numpy")
+    }
 
 
 def test_what_packing_moves_is_measured(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ async def test_a_restart_keeps_what_was_measured_and_a_reset_forgets_it(
     agent = await start_agent("a", serve=[spec])
     async with AsyncClient(agent.address) as client:
         found = await codecs_of(client)
-        assert list(found) == ["int8", "kvarn4", "kvarn3", "kvarn2"]
+        assert list(found) == ["int8", "kvarn4", "kvarn4v3", "kvarn3", "kvarn3v2", "kvarn2"]
         assert found["kvarn4"].position_count == 16
         assert found["kvarn4"].divergence_nats == pytest.approx(0.9)
         assert found["int8"].qualities == (KvQuality.HIGH,)
@@ -126,7 +126,7 @@ async def test_a_file_that_cannot_be_read_is_told_and_the_node_serves(
 
     await eventually(told)
     async with AsyncClient(agent.address) as client:
-        assert len(await client.fleet.codecs()) == 4
+        assert len(await client.fleet.codecs()) == 6
 
 
 async def test_only_its_own_machine_resets_a_node(

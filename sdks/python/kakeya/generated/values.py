@@ -793,8 +793,8 @@ class RestorerInfo:
     codec: str = ""
     """Names what packs keys and values. In answers empty where they stay as they lie. In requests
     for a packed quality the codec to take, as a session has that goes on from its tokens: one of
-    int8, kvarn4, kvarn3 and kvarn2; empty for the one that the node has found to be exact enough
-    for its model. Nodes of earlier versions take their quality's own.
+    int8, kvarn4, kvarn4v3, kvarn3, kvarn3v2 and kvarn2; empty for the one that the node has found
+    to be exact enough for its model. Nodes of earlier versions take their quality's own.
     """
 
 

@@ -100,13 +100,15 @@ def test_codecs_show_what_was_measured_and_forget_it(ask: Ask) -> None:
     assert [row.split()[1:3] for row in rows] == [
         ["int8", "8.5"],
         ["kvarn4", "4.75"],
+        ["kvarn4v3", "4.25"],
         ["kvarn3", "3.75"],
+        ["kvarn3v2", "3.25"],
         ["kvarn2", "2.75"],
     ]
     assert re.match(r"toy +kvarn4 +4\.75 +0 +- +high +high: kvarn4 was measured on 0", rows[1])
     told = ask("codecs", "--json").json
     assert told["node"] == "mini-1"
-    assert [each["qualities"] for each in told["codecs"]] == [[], ["high"], ["economy"], []]
+    assert [each["qualities"] for each in told["codecs"]] == [[], ["high"], [], ["economy"], [], []]
     assert ask("codecs", "--reset").out == "mini-1 has forgotten what it measured of 0 codecs\n"
     assert ask("codecs", "--reset", "toy", "--json").json == {
         "node": "mini-1",

@@ -36,7 +36,7 @@ SPECS = {
     "wide ring": CacheSpec(CacheKind.SINK_WINDOW, sink=5, window=512),
     "restored": caches.restored(sink=5, window=47),
 }
-PACKED = CacheSpec(CacheKind.PACKED, capacity=600, sink=64, window=64, codec="kvarn3", grows=True)
+PACKED = CacheSpec(CacheKind.PACKED, capacity=600, sink=64, window=64, codec="kvarn4v3", grows=True)
 TOKENS = [(17 * index + index * index // 3) % 96 for index in range(560)]
 """Past both rings, and into the third segment of 256 slots."""
 CUTS = ([1], [64], [3, 1, 16, 7])

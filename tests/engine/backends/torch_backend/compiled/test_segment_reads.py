@@ -206,7 +206,7 @@ def test_neither_company_nor_threads_nor_chunks_of_queries_change_a_bit(
 def test_queries_of_any_size_are_met() -> None:
     """Of zeros, of next to nothing, and of the largest that bfloat16 has for a head."""
     shape = AttentionLayer(1, 1, 64)
-    stored = Stored("kvarn3", shape, 4 * TILE)
+    stored = Stored("kvarn4v3", shape, 4 * TILE)
     kernels = packing.PackingKernels("float32")
     positions = [4 * TILE + WINDOW] * 4
     queries = queries_of(shape, 4)
