@@ -180,7 +180,9 @@ def test_logits_come_back_once_a_forward(device: PretendedDevice) -> None:
 def test_it_is_exact_there_and_its_streams_are_too(
     device: PretendedDevice, random_checkpoint: Callable[..., Path]
 ) -> None:
-    verifier = loaded(random_checkpoint())
+    verifier = loaded(random_checkpoint(num_hidden_layers=1, max_position_embeddings=300))
+    # Which of all agree is no matter of the device: `test_exactness`.
+    verifier.use_row_counts((16, 64))
     assert settle(verifier).exact
     assert prove_streams(verifier).holds
     assert device.moves[PRETENDED, "cpu"] > 0
