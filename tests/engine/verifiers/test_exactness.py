@@ -18,8 +18,16 @@ from tests.support.replacing import replace_method
 
 
 @pytest.fixture(scope="module")
-def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
+def long(random_checkpoint: Callable[..., Path]) -> Verifier:
+    """Of positions for every case of the check."""
     path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=4096)
+    return load_verifier(ModelFolder(path, "random"))
+
+
+@pytest.fixture(scope="module")
+def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
+    """Of few positions: the check has half as many cases, before and behind a segment's border."""
+    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=300)
     return load_verifier(ModelFolder(path, "random"))
 
 
@@ -79,12 +87,12 @@ def flip_all(logits: list[Logits]) -> None:
         each.view("int32")[:] ^= 1
 
 
-def test_this_back_end_is_exact_with_all_its_row_counts(verifier: Verifier) -> None:
-    verifier.use_row_counts((4, 8, 16, 32, 64))
-    assert settle(verifier) == Exactness(
+def test_this_back_end_is_exact_with_all_its_row_counts(long: Verifier) -> None:
+    long.use_row_counts((4, 8, 16, 32, 64))
+    assert settle(long) == Exactness(
         exact=True, row_counts=(4, 8, 16, 32, 64), thread_count=torch.get_num_threads()
     )
-    assert verifier.pool.used_bytes == 0
+    assert long.pool.used_bytes == 0
 
 
 def test_row_counts_that_round_differently_are_left_out(verifier: Verifier) -> None:
@@ -196,12 +204,12 @@ def test_a_bit_that_only_rejected_tokens_change_is_found(verifier: Verifier) -> 
 
 
 @pytest.mark.parametrize("border", [256, 2048, 3072])
-def test_a_segment_that_rounds_differently_is_found(verifier: Verifier, border: int) -> None:
+def test_a_segment_that_rounds_differently_is_found(long: Verifier, border: int) -> None:
     def alter(feeds: Sequence[Feed], rows: int, logits: list[Logits]) -> None:
         if feeds[0].cache.length > border and rows > 4:
             flip(logits)
 
-    assert not is_exact(Altered(verifier, alter))
+    assert not is_exact(Altered(long, alter))
 
 
 def test_one_row_takes_another_kernel_and_is_left_out(
