@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -22,17 +23,33 @@ MADE = {ROOT / CLIENT / "errors.py", ROOT / CLIENT / "__init__.py"}
 # Whose arguments are reasons.
 RAISED = {"CommandFailed", "HttpRefusal"}
 NAMED = {"reason", "default_reason", "INTERNAL_REASON"}
+KINDS = {
+    name: kind.default_reason
+    for name, kind in vars(kakeya).items()
+    if isinstance(kind, type) and issubclass(kind, KakeyaError)
+}
+"""The reasons of the clients' classes."""
+WORDS = re.compile("|".join((*RAISED, *NAMED, *KINDS)))
+"""In a module without any of them nobody need look."""
 UPPER = re.compile(r"[A-Z][A-Z]*(_[A-Z]+)*$")
 ON_A_PAGE = re.compile(r'\b(?:problem|[rR]efused)\(\s*(?:\d+,\s*)?"([A-Z_]+)"|reason: "([A-Z_]+)"')
 
 
-def told(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The reasons that a module's classes and calls name."""
-    for node in nodes:
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in RAISED:
-            yield from (text for each in node.args if (text := constant(each)))
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and getattr(target, "id", "") in NAMED:
+@dataclass(frozen=True)
+class Module:
+    """The reasons that a module's classes and calls name, and the names in its code."""
+
+    told: frozenset[str]
+    names: frozenset[str]
+
+
+def told(node: ast.AST) -> Iterator[str]:
+    """The reasons that a call or an assignment names."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in RAISED:
+        yield from (text for each in node.args if (text := constant(each)))
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if getattr(target, "id", "") in NAMED:
             yield from (text for each in ast.walk(node) if (text := constant(each)))
 
 
@@ -44,14 +61,28 @@ def constant(node: ast.AST) -> str:
 
 
 @cache
-def modules() -> dict[str, tuple[ast.AST, ...]]:
-    """The nodes of every module that people write, by its path."""
+def modules() -> dict[str, Module]:
+    """Every module that people write, by its path."""
     files = (file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
     return {
-        str(file.relative_to(ROOT)): tuple(ast.walk(ast.parse(file.read_text("utf-8"))))
+        str(file.relative_to(ROOT)): read(file)
         for file in files
         if file not in MADE and "_pb2" not in file.name
     }
+
+
+def read(file: Path) -> Module:
+    reasons: set[str] = set()
+    names: set[str] = set()
+    text = file.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)) if WORDS.search(text) else ():
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, (ast.Call, ast.Assign, ast.AnnAssign)):
+            reasons.update(told(node))
+    return Module(frozenset(reasons), frozenset(names))
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -65,8 +96,8 @@ def pages() -> Iterator[tuple[str, str]]:
 def reasons() -> dict[str, set[str]]:
     """Every reason that the code tells by its name, with the files that do."""
     found: dict[str, set[str]] = {}
-    for path, nodes in modules().items():
-        for reason in told(nodes):
+    for path, module in modules().items():
+        for reason in module.told:
             found.setdefault(reason, set()).add(path)
     for path, text in pages():
         for groups in ON_A_PAGE.findall(text) if ".test." not in path else ():
@@ -77,18 +108,13 @@ def reasons() -> dict[str, set[str]]:
 @pytest.fixture(scope="module")
 def raised() -> set[str]:
     """Reasons of the clients' classes that the client or the node names in its code."""
-    kinds = {
-        name: kind.default_reason
-        for name, kind in vars(kakeya).items()
-        if isinstance(kind, type) and issubclass(kind, KakeyaError)
-    }
     names = {
-        getattr(node, "attr", getattr(node, "id", ""))
-        for path, nodes in modules().items()
+        name
+        for path, module in modules().items()
         if path.startswith(("node", CLIENT))
-        for node in nodes
+        for name in module.names
     }
-    return {reason for name, reason in kinds.items() if name in names}
+    return {reason for name, reason in KINDS.items() if name in names}
 
 
 def test_the_scan_finds_what_every_layer_tells(
