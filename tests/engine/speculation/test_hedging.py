@@ -79,9 +79,15 @@ async def collected(roster: Roster | None, asked: GenerationParameters) -> tuple
     return await streams.collect(session, roster, asked, run=sources.yielding, clock=clock)
 
 
+ALONE: dict[SamplingParameters, list[int]] = {}
+"""Each stream once."""
+
+
 async def said_alone(sampling: SamplingParameters = GREEDY) -> list[int]:
-    tokens, _ = await collected(None, streams.parameters(COUNT, sampling=sampling))
-    return tokens
+    if sampling not in ALONE:
+        asked = streams.parameters(COUNT, sampling=sampling)
+        ALONE[sampling], _ = await collected(None, asked)
+    return ALONE[sampling]
 
 
 def roster_of(leader: DraftSource, second: DraftSource) -> Roster:
