@@ -34,6 +34,12 @@ from tests.support.forwards import logits_of
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(64)]
 """Four times what `sink_window` keeps."""
+ONE_BY_ONE = (
+    *([token] for token in PROMPT[:20]),
+    PROMPT[20:56],
+    *([token] for token in PROMPT[56:]),
+)
+"""Until it is past sink and window, and then before the ring of 64 slots goes round."""
 OTHER = [(5 * index + 3) % 48 for index in range(41)]
 COUNT = 16
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
@@ -99,11 +105,11 @@ def opened(verifier: Verifier, spec: CacheSpec, tokens: list[int]) -> Session:
 
 @pytest.fixture(scope="module")
 def alone(verifier: Verifier, spec: CacheSpec) -> list[int]:
-    """The stream without any proposer, one token a forward from the first of the prompt on."""
+    """The stream without any proposer, one token a forward."""
     session = Session(verifier, verifier.allocate(spec))
-    for token in PROMPT:
-        session.append([token])
-        PrefillTurn(session)()
+    for piece in ONE_BY_ONE:
+        session.append(piece)
+        read(session)
     tokens = [VerifyTurn(session, Block([], SEEDED, 1))().step.committed[0] for _ in range(COUNT)]
     assert len(set(tokens)) > 1
     return tokens
