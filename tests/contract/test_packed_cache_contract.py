@@ -34,6 +34,7 @@ FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=900)
 TEXT = [(17 * index + index * index // 3) % 96 for index in range(480)]
 # Of a whole step across the border of a tile that leaves the window.
 SIZES = ([1], [64], [5, 63, 1], [16, 7])
+MIXED = SIZES[2]
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,11 @@ def straight(verifier: Verifier) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("spec", [GROWING, WHOLE], ids=["growing", "whole"])
+@pytest.mark.parametrize(
+    ("spec", "sizes"),
+    [*((GROWING, sizes) for sizes in SIZES), (WHOLE, MIXED)],
+    ids=[*(f"growing-{sizes}" for sizes in SIZES), f"whole-{MIXED}"],
+)
 def test_blocks_and_when_memory_is_taken_change_no_bit(
     verifier: Verifier, straight: np.ndarray, spec: CacheSpec, sizes: list[int]
 ) -> None:
@@ -138,8 +142,11 @@ def test_its_bytes_are_those_of_few_bits_and_follow_the_history(verifier: Verifi
     whole.release()
 
 
-@pytest.mark.parametrize("spec", [GROWING, WHOLE], ids=["growing", "whole"])
-@pytest.mark.parametrize("at", [2 * TILE - 1, 4 * TILE + 3, 5 * TILE])
+@pytest.mark.parametrize(
+    ("spec", "at"),
+    [(GROWING, 2 * TILE - 1), (GROWING, 4 * TILE + 3), (GROWING, 5 * TILE), (WHOLE, 4 * TILE + 3)],
+    ids=["growing-127", "growing-259", "growing-320", "whole-259"],
+)
 def test_forks_share_what_is_packed_and_go_their_own_ways(
     verifier: Verifier, straight: np.ndarray, spec: CacheSpec, at: int
 ) -> None:
@@ -151,7 +158,7 @@ def test_forks_share_what_is_packed_and_go_their_own_ways(
     assert verifier.pool.used_bytes == used + promised
     # The origin goes astray; the fork, and a fork of it, do not notice.
     caches.run(verifier, origin, [1] * 200, [16])
-    assert caches.run(verifier, fork, TEXT[at:400], [7]).tobytes() == straight[at:400].tobytes()
+    assert caches.run(verifier, fork, TEXT[at:400], [7, 31]).tobytes() == straight[at:400].tobytes()
     again = fork.fork(400)
     origin.release()
     fork.release()
