@@ -194,7 +194,7 @@ def test_greedy_decoding_is_that_of_transformers(
     model = library_model(path, torch.float32)
     verifier = load_verifier(ModelFolder(path, "random"))
     prompt = HISTORY[:33]
-    count = 60
+    count = 40
     output = model.generate(
         torch.tensor([prompt]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
