@@ -30,6 +30,14 @@ from tests.support.small_verifiers import DEVICES, VERIFIERS, small_verifier
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
+ONE_BY_ONE = (
+    *([token] for token in PROMPT[:20]),
+    PROMPT[20:50],
+    *([token] for token in PROMPT[50:70]),
+    PROMPT[70:120],
+    *([token] for token in PROMPT[120:]),
+)
+"""Until past the short sink and window, and round the rings of 64 and of 128 slots."""
 COUNT = 40
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 HELD = replace(SEEDED, frequency_penalty=0.5, presence_penalty=0.25)
@@ -122,11 +130,12 @@ def opened(verifier: Verifier, spec: CacheSpec, prompt: list[int] = PROMPT) -> S
 
 @pytest.fixture(scope="module")
 def alone(any_verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters) -> list[int]:
-    """The stream without any proposer, one token a forward from the first of the prompt on."""
+    """The stream without any proposer, one token a forward."""
     session = Session(any_verifier, any_verifier.allocate(spec))
-    for token in PROMPT:
-        session.append([token])
-        PrefillTurn(session)()
+    for piece in ONE_BY_ONE:
+        session.append(piece)
+        while PrefillTurn(session)():
+            pass
     block = Block([], sampling, 1, answer=answer_of(any_verifier, sampling))
     tokens = [VerifyTurn(session, block)().step.committed[0] for _ in range(COUNT)]
     assert len(set(tokens)) > 1
