@@ -7,7 +7,6 @@ differently, and `engine.verifiers.exactness` has to choose among the row counts
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends import load_verifier
@@ -91,23 +90,24 @@ def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
     return cache, np.concatenate(rows)
 
 
-# Five cuts and more: an example of few would spend its forwards on one or two shapes.
+# A seed, not a list of cuts: the first of those that Hypothesis tries is of single tokens alone.
 @settings(deadline=None, max_examples=2)
-@given(cuts=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 15)), min_size=5, max_size=20))
+@given(seed=st.integers(0, 2**32 - 1))
 def test_logits_are_the_same_however_the_history_is_cut(
     verifier: Verifier,
     straight: tuple[KvCache, np.ndarray],
-    cuts: list[tuple[int, int]],
+    seed: int,
 ) -> None:
-    """`cuts`: right and then rejected tokens of each forward, over and over."""
+    """In each forward some right tokens, and then some that are rejected."""
+    note(f"seed {seed}")
+    rng = random.Random(seed)
     before, expected = straight
     cache = before.fork(before.length)
     done = 0
-    for right, wrong in itertools.cycle(cuts):
-        chunk = HISTORY[before.length : before.length + len(expected)][done : done + right]
-        if not chunk:
-            break
-        rejected = [95 - token for token in chunk * 16][: min(wrong, 16 - len(chunk))]
+    while done < len(expected):
+        chunk = HISTORY[before.length : before.length + len(expected)][done:][: rng.randint(1, 16)]
+        wrong = rng.randint(0, 16 - len(chunk))
+        rejected = [95 - token for token in chunk * 16][:wrong]
         got = logits_of(verifier, cache, chunk + rejected)
         end = done + len(chunk)
         cache.truncate(before.length + end)
@@ -128,14 +128,14 @@ def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
                 np.concatenate(
                     [
                         logits_of(verifier, cache, HISTORY[first : first + 7])
-                        for first in range(0, 35, 7)
+                        for first in range(0, 21, 7)
                     ]
                 )
             )
     finally:
         verifier.use_row_counts(counts)
     cache = verifier.allocate(FULL)
-    single = [logits_of(verifier, cache, [token]) for token in HISTORY[:35]]
+    single = [logits_of(verifier, cache, [token]) for token in HISTORY[:21]]
     for rows in seen:
         assert rows.tobytes() == np.concatenate(single).tobytes()
 
