@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
@@ -30,8 +31,6 @@ from tests.support.forwards import logits_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 LENGTH = 110
-SINGLE = 80
-"""Beyond the longest of `SHAPES`."""
 CONTEXT = 40_000
 SHAPES = ((3, 16), (0, 5), (4, 40), (70, 7))
 PACKED = RestorerSpec(RestorerKind.ARCHIVE, codec="kvarn4")
@@ -52,26 +51,37 @@ Rows = dict[tuple[int, int], np.ndarray]
 
 @pytest.fixture(scope="module")
 def expected(verifier: Verifier) -> Rows:
-    """The logits of the history for each sink and window: the first `SINGLE` one at a time."""
-    return {shape: straight(verifier, caches.restored(*shape), LENGTH, SINGLE) for shape in SHAPES}
+    """The logits of the history for each sink and window: one at a time until past both."""
+    return {
+        shape: straight(verifier, caches.restored(*shape), LENGTH, range(sum(shape) + 3))
+        for shape in SHAPES
+    }
 
 
 @pytest.fixture(scope="module")
 def packed(verifier: Verifier) -> Rows:
-    """The same of packed caches."""
-    return {
-        shape: straight(verifier, caches.restored(*shape, PACKED), PACKED_LENGTH, 2 * SINGLE)
-        for shape in PACKED_SHAPES
-    }
+    """The same of packed caches: one at a time while the first tile leaves the window."""
+    found = {}
+    for shape in PACKED_SHAPES:
+        leaves = sum(shape) + TILE - 1
+        spec = caches.restored(*shape, PACKED)
+        single = range(leaves - 8, leaves + 16)
+        found[shape] = straight(verifier, spec, PACKED_LENGTH, single)
+    return found
 
 
-def straight(verifier: Verifier, spec: CacheSpec, length: int, single: int) -> np.ndarray:
+def straight(verifier: Verifier, spec: CacheSpec, length: int, single: range) -> np.ndarray:
+    """In blocks of 16, but those at the positions `single`."""
     store = TorchEvictedStore(verifier.evicted_shape(spec), restorer_of(spec), kv_pool())
     cache = verifier.allocate(spec, store)
-    first = caches.run(verifier, cache, caches.HISTORY[:single], [1])
-    rest = caches.run(verifier, cache, caches.HISTORY[single:length], [16])
+    parts = ((0, single.start, 16), (single.start, single.stop, 1), (single.stop, length, 16))
+    rows = [
+        caches.run(verifier, cache, caches.HISTORY[first:end], [size])
+        for first, end, size in parts
+        if first < end
+    ]
     cache.release()
-    return np.concatenate([first, rest])
+    return np.concatenate(rows)
 
 
 def restorer_of(spec: CacheSpec) -> RestorerSpec:
