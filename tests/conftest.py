@@ -57,8 +57,10 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What collecting imported lives as long as the process: no search for garbage visits it."""
-    gc.collect()
+    """What collecting imported lives as long as the process: no search for garbage visits it.
+
+    Nor is it searched now: that takes a second in each worker, and finds little.
+    """
     gc.freeze()
     gc.enable()
 
