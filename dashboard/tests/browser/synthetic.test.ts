@@ -70,6 +70,7 @@ test("a page that is there before any node says what it waits for, and what to s
 });
 
 // Colours depend on the theme, places on the width: each of either has its turn in one pairing.
+// A view in which something is wrong leaves its picture, all of them with SCREENSHOTS=1.
 test.each([
   [390, "light"],
   [820, "dark"],
@@ -81,12 +82,15 @@ test.each([
     const { page, context, complaints } = await open(browser, board.url, "", { width, theme });
     await shown(page);
     const look = async (name: string): Promise<void> => {
-      await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
+      const before = found.length;
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       if (over > 0) found.push(`${name} is ${over} px wider than its window`);
       // The rules do not depend on the width but for what a phone folds away.
       if (width !== 820) {
         found.push(...(await violations(page)).map((rule) => `${name}: ${rule}`));
+      }
+      if (found.length > before || process.env["SCREENSHOTS"] !== undefined) {
+        await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
       }
     };
     for (const [name, view] of views()) {
