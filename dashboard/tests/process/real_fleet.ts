@@ -13,11 +13,14 @@ export const FLEET = join(ROOT, ".venv/bin/fleet");
 /** The folder of the shipped model. */
 export const TINY = join(ROOT, "engine/shipped/tiny");
 
-/** What this user's nodes compiled once: seconds of a processor for each cache without it. */
-const COMPILED = join(
-  process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"),
-  "kakeya/compiled",
-);
+const CACHE = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "kakeya");
+
+/**
+ * What this user's nodes compiled, and found out about models' exactness, once: seconds of a
+ * processor for each cache without it. Their names are digests of all that they depend on. By the
+ * folder's name in a node's cache, and in this user's, where tests keep records of their own.
+ */
+const FOUND_ONCE = { compiled: "compiled", exactness: "exactness-of-tests" };
 
 export interface Agent {
   child: Child;
@@ -52,14 +55,17 @@ export class RealFleet {
     return copy;
   }
 
-  /** A cache with nothing in it but what is compiled: its names are digests of its sources. */
+  /** A cache with nothing in it but what any node finds again. */
   async #own(cache: string): Promise<void> {
-    const folder = join(this.#home, cache, "kakeya");
-    await Promise.all([folder, COMPILED].map((each) => mkdir(each, { recursive: true })));
-    await symlink(COMPILED, join(folder, "compiled")).catch((error: NodeJS.ErrnoException) => {
-      // Of a node that starts again.
-      if (error.code !== "EEXIST") throw error;
-    });
+    const own = join(this.#home, cache, "kakeya");
+    await mkdir(own, { recursive: true });
+    for (const [name, kept] of Object.entries(FOUND_ONCE)) {
+      await mkdir(join(CACHE, kept), { recursive: true });
+      await symlink(join(CACHE, kept), join(own, name)).catch((error: NodeJS.ErrnoException) => {
+        // Of a node that starts again.
+        if (error.code !== "EEXIST") throw error;
+      });
+    }
   }
 
   /** As on machines of their own, nodes have nothing on their disk that others brought there. */
