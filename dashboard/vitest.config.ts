@@ -8,14 +8,14 @@ export default defineConfig({
     fileParallelism: false,
     testTimeout: 90_000,
     hookTimeout: 120_000,
+    // They leave nothing behind in their process: one for each file takes longer than its tests.
+    isolate: false,
     projects: [
       {
         extends: true,
         test: {
           name: "units",
           include: ["page/**/*.test.{ts,tsx}", "tests/state/*.test.ts"],
-          // They leave nothing behind in their process: one for each file takes longer than its tests.
-          isolate: false,
         },
       },
       {

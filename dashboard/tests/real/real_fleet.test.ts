@@ -1,7 +1,7 @@
 import { Client, SessionNotFound } from "@kakeya/runtime";
 import { textCodec } from "@kakeya/runtime/text";
 import type { Browser } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { eventData } from "../../page/state/event_data";
 import type { ChatMessage, ChatRequest, FitView, FleetView, PlanView } from "../../shared/messages";
@@ -24,7 +24,7 @@ beforeAll(async () => {
   proposer = await fleet.join("board-proposer", "proposer=ngram");
   verifier = await fleet.join("board-verifier", "verifier=tiny");
   // What the dashboard asks `fleet` is asked of this fleet, and nothing of the person's own.
-  Object.assign(process.env, fleet.environment);
+  for (const [name, value] of Object.entries(fleet.environment)) vi.stubEnv(name, value);
   [browser, board] = await Promise.all([
     launch(),
     dashboard(verifier.address, `--fleet-command=${FLEET}`),
@@ -37,6 +37,7 @@ afterAll(async () => {
   await client?.close();
   await board?.child.end();
   await fleet.end();
+  vi.unstubAllEnvs();
 });
 
 const PROMPT = "def parse_header(line):\n    ";
