@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { Client, ModelNotFound, type SessionOptions } from "../src/index.js";
 import { TextCodec, textCodec } from "../src/text/index.js";
@@ -149,7 +149,7 @@ async function showsTheStream(page: Page): Promise<void> {
 
 test("the Electron example streams an answer to its page, with a stand-in for Electron", async () => {
   standIn.chromium = await launchChromium();
-  process.env["KAKEYA_NODE"] = first.address;
+  vi.stubEnv("KAKEYA_NODE", first.address);
   try {
     await import("../examples/dist/electron/main.js" as string);
     const [page] = standIn.pages;
@@ -158,6 +158,7 @@ test("the Electron example streams an answer to its page, with a stand-in for El
   } finally {
     await standIn.quit();
     await standIn.chromium.close();
+    vi.unstubAllEnvs();
   }
 });
 
