@@ -73,7 +73,9 @@ def _set_ended_aside() -> None:
 def _free() -> bool:
     """Whether something was set aside."""
     was_set_aside = _aside.is_set()
-    _aside.clear()
-    gc.unfreeze()
+    if was_set_aside:
+        _aside.clear()
+        # What a program around the node has set aside stays so.
+        gc.unfreeze()
     gc.collect()
     return was_set_aside
