@@ -30,8 +30,12 @@ from pathlib import Path
 from typing import Never
 
 REQUEST_BYTES = 1 << 20
-# What commands load when they run.
-LATE_IN_COMMANDS = ("kakeya.text", "kakeya.chat_template", "rich.live")
+LATE = (
+    # What commands load when they run,
+    *("kakeya.text", "kakeya.chat_template", "rich.live"),
+    # and agents once they serve.
+    *("kakeya_fleet.node.http.application", "kakeya_fleet.node.roles.archive.served_archive"),
+)
 STREAM_COUNT = 3
 CLONE_NEWNET = 0x40000000
 LOCK = "lock"
@@ -115,7 +119,7 @@ def preload(exactness: Path) -> None:
     for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for name in LATE_IN_COMMANDS:
+    for name in LATE:
         importlib.import_module(name)
     import_backend("torch")
     import_dflash("torch")
