@@ -16,13 +16,15 @@ from scripts.bench.network_namespaces import what_is_missing
 ROOT = Path(__file__).resolve().parents[2]
 
 MACHINES = """
-import json, subprocess, sys
+import json, subprocess, sys, time
 from pathlib import Path
 from scripts.bench.slow_wire import DEVICE
 from tests.support.two_machines import TwoMachines
 
 home, warm = map(Path, sys.argv[1:])
-machines = TwoMachines(home, warm)
+# A look takes a processor longer than what is looked for.
+LOOKS_SECONDS = 0.3
+machines = TwoMachines(home, warm, KAKEYA_PERIOD_SECONDS="0.3")
 
 def words_on(machine, words):
     return machines.behind(words) if machine == "far" else words
@@ -53,6 +55,7 @@ def reached(machine, name, host):
         if found == ("alive", host):
             return
         print(machine, found, file=sys.stderr)
+        time.sleep(LOOKS_SECONDS)
 
 def ends(*agents):
     found = [agent.ended() for agent in agents]
