@@ -39,6 +39,9 @@ TORCH = "torch"
 AUTO = "auto"
 """Stands for the back end that suits this machine; see `suited_backend`."""
 
+MANY_MODULES = 50
+"""Of a library that an import brings: torch brings thousands, a module of this tree itself."""
+
 Capability = TypeVar("Capability")
 
 
@@ -344,7 +347,8 @@ def _no_collection() -> Iterator[None]:
     """Without the collector of cycles: looking for garbage is a fifth of a large import's time.
 
     A process that has set aside what it was made of (`gc.freeze`) has this set aside, too: all
-    of it would be looked through at the next chance, 0.3 s in which no other thread runs.
+    of it would be looked through at the next chance, 0.3 s in which no other thread runs. Few
+    modules are no such matter.
     """
     if not gc.isenabled():
         yield
@@ -354,8 +358,8 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        # To count what is set aside takes a look at each: 0.1 s, where nothing was imported too.
-        if len(sys.modules) > imported and gc.get_freeze_count():
+        # To count what is set aside takes a look at each: 0.1 s, where little was imported too.
+        if len(sys.modules) - imported >= MANY_MODULES and gc.get_freeze_count():
             gc.freeze()
         gc.enable()
 

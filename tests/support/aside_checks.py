@@ -70,7 +70,8 @@ async def what_a_load_makes_is_set_aside_too_and_not_looked_through() -> None:
     before = gc.get_freeze_count()
     passes = gc.get_stats()[2]["collections"]
     with patch.dict(sys.modules), backends._no_collection():
-        sys.modules["a_library"] = ModuleType("a_library")
+        for number in range(backends.MANY_MODULES):
+            sys.modules[f"a_library.part_{number}"] = ModuleType("a_library")
         imported = [Model() for _ in range(50_000)]
     assert gc.get_freeze_count() >= before + len(imported)
     loaded = [Model() for _ in range(1_000)]
