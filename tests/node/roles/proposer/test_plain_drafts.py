@@ -24,6 +24,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [index * 5 % 96 for index in range(50)]
 LONG_PROMPT = [(index * 7 + index * index) % 96 for index in range(600)]
 TOKENS = 40
+IN_COMPANY = 20
+"""Tokens of each of many: past the window as well."""
 BLOCK = 6
 
 
@@ -52,7 +54,7 @@ def pool_bytes(node: nodes.Node) -> int:
 
 
 async def stream(
-    node: nodes.Node, prompt: list[int], proposer_node: str = "", **fields: object
+    node: nodes.Node, prompt: list[int], proposer_node: str = "", count: int = TOKENS
 ) -> tuple[calls.Stream, str]:
     """What a session says, with drafts of a node's only model where one is named; its id."""
     caller = calls.Caller(node.channel)
@@ -66,7 +68,7 @@ async def stream(
         block_size=BLOCK if proposer_node else 0,
     )
     await caller.append(session, prompt)
-    return await caller.generate(session, TOKENS, **fields), session
+    return await caller.generate(session, count), session
 
 
 @pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
@@ -117,9 +119,13 @@ async def test_eight_sessions_at_once_and_their_forks_say_what_each_says_alone(
     prompts = [[(token + 3 * number) % 96 for token in PROMPT] for number in range(8)]
     alone = [
         each.token_ids
-        for each, _ in await asyncio.gather(*(stream(verifier, prompt) for prompt in prompts))
+        for each, _ in await asyncio.gather(
+            *(stream(verifier, prompt, count=IN_COMPANY) for prompt in prompts)
+        )
     ]
-    paired = await asyncio.gather(*(stream(verifier, prompt, "drafter") for prompt in prompts))
+    paired = await asyncio.gather(
+        *(stream(verifier, prompt, "drafter", IN_COMPANY) for prompt in prompts)
+    )
     assert [each.token_ids for each, _ in paired] == alone
     caller = calls.Caller(verifier.channel)
     forks = [
@@ -130,7 +136,7 @@ async def test_eight_sessions_at_once_and_their_forks_say_what_each_says_alone(
         ).session_id
         for _, session in paired[:2]
     ]
-    again = await asyncio.gather(*(caller.generate(fork, TOKENS) for fork in forks))
+    again = await asyncio.gather(*(caller.generate(fork, IN_COMPANY) for fork in forks))
     assert [each.token_ids for each in again] == alone[:2]
     assert sum(each.done.speculation.drafted_count for each in again) > 0
     for session in (*forks, *(session for _, session in paired)):
