@@ -27,8 +27,8 @@ from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
-TOKENS = 500
-DRAIN_SECONDS = "0.03"
+TOKENS = 250
+DRAIN_SECONDS = "0.01"
 """In which no machine says all of them."""
 KV: SessionOptions = {
     "kv_strategy": "sink_window",
