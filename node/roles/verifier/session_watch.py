@@ -40,7 +40,7 @@ def session_info(session: OpenSession, now: float, *, rejections: bool = True) -
     return session_to_wire(
         session.record,
         # Rejections of a large fleet would not fit a message about many sessions.
-        plan=plan if rejections else replace(plan, rejections=()),
+        plan=plan if rejections or not plan.rejections else replace(plan, rejections=()),
         restorer=session.restorer,
         quality=session.quality,
         drop_reason=session.pairing.drop_reason,
