@@ -1,10 +1,11 @@
 """Roles come and go while the node runs: real nodes, real sockets, small models."""
 
 import asyncio
+import gc
 import shutil
 import threading
 import weakref
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Never
 
@@ -31,6 +32,13 @@ KV: dict[str, Any] = {"kv_strategy": "sink_window", "sink_tokens": 4, "window_to
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+@pytest.fixture(autouse=True)
+def set_aside_again() -> Iterator[None]:
+    """What a removal here has looked through, removals of other tests need not."""
+    yield
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
