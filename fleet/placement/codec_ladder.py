@@ -29,8 +29,8 @@ TOLERANCE_NATS: Mapping[PackedQuality, float] = MappingProxyType(
 )
 """The mean divergence that a quality bears.
 
-About three times what `FIRST` measured on a published model (0.0016 and 0.0073 nats): another
-model may be so much worse off before it gets more bits. Of that model's choices 1.6 and 5.9 in a
+About three times what `FIRST` measured on a published model (0.0015 and 0.0070 nats): another
+model may be so much worse off before it gets more bits. Of that model's choices 1.4 and 5.7 in a
 hundred were others."""
 
 LEAST_SAMPLES = 16

@@ -4,7 +4,8 @@
 
 1,024 positions of a layer of 8 heads of 128 channels, random with a few large channels, rounded to
 bfloat16: milliseconds by the compiled library, with a thread and with one a core, and by the
-codecs' own arithmetic in numpy. All sides take turns; medians.
+codecs' own arithmetic in numpy. Unpacked numbers are in new memory: `memory` is what it takes to
+have that, and to fill it with zeros. All sides take turns; medians.
 """
 
 from __future__ import annotations
@@ -58,7 +59,12 @@ def sides(name: str, keys: Floats, values: Floats) -> Iterator[tuple[str, Callab
             if compiled_unpack(each, rows, head_dim, torch.bfloat16) is None:
                 raise SystemExit(f"the compiled library is not here, or does not know {name}")
 
+    def touch() -> None:
+        for numbers in (keys, values):
+            torch.empty(numbers.shape, dtype=torch.bfloat16).fill_(0)
+
     yield "unpack", unpack
+    yield "memory", touch
     yield "pack", lambda: [compiled_pack(each, numbers) for each, numbers in halves]
     yield "unpack_numpy", lambda: [each.decode(rows, head_dim) for each, rows in packed]
     yield "pack_numpy", lambda: [each.encode(numbers) for each, numbers in both]

@@ -36,7 +36,7 @@ def test_packing_is_timed_by_each_codec_of_the_ladder(tmp_path: Path) -> None:
     of_one = json.loads(out.read_text())["milliseconds_of_threads"]["1"]
     assert tuple(of_one) == LADDER
     assert {side for own in of_one.values() for side in own} == {
-        *("pack", "unpack", "pack_numpy", "unpack_numpy")
+        *("pack", "unpack", "memory", "pack_numpy", "unpack_numpy")
     }
 
 

@@ -159,6 +159,10 @@ inline void store_four(std::int8_t* to, Lanes a, Lanes b, Lanes c, Lanes d) {
 }
 inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
 inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
+// Byte i of each, i of 0 .. 3, the lowest first.
+inline Ints byte_of(Ints a, int i) {
+    return {_mm512_and_si512(_mm512_srl_epi32(a.v, _mm_cvtsi32_si128(8 * i)), _mm512_set1_epi32(0xff))};
+}
 // sum + the products of the bfloat16 numbers in the upper halves, then + those of the lower ones:
 // each a fused multiply-add where all that is subnormal is 0 (see `Flushing`).
 // Source: VDPBF16PS in Intel's manual for software developers, volume 2.
@@ -252,6 +256,11 @@ inline Ints low_halves(Ints x) {
     return {_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low)};
 }
 inline Ints high_halves(Ints x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+inline Ints byte_of(Ints x, int i) {
+    const __m128i by = _mm_cvtsi32_si128(8 * i);
+    const __m256i low = _mm256_set1_epi32(0xff);
+    return {_mm256_and_si256(_mm256_srl_epi32(x.a, by), low), _mm256_and_si256(_mm256_srl_epi32(x.b, by), low)};
+}
 inline __m256i dot_of_eight(__m256i x, __m256i weights, __m256i inputs) {
     const __m256i even = _mm256_madd_epi16(_mm256_and_si256(weights, _mm256_set1_epi32(0x00ff00ff)), _mm256_srai_epi16(_mm256_slli_epi16(inputs, 8), 8));
     const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(weights, 8), _mm256_srai_epi16(inputs, 8));
@@ -384,6 +393,10 @@ inline Ints low_halves(Ints x) {
 }
 inline Ints high_halves(Ints x) {
     for (int i = 0; i < LANES; ++i) x.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(x.v[i]) >> 4 & 0x0f0f0f0fu);
+    return x;
+}
+inline Ints byte_of(Ints x, int i) {
+    for (int k = 0; k < LANES; ++k) x.v[k] = static_cast<std::int32_t>(static_cast<std::uint32_t>(x.v[k]) >> 8 * i & 0xffu);
     return x;
 }
 inline Ints dot(Ints x, Ints weights, Ints inputs) {

@@ -127,11 +127,10 @@ class Unpacking {
                 spread_unit(packed + unit_at(rows, columns, grid_.bits, block, quad), grid_.bits, width, levels);
                 for (int i = 0; i < QUAD; ++i)
                     for (int column = 0; column < width; column += LANES) {
-                        float own[LANES];
-                        for (int k = 0; k < LANES; ++k) own[k] = static_cast<float>(levels[(column + k) * QUAD + i]);
+                        const Lanes own = floats(byte_of(load_whole(levels + column * QUAD), i));
                         const std::int64_t first = static_cast<std::int64_t>(quad * QUAD + i) * columns + block + column;
                         const std::int64_t group = first / grid_.group;
-                        Lanes found = load(own) * all(scales[group]) + all(leasts[group]);
+                        Lanes found = own * all(scales[group]) + all(leasts[group]);
                         if (grid_.balances) found = found * load(factors + block + column);
                         store(numbers + first, found);
                     }
