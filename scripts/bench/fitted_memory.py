@@ -33,7 +33,7 @@ from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from scripts.bench.decode_models import SHAPES, random_checkpoint
 from scripts.bench.machine import ROOT, command, machine, write_report
 
-MODELS = ("smollm2", "Qwen3-0.6B", "Gemma-3-270M", "tiny")
+MODELS = ("smollm2", "Qwen3-0.6B", "Gemma-3-270M")
 SMALLER: dict[str, dict[str, int]] = {
     "Qwen3-0.6B": {"num_hidden_layers": 8, "vocab_size": 32_768},
     "Gemma-3-270M": {"vocab_size": 65_536},

@@ -84,7 +84,7 @@ def _on_paper(
         layout=kv_layout(architecture, number),
         weight_bytes={weights: each.kept_bytes for weights, each in found.items()},
         loading_bytes={weights: each.needed_bytes for weights, each in found.items()},
-        working_bytes=max(each.working_bytes for each in found.values()),
+        working_bytes=max(each.working_bytes + each.kernel_bytes for each in found.values()),
         refused=refused,
         file_bytes=file_bytes,
     )

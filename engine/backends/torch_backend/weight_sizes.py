@@ -50,6 +50,13 @@ OBJECT_BYTES = 4 << 20
 """What a load takes besides its tensors: the model's objects, the heap between blocks, and pages of
 libraries that it is the first to use. Of models of 4 to 30 layers 2 to 4 MB, whatever their sizes.
 """
+KERNEL_BYTES = 180 << 10
+"""At most, of what oneDNN makes and keeps for a product of some shape with some number of rows.
+
+Measured: 115 KiB each for layers of 256 to 576 inputs, 175 of 640 to 3,072. The check at load tries
+every number of rows."""
+KERNELS = 1024
+"""As many a process keeps, the latest (ONEDNN_PRIMITIVE_CACHE_CAPACITY)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +95,13 @@ class Loading:
     """Bytes of weights that stay, at most, and of those that are there at once while they are read.
 
     The latter have the pages of the file that are mapped at the time: the tensor's that is read.
-    Forwards compute in `working_bytes`.
+    Forwards compute in `working_bytes`, and in time `kernel_bytes` are kept of what computed.
     """
 
     kept_bytes: int
     peak_bytes: int
     working_bytes: int
+    kernel_bytes: int
 
     @property
     def needed_bytes(self) -> int:
@@ -136,11 +144,13 @@ def loading_of(
         if not has_library:
             require_auto(weights, "a C++ compiler at the first load, which is not here")
     steps = _Steps()
-    if has_library and compilable(model):
+    is_compiled = has_library and compilable(model)
+    if is_compiled:
         _Compiled(model, weights, dtype, stored, steps).walk(is_tied=is_tied)
     else:
         _Operators(model, weights, dtype, stored, steps).walk(is_tied=is_tied)
-    return Loading(steps.kept, steps.peak, _working_bytes(model, dtype, has_library=has_library))
+    working = _working_bytes(model, dtype, is_compiled=is_compiled)
+    return Loading(steps.kept, steps.peak, working, 0 if is_compiled else _kernel_bytes(model))
 
 
 def _check_groups(model: PreTrainedModel, weights: str) -> None:
@@ -326,17 +336,22 @@ def _row_numbers(layer: nn.Module, config: PretrainedConfig) -> int:
     return numbers
 
 
-def _working_bytes(model: PreTrainedModel, dtype: torch.dtype, *, has_library: bool) -> int:
+def _working_bytes(model: PreTrainedModel, dtype: torch.dtype, *, is_compiled: bool) -> int:
     """Bytes of a model's objects, and of what a forward of the most rows computes in.
 
     At most: all rows have logits, which torch's operators have in the model's number format too,
     and a layer's products do not give their outputs all at once.
     """
     widest = max(_row_numbers(layer, model.config) for layer in model.model.layers)
-    logits = WIDE_BYTES
-    if not (has_library and compilable(model)):
-        logits += dtype.itemsize
+    logits = WIDE_BYTES + (0 if is_compiled else dtype.itemsize)
     head: nn.Linear = model.lm_head
     rows = widest + 2 * head.in_features
     numbers = WIDE_BLOCK * (rows * WIDE_BYTES + round_up(head.out_features, PANEL) * logits)
     return OBJECT_BYTES + numbers
+
+
+def _kernel_bytes(model: PreTrainedModel) -> int:
+    """Of the operators' kernels, one for each shape of a product and number of rows."""
+    linears = (each for each in model.modules() if type(each) is nn.Linear)
+    shapes = {(each.in_features, each.out_features) for each in linears}
+    return min(len(shapes) * WIDE_BLOCK, KERNELS) * KERNEL_BYTES
