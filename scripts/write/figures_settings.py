@@ -15,7 +15,7 @@ SETTINGS = {
         "0 to 20 ms added",
         "needle at 2,000 tokens",
         "SmolLM2-135M, decoding: bfloat16, int8, int4",
-        "llama.cpp on the same model: BF16, Q8_0, Q4_1",
+        "llama.cpp on the same model: BF16, Q8_0, Q4_0",
         "what int8 and int4 cost in quality",
         "2,048 to 131,072 tokens",
         "archive over 10 Gbit/s + 0.1 ms",
