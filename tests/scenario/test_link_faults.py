@@ -112,8 +112,11 @@ def _roads_in_shared_memory() -> set[Path]:
     return set(Path("/dev/shm").glob("kakeya*"))
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for what nothing announces; the condition may be asynchronous."""
+async def until(condition: Callable[[], object], seen: Callable[[], object] = str) -> None:
+    """Waits for what nothing announces; the condition may be asynchronous.
+
+    What was `seen` last is told where it does not come about.
+    """
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
         held = condition()
@@ -121,7 +124,7 @@ async def until(condition: Callable[[], object]) -> None:
             held = await held
         if held:
             return
-        assert time.monotonic() < end, "it did not come about"
+        assert time.monotonic() < end, f"it did not come about: {seen()}"
         await asyncio.sleep(0.01)
 
 
@@ -174,13 +177,16 @@ class Talk:
     async def carried_by(self, transport: Transport, demotions: int = 0) -> None:
         """Waits until the link is, after so many demotions."""
 
+        link: TensorLink | None = None
+
         async def is_carried() -> bool:
+            nonlocal link
             link = await self.link()
             return link is not None and (
                 (link.transport, link.demotion_count) == (transport, demotions)
             )
 
-        await until(is_carried)
+        await until(is_carried, lambda: link)
 
     async def demoted(self, demotions: int) -> None:
         """Goes on until the link has left its road: what is frozen is found where it is used.
