@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
+from scripts.write.figures_tables import line
 
 HEAD = (
     "| model | weights as | weights, MiB | loading's peak over weights | said over taken, loading "
@@ -23,9 +24,14 @@ SIDES = {
 def memory(found: Report) -> list[str]:
     """A row a model and way: its weights, and what is said of its memory over what it took."""
     return [
-        f"| {model} | {SIDES[side]} | {taken['weight_bytes'] / 2**20:.1f} | "
-        f"{taken['loading_over_weights']:.2f} | {taken['loading_said_over_taken']:.2f} | "
-        f"{taken['session_said_over_taken']:.2f} |"
+        line(
+            model,
+            SIDES[side],
+            f"{taken['weight_bytes'] / 2**20:.1f}",
+            f"{taken['loading_over_weights']:.2f}",
+            f"{taken['loading_said_over_taken']:.2f}",
+            f"{taken['session_said_over_taken']:.2f}",
+        )
         for model, sides in found["models"].items()
         for side, taken in sides.items()
     ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-import time
 import weakref
 from collections.abc import Callable, Coroutine
 from types import ModuleType
@@ -19,8 +18,7 @@ from unittest.mock import patch
 
 from kakeya_fleet.engine import backends
 from kakeya_fleet.node.roles import cycles
-
-PATIENCE_SECONDS = 10.0
+from tests.support.calls import until
 
 
 class Model:
@@ -28,14 +26,6 @@ class Model:
 
     def __init__(self) -> None:
         self.module = self
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for what nothing tells of."""
-    ends = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < ends, "it did not come about"
-        await asyncio.sleep(0.002)
 
 
 async def what_was_set_aside_is_freed_once_it_is_removed() -> None:
