@@ -16,8 +16,9 @@ class ModelOnPaper:
     most, by what products take them as (`engine.models.weight_choice.WEIGHTS`); `refused` says
     why it has no weights of the others. `loading_bytes` are, by the same names, what must be free
     before it is loaded: the most that is there at once while weights are read, or they and the
-    `working_bytes` that a forward computes in; `file_bytes` those of its weights' files, 0 when
-    they were not looked at. One that `is_bounded` has no more positions than its layout says.
+    `working_bytes` that a forward computes in. Beside both the check of exactness, at a first load,
+    takes up to `checking_bytes`, and gives them back. `file_bytes` are those of its weights' files,
+    0 when they were not looked at. One that `is_bounded` has as many positions as its layout says.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ModelOnPaper:
     weight_bytes: Mapping[str, int]
     loading_bytes: Mapping[str, int]
     working_bytes: int = 0
+    checking_bytes: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
     file_bytes: int = 0
     is_bounded: bool = True

@@ -26,11 +26,14 @@ import numpy as np
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.device import CUDA, MPS
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import (
     COARSE_SEGMENT,
     FINE_SEGMENT,
     FINE_SLOTS,
+    WIDE_BLOCK,
     WIDE_WINDOW,
+    WIDTH,
 )
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 
@@ -42,6 +45,8 @@ WIDE_DEVICES = frozenset({CUDA, MPS})
 """A forward of few rows takes about as long there as one of many: the widest is kept to."""
 CASE_BYTES = 1 << 29
 """Cases behind a history whose cache would take more are left out."""
+HEAP_BYTES = 16 << 20
+"""What lies free between blocks of the heap beside that, whatever the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,30 @@ def settle(verifier: Verifier, *, seed: int = 0) -> Exactness:
     return Exactness(exact=False, row_counts=loaded, thread_count=verifier.thread_count)
 
 
+def bytes_needed(layout: KvLayout, vocabulary_size: int) -> int:
+    """Bytes that `settle` takes beside a model, and what its forwards compute in, at most.
+
+    The largest case's cache, of the layers that it is of, as much for each session of a shared
+    forward, which copies what it writes, and once more that lies free between blocks of the heap,
+    as caches of all sizes come and go. The tail's logits three times: expected, found, and that
+    in pieces. Those of a widest forward, for which the few layers that are checked first have room
+    of their own.
+    """
+    shallow = layout.prefix(layout.shallow_depth)
+    specs = _specs(layout.context_length)
+    first, _ = specs[0]
+    largest = max(layout.bytes_needed(first), *(_bytes(shallow, *each) for each in specs))
+    sessions = max(WIDE_BLOCK // WIDTH, *map(len, BATCHES))
+    logits = (3 * TAIL + WIDE_BLOCK) * vocabulary_size * np.dtype(np.float32).itemsize
+    return (2 + sessions) * largest + logits + HEAP_BYTES
+
+
+def _bytes(layout: KvLayout, spec: CacheSpec, border: int) -> int:
+    """Of the case's cache; 0 where it is left out."""
+    count = layout.bytes_needed(spec)
+    return 0 if border and count > CASE_BYTES else count
+
+
 def is_exact(verifier: Verifier, *, seed: int = 0) -> bool:
     """Whether, with its present row counts, every way to cut a history gives the same bits."""
     rng = random.Random(seed)
@@ -112,6 +141,30 @@ def _whole_rows_agree(verifier: Verifier, count: int, base: int, seed: int) -> b
         return _every_row_agrees(verifier, case, count)
 
 
+def _tail(context: int) -> int:
+    return min(TAIL, context // 2)
+
+
+def _specs(context: int) -> list[tuple[CacheSpec, int]]:
+    """Caches that a model of `context` positions has, and the border in the middle of the tail."""
+    tail = _tail(context)
+    half = tail // 2
+    borders = (0, FINE_SEGMENT, FINE_SLOTS, FINE_SLOTS + COARSE_SEGMENT)
+    # A ring of one segment, and one of several; both have wrapped.
+    rings = ((3, 21, 100), (5, WIDE_WINDOW, 3 * WIDE_WINDOW))
+    wanted = [
+        *(
+            (CacheSpec(CacheKind.CONTIGUOUS, capacity=max(0, border - half) + tail), border)
+            for border in borders
+        ),
+        *(
+            (CacheSpec(CacheKind.SINK_WINDOW, sink=sink, window=window), filled)
+            for sink, window, filled in rings
+        ),
+    ]
+    return [each for each in wanted if max(0, each[1] - half) + tail <= context]
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A cache with a history, and the tokens to run behind it."""
@@ -125,26 +178,12 @@ def _cases(verifier: Verifier, seed: int) -> Generator[_Case, None, None]:
     """The cases that fit this model's positions and the memory, one at a time."""
     context = verifier.info.context_length
     rng = random.Random(seed)
-    tail = [rng.randrange(verifier.info.vocabulary_size) for _ in range(min(TAIL, context // 2))]
+    tail = [rng.randrange(verifier.info.vocabulary_size) for _ in range(_tail(context))]
     half = len(tail) // 2
-    borders = (0, FINE_SEGMENT, FINE_SLOTS, FINE_SLOTS + COARSE_SEGMENT)
-    # A ring of one segment, and one of several; both have wrapped.
-    rings = ((3, 21, 100), (5, WIDE_WINDOW, 3 * WIDE_WINDOW))
-    wanted = [
-        *(
-            (CacheSpec(CacheKind.CONTIGUOUS, capacity=max(0, border - half) + len(tail)), border)
-            for border in borders
-        ),
-        *(
-            (CacheSpec(CacheKind.SINK_WINDOW, sink=sink, window=window), filled)
-            for sink, window, filled in rings
-        ),
-    ]
-    for spec, border in wanted:
+    for spec, border in _specs(context):
         start = max(0, border - half)
-        fits = start + len(tail) <= context
         # The first case is always there: without any, nothing could be found inexact.
-        if not fits or (border and verifier.bytes_needed(spec) > CASE_BYTES):
+        if border and verifier.bytes_needed(spec) > CASE_BYTES:
             continue
         cache = verifier.allocate(spec)
         try:

@@ -16,7 +16,8 @@ LOSSLESS = "lossless"
 class MemoryOnPaper:
     """Memory in bytes: all that is free, of that the weights, and the most while they are read.
 
-    A forward computes in `working_bytes`. `budget_bytes` are those that a node gives to all
+    A forward computes in `working_bytes`, and the check at a first load takes `checking_bytes` more
+    for its time. `budget_bytes` are those that a node gives to all
     sessions' keys and values if nothing is said.
     """
 
@@ -25,11 +26,13 @@ class MemoryOnPaper:
     loading_bytes: int
     budget_bytes: int
     working_bytes: int = 0
+    checking_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes without which the model cannot be loaded, or compute."""
-        return max(self.weight_bytes + self.working_bytes, self.loading_bytes)
+        """Bytes without which the model cannot be loaded and checked, or compute."""
+        checked = self.weight_bytes + self.working_bytes + self.checking_bytes
+        return max(checked, self.loading_bytes)
 
     @property
     def loads(self) -> bool:

@@ -121,14 +121,18 @@ def _compared(
 ) -> dict[str, object]:
     kept, loading = paper.weight_bytes[weights], paper.loading_bytes[weights]
     cache = CacheSpec(CacheKind.CONTIGUOUS, capacity=context)
-    session = kept + paper.working_bytes + paper.layout.bytes_needed(cache)
+    computing = kept + paper.working_bytes
+    checking = computing + paper.checking_bytes
+    session = computing + paper.layout.bytes_needed(cache)
     return {
         "weight_bytes": kept,
         "loading_bytes": loading,
+        "checking_bytes": checking,
         "session_bytes": session,
         "taken": asdict(taken),
         "loading_over_weights": taken.loading / kept,
         "loading_said_over_taken": loading / taken.loading,
+        "checking_said_over_taken": checking / taken.checking,
         "session_said_over_taken": session / taken.session,
     }
 

@@ -106,6 +106,12 @@ def test_what_a_forward_computes_in_is_no_room_for_keys_and_values() -> None:
     assert replace(found, working_bytes=10 * GIB + 1).loads is False
 
 
+def test_the_check_at_a_first_load_must_fit_and_gives_its_room_back() -> None:
+    found = replace(memory(14), working_bytes=GIB, checking_bytes=9 * GIB)
+    assert (found.loads, found.room_bytes) == (True, 9 * GIB)
+    assert replace(found, checking_bytes=9 * GIB + 1).loads is False
+
+
 def test_tokens_beyond_the_positions_are_said_and_the_positions_judged() -> None:
     found = verdict(asked(400, FULL, tokens=200_000))
     beyond, fit = found.sentences

@@ -26,3 +26,4 @@ def test_what_operators_keep_of_every_number_of_rows_is_said(tmp_path: Path) -> 
     assert fitted_memory.main(words) == 0
     told = json.loads(out.read_text())["models"]["tiny"]["operators"]
     assert told["session_bytes"] >= told["taken"]["session"]
+    assert told["checking_bytes"] >= told["taken"]["checking"]

@@ -19,6 +19,7 @@ from kakeya_fleet.engine.errors import WeightFormatUnsupported
 from kakeya_fleet.engine.models.digests import has_weights, weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, WEIGHTS, require_auto
+from kakeya_fleet.engine.verifiers import exactness
 
 
 def folder_on_paper(folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
@@ -40,13 +41,15 @@ def folder_on_paper(folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
             refused[weights] = str(error)
             continue
         sizes[weights] = _bytes(model)
+    layout = kv_layout(architecture, number)
     return ModelOnPaper(
         name=folder.model_id,
         architecture=architecture.name,
         dtype=dtype,
-        layout=kv_layout(architecture, number),
+        layout=layout,
         weight_bytes=sizes,
         loading_bytes=dict.fromkeys(sizes, loading_bytes),
+        checking_bytes=exactness.bytes_needed(layout, architecture.config.vocab_size),
         refused=refused,
         file_bytes=weight_bytes(folder.path) if has_weights(folder.path) else 0,
     )

@@ -25,6 +25,7 @@ from kakeya_fleet.engine.models.digests import has_weights, weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.own_dtype import own_dtype
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
+from kakeya_fleet.engine.verifiers import exactness
 
 
 def folder_on_paper(folder: ModelFolder, *, dtype: str) -> ModelOnPaper:
@@ -62,6 +63,7 @@ def _on_paper(
 ) -> ModelOnPaper:
     """What is known of a `model` without weights, to be computed in `dtype`."""
     number = torch_dtype(dtype)
+    layout = kv_layout(architecture, number)
     has_library = will_be()
     found: dict[str, Loading] = {}
     refused: dict[str, str] = {}
@@ -81,10 +83,11 @@ def _on_paper(
         name=name,
         architecture=architecture.name,
         dtype=dtype,
-        layout=kv_layout(architecture, number),
+        layout=layout,
         weight_bytes={weights: each.kept_bytes for weights, each in found.items()},
         loading_bytes={weights: each.needed_bytes for weights, each in found.items()},
         working_bytes=max(each.working_bytes + each.kernel_bytes for each in found.values()),
+        checking_bytes=exactness.bytes_needed(layout, architecture.config.vocab_size),
         refused=refused,
         file_bytes=file_bytes,
     )

@@ -46,10 +46,10 @@ from kakeya_fleet.engine.models.weight_choice import (
 )
 
 WIDE_BYTES = torch.float32.itemsize
-OBJECT_BYTES = 4 << 20
-"""What a load takes besides its tensors: the model's objects, the heap between blocks, and pages of
-libraries that it is the first to use. Of models of 4 to 30 layers 2 to 4 MB, whatever their sizes.
-"""
+OBJECT_BYTES = 7 << 20
+"""What a load takes besides its tensors: the model's objects, the heap between blocks, which large
+pages round up, and pages of libraries that it is the first to use. Of models of 4 to 30 layers 2 to
+7 MB, whatever their sizes."""
 KERNEL_BYTES = 180 << 10
 """At most, of what oneDNN makes and keeps for a product of some shape with some number of rows.
 

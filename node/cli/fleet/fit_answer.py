@@ -50,6 +50,7 @@ def answer(model: ModelOnPaper, asked: Asked, *, archive_free_bytes: int | None 
             loading_bytes=model.loading_bytes[weights],
             budget_bytes=kv_budget_bytes(memory_bytes),
             working_bytes=model.working_bytes,
+            checking_bytes=model.checking_bytes,
         )
         for weights, weight_bytes in model.weight_bytes.items()
     }

@@ -68,7 +68,8 @@ def notes(answer: Answer) -> list[str]:
         f" {bytes_text(memory.weight_bytes)}, what a forward computes in"
         f" {bytes_text(memory.working_bytes)}, beside them {bytes_text(memory.room_bytes)}; by"
         f" itself a node gives {bytes_text(memory.budget_bytes)} to keys and values",
-        f"weights {_weights(answer)}; to load them takes {bytes_text(memory.loading_bytes)}",
+        f"weights {_weights(answer)}; to load them takes {bytes_text(memory.loading_bytes)}, and to"
+        f" check them at a first load up to {bytes_text(memory.checking_bytes)} beside them",
         f"keys and values of {answer.tokens:,} tokens in {model.dtype}; the window of sink_window"
         f" and restored is {answer.sink_tokens:,} + {answer.window_tokens:,} positions, and"
         " sink_window forgets the rest; restored needs an archive with room",

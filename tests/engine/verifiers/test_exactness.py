@@ -11,9 +11,17 @@ import pytest
 import torch
 
 from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.on_paper import read_on_paper
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
-from kakeya_fleet.engine.verifiers.exactness import Exactness, is_exact, settle
+from kakeya_fleet.engine.verifiers.exactness import (
+    HEAP_BYTES,
+    Exactness,
+    bytes_needed,
+    is_exact,
+    settle,
+)
 from tests.support.replacing import replace_method
 
 
@@ -246,3 +254,22 @@ def test_a_model_whose_caches_are_large_is_checked_too(verifier: Verifier) -> No
 def test_a_model_of_few_positions_can_be_checked(random_checkpoint: Callable[..., Path]) -> None:
     path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=48)
     assert settle(load_verifier(ModelFolder(path, "short"))).exact
+
+
+def test_the_check_takes_no_more_keys_and_values_than_was_said(
+    random_checkpoint: Callable[..., Path],
+) -> None:
+    """Sessions that share a forward behind the longest history take copies of it."""
+    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=4096)
+    inner = load_verifier(ModelFolder(path, "random"))
+    taken: list[int] = []
+
+    def watch(feeds: Sequence[Feed], rows: int, logits: list[Logits]) -> None:
+        taken.append(inner.pool.used_bytes)
+
+    assert is_exact(Altered(inner, watch))
+    layout = read_on_paper(str(path)).layout
+    longest = CacheSpec(CacheKind.CONTIGUOUS, capacity=3000)
+    said = bytes_needed(layout, vocabulary_size=0) - HEAP_BYTES
+    once = layout.bytes_needed(longest)
+    assert once < max(taken) <= said - once
