@@ -41,10 +41,8 @@ from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.trust.membership_files import fleet_name_of
 from scripts.support import agent_process
 from tests.support.own_cache import EXACTNESS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import FLEET, WarmProcess
-
-# Long enough for two busy cores, short enough to fail inside a test's limit.
-PATIENCE_SECONDS = 60.0
 
 Register = Callable[[grpc.aio.Server], object]
 Serve = Callable[..., Awaitable[grpc.aio.Channel]]

@@ -23,12 +23,12 @@ import pytest
 from kakeya import AsyncClient, Completion, Speculation
 from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import WarmStarts
 
 PROMPT = tuple(range(300, 340)) * 3
 """A history with repetitions, so that prompt lookup has something to draft."""
 
-FREEZING_SECONDS = 10.0
 
 Generate = Callable[..., Awaitable[Completion]]
 
@@ -106,7 +106,7 @@ def freeze() -> Callable[[AgentProcess], None]:
 
     def stop(agent: AgentProcess) -> None:
         agent.signal(signal.SIGSTOP)
-        until = time.monotonic() + FREEZING_SECONDS
+        until = time.monotonic() + PATIENCE_SECONDS
         while _thread_states(agent.pid) != {psutil.STATUS_STOPPED}:
             assert time.monotonic() < until, "it goes on"
             time.sleep(0.001)

@@ -22,11 +22,11 @@ import pytest
 from kakeya import AsyncClient, AsyncSession, LinkChange, Speculation, TensorLink, Transport
 from kakeya.options import GenerateOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.patience import PATIENCE_SECONDS
 
 CHILD = "ring_child"
 PROMPT = tuple((token * 7 + index) % 900 + 20 for index, token in enumerate(range(120)))
 WINDOW = 64
-PATIENCE_SECONDS = 60.0
 MODES = ("local", "auto", "ring")
 # With a proposer of another process of the same host.
 CARRIED = {"local": Transport.LOCAL, "ring": Transport.RING}

@@ -15,12 +15,12 @@ import pytest
 
 from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, NodeStatus, Role
 from scripts.support.agent_process import LocalFleet
+from tests.support.patience import PATIENCE_SECONDS
 
 MAX_TOKENS = 200
 IN_FLOAT32 = {"KAKEYA_DTYPE": "float32"}
 """In which the sums of two ranks choose what one process chooses; in bfloat16 they need not."""
 SILENCE_SECONDS = "4"
-TOLD_SECONDS = 30.0
 
 
 def ranks_of(pid: int) -> list[psutil.Process]:
@@ -44,7 +44,7 @@ def listening(process: psutil.Process) -> set[str]:
 
 async def serving(client: AsyncClient, node_id: str, wanted: bool) -> int:
     """Waits until the node's card has a verifier, or has none; the card's sequence."""
-    async with asyncio.timeout(TOLD_SECONDS), client.fleet.watch() as events:
+    async with asyncio.timeout(PATIENCE_SECONDS), client.fleet.watch() as events:
         async for event in events:
             nodes: tuple[NodeStatus, ...] = ()
             if isinstance(event, FleetSnapshot):

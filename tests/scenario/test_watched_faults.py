@@ -17,13 +17,13 @@ from kakeya.v1 import (
     runtime_pb2_grpc,
 )
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.patience import PATIENCE_SECONDS
 
 TOKENS = 1900
 """As many as the model has positions for, but for what comes before: the proposer is dead long
 before the last of them."""
 FIRST_TOKENS = 16
 KILLED_AFTER = 40
-TOLD_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +49,7 @@ class Seen:
         ]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(TOLD_SECONDS), self._changed:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
             await self._changed.wait_for(condition)
 
     def event(self, kind: str) -> capability_pb2.NodeEvent | None:

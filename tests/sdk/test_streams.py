@@ -202,7 +202,7 @@ async def test_concurrent_appends_of_one_session_take_turns(node: ScriptedNode) 
 
 async def test_a_silent_node_ends_the_stream_and_is_told(node: ScriptedNode) -> None:
     node.silent_after = 1
-    timeouts = Timeouts(stream_idle=0.2)
+    timeouts = Timeouts(stream_idle=1.0)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
         session = await client.create_session("tiny")
         await session.append([1])

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from kakeya.v1 import placement_pb2, runtime_pb2, runtime_pb2_grpc
+from tests.support.patience import PATIENCE_SECONDS
 
 FIXED = runtime_pb2.SPECULATION_MODE_FIXED
 OFF = runtime_pb2.SPECULATION_MODE_OFF
@@ -60,7 +61,7 @@ async def refused_by(failing: Awaitable[object]) -> Refused:
     raise AssertionError("the call succeeded")
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
     """Waits until something that has no event of its own is so."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 counts wake nobody

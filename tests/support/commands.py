@@ -16,9 +16,9 @@ from scripts.support.agent_process import AgentProcess
 from scripts.support.pty_screen import Process
 from tests.support.in_process import Finished, run_here
 from tests.support.own_cache import own_cache
+from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import FLEET, WarmProcess, WarmStarts
 
-PATIENCE_SECONDS = 60.0
 AT_ONCE_SECONDS = 5.0
 """Shorter than any deadline of a command's calls, and long on a busy machine."""
 

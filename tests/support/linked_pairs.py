@@ -30,6 +30,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 PURPOSE = LinkPurpose.FEATURES
 REQUEST = LinkRequest(PURPOSE, sender_node_id="caller")
@@ -244,7 +245,7 @@ async def builders_of(kind: str) -> tuple[RoadBuilder, ...]:
     return ()
 
 
-async def carried_by(kind: RoadKind, *ends: LinkEnd, seconds: float = 30.0) -> None:
+async def carried_by(kind: RoadKind, *ends: LinkEnd, seconds: float = PATIENCE_SECONDS) -> None:
     """Waits until a road of that kind carries the ends."""
     async with asyncio.timeout(seconds):
         while any(end.state.kind is not kind for end in ends):  # noqa: ASYNC110 no event

@@ -36,6 +36,7 @@ from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvict
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -190,7 +191,7 @@ class Nodes:
     @staticmethod
     def until(holds: Callable[[], bool]) -> None:
         """Waits for what a server does in a thread of its own."""
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < deadline
             time.sleep(0.005)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.patience import PATIENCE_SECONDS
+
 HASH_RANK = "tests.support.hash_rank"
-DEADLINE = 20.0
 
 
 def write_hostfile(folder: Path, count: int = 2, backend: str = "gloo") -> Path:
@@ -40,7 +41,7 @@ def ranks_of(pid: int | None = None) -> list[psutil.Process]:
     return [child for _, child in sorted(found, key=lambda each: each[0])]
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = DEADLINE) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     """Returns when it holds; fails after `seconds`."""
     until = time.monotonic() + seconds
     while not holds():

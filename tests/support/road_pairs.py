@@ -15,9 +15,9 @@ import numpy as np
 import psutil
 
 from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadPlan
+from tests.support.patience import PATIENCE_SECONDS
 
 CHILD = "kakeya_fleet.engine.backends.mlx_ring.ring_child"
-PATIENCE_SECONDS = 20.0
 
 
 def bytes_of(byte_count: int, seed: int = 0) -> memoryview:

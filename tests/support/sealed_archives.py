@@ -25,6 +25,7 @@ from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.trust.trust import Trust
 from tests.support import evicted_stores
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 10.0
@@ -109,7 +110,7 @@ def attach(stream: Any, archive_id: str) -> Frame:
 
 def until(holds: Callable[[], bool]) -> None:
     """Waits for what a server does in a thread of its own."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -16,12 +16,12 @@ import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from kakeya.v1 import capability_pb2, model_service_pb2, runtime_pb2
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.refusal import Refusal
 from tests.support.scripted_node import ScriptedNode, Stream
 
 Json = dict[str, Any]
 
-_PATIENCE_SECONDS = 10.0
 _PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel", "vocabulary_size")
 _FLAGS = ("ends_without_done", "skips_position", "takes_first_tokens")
 _MESSAGES = (
@@ -125,7 +125,7 @@ class VectorNode:
     async def await_cancelled(self, index: int) -> Json:
         """Waits until the node saw that a stream was left."""
         stream = self._node.streams[index]
-        cancelled = await asyncio.to_thread(stream.cancelled.wait, _PATIENCE_SECONDS)
+        cancelled = await asyncio.to_thread(stream.cancelled.wait, PATIENCE_SECONDS)
         return {"cancelled": cancelled}
 
 

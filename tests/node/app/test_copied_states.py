@@ -15,9 +15,10 @@ from kakeya import AsyncClient, AsyncSession
 from kakeya_fleet.fleet.membership.clone_watch import SURE_PERIODS
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 from kakeya_fleet.node.config.machine import seconds_since_boot
-from tests.node.conftest import PATIENCE_SECONDS, AgentProcess, SpawnAgent, StartAgent
+from tests.node.conftest import AgentProcess, SpawnAgent, StartAgent
 from tests.support.calls import until
 from tests.support.members import first_keeper, member
+from tests.support.patience import PATIENCE_SECONDS
 
 PERIOD = 0.1
 

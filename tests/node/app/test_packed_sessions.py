@@ -18,7 +18,8 @@ from kakeya import (
     Speculation,
 )
 from kakeya_fleet.engine.codecs.known import codec_named
-from tests.node.conftest import PATIENCE_SECONDS, RunningAgent, StartAgent
+from tests.node.conftest import RunningAgent, StartAgent
+from tests.support.patience import PATIENCE_SECONDS
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(300))
 TOKENS = 120

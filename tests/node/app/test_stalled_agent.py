@@ -13,7 +13,8 @@ import grpc.aio
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.node.watch.loop_stall import StallSettings
-from tests.node.conftest import PATIENCE_SECONDS, AgentProcess, Scrape, SpawnAgent, next_message
+from tests.node.conftest import AgentProcess, Scrape, SpawnAgent, next_message
+from tests.support.patience import PATIENCE_SECONDS
 
 HELD_SECONDS = 3 * StallSettings().least_seconds
 # What the agent may have seen of it: the account of its thread is a little older than a turn.

@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
+from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]
 built = pytest.mark.skipif(
     not (BUILT_FILES[-1] / "page").is_dir(), reason="the dashboard is not built: make dashboard"
 )
 
-PATIENCE_SECONDS = 20.0
 # Nobody answers there: the page shows that, and the process lives.
 NOBODY = "127.0.0.1:9"
 

@@ -19,6 +19,7 @@ from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.http.settings import HealthSettings
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.http.conftest import Ask, Eventually, HttpFleet, RunAgent, UntilReady
+from tests.support.patience import PATIENCE_SECONDS
 
 
 async def health(address: str) -> tuple[int, Any]:
@@ -30,7 +31,8 @@ async def health(address: str) -> tuple[int, Any]:
 
 
 USUAL = HealthSettings()
-IMPATIENT = HealthSettings(fresh_seconds=0.1, canary_seconds=0.5)
+# The canary of a node that is well comes in time on a busy machine, too.
+IMPATIENT = HealthSettings(fresh_seconds=0.1, canary_seconds=4.0)
 
 
 def test_a_node_that_generates_is_well(fleet: HttpFleet, ask: Ask) -> None:
@@ -84,7 +86,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
 
     hanging = asyncio.ensure_future(served.worker.run(hang))
     try:
-        assert await asyncio.to_thread(began.wait, 10)
+        assert await asyncio.to_thread(began.wait, PATIENCE_SECONDS)
         await asyncio.sleep(IMPATIENT.fresh_seconds)
         for _ in range(3):
             status, body = await health(address)
@@ -93,11 +95,12 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
         # While it is known that it hangs nobody waits for it again.
         began_at = asyncio.get_running_loop().time()
         await health(address)
-        assert asyncio.get_running_loop().time() - began_at < IMPATIENT.canary_seconds / 2
+        took = asyncio.get_running_loop().time() - began_at
+        assert took < IMPATIENT.canary_seconds, f"it was told after {took:.1f} s"
     finally:
         release.set()
     await hanging
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (await health(address))[0] != 200:
             pass
 
@@ -118,7 +121,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
             await eventually(waits)
             agent.leave(20)
             status, body = await health(address)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while body["reason"] != "DRAINING":
                     status, body = await health(address)
             assert status == 503

@@ -15,12 +15,11 @@ from kakeya_fleet.node.rpc.refusals import AnswerTooLarge, WatcherTooSlow
 from kakeya_fleet.node.watch.backlog import Backlog
 from kakeya_fleet.node.watch.snapshot_parts import PART_BYTES, snapshot_and_changes
 from kakeya_fleet.node.watch.watchers import WATCH_QUEUE, Watchers
+from tests.support.patience import PATIENCE_SECONDS
 
 Message = tuple[str, float | None]
 """A key with its newest value, None for its end."""
 THING_BYTES = 1024
-PATIENCE_SECONDS = 5.0
-"""What is waited for is there already, or was lost."""
 
 
 def subject_of(message: Message) -> tuple[str, bool]:

@@ -21,7 +21,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.watch.loop_stall import LoopStall, StallCause, StallSettings
 from kakeya_fleet.node.watch.watched_loop import WatchedLoop, watched_loop
-from tests.node.conftest import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS
 
 LEAST = StallSettings().least_seconds
 STALL = 1.5 * LEAST

@@ -16,13 +16,13 @@ import pytest
 
 from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
 from tests.support.commands import RunningCommand, Screen, Terminal
+from tests.support.patience import PATIENCE_SECONDS
 
 BUILT = any((folder / "server" / "main.mjs").is_file() for folder in BUILT_FILES)
 pytestmark = pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")
 
 # Nobody answers there: the page shows that, and the process lives.
 NOBODY = "127.0.0.1:9"
-PATIENCE_SECONDS = 20.0
 QUIET = ("dashboard", "--no-open", "--json", "--node", NOBODY)
 
 

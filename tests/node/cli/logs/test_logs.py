@@ -22,9 +22,9 @@ from kakeya_fleet.node.cli.asking.local_agents import LocalAgent
 from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
 from kakeya_fleet.node.cli.logs.log_file import MOST_BYTES, LogTail, time_of
 from tests.support.commands import Agents, Terminal
+from tests.support.patience import PATIENCE_SECONDS
 
 BUILT = any((folder / "server" / "main.mjs").is_file() for folder in BUILT_FILES)
-PATIENCE_SECONDS = 30.0
 
 
 def forgotten(address: str, label: str) -> None:

@@ -25,6 +25,7 @@ from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from tests.support import evicted_stores
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY, READ = 1, 2, 3, 4, 5, 6, 7, 8
@@ -378,7 +379,7 @@ def test_an_archive_ends_with_its_connection(
     # In the middle of a frame.
     peer.send(QUERIES, b"123", size=64)
     peer.socket.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(archives) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not len(archives)

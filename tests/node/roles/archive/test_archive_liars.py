@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -30,8 +31,10 @@ from kakeya_fleet.node.roles.archive.data_frames import (
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from tests.support import evicted_stores
+from tests.support.patience import PATIENCE_SECONDS
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
+# For what is to be late; whatever else is wrong with an answer is found before this.
 DEADLINE_SECONDS = 0.3
 
 Change = Callable[[np.ndarray], np.ndarray]
@@ -49,11 +52,13 @@ def faults() -> list[RestorerFault]:
     return []
 
 
-def way_to(port: int, faults: list[RestorerFault]) -> ArchiveWay:
+def way_to(
+    port: int, faults: list[RestorerFault], deadline_seconds: float = PATIENCE_SECONDS
+) -> ArchiveWay:
     return ArchiveWay(
         host="127.0.0.1",
         port=port,
-        deadline_seconds=DEADLINE_SECONDS,
+        deadline_seconds=deadline_seconds,
         connections=OpenConnections(),
         on_fault=faults.append,
         on_round_trip=lambda _seconds: None,
@@ -194,7 +199,9 @@ def drips(connection: socket.socket, asked: Frame) -> bool:
 def test_a_lying_or_silent_archive_is_lost_for_ever_and_counted(
     told: Liar, fault: RestorerFault, shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
-    store = RemoteEvictedStore(way_to(told.port, faults), "1", shape, ARCHIVE)
+    is_late = fault is RestorerFault.DEADLINE
+    way = way_to(told.port, faults, DEADLINE_SECONDS if is_late else PATIENCE_SECONDS)
+    store = RemoteEvictedStore(way, "1", shape, ARCHIVE)
     store.deposit(shape.sink, evicted_stores.random_evicted(shape, 20, seed=0))
     queries = seen_queries(shape)
     store.begin(queries)
@@ -237,11 +244,11 @@ def test_one_that_was_quick_is_lost_sooner_than_one_that_never_answered(
     shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
     """So many good answers, and then none."""
-    most_seconds, answers = 6.0, LEAST_ANSWERS + 8
+    most_seconds, answers = 20.0, LEAST_ANSWERS + 8
     left = iter(range(answers))
     good = partial_answer()
     liar = Liar(lambda connection, asked: next(left, None) is None or good(connection, asked))
-    way = replace(way_to(liar.port, faults), deadline_seconds=most_seconds)
+    way = way_to(liar.port, faults, most_seconds)
     store = RemoteEvictedStore(way, "1", shape, ARCHIVE)
     store.deposit(shape.sink, evicted_stores.random_evicted(shape, 20, seed=0))
     queries = seen_queries(shape)
@@ -250,9 +257,14 @@ def test_one_that_was_quick_is_lost_sooner_than_one_that_never_answered(
         store.finish()
     began = time.monotonic()
     store.begin(queries)
-    with pytest.raises(RestorerLost, match=r"within 1 s"):
+    with pytest.raises(RestorerLost) as lost:
         store.finish()
-    assert time.monotonic() - began >= LEAST_SECONDS
+    took = time.monotonic() - began
+    said = re.search(r"within (\S+) s", str(lost.value))
+    assert said is not None, lost.value
+    # The least where its answers were quick; some times as long as they took on a busy machine.
+    assert LEAST_SECONDS <= float(said[1]) < most_seconds, lost.value
+    assert took >= LEAST_SECONDS
     assert faults == [RestorerFault.DEADLINE]
     store.release()
     liar.close()

@@ -44,7 +44,8 @@ async def around() -> AsyncIterator[nodes.Neighbourhood]:
 async def verifier_node(around: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
     settings = RoleSettings(
         kv_budget_bytes=64 << 20,
-        restorers=RestorerSettings(deadline=1.0, rebuild=0.5),
+        # No archive here is late; one that is gone is found by its connection.
+        restorers=RestorerSettings(deadline=30.0, rebuild=2.0),
     )
     return await around.start("verifier", f"verifier={checkpoint}", settings=settings)
 

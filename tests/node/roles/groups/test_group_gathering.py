@@ -23,6 +23,7 @@ from kakeya_fleet.node.roles.groups.launching import Launch, Processes
 from kakeya_fleet.node.roles.groups.rank_environment import RankEnvironment
 from kakeya_fleet.node.roles.groups.rank_proof import Purpose
 from kakeya_fleet.node.roles.groups.rank_socket import RankSocket
+from tests.support.patience import PATIENCE_SECONDS
 
 NONCE = b"n" * 32
 PORTS = Message({"ports": [20_001]})
@@ -166,7 +167,7 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
     processes = Processes()
     processes.start(Launch("launcher", [sys.executable, "-c", script], {}))
     try:
-        until = time.monotonic() + 20.0
+        until = time.monotonic() + PATIENCE_SECONDS
         while not told.exists() or not told.read_text():
             assert time.monotonic() < until
             time.sleep(0.01)
@@ -174,7 +175,7 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
     finally:
         processes.kill()
     # An orphan is somebody else's to wait for: it may stay a zombie.
-    until = time.monotonic() + 5.0
+    until = time.monotonic() + PATIENCE_SECONDS
     while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -26,10 +26,11 @@ from kakeya_fleet.node.errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 from tests.support import rank_groups as groups
+from tests.support.patience import PATIENCE_SECONDS
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 SILENCE = 1.5
-LIMITS = GroupLimits(silence_seconds=SILENCE, start_seconds=30.0)
+LIMITS = GroupLimits(silence_seconds=SILENCE, start_seconds=PATIENCE_SECONDS)
 
 
 class Started:
@@ -44,7 +45,7 @@ class Started:
 
     @property
     def verifier(self) -> GroupVerifier:
-        return self.group.ready.result(30.0)
+        return self.group.ready.result(PATIENCE_SECONDS)
 
 
 Start = Callable[..., Started]
@@ -115,8 +116,8 @@ def test_a_rank_that_dies_ends_the_group_and_the_call_that_waits_at_once(start: 
     worker = threading.Thread(target=work)
     worker.start()
     ranks[0].send_signal(signal.SIGKILL)
-    worker.join(10)
-    reason = started.lost.get(timeout=10)
+    worker.join(PATIENCE_SECONDS)
+    reason = started.lost.get(timeout=PATIENCE_SECONDS)
     assert reason in ended[0]
     assert "rank 0" in reason
     assert "silent" not in reason
@@ -133,7 +134,7 @@ def test_a_rank_that_freezes_while_nothing_is_asked_ends_the_group_within_the_de
     assert started.verifier.lost == ""
     began = time.monotonic()
     groups.ranks_of()[1].send_signal(signal.SIGSTOP)
-    assert started.lost.get(timeout=SILENCE + 5) == f"rank 1 was silent for {SILENCE:g} s"
+    assert started.lost.get(timeout=PATIENCE_SECONDS) == f"rank 1 was silent for {SILENCE:g} s"
     assert time.monotonic() - began > SILENCE - 0.5
     assert started.verifier.lost
 
@@ -162,7 +163,7 @@ def test_no_rank_outlives_a_leader_that_is_killed(tmp_path: Path) -> None:
         ranks[0].send_signal(signal.SIGSTOP)
     finally:
         leader.end()
-    groups.wait_until(lambda: groups.gone(ranks), seconds=5)
+    groups.wait_until(lambda: groups.gone(ranks))
 
 
 class Leader:

@@ -31,8 +31,9 @@ from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support import rank_groups as groups
 from tests.support.hash_verifier import ROW_COUNTS
+from tests.support.patience import PATIENCE_SECONDS
 
-LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0, again=Backoff(0.05, 60.0))
+LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=PATIENCE_SECONDS, again=Backoff(0.05, 60.0))
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 
@@ -113,14 +114,14 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path: P
         # "rank 1 ended", or "lost with a rank" when the group was given up before the next step.
         assert "rank" in told.text
         assert received[: len(whole)] == whole[: len(received)]
-        await asyncio.wait_for(node.roles.changed.wait(), 10)
+        await asyncio.wait_for(node.roles.changed.wait(), PATIENCE_SECONDS)
         for session_id in (lost, idle):
             with pytest.raises(grpc.aio.AioRpcError) as gone:
                 await caller.info(session_id)
             assert calls.refused(gone.value).reason == "GROUP_LOST"
         # The other role goes on.
         assert Role.PROPOSER in {offer.role for offer in node.roles.offers()}
-        await calls.until(lambda: Role.VERIFIER in node.roles.served(), seconds=30)
+        await calls.until(lambda: Role.VERIFIER in node.roles.served())
         assert node.roles.offers()[0].rank_count == 2
         assert node.roles.load_numbers().session_count == 0
         history = PROMPT + received[:40]
@@ -144,8 +145,8 @@ async def test_a_group_that_does_not_come_back_is_tried_again(
 
         monkeypatch.setattr("kakeya_fleet.node.roles.groups.rank_starting.rank_command", command)
         groups.ranks_of()[0].kill()
-        await calls.until(lambda: not node.roles.offers(), seconds=10)
-        await calls.until(node.roles.offers, seconds=30)
+        await calls.until(lambda: not node.roles.offers())
+        await calls.until(node.roles.offers)
         assert len(tries) == 5
 
 
@@ -200,7 +201,7 @@ async def test_a_node_may_leave_while_its_group_starts(tmp_path: Path) -> None:
     settings = settings_of(groups.write_hostfile(tmp_path))
     roles = nodes.roles_of("verifier=late", settings=settings)
     loading = asyncio.create_task(roles.load())
-    await calls.until(lambda: len(groups.ranks_of()) == 2, seconds=20)
+    await calls.until(lambda: len(groups.ranks_of()) == 2)
     with pytest.MonkeyPatch.context() as patched:
         faults: list[object] = []
         patched.setattr(threading, "excepthook", faults.append)

@@ -21,6 +21,7 @@ from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from tests.node.conftest import next_message
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -44,7 +45,7 @@ class Stream:
     """A draft stream by hand."""
 
     def __init__(self, stub: proposer_pb2_grpc.ProposerServiceAsyncStub, **opening: Any) -> None:
-        self.call = stub.Draft(timeout=30)
+        self.call = stub.Draft(timeout=PATIENCE_SECONDS)
         self.opening: dict[str, Any] = {"model_id": "ngram", "vocabulary_size": 96, **opening}
 
     async def open(self) -> Self:
@@ -64,7 +65,7 @@ class Stream:
         )
 
     async def answer(self) -> proposer_pb2.DraftResponse:
-        return await asyncio.wait_for(next_message(self.call), timeout=10)
+        return await asyncio.wait_for(next_message(self.call), timeout=PATIENCE_SECONDS)
 
 
 async def test_the_remote_source_drafts_what_the_local_one_does(proposer: nodes.Node) -> None:
@@ -271,7 +272,7 @@ async def test_a_stateless_proposal_drafts(
     assert response.compute_seconds > 0
 
 
-async def test_a_stream_that_is_left_is_freed_within_a_second(
+async def test_a_stream_that_is_left_is_freed(
     stub: proposer_pb2_grpc.ProposerServiceAsyncStub, proposer: nodes.Node
 ) -> None:
     streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(3)]
@@ -282,7 +283,7 @@ async def test_a_stream_that_is_left_is_freed_within_a_second(
     assert proposer.metric("kakeya_draft_streams_active") == 3
     for stream in streams:
         stream.call.cancel()
-    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
 
 
 async def test_too_many_streams_are_refused_with_a_retry_hint(
@@ -353,8 +354,8 @@ async def test_a_stream_that_never_opens_is_ended(neighbourhood: nodes.Neighbour
     limits = Limits(drafts=DraftLimits(opening_seconds=0.2))
     proposer = await neighbourhood.start("waits-briefly", "proposer=ngram", limits=limits)
     stub = proposer_pb2_grpc.ProposerServiceStub(proposer.channel)
-    call = stub.Draft(timeout=10)
+    call = stub.Draft(timeout=PATIENCE_SECONDS)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()
     assert calls.refused(caught.value).reason == "BAD_REQUEST"
-    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)

@@ -17,6 +17,7 @@ from kakeya_fleet.node.roles.verifier.session_watch import SESSION_QUEUE
 from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,12 +43,10 @@ class Watch:
     async def __aexit__(self, *_: object) -> None:
         self._call.cancel()
 
-    async def until(
-        self, session_id: str, condition: Condition, seconds: float = 30.0
-    ) -> list[wire.SessionActivity]:
+    async def until(self, session_id: str, condition: Condition) -> list[wire.SessionActivity]:
         """What is told of the session up to the first that fulfils the condition."""
         told: list[wire.SessionActivity] = []
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 message = await next_message(self._call)
                 if message.WhichOneof("kind") == "ended":
@@ -57,9 +56,9 @@ class Watch:
                     if condition(message.changed):
                         return told
 
-    async def until_ended(self, session_id: str, seconds: float = 30.0) -> wire.EndedSession:
+    async def until_ended(self, session_id: str) -> wire.EndedSession:
         """How the session ended."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 message = await next_message(self._call)
                 if message.ended.session_id == session_id:
@@ -130,10 +129,10 @@ async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_tu
     async with Watch(client) as watch:
         session = await client.open()
         await client.append(session, PROMPT)
-        await watch.until(session, rests_at(len(PROMPT)), seconds=5.0)
+        await watch.until(session, rests_at(len(PROMPT)))
         for count in (1, 2, 3):
             await client.generate(session, 5)
-            await watch.until(session, rests_at(len(PROMPT) + 5 * count), seconds=5.0)
+            await watch.until(session, rests_at(len(PROMPT) + 5 * count))
         await client.close(session)
 
 
