@@ -128,6 +128,23 @@ async def until(condition: Callable[[], object], seen: Callable[[], object] = st
         await asyncio.sleep(0.01)
 
 
+async def form_rings(*agents: AgentProcess) -> None:
+    """Waits until each has tried one: who asks before asks again later, and ever more seldom."""
+    for agent in agents:
+        async with AsyncClient(agent.address) as client:
+
+            async def offers_one(client: AsyncClient = client) -> bool:
+                return bool((await client.fleet.node()).card.ring_address)
+
+            await until(offers_one, partial(no_ring, agent))
+
+
+def no_ring(agent: AgentProcess) -> str:
+    """What it logged of its trial."""
+    lines = [line for line in agent.log.splitlines() if "no_ring" in line]
+    return f"{agent.options.name} forms no ring: {lines or 'it has not ended its trial'}"
+
+
 class Talk:
     """One session of a verifier with the proposer, and all that its generations told."""
 
@@ -173,6 +190,16 @@ class Talk:
         """The session's link, as the verifier's node has it."""
         links = (await self.client.fleet.node()).tensor_links
         return next((link for link in links if link.is_caller), None)
+
+    async def begin(self, mode: str, proposer: AgentProcess) -> None:
+        """Says the first tokens, and goes on until the mode's road carries the link.
+
+        On a busy host a first draft may come too late, and it is asked for again.
+        """
+        await self.say(24, PROMPT)
+        if not self.drafted_soundly:
+            await self.drafts_again(proposer)
+        await self.carried_by(CARRIED[mode])
 
     async def carried_by(self, transport: Transport, demotions: int = 0) -> None:
         """Waits until the link is, after so many demotions."""
@@ -252,6 +279,8 @@ async def talks(chaos: Chaos) -> AsyncIterator[Talks]:
         talk = Talk(client, seed)
         opened.append(talk)
         await talk.can_draft(chaos.proposer)
+        if mode == "ring":
+            await form_rings(chaos.verifiers[mode], chaos.proposer)
         talk.session = await client.create_session(
             "tiny",
             speculation=Speculation("tiny-dflash", node_id=chaos.proposer.node_id),
@@ -292,8 +321,7 @@ async def test_large_tensors_find_their_road_and_the_tokens_are_the_verifiers(
 async def test_ring_children_that_are_lost_cost_no_token(chaos: Chaos, talks: Talks) -> None:
     """The verifier's killed, then the proposer's frozen."""
     talk = await talks("ring", 5)
-    await talk.say(24, PROMPT)
-    await talk.carried_by(Transport.RING)
+    await talk.begin("ring", chaos.proposer)
     ends = chaos.verifiers["ring"], chaos.proposer
     for demotion, number in enumerate((signal.SIGKILL, signal.SIGSTOP)):
         children = [chaos.ring_child(agent) for agent in ends]
@@ -326,16 +354,10 @@ async def send(process: psutil.Process, number: signal.Signals) -> None:
 
 
 async def both(chaos: Chaos, talks: Talks) -> tuple[Talk, ...]:
-    """A session over a ring and one over shared memory, which carry them already.
-
-    On a busy host a first draft may come too late, and it is asked for again.
-    """
+    """A session over a ring and one over shared memory, which carry them already."""
     opened = (await talks("ring"), await talks("local", 3))
     for mode, talk in zip(("ring", "local"), opened, strict=True):
-        await talk.say(24, PROMPT)
-        if not talk.drafted_soundly:
-            await talk.drafts_again(chaos.proposer)
-        await talk.carried_by(CARRIED[mode])
+        await talk.begin(mode, chaos.proposer)
     return opened
 
 
@@ -373,9 +395,10 @@ async def test_a_proposer_that_is_frozen_and_then_killed_leaves_nothing_and_draf
     assert not left
     again = chaos.start_proposer()
     assert again.node_id == proposer.node_id
+    await form_rings(again)
     for mode, talk in zip(("ring", "local"), opened, strict=True):
         await talk.drafts_again(again)
-        # Another link, with a road of its own; a ring once the new host has tried one.
+        # Another link, with a road of its own.
         await talk.carried_by(CARRIED[mode])
         await talk.drafts_again(again)
         assert talk.generated == await talk.alone()

@@ -59,8 +59,8 @@ class RingRoads:
     within_host: bool = False
     """Nothing of it may leave this host: `host` is not used then."""
 
-    ready_seconds: float = 10.0
-    """From a child's start to its READY: MLX takes one to several seconds."""
+    ready_seconds: float = 30.0
+    """From a child's start to its READY: MLX takes one to several seconds, 12 on a busy host."""
 
     child_grace_seconds: float = 2.0
     """The child ends itself this much later than the agent would have killed it."""
