@@ -1,5 +1,6 @@
 """A proposer that dies, freezes or comes back costs speed, never a token."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -9,6 +10,7 @@ import pytest
 from kakeya import AsyncClient, Completion, DropReason, Speculation
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from scripts.support.placement import when_it_can_be_had
+from tests.support.patience import PATIENCE_SECONDS
 
 MAX_TOKENS = 300
 """Behind a prompt of 120, six times sink and window together."""
@@ -106,11 +108,14 @@ async def test_remote_drafts_never_change_the_stream(
     for seed, block_size in ((None, 1), (7, 4), (None, 15)):
         undrafted = await alone(seed)
         speculation = Speculation("ngram", node_id=proposer.node_id, block_size=block_size)
-        drafted = await when_it_can_be_had(
-            partial(generate, client, prompt, MAX_TOKENS, seed=seed, speculation=speculation)
-        )
-        assert drafted.token_ids == undrafted.token_ids
-        assert drafted.done.speculation.drafted_count > 0
+        ask = partial(generate, client, prompt, MAX_TOKENS, seed=seed, speculation=speculation)
+        # The first draft of a busy machine may be late, and then none is asked for during a while.
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                drafted = await when_it_can_be_had(ask)
+                assert drafted.token_ids == undrafted.token_ids
+                if drafted.done.speculation.drafted_count > 0:
+                    break
         assert drafted.done.speculation.proposer_node_id == proposer.node_id
     proposer.stop()
 

@@ -24,6 +24,8 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 WINDOW_TOKENS = 64
 # More than a node is ahead of its reader when a fault strikes.
 MAX_TOKENS = 200
+# Of an archive's answer. One that was quick is waited for a second at least.
+DEADLINE_SECONDS = 3
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def restored_verifier(restoring: LocalFleet) -> AgentProcess:
         environment={
             "KAKEYA_RESTORER_WAIT_SECONDS": "0.5",
             # For the frozen ones, whose silence is waited for twice.
-            "KAKEYA_ARCHIVE_DEADLINE_SECONDS": "1",
+            "KAKEYA_ARCHIVE_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
         },
     )
     assert agent.ready["address"]
@@ -175,7 +177,7 @@ async def test_the_stream_outlives_every_archive(
     await named.append(history)
     freeze(last)
     # A caller's own deadline, behind the archive's, bounds the search for another one, too.
-    short = await named.generate(MAX_TOKENS, deadline_seconds=1.2).collect()
+    short = await named.generate(MAX_TOKENS, deadline_seconds=DEADLINE_SECONDS + 0.2).collect()
     assert (short.token_ids, short.done.stop_reason) == ((), StopReason.DEADLINE)
     with pytest.raises(RestorerLost, match="no archive"):
         await named.generate(MAX_TOKENS).collect()
