@@ -11,6 +11,7 @@ export default defineConfig({
     include: ["tests/**/*.test.ts"],
     testTimeout: 30_000,
     hookTimeout: 60_000,
+    expect: { poll: { timeout: 20_000 } },
     // Two workers beside the nodes that they start.
     maxWorkers: 2,
     // They leave nothing behind in it: what each file would import anew takes a third of their time.

@@ -46,12 +46,13 @@ describe("deadlines", () => {
   });
 
   test("an application that does not read hears no silence", async () => {
-    const session = await nodes.client({ timeouts: { streamIdle: 0.05 } }).createSession("tiny");
+    // What a busy machine's node answers in, and the application does not read for longer.
+    const session = await nodes.client({ timeouts: { streamIdle: 1 } }).createSession("tiny");
     await session.append([1]);
     let count = 0;
     for await (const tokens of session.generate({ maxTokens: 8 })) {
       count += tokens.tokenIds.length;
-      const until = performance.now() + 150;
+      const until = performance.now() + 1500;
       while (performance.now() < until) {
         await new Promise((resolve) => setTimeout(resolve, 10));
       }
@@ -68,7 +69,7 @@ describe("deadlines", () => {
   });
 
   test("a node that is frozen is found by the deadline of a call", async () => {
-    const client = nodes.client({ timeouts: { unary: 0.4 } });
+    const client = nodes.client({ timeouts: { unary: 2 } });
     await client.fleet.node();
     nodes.node.freeze();
     try {

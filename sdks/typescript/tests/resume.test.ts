@@ -30,7 +30,7 @@ async function open(
 ): Promise<Session> {
   await nodes.join();
   const session = await nodes
-    .client({ timeouts: { streamIdle: 0.5, ...timeouts } })
+    .client({ timeouts: { streamIdle: 2, ...timeouts } })
     .createSession("tiny", { resume: true, ...options });
   await session.append([1, 2, 3]);
   return session;
@@ -98,7 +98,7 @@ describe("those that compute alike come first", () => {
       { ...preferred, model_id: "tiny" },
     ]);
     const session = await nodes
-      .client({ timeouts: { streamIdle: 0.5 } })
+      .client({ timeouts: { streamIdle: 2 } })
       .createSession("tiny", { resume: true });
     await session.append([1, 2, 3]);
     await nodes.node.refuse("Generate", "UNAVAILABLE", { after_blocks: 1 });
