@@ -279,9 +279,9 @@ test("a node that dies shows as dead, and alive again once it is back", async ()
   const name = fleet.nodes[1]?.name ?? "";
   const row = page.locator("main").getByRole("row").filter({ hasText: name }).first();
   fleet.child.tell({ silence: name });
-  await row.getByText(/dead/i).waitFor({ timeout: 4000 });
+  await row.getByText(/dead/i).waitFor();
   fleet.child.tell({ revive: name });
-  await row.getByText(/dead/i).waitFor({ state: "detached", timeout: 4000 });
+  await row.getByText(/dead/i).waitFor({ state: "detached" });
   await context.close();
 });
 
@@ -290,7 +290,7 @@ async function shown(page: Page): Promise<void> {
   await page
     .getByText(fleet.nodes[0]?.name ?? "")
     .first()
-    .waitFor({ timeout: 10_000 });
+    .waitFor();
 }
 
 /** Goes to `view`, and waits until it was drawn: what its coming moved is over then. */
@@ -309,5 +309,5 @@ async function go(page: Page, view: string): Promise<void> {
       }),
     `#/${view}`,
   );
-  await page.locator("main h1").first().waitFor({ timeout: 10_000 });
+  await page.locator("main h1").first().waitFor();
 }
