@@ -16,6 +16,7 @@ from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, R
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
 from tests.support.linked_pairs import linked_pair, wound_up
+from tests.support.patience import PATIENCE_SECONDS
 
 KINDS = ["memory", "grpc", "local"]
 MIB = 1 << 20
@@ -155,7 +156,7 @@ async def test_the_byte_budget_holds_senders_back(pair: OpenPair) -> None:
             asyncio.create_task(caller.send(tensor(f"t{index}", MIB // 2, index)))
             for index in range(12)
         ]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while sum(task.done() for task in sending) < 4:  # noqa: ASYNC110 no event
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
@@ -193,7 +194,7 @@ async def test_either_end_closes_both(pair: OpenPair, who: int) -> None:
         with pytest.raises(LinkClosed, match="closed by this end"):
             await waiting
         # What had arrived is not lost; then it is over, however often it is asked for.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert same(await other.receive(), tensor("before", 100_000, 1))
             for _ in range(2):
                 with pytest.raises(LinkClosed):
@@ -216,7 +217,7 @@ async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair: OpenPair) ->
         await asyncio.sleep(0)
         await served.close()
         results = await asyncio.wait_for(
-            asyncio.gather(*waiting, flushing, return_exceptions=True), 5
+            asyncio.gather(*waiting, flushing, return_exceptions=True), PATIENCE_SECONDS
         )
         assert isinstance(results[-1], LinkClosed)
         assert isinstance(results[-2], LinkClosed)
@@ -231,10 +232,12 @@ async def test_a_cancelled_send_or_receive_loses_nothing(pair: OpenPair) -> None
         await asyncio.wait((receiving,))
         # The first is taken, the second makes too much that nobody received.
         for index in range(2):
-            await asyncio.wait_for(caller.send(tensor(f"t{index}", 800, index)), 5)
+            await asyncio.wait_for(caller.send(tensor(f"t{index}", 800, index)), PATIENCE_SECONDS)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(caller.send(tensor("dropped", 800, 9)), 0.05)
-        names = [(await asyncio.wait_for(served.receive(), 5)).name for _ in range(2)]
+        names = [
+            (await asyncio.wait_for(served.receive(), PATIENCE_SECONDS)).name for _ in range(2)
+        ]
         await caller.send(tensor("last", 10, 1))
-        names.append((await asyncio.wait_for(served.receive(), 5)).name)
+        names.append((await asyncio.wait_for(served.receive(), PATIENCE_SECONDS)).name)
         assert names == ["t0", "t1", "last"]

@@ -12,6 +12,7 @@ from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from tests.support import road_pairs
+from tests.support.patience import PATIENCE_SECONDS
 
 MIB = 1 << 20
 Ends = tuple[Road, Road]
@@ -97,7 +98,7 @@ async def test_close_ends_transfers_of_both_ends(road: Ends, closing: int) -> No
     waiting = [asyncio.ensure_future(end.receive(10, seconds=30)) for end in ends]
     sending = asyncio.ensure_future(ends[0].send(road_pairs.bytes_of(LARGE), seconds=30))
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await ends[closing].close()
         for each in (*waiting, sending):
             with pytest.raises(RoadFailed):
@@ -116,7 +117,7 @@ async def test_a_deadline_ends_the_road_for_both_directions(road: Ends) -> None:
         await near.receive(1, seconds=0.05)
     with pytest.raises(RoadFailed, match=r"0\.05 s"):
         await near.send(memoryview(b"x"), seconds=30)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(RoadFailed):
             await far.receive(1, seconds=30)
 
@@ -126,7 +127,7 @@ async def test_a_deadline_while_the_slots_are_full(road: Ends) -> None:
     data = road_pairs.bytes_of(LARGE)
     with pytest.raises(RoadFailed, match=r"took longer than 0\.05 s"):
         await near.send(data, seconds=0.05)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(RoadFailed):
             await far.receive(len(data), seconds=30)
 
@@ -140,7 +141,7 @@ async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road: Ends)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(RoadFailed):
             await far.receive(len(data), seconds=30)
         with pytest.raises(RoadFailed, match="broken off"):

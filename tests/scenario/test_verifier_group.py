@@ -115,5 +115,5 @@ async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_node_lives_on(
         grouped.kill()
         rest = await generate(other, session.history, MAX_TOKENS - len(received))
         assert received + rest.token_ids == whole.token_ids
-    _, left = psutil.wait_procs(ranks, timeout=5)
+    _, left = psutil.wait_procs(ranks, timeout=PATIENCE_SECONDS)
     assert not left

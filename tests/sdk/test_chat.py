@@ -17,6 +17,7 @@ from kakeya import AsyncChat, AsyncClient, Client, StopReason
 from kakeya.v1 import runtime_pb2
 from tests.sdk.conftest import Pair
 from tests.support.chat_files import END, TEMPLATE, chat_files
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.scripted_answers import next_token
 from tests.support.scripted_node import ScriptedNode
 
@@ -160,7 +161,7 @@ async def test_a_cancelled_answer_keeps_what_came_and_the_chat_goes_on(node: Scr
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        assert await asyncio.to_thread(node.streams[-1].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[-1].cancelled.wait, PATIENCE_SECONDS)
         assert told(chat) == [("user", "hello"), ("assistant", "Light ")]
         node.silent_after = -1
         await chat.say("bye").text()
@@ -238,7 +239,7 @@ async def test_leaving_in_every_way_frees_the_chat(node: ScriptedNode) -> None:
             await answer.text()
         assert len(chat.messages) == 4
         for stream in node.streams:
-            assert await asyncio.to_thread(stream.cancelled.wait, 10)
+            assert await asyncio.to_thread(stream.cancelled.wait, PATIENCE_SECONDS)
         assert chat.undo() == "bye"
         assert chat.undo() == "hello"
         assert chat.undo() is None

@@ -11,6 +11,7 @@ import kakeya
 from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved
 from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, tensor_pb2
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.scripted_node import ScriptedNode
 
 CARD = capability_pb2.CapabilityCard(
@@ -64,7 +65,7 @@ async def test_nodes_with_and_without_a_card(node: ScriptedNode) -> None:
         assert stranger.round_trip_seconds == 0.5
         json.dumps(dataclasses.asdict(known))
         # The look does not go on watching.
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
 
 
 async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node: ScriptedNode) -> None:
@@ -79,7 +80,7 @@ async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node: Sc
         assert seen[0].fleet_name == "home"
         assert isinstance(seen[1], NodeChanged)
         assert seen[2] == NodeRemoved("bb" * 32)
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
 
 
 async def test_a_watch_that_falls_behind_says_so(node: ScriptedNode) -> None:

@@ -13,6 +13,7 @@ from kakeya.options import SessionOptions
 from kakeya.v1 import placement_pb2, runtime_pb2
 from tests.sdk.conftest import Pair
 from tests.support import scripted_node as scripted
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.scripted_answers import next_token
 from tests.support.scripted_node import ScriptedNode
 
@@ -110,7 +111,7 @@ async def test_a_silent_node_is_given_up(pair: Pair) -> None:
         completion = await session.generate(6).collect()
         assert completion.token_ids == stream(1, 6)
         assert session.resumptions[0].reason == "DEADLINE_EXCEEDED"
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
 
 
 async def test_the_gateway_may_be_what_is_lost(pair: Pair) -> None:
@@ -432,7 +433,7 @@ async def test_other_errors_and_a_left_generation_move_nothing(pair: Pair) -> No
         async with session.generate(1_000_000) as generation:
             async for _ in generation:
                 break
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
         await session.close()
         assert not other.requests["CreateSession"]
         assert session.resumptions == ()

@@ -11,6 +11,7 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Speculation, StopReason
 from kakeya.v1 import placement_pb2, runtime_pb2
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.scripted_node import ScriptedNode
 
 
@@ -381,7 +382,7 @@ async def test_tokens_with_a_gap_are_not_taken(node: ScriptedNode) -> None:
         with pytest.raises(kakeya.HistoryLengthMismatch):
             await session.generate(1_000_000).collect()
         assert session.history == (1,)
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
 
 
 async def test_a_stream_without_its_end_is_an_error(node: ScriptedNode) -> None:

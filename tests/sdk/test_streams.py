@@ -11,6 +11,7 @@ import pytest
 
 import kakeya
 from kakeya import AsyncClient, AsyncSession, Timeouts, Tokens
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.scripted_node import ScriptedNode
 
 ENDLESS = 1_000_000
@@ -108,7 +109,7 @@ async def test_leaving_stops_the_node_and_the_session_lives(
         await session.append([1])
         await leave(session)
         (stream,) = node.streams
-        assert await asyncio.to_thread(stream.cancelled.wait, 10)
+        assert await asyncio.to_thread(stream.cancelled.wait, PATIENCE_SECONDS)
         assert stream.sent < ENDLESS
         if leave is not leave_by_closing_the_session:
             held = session.history
@@ -123,7 +124,7 @@ async def test_closing_the_client_stops_the_node(node: ScriptedNode) -> None:
     blocks = aiter(session.generate(ENDLESS))
     await anext(blocks)
     await client.close()
-    assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+    assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
     with pytest.raises(kakeya.ClientClosed):
         await session.append([1])
 
@@ -149,14 +150,14 @@ async def test_what_committed_unseen_is_rewound(
         await session.append([1])
         async for _ in session.generate(ENDLESS):
             break
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
         assert len(node.sessions[session.session_id]) > 5
         assert session.history == (1, *(token_at(i) for i in range(1, 5)))
         # An append goes on from what arrived, a generation too.
         assert await session.append([8]) == 6
         async for _ in session.generate(ENDLESS):
             break
-        assert await asyncio.to_thread(node.streams[1].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[1].cancelled.wait, PATIENCE_SECONDS)
         completion = await session.generate(2).collect()
         assert completion.done.history_length == 12
         assert node.sessions[session.session_id] == list(session.history)
@@ -211,7 +212,7 @@ async def test_a_silent_node_ends_the_stream_and_is_told(node: ScriptedNode) -> 
             async for tokens in session.generate(ENDLESS):
                 received.append(tokens)  # noqa: PERF401 - what came before the error counts
         assert len(received) == 1
-        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, PATIENCE_SECONDS)
         assert await session.append([2]) == 6
 
 

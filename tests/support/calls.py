@@ -111,7 +111,7 @@ class Caller:
                 ),
                 **fields,  # type: ignore[arg-type]
             ),
-            timeout=20,
+            timeout=PATIENCE_SECONDS,
         )
         return response.session_id
 
@@ -166,7 +166,7 @@ class Caller:
 
     async def refusal(self, method: str, request: Message) -> Refused:
         """The error of a unary or streaming call that must fail."""
-        call = getattr(self.stub, method)(request, timeout=20)
+        call = getattr(self.stub, method)(request, timeout=PATIENCE_SECONDS)
         try:
             if hasattr(call, "__aiter__"):
                 async for _message in call:

@@ -26,6 +26,7 @@ from kakeya_fleet.node.trust.trust import Trust
 from scripts.attack.calls import OVER_WHILE_WRITING
 from tests.node.conftest import RunningAgent, StartAgent
 from tests.support.members import channel_to, first_keeper, member
+from tests.support.patience import PATIENCE_SECONDS
 
 HERE = "127.0.0.1:0"
 
@@ -62,13 +63,15 @@ class Home:
         async with grpc.aio.insecure_channel(str(self.a.ready["local_address"])) as channel:
             stub = trust_pb2_grpc.TrustServiceStub(channel)
             request = trust_pb2.CreateKeyRequest(name=name, **fields)
-            return str((await stub.CreateKey(request, metadata=self.own(), timeout=10)).key)
+            return str(
+                (await stub.CreateKey(request, metadata=self.own(), timeout=PATIENCE_SECONDS)).key
+            )
 
     async def revoke_key(self, name: str) -> None:
         async with grpc.aio.insecure_channel(str(self.a.ready["local_address"])) as channel:
             stub = trust_pb2_grpc.TrustServiceStub(channel)
             request = trust_pb2.RevokeKeyRequest(key=name)
-            await stub.RevokeKey(request, metadata=self.own(), timeout=10)
+            await stub.RevokeKey(request, metadata=self.own(), timeout=PATIENCE_SECONDS)
 
     def channels(
         self, caller: Trust
@@ -139,9 +142,9 @@ async def _end_of(
         yield b""
 
     method: Any = channel.stream_stream(path)
-    call = method(requests(), metadata=metadata, timeout=5)
+    call = method(requests(), metadata=metadata, timeout=PATIENCE_SECONDS)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await call.read()
             call.cancel()
     except grpc.aio.AioRpcError as error:

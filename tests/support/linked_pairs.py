@@ -202,7 +202,11 @@ async def linked_hosts(
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=client_options())
     try:
         opened = await caller.links.open(
-            channel, REQUEST, peer_node_id="served", timeout=10.0, use=LinkUse(limits=limits)
+            channel,
+            REQUEST,
+            peer_node_id="served",
+            timeout=PATIENCE_SECONDS,
+            use=LinkUse(limits=limits),
         )
         yield opened.end, await handler.next()
     finally:

@@ -25,6 +25,7 @@ from kakeya_fleet.node.errors import (
     StateUnwritable,
 )
 from tests.node.conftest import Scrape, SpawnAgent, StartAgent, next_message
+from tests.support.patience import PATIENCE_SECONDS
 
 
 async def test_ready_says_where_and_who(
@@ -114,7 +115,7 @@ async def test_leave_over_the_wire_from_this_machine(start_agent: StartAgent) ->
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     answer = await stub.Leave(capability_pb2.LeaveRequest(drain_seconds=0.1))
     assert answer.node_id == agent.node_id
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await agent.task
 
 

@@ -17,6 +17,7 @@ from kakeya import (
 from kakeya.v1 import runtime_pb2, trust_pb2
 from tests.node.conftest import Eventually, RunningAgent
 from tests.support.homes import Home, keys_of, local
+from tests.support.patience import PATIENCE_SECONDS
 
 PROMPT = tuple(range(300, 320))
 OPENED: SessionOptions = {
@@ -92,7 +93,7 @@ async def test_a_key_that_is_revoked_ends_in_mid_stream_at_every_node(
         generation = session.generate(4000, temperature=1.0, seed=1)
         tokens = 0
         with pytest.raises(KeyRevoked):
-            async with asyncio.timeout(30), generation:
+            async with asyncio.timeout(PATIENCE_SECONDS), generation:
                 async for each in generation:
                     tokens += len(each.token_ids)
                     if tokens == 1:
@@ -106,7 +107,7 @@ async def test_a_key_that_is_revoked_ends_in_mid_stream_at_every_node(
 async def test_a_key_ends_when_its_time_is_over_in_mid_stream_too(home: Home) -> None:
     key = await home.key("short", valid_seconds=2.0)
     async with home.application(key) as client:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(KeyExpired):
                 async for _ in client.fleet.watch():
                     pass

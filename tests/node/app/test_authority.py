@@ -51,6 +51,7 @@ from kakeya_fleet.node.trust.certificates import MEMBER_LIFE, member_of
 from tests.node.conftest import Eventually
 from tests.support.homes import Home, Metadata, bearer, known, local, reason_of, refusal
 from tests.support.members import channel_to, first_keeper
+from tests.support.patience import PATIENCE_SECONDS
 
 WEEK = MEMBER_LIFE.total_seconds()
 HALF_A_DAY = 43_200.0
@@ -162,8 +163,8 @@ async def allow(
     async with grpc.aio.insecure_channel(str(home.a.ready["local_address"])) as owners:
         trust = trust_pb2_grpc.TrustServiceStub(owners)
         request = trust_pb2.AllowRolesRequest(node_id=node_id, roles=roles, any=any_role)
-        assert await refusal(trust.AllowRoles(request, timeout=5)) == "NOT_PERMITTED"
-        await trust.AllowRoles(request, metadata=home.own(), timeout=5)
+        assert await refusal(trust.AllowRoles(request, timeout=PATIENCE_SECONDS)) == "NOT_PERMITTED"
+        await trust.AllowRoles(request, metadata=home.own(), timeout=PATIENCE_SECONDS)
 
 
 async def test_a_verifier_that_may_not_serve_others_is_nobodys_way_on(
@@ -211,7 +212,7 @@ async def test_strangers_foreigners_and_those_who_are_out_are_refused(
     async def asked(channel: grpc.aio.Channel) -> None:
         async with channel:
             stub = capability_pb2_grpc.CapabilityServiceStub(channel)
-            await stub.GetNode(request, timeout=5)
+            await stub.GetNode(request, timeout=PATIENCE_SECONDS)
 
     await asked(channel_to(home.a.address, b))
     await asked(channel_to(home.a.address, b, home.a.node_id))
@@ -247,16 +248,20 @@ async def test_a_member_that_is_put_out_is_cut_off_in_mid_stream_and_stays_out(
         async with grpc.aio.insecure_channel(str(home.a.ready["local_address"])) as owners:
             trust = trust_pb2_grpc.TrustServiceStub(owners)
             revoking = trust_pb2.RevokeRequest(node_id=b.node_id)
-            assert await refusal(trust.Revoke(revoking, timeout=5)) == "NOT_PERMITTED"
-            answer = await trust.Revoke(revoking, metadata=home.own(), timeout=5)
+            assert (
+                await refusal(trust.Revoke(revoking, timeout=PATIENCE_SECONDS)) == "NOT_PERMITTED"
+            )
+            answer = await trust.Revoke(revoking, metadata=home.own(), timeout=PATIENCE_SECONDS)
         assert answer.told_count >= 1
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while True:
                     await anext(aiter(watch))
         assert kakeya_error(caught.value, "").reason == "BAD_CERTIFICATE"
         # On the connection that is open, too.
-        found = await refusal(stub.GetNode(capability_pb2.GetNodeRequest(), timeout=5))
+        found = await refusal(
+            stub.GetNode(capability_pb2.GetNodeRequest(), timeout=PATIENCE_SECONDS)
+        )
         assert found == "BAD_CERTIFICATE"
     # Nor does its card come back, by whatever way; the others answer each other on.
 
@@ -277,8 +282,8 @@ async def test_a_member_that_is_put_out_is_cut_off_in_mid_stream_and_stays_out(
     async with channel_to(b.address, b_trust) as channel:
         stub = capability_pb2_grpc.CapabilityServiceStub(channel)
         leaving = capability_pb2.LeaveRequest()
-        assert await refusal(stub.Leave(leaving, timeout=5)) == "BAD_CERTIFICATE"
-        await stub.Leave(leaving, metadata=home.own("b"), timeout=5)
+        assert await refusal(stub.Leave(leaving, timeout=PATIENCE_SECONDS)) == "BAD_CERTIFICATE"
+        await stub.Leave(leaving, metadata=home.own("b"), timeout=PATIENCE_SECONDS)
 
 
 async def test_a_card_without_its_owners_certificate_is_nobodys(home: Home, tmp_path: Path) -> None:
@@ -308,14 +313,17 @@ async def test_a_card_without_its_owners_certificate_is_nobodys(home: Home, tmp_
                 for each in (signed, sign_card(stranger, identity), sign_card(poser, identity))
             ],
         )
-        answer = await stub.ExchangeCapabilities(request, timeout=5)
+        answer = await stub.ExchangeCapabilities(request, timeout=PATIENCE_SECONDS)
         assert [(each.index, each.reason) for each in answer.skipped] == [
             (1, "NOT_A_MEMBER"),
             (2, "NOT_A_MEMBER"),
         ]
         # Nobody speaks for another member.
         request.sender_node_id = home.a.node_id
-        assert await refusal(stub.ExchangeCapabilities(request, timeout=5)) == "BAD_CERTIFICATE"
+        assert (
+            await refusal(stub.ExchangeCapabilities(request, timeout=PATIENCE_SECONDS))
+            == "BAD_CERTIFICATE"
+        )
 
 
 async def test_a_link_is_its_openers_alone(home: Home) -> None:
@@ -329,17 +337,17 @@ async def test_a_link_is_its_openers_alone(home: Home) -> None:
             purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
             model_id="tiny-dflash",
         )
-        assert await refusal(other.OpenLink(request, timeout=5)) == "BAD_CERTIFICATE"
-        link = (await own.OpenLink(request, timeout=5)).link_id
+        assert await refusal(other.OpenLink(request, timeout=PATIENCE_SECONDS)) == "BAD_CERTIFICATE"
+        link = (await own.OpenLink(request, timeout=PATIENCE_SECONDS)).link_id
         # Whoever else learned its id has nothing of it.
-        await other.CloseLink(tensor_pb2.CloseLinkRequest(link_id=link), timeout=5)
+        await other.CloseLink(tensor_pb2.CloseLinkRequest(link_id=link), timeout=PATIENCE_SECONDS)
         opening = tensor_pb2.StreamTensorsRequest(opening=tensor_pb2.StreamOpening(link_id=link))
-        stolen = other.StreamTensors(timeout=5)
+        stolen = other.StreamTensors(timeout=PATIENCE_SECONDS)
         await stolen.write(opening)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stolen.read()
         assert kakeya_error(caught.value, "").reason == "LINK_NOT_FOUND"
-        stream = own.StreamTensors(timeout=5)
+        stream = own.StreamTensors(timeout=PATIENCE_SECONDS)
         await stream.write(opening)
         await stream.initial_metadata()
         assert not stream.done()
@@ -355,7 +363,7 @@ async def test_a_certificate_is_renewed_at_half_of_its_life_while_the_node_serve
     async def renewed() -> bool:
         async with grpc.aio.insecure_channel(str(b.ready["local_address"])) as channel:
             stub = trust_pb2_grpc.TrustServiceStub(channel)
-            told = await stub.GetTrust(trust_pb2.GetTrustRequest(), timeout=5)
+            told = await stub.GetTrust(trust_pb2.GetTrustRequest(), timeout=PATIENCE_SECONDS)
         return told.certificate_ends_unix > old.ends_unix + WEEK / 4
 
     await eventually(renewed)

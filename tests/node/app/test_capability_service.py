@@ -22,6 +22,7 @@ from tests.node.conftest import (
     StartAgent,
     next_message,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 METHOD = "/kakeya.v1.CapabilityService/"
 
@@ -215,10 +216,10 @@ async def test_malformed_bytes_are_an_invalid_argument(
         ("Leave", b"\x09\x00"),
     ):
         call: RawCall = agent.channel.unary_unary(METHOD + method)
-        code, reason = await refused(call(body, timeout=10))
+        code, reason = await refused(call(body, timeout=PATIENCE_SECONDS))
         assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"), (method, body)
     watching: RawWatch = agent.channel.unary_stream(METHOD + "WatchFleet")
-    watch = watching(b"\xff" * 40, timeout=10)
+    watch = watching(b"\xff" * 40, timeout=PATIENCE_SECONDS)
     assert await refused(watch.read()) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
     assert (await stub.ExchangeCapabilities(request_of())).sender_node_id
 
@@ -247,7 +248,7 @@ async def test_any_damage_to_a_request_is_answered_by_the_contract(
         for _ in range(rng.randint(1, 8)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
-            await call(bytes(damaged[: rng.randint(0, len(damaged))]), timeout=30)
+            await call(bytes(damaged[: rng.randint(0, len(damaged))]), timeout=PATIENCE_SECONDS)
         except grpc.aio.AioRpcError as error:
             reasons.add(reason_of(error))
     assert reasons <= {"BAD_REQUEST", "FLEET_MISMATCH", "PROTOCOL_SKEW"}, f"seed {seed}"

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kakeya_fleet.node.app.supervisor import Supervisor
+from tests.support.patience import PATIENCE_SECONDS
 
 READY = {"event": "ready", "address": "127.0.0.1:7600"}
 
@@ -18,7 +19,7 @@ READY = {"event": "ready", "address": "127.0.0.1:7600"}
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(10)
+        listening.settimeout(PATIENCE_SECONDS)
         yield listening
 
 
@@ -51,7 +52,7 @@ def test_why_a_node_ends_is_one_line(manager: socket.socket) -> None:
 def test_an_abstract_socket_is_reached_by_its_sign() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("")  # Linux chooses an abstract name.
-        listening.settimeout(10)
+        listening.settimeout(PATIENCE_SECONDS)
         Supervisor("@" + listening.getsockname()[1:].decode()).take(READY)
         assert lines(listening)[0] == "READY=1"
 

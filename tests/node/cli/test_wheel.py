@@ -78,7 +78,7 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path:
         ready = json.loads(process.stdout.readline())
         (child,) = psutil.Process(process.pid).children()
         assert str(files_of(site)) in " ".join(child.cmdline())
-        with urllib.request.urlopen(ready["url"], timeout=10) as answer:
+        with urllib.request.urlopen(ready["url"], timeout=PATIENCE_SECONDS) as answer:
             assert b"Kakeya" in answer.read()
     finally:
         process.terminate()

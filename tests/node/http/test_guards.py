@@ -11,6 +11,7 @@ import pytest
 
 from kakeya_fleet.node.config.config import split_address
 from tests.node.http.conftest import Ask, HttpFleet, ServeHttp, http_of
+from tests.support.patience import PATIENCE_SECONDS
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 
@@ -174,7 +175,7 @@ async def test_bodies_have_a_size_together(serve: ServeHttp, ask: Ask) -> None:
         f"POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 9000\r\n"
         "Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n".encode()
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert b"100" in await reader.readline()
     body = {**CHAT, "model": "none", "user": "x" * 500}
 
@@ -184,7 +185,7 @@ async def test_bodies_have_a_size_together(serve: ServeHttp, ask: Ask) -> None:
 
     assert (await asked())[0] == 404
     writer.write(b" " * 8000)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await asked() != (429, "TOO_MANY_REQUESTS"):
             pass
         writer.close()
@@ -199,7 +200,7 @@ async def test_a_body_has_a_time(serve: ServeHttp) -> None:
         f"POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 10\r\n"
         "Content-Type: application/json\r\n\r\n{".encode()
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
     writer.close()
 
@@ -209,7 +210,7 @@ async def test_headers_have_a_time(serve: ServeHttp, begun: bytes) -> None:
     address = await serve(header_seconds=0.1)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     writer.write(begun)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(ConnectionResetError):
             assert await reader.read() == b""
             raise ConnectionResetError
@@ -217,10 +218,10 @@ async def test_headers_have_a_time(serve: ServeHttp, begun: bytes) -> None:
 
 
 async def test_a_second_request_of_a_connection_has_a_time_too(serve: ServeHttp) -> None:
-    address = await serve(header_seconds=0.2)
+    address = await serve(header_seconds=1.0)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     whole = f"GET / HTTP/1.1\r\nHost: {address}\r\n\r\n".encode()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(2):
             writer.write(whole)
             head = await reader.readuntil(b"\r\n\r\n")
@@ -241,7 +242,7 @@ async def test_connections_that_say_nothing_make_way_for_one_that_asks(
     kept = [await asyncio.open_connection(*place) for _ in range(2)]
     answer = await asyncio.to_thread(ask, address, "/")
     assert answer.status == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(ConnectionResetError):
             assert await kept[0][0].read() == b""
             raise ConnectionResetError

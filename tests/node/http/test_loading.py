@@ -17,6 +17,7 @@ from kakeya_fleet.node.http.application import HttpApplication
 from kakeya_fleet.node.http.server import HttpServer
 from kakeya_fleet.node.http.settings import HttpSettings
 from kakeya_fleet.node.metrics import NodeMetrics
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ async def is_sent_away(server: HttpServer) -> None:
     """Whoever calls is reset, and does not wait."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(ConnectionResetError):
                 await reader.readexactly(1)
     finally:

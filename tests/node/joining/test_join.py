@@ -29,6 +29,7 @@ from tests.node.conftest import MakeIdentity
 from tests.node.joining.conftest import Authority, MakeHouse, RequestOf
 from tests.support.allowances import allowances_of
 from tests.support.calls import until
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def wrong(invitation: OpenInvitation) -> str:
@@ -130,7 +131,7 @@ async def test_a_node_closes_its_port_whatever_its_clock_says(make_house: MakeHo
     house = make_house()
     await house.issuer.invite()
     house.clock.now = 601.0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await house.issuer.close()
     assert house.issuer.port == 0
     await house.issuer.close()

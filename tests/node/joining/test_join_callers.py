@@ -29,13 +29,14 @@ from tests.node.conftest import MakeIdentity
 from tests.node.joining.conftest import House, MakeHouse
 from tests.support.allowances import allowances_of
 from tests.support.calls import Refused, refused, until
+from tests.support.patience import PATIENCE_SECONDS
 
 
 class RawJoiner:
     """Says what the test wants."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.call = join_pb2_grpc.JoinServiceStub(channel).Join(timeout=20)
+        self.call = join_pb2_grpc.JoinServiceStub(channel).Join(timeout=PATIENCE_SECONDS)
 
     async def answer(self, request: wire.JoinRequest) -> wire.JoinResponse:
         await self.call.write(request)

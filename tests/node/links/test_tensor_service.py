@@ -42,6 +42,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.tensor_chunks import chunks_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -82,10 +83,10 @@ class Served:
         await self.server.stop(0)
 
     async def open(self, **fields: Any) -> wire.OpenLinkResponse:
-        return await self.stub.OpenLink(opening(**fields), timeout=10)
+        return await self.stub.OpenLink(opening(**fields), timeout=PATIENCE_SECONDS)
 
     async def stream(self, link_id: str, want_encoder: bool = False) -> Stream:
-        call = self.stub.StreamTensors(timeout=20)
+        call = self.stub.StreamTensors(timeout=PATIENCE_SECONDS)
         first = wire.StreamOpening(link_id=link_id, want_encoder=want_encoder)
         await call.write(wire.StreamTensorsRequest(opening=first))
         await call.initial_metadata()
@@ -310,7 +311,7 @@ async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served:
 
 async def test_streams_need_a_link_and_an_opening(served: Served) -> None:
     async def first(request: wire.StreamTensorsRequest) -> None:
-        call = served.stub.StreamTensors(timeout=10)
+        call = served.stub.StreamTensors(timeout=PATIENCE_SECONDS)
         await call.write(request)
         await next_message(call)
 
@@ -336,7 +337,9 @@ async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served: Se
     served.servicer.sweep()
     assert await refusal(idle.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     for _ in range(2):
-        await served.stub.CloseLink(wire.CloseLinkRequest(link_id=closed_id), timeout=10)
+        await served.stub.CloseLink(
+            wire.CloseLinkRequest(link_id=closed_id), timeout=PATIENCE_SECONDS
+        )
     assert await refusal(closed.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     open_still = await served.stream((await served.open()).link_id)
     served.servicer.drain()
@@ -347,7 +350,9 @@ async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served: Se
 async def test_the_number_of_links_is_bounded(served: Served) -> None:
     links = [await served.open() for _ in range(4)]
     assert await refusal(served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
-    await served.stub.CloseLink(wire.CloseLinkRequest(link_id=links[0].link_id), timeout=10)
+    await served.stub.CloseLink(
+        wire.CloseLinkRequest(link_id=links[0].link_id), timeout=PATIENCE_SECONDS
+    )
     await served.open()
 
 

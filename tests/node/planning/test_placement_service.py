@@ -26,6 +26,7 @@ from kakeya_fleet.fleet.cards.liveness import Liveness
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support.neighbourhood import Node
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,7 +67,7 @@ Faraway = Callable[[SelfReport], Awaitable[None]]
 async def plan_of(node: Node, **fields: Any) -> placement_pb2.Plan:
     stub = placement_pb2_grpc.PlacementServiceStub(node.channel)
     request = placement_pb2.PlanRequest(**{"verifier_model": "random", **fields})
-    return (await stub.Plan(request, timeout=20)).plan
+    return (await stub.Plan(request, timeout=PATIENCE_SECONDS)).plan
 
 
 def reasons(

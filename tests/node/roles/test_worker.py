@@ -40,6 +40,7 @@ from kakeya_fleet.node.rpc.refusals import WorkerFault
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ async def test_what_would_befall_others_is_an_error_of_the_step(
     def step() -> None:
         raise fault
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(RuntimeError, match=type(fault).__name__) as raised:
             await worker.run(step)
     assert raised.value.__cause__ is fault
@@ -108,7 +109,7 @@ async def test_a_fault_of_the_thread_itself_ends_what_waits_and_no_more(
     monkeypatch.setattr(worker, "_receive", broken)
     gate.set()
     await holding
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         ends = await asyncio.gather(waiting, *tasks, return_exceptions=True)
         # One that comes is told of the next fault, until there is none.
         while left > 0:
@@ -132,7 +133,7 @@ async def test_a_worker_whose_thread_always_fails_closes(monkeypatch: pytest.Mon
 
     # It waits for a step in what is replaced here.
     monkeypatch.setattr(worker, "_receive", broken)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await worker.run(lambda: 7) == 7
         waiting = asyncio.create_task(worker.run(lambda: 1))
         await asyncio.sleep(0)
@@ -222,7 +223,7 @@ def computed(
 
 
 async def until_longer(session: Session, length: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while len(session.history) < length:  # noqa: ASYNC110 a history wakes nobody
             await asyncio.sleep(0)
 
@@ -383,7 +384,7 @@ async def test_closing_refuses_what_came_while_it_waited_for_more(
     tasks = [asyncio.create_task(worker.run_turn(turns[0]))]
     await asyncio.to_thread(gathering.waits.wait)
     tasks += [asyncio.create_task(worker.run_turn(turn)) for turn in turns[1:]]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.gather(asyncio.sleep(0), worker.close())
         ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(end) for end in ends] == [WorkerClosed] * 4

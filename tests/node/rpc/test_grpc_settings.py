@@ -11,6 +11,7 @@ import pytest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.node.rpc.grpc_settings import Options, client_options, server_options
 from tests.node.conftest import AgentProcess
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def with_(**changes: int) -> Options:
@@ -51,7 +52,7 @@ async def test_an_idle_channel_is_not_hung_up_on() -> None:
         changed = kept.wait_for_state_change(grpc.ChannelConnectivity.READY)
         hung_up = refused.wait_for_state_change(grpc.ChannelConnectivity.READY)
         first, second = map(asyncio.ensure_future, (changed, hung_up))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
         assert (first.done(), second.done()) == (False, True)
         first.cancel()
@@ -66,7 +67,7 @@ async def test_a_frozen_server_is_noticed_without_a_deadline(
         stub = capability_pb2_grpc.CapabilityServiceStub(channel)
         await stub.GetNode(capability_pb2.GetNodeRequest())
         agent.signal(signal.SIGSTOP)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.GetNode(capability_pb2.GetNodeRequest())
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

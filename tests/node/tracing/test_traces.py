@@ -29,6 +29,7 @@ from kakeya_fleet.node.tracing.starting import TracesExtraMissing, start_traces,
 from kakeya_fleet.node.tracing.trace_export import MOST_WAITING, TraceExport
 from kakeya_fleet.node.tracing.traced import TracedGeneration, TracedSession
 from tests.node.conftest import Eventually, RunningAgent, Scrape, StartAgent, next_message
+from tests.support.patience import PATIENCE_SECONDS
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PROMPT = [index * 7 % 90 for index in range(40)]
@@ -199,7 +200,7 @@ async def test_a_collector_that_is_silent_costs_no_session_anything(
     stub, session_id, _ = await opened(node)
     for _ in range(3):
         request = runtime_pb2.GenerateRequest(session_id=session_id, max_tokens=5)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             messages = [message async for message in stub.Generate(request)]
         assert messages[-1].done.generated_token_count == 5
     # Otherwise the node would wait its two seconds for the collector.

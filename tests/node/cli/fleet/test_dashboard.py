@@ -50,7 +50,7 @@ def begin(fleet: Terminal) -> tuple[RunningCommand, str, int]:
 @pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
 def test_serves_the_page_until_it_is_told_to_end(fleet: Terminal, word: signal.Signals) -> None:
     process, url, child = begin(fleet)
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
         assert b"Kakeya" in answer.read()
         assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
     process.send_signal(word)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.support.commands import Agents, Terminal
+from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import FLEET
 
 LONE = ("join", "--json", "--name", "solo", "--no-mdns", "--serve", "proposer=ngram")
@@ -56,7 +57,7 @@ def test_an_agent_as_people_start_it_says_that_it_starts_then_ready_and_drains_a
             if maps.exists():
                 assert "libtorch" not in maps.read_text()
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -164,7 +165,7 @@ def test_an_agent_whose_output_nobody_reads_serves_and_leaves(fleet: Terminal) -
             while fleet.run("status").code:
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0
         finally:
             process.kill()
             os.close(reading)

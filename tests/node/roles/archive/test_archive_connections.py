@@ -37,7 +37,7 @@ class Peer:
     """One data connection without manners."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
         self.serial = 0
 
     def send(

@@ -34,6 +34,7 @@ from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.restorer_fault import error_info
 from tests.support import evicted_stores
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 SEED = 20_261_123
 """Of all mutations."""
@@ -121,7 +122,7 @@ def test_calls_of_mutated_bytes_are_refused_by_name_and_counted(
         for _ in range(MUTATIONS):
             sent = mutated(rng, whole)
             try:
-                answer = call(sent, timeout=5)
+                answer = call(sent, timeout=PATIENCE_SECONDS)
             except grpc.RpcError as error:
                 info = error_info(error)
                 assert info is not None, sent
@@ -143,7 +144,7 @@ def test_a_field_that_cannot_be_is_named(server: ArchiveServer, shape: EvictedSh
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         call: Callable[..., bytes] = channel.unary_unary(SERVICE + "OpenArchive")
         with pytest.raises(grpc.RpcError) as refused:
-            call(opening.SerializeToString(), timeout=5)
+            call(opening.SerializeToString(), timeout=PATIENCE_SECONDS)
     info = error_info(refused.value)
     assert info is not None
     assert (info.reason, info.metadata["field"]) == ("RESTORER_REFUSED", "lease_seconds")
@@ -186,7 +187,7 @@ def _summed(whole: bytes) -> bytes:
 
 def _end_of(port: int, archive_id: str, before: list[bytes], sent: bytes) -> str:
     """How a connection ends on which this is all that is sent: a reason, or empty."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
         attach = parts_of(Frame(Kind.ATTACH, serial=1), archive_id.encode())
         connection.sendall(b"".join([*map(bytes, attach), *before, sent]))
         connection.shutdown(socket.SHUT_WR)

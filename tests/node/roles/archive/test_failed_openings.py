@@ -16,6 +16,7 @@ from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,7 +70,7 @@ async def test_a_caller_that_left_and_then_the_verifier_leave_no_archive(
             return await real(step)
 
         monkeypatch.setattr(served.worker, "run", waiting)
-        call = calls.Caller(node.channel).stub.CreateSession(REQUEST, timeout=20)
+        call = calls.Caller(node.channel).stub.CreateSession(REQUEST, timeout=PATIENCE_SECONDS)
         await began.wait()
         assert archive.metric("kakeya_archives_open") == 1
         call.cancel()

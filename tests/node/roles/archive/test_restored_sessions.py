@@ -21,6 +21,7 @@ from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from kakeya_fleet.node.roles.settings import RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
@@ -73,7 +74,7 @@ async def opened(
             restorer=restorer,
             **fields,
         ),
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
     )
 
 

@@ -228,7 +228,7 @@ async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path: Path
         frozen.send_signal(signal.SIGSTOP)
         # By then a step waits for it.
         await asyncio.sleep(0.2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await node.roles.close()
         stream.cancel()
 

@@ -38,6 +38,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -256,7 +257,7 @@ async def drafted(
 ) -> tuple[tuple[int, ...], list[DraftFaultKind]]:
     """A draft, and how many failed before it; the channel may take a moment to come back."""
     faults: list[DraftFaultKind] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
                 return (await source.draft(verifier.history, (), 5)).token_ids, faults
@@ -329,7 +330,7 @@ async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
     server: Server, channel: grpc.aio.Channel
 ) -> None:
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
-    call = stub.Draft(timeout=10)
+    call = stub.Draft(timeout=PATIENCE_SECONDS)
     opening = proposer_pb2.DraftOpen(
         model_id="recalling", vocabulary_size=VOCABULARY, tokenizer_digest="t"
     )
@@ -341,7 +342,7 @@ async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
         model_id="recalling", committed_token_ids=[1], block_size=4
     )
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.ProposeBlock(request, timeout=10)
+        await stub.ProposeBlock(request, timeout=PATIENCE_SECONDS)
     assert calls.refused(caught.value).reason == "BAD_REQUEST"
 
 
@@ -349,7 +350,7 @@ async def test_an_unknown_link_costs_drafts_not_the_stream(
     server: Server, channel: grpc.aio.Channel
 ) -> None:
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
-    call = stub.Draft(timeout=10)
+    call = stub.Draft(timeout=PATIENCE_SECONDS)
     opening = proposer_pb2.DraftOpen(
         model_id="recalling",
         vocabulary_size=VOCABULARY,

@@ -35,6 +35,7 @@ from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run
 from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers, TooManyStreams
 from tests.support.allowances import allowances_of
+from tests.support.patience import PATIENCE_SECONDS
 
 Context = grpc.aio.ServicerContext[proposer_pb2.DraftRequest, proposer_pb2.DraftResponse]
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
@@ -86,7 +87,7 @@ class HeavyProposer(EagerDraftState):
 
     def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
         self.began.set()
-        assert self.gate.wait(timeout=10)
+        assert self.gate.wait(timeout=PATIENCE_SECONDS)
         return Draft((7,))
 
 
@@ -262,7 +263,7 @@ async def test_a_step_in_a_thread_is_waited_for_by_its_cancelled_caller() -> Non
 
     def step() -> None:
         began.set()
-        assert gate.wait(timeout=10)
+        assert gate.wait(timeout=PATIENCE_SECONDS)
         ended.append(True)
 
     ended: list[bool] = []

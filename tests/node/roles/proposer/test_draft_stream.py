@@ -257,7 +257,7 @@ async def test_a_bad_stateless_proposal_is_refused(
     for fields, reason in mistakes:
         request = proposer_pb2.ProposeBlockRequest(**{**good, **fields})
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.ProposeBlock(request, timeout=10)
+            await stub.ProposeBlock(request, timeout=PATIENCE_SECONDS)
         assert calls.refused(caught.value).reason == reason, fields
 
 
@@ -267,7 +267,7 @@ async def test_a_stateless_proposal_drafts(
     request = proposer_pb2.ProposeBlockRequest(
         model_id="ngram", committed_token_ids=REPEATING, block_size=5
     )
-    response = await stub.ProposeBlock(request, timeout=10)
+    response = await stub.ProposeBlock(request, timeout=PATIENCE_SECONDS)
     assert list(response.token_ids) == [1, 2, 3, 4, 5]
     assert response.compute_seconds > 0
 

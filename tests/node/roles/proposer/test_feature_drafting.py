@@ -24,6 +24,7 @@ from kakeya_fleet.node.links.features.feature_sender import FeatureStream
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -276,7 +277,7 @@ async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_v
     again = await neighbourhood.start("retrained", f"proposer={other}", port=node.port)
     await channels["retrained"].close()
     channels["retrained"] = kept
-    await asyncio.wait_for(kept.channel_ready(), 10)
+    await asyncio.wait_for(kept.channel_ready(), PATIENCE_SECONDS)
     assert again.roles.offers()[0].encoder_digest != node.roles.offers()[0].encoder_digest
     stream = await client.generate(session, 30)
     assert tokens + stream.token_ids == await alone(60)

@@ -18,6 +18,7 @@ from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 from kakeya_fleet.fleet.cards.card import ModelKind
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,7 +105,7 @@ async def test_a_long_prompt_is_read_beside_the_stream(
     assert not paired.done.speculation.faults
     caller = calls.Caller(verifier.channel)
     drafted = paired.done.speculation.drafted_count
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not drafted:
             drafted = (await caller.generate(session, 8)).done.speculation.drafted_count
     await caller.close(session)

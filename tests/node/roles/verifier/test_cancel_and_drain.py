@@ -22,6 +22,7 @@ from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from tests.node.conftest import next_message
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -292,7 +293,7 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
             pass
     assert calls.refused(caught.value).reason == "SESSION_NOT_FOUND"
     # Its stream ends too, long before the proposer answers.
-    await asyncio.wait_for(servicer.cancelled.wait(), timeout=30.0)
+    await asyncio.wait_for(servicer.cancelled.wait(), timeout=PATIENCE_SECONDS)
     assert not verifier.roles.verifier.open_breakers()
 
 

@@ -24,6 +24,7 @@ from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(300)]
 OTHER = [(5 * index + index * index // 7) % 96 for index in range(280)]
@@ -71,7 +72,7 @@ class Home:
             initial_token_ids=tokens,
             **fields,
         )
-        return await self.caller.stub.CreateSession(request, timeout=30)
+        return await self.caller.stub.CreateSession(request, timeout=PATIENCE_SECONDS)
 
     async def codec_of(self, session_id: str) -> str:
         return str((await self.caller.info(session_id)).restorer.restorer.codec)
@@ -137,7 +138,7 @@ async def test_what_is_not_packed_or_too_short_is_not_measured(home: Home) -> No
     request = runtime_pb2.CreateSessionRequest(
         model_id=home.model_id, kv_strategy=FULL, initial_token_ids=HISTORY
     )
-    await home.caller.stub.CreateSession(request, timeout=30)
+    await home.caller.stub.CreateSession(request, timeout=PATIENCE_SECONDS)
     assert not await home.sampling.sample()
 
 
@@ -181,7 +182,7 @@ async def test_plans_quote_what_was_measured_here(home: Home) -> None:
     )
 
     async def reasons() -> str:
-        return " ".join((await stub.Plan(request, timeout=10)).plan.reasons)
+        return " ".join((await stub.Plan(request, timeout=PATIENCE_SECONDS)).plan.reasons)
 
     assert "On SmolLM2-135M-Instruct that moved" in await reasons()
     opened = await home.opened(HISTORY)

@@ -17,6 +17,7 @@ from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from kakeya_fleet.node.roles.settings import RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.patience import PATIENCE_SECONDS
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 SINK_WINDOW = placement_pb2.KV_STRATEGY_SINK_WINDOW
@@ -56,13 +57,13 @@ async def opened(caller: calls.Caller, **fields: Any) -> Any:
         speculation=runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_OFF),
         **fields,
     )
-    return await caller.stub.CreateSession(request, timeout=30)
+    return await caller.stub.CreateSession(request, timeout=PATIENCE_SECONDS)
 
 
 async def plan_of(node: Any, **fields: Any) -> Any:
     stub = placement_pb2_grpc.PlacementServiceStub(node.channel)
     request = placement_pb2.PlanRequest(verifier_model="random", window_tokens=32, **fields)
-    return (await stub.Plan(request, timeout=10)).plan
+    return (await stub.Plan(request, timeout=PATIENCE_SECONDS)).plan
 
 
 def choice_of(plan: Any) -> str:

@@ -15,6 +15,7 @@ import pytest_asyncio
 from kakeya.v1 import runtime_pb2
 from tests.support import calls
 from tests.support.neighbourhood import Neighbourhood, Node
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.posing import Posing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,7 +32,9 @@ class As:
         self._metadata = (("caller", name),) if name else ()
 
     def call(self, method: str, request: Any) -> Any:
-        return getattr(self.stub, method)(request, metadata=self._metadata, timeout=20)
+        return getattr(self.stub, method)(
+            request, metadata=self._metadata, timeout=PATIENCE_SECONDS
+        )
 
     async def open(self, **fields: Any) -> str:
         request = runtime_pb2.CreateSessionRequest(
@@ -148,11 +151,11 @@ async def test_lists_and_watches_have_the_callers_own_and_for_the_machines_peopl
         await owner.call("CloseSession", runtime_pb2.CloseSessionRequest(session_id=session))
     # The stranger's own is the first that it hears of.
     own = await stranger.open()
-    told = await asyncio.wait_for(anext(aiter(watches[1])), 10)
+    told = await asyncio.wait_for(anext(aiter(watches[1])), PATIENCE_SECONDS)
     assert told.changed.session.session_id == own
     for watch in (watches[0], watches[2]):
         ended: set[str] = set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for message in watch:
                 ended.add(message.ended.session_id)
                 if {before, during} <= ended:
