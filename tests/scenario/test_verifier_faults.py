@@ -21,8 +21,9 @@ async def test_a_frozen_verifier_is_a_named_deadline(
     fleet: LocalFleet, prompt: tuple[int, ...]
 ) -> None:
     frozen = fleet.start("frozen", serve=("verifier=tiny",))
-    # What a busy machine's verifier answers in, before it is frozen and after.
-    timeouts = Timeouts(unary=5.0, first_tokens=5.0, stream_idle=5.0, leave=0.2)
+    # What a busy machine's verifier answers in, before it is frozen and after; and twice as long
+    # is shorter than the 10 s of silence after which the client's channel asks for a sign of life.
+    timeouts = Timeouts(unary=3.0, first_tokens=3.0, stream_idle=3.0, leave=0.2)
     async with AsyncClient(frozen.address, timeouts=timeouts) as client:
         session = await client.create_session("tiny", speculation="off")
         await session.append(prompt)

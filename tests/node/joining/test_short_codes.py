@@ -106,7 +106,7 @@ async def test_of_several_issuers_of_one_nameplate_the_one_with_the_code_is_foun
         FoundIssuer(house.issuer_id, (f"127.0.0.1:{house.issuer.port}",)),
     ]
     monkeypatch.setattr(join_client, "IssuerSearch", FakeSearch(found))
-    grant = await house.join(invitation.short_code, deadlines=JoinDeadlines(connect_seconds=0.5))
+    grant = await house.join(invitation.short_code, deadlines=JoinDeadlines(connect_seconds=2.0))
     assert house.authority.has_issued(grant.certificate)
     await until(lambda: neighbour.kinds() == [EventKind.JOIN_CODE_WRONG])
 

@@ -112,14 +112,15 @@ def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet: Meet
     ids=["half", "none", "other count", "no port"],
 )
 def test_a_greeting_that_is_none_ends_the_start(meet: Meet, words: bytes, said: str) -> None:
-    meeting = meet(message_seconds=0.3)
+    meeting = meet(message_seconds=3.0)
     meeting.ranks(frame(PORTS), words)
     with pytest.raises(GroupNotStarted, match=said):
         meeting.gathering.members(meeting.listener)
 
 
 def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet: Meet) -> None:
-    meeting = meet(silence_seconds=0.5, loading_silence_seconds=0.5)
+    # Forty beats of the other: a busy machine keeps this process from running for some of them.
+    meeting = meet(silence_seconds=2.0, loading_silence_seconds=2.0)
     meeting.ranks(frame(PORTS), frame(PORTS))
     members = meeting.gathering.members(meeting.listener)
     going = True
@@ -133,9 +134,9 @@ def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet: Meet) -> None
     beating.start()
     began = time.monotonic()
     try:
-        with pytest.raises(GroupNotStarted, match=r"rank 1 was silent for 0\.5 s"):
+        with pytest.raises(GroupNotStarted, match="rank 1 was silent for 2 s"):
             meeting.gathering.wait_ready(members)
-        assert time.monotonic() - began > 0.4
+        assert time.monotonic() - began > 1.5
         meeting.sockets[Purpose.PULSE, 1].connection.shutdown(socket.SHUT_RDWR)
         with pytest.raises(GroupNotStarted, match="rank 1 ended before it was ready"):
             meeting.gathering.wait_ready(members)
