@@ -60,8 +60,6 @@ class DraftSession:
         opening: wire.DraftOpen,
         memory: DraftMemory,
         find_inbox: FindInbox = no_inbox,
-        *,
-        feature_wait_seconds: float = FEATURE_WAIT_SECONDS,
     ) -> None:
         """Raises as `check_opening`, and `TooManyStreams`; `memory` is the stream's alone."""
         check_opening(served, opening)
@@ -69,7 +67,6 @@ class DraftSession:
         self._told_length = memory.keep(0, len(opening.prefix_token_ids), "prefix_token_ids")
         self._served = served
         self._find_inbox = find_inbox
-        self._feature_wait_seconds = feature_wait_seconds
         self._link_id = opening.feature_link_id
         self._vocabulary_size = _vocabulary_size(served, opening)
         self._prefix = list(opening.prefix_token_ids)
@@ -200,7 +197,7 @@ class DraftSession:
         # The last token has been through no forward of the verifier yet.
         end = max(0, proposal.base_length - 1)
         if inbox.end < end and proposal.block_id > self._cancelled_through:
-            await inbox.wait(end, self._feature_wait_seconds)
+            await inbox.wait(end, FEATURE_WAIT_SECONDS)
         # No step of the state runs now.
         known = _conditioned(self._state).features_end if self._state is not None else 0
         return inbox.between(known, end)

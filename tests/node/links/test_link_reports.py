@@ -16,6 +16,7 @@ from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.late_vectors import wait_for_vectors
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,8 +39,13 @@ def drafter(checkpoint: Path, random_drafter: Callable[..., Path]) -> Path:
 
 
 async def test_a_link_over_shared_memory_says_so_everywhere(
-    neighbourhood: nodes.Neighbourhood, alone: list[int], checkpoint: Path, drafter: Path
+    neighbourhood: nodes.Neighbourhood,
+    alone: list[int],
+    checkpoint: Path,
+    drafter: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    wait_for_vectors(monkeypatch)
     # Which road tensors take is tried here, not how late a draft may be on a busy machine.
     settings = replace(nodes.SETTINGS, links="local", draft_deadline_seconds=20.0)
     verifier, proposer = [

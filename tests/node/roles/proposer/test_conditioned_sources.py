@@ -38,6 +38,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support.allowances import allowances_of
+from tests.support.late_vectors import wait_for_vectors
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -155,6 +156,12 @@ class Server:
 
     async def stop(self) -> None:
         await self.server.stop(0)
+
+
+@pytest.fixture(autouse=True)
+def _vectors_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a draft goes without them, where they come too late, is no fault that is asked for."""
+    wait_for_vectors(monkeypatch)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -24,6 +24,7 @@ from kakeya_fleet.node.links.features.feature_sender import FeatureStream
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.late_vectors import wait_for_vectors
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -79,10 +80,17 @@ async def paired(
     return session
 
 
+@pytest.fixture
+def vectors_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is late because the machine is busy."""
+    wait_for_vectors(monkeypatch)
+
+
 def faults_of(stream: calls.Stream) -> dict[runtime_pb2.DropReason.ValueType, int]:
     return {fault.reason: fault.count for fault in stream.done.speculation.faults}
 
 
+@pytest.mark.usefixtures("vectors_in_time")
 async def test_remote_drafts_never_change_the_stream(
     client: calls.Caller, proposer: nodes.Node, alone: Alone
 ) -> None:
@@ -128,6 +136,7 @@ async def test_a_proposer_in_the_same_process_drafts_too(
     await node.stop()
 
 
+@pytest.mark.usefixtures("vectors_in_time")
 async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     neighbourhood: nodes.Neighbourhood,
     verifier: nodes.Node,
@@ -208,6 +217,8 @@ async def test_bad_vectors_cost_drafts_and_no_token(
         (fault if sent % 5 == 4 else send)(stream, first, vectors)
 
     monkeypatch.setattr(FeatureStream, "send", sending)
+    # Each that is bad is waited for so long.
+    wait_for_vectors(monkeypatch, 0.5)
     refused = {"fault": FAULTS[fault] or "not_finite"}
     before = proposer.metric("kakeya_tensors_refused_total", **refused)
     session = await paired(client)
@@ -222,6 +233,7 @@ async def test_bad_vectors_cost_drafts_and_no_token(
     assert after > before if FAULTS[fault] else after == before
 
     monkeypatch.undo()
+    wait_for_vectors(monkeypatch)
     again = await client.generate(session, 30, **sampling)
     assert faults_of(again).get(FEATURES, 0) <= 1
     assert again.done.speculation.drafted_count > 0
@@ -252,12 +264,14 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
     ]
     assert opened
     monkeypatch.undo()
+    wait_for_vectors(monkeypatch)
     await calls.until(lambda: not verifier.roles.verifier.open_breakers())
     healed = await client.generate(session, 30)
     assert healed.done.speculation.drafted_count > 0
     assert faults_of(healed) == {}
 
 
+@pytest.mark.usefixtures("vectors_in_time")
 async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_vectors(
     neighbourhood: nodes.Neighbourhood,
     client: calls.Caller,
@@ -287,6 +301,7 @@ async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_v
     await again.stop()
 
 
+@pytest.mark.usefixtures("vectors_in_time")
 async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(
     client: calls.Caller, proposer: nodes.Node, alone: Alone
 ) -> None:
@@ -299,6 +314,7 @@ async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(
         assert stream.done.speculation.drafted_count > 0
 
 
+@pytest.mark.usefixtures("vectors_in_time")
 async def test_a_fork_keeps_the_vectors_of_its_prefix(
     client: calls.Caller, proposer: nodes.Node, alone: Alone
 ) -> None:
