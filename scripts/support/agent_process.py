@@ -26,7 +26,7 @@ Event = Mapping[str, object]
 
 # Loading a model and measuring its steps on a slow, busy machine.
 READY_SECONDS = 120.0
-STOP_SECONDS = 15.0
+STOP_SECONDS = 30.0
 STANDS_SECONDS = 9 * slowing.WORKS_SECONDS
 ANY_HTTP_PORT = {"KAKEYA_HTTP_BIND": "127.0.0.1:0"}
 
@@ -144,7 +144,7 @@ class AgentProcess:
         name: str,
         matches: Callable[[Event], bool] = lambda _: True,
         *,
-        seconds: float = 30.0,
+        seconds: float = 60.0,
     ) -> Event:
         """The first event of that name which `matches`, once it was printed.
 

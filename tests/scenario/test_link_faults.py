@@ -272,21 +272,22 @@ Talks = Callable[..., Awaitable[Talk]]
 async def talks(chaos: Chaos) -> AsyncIterator[Talks]:
     """Opens a session by mode: (mode, seed=None)."""
     opened: list[Talk] = []
+    clients: list[AsyncClient] = []
 
     async def talk(mode: str, seed: int | None = None) -> Talk:
-        client = AsyncClient(chaos.verifiers[mode].address)
-        await client.__aenter__()
-        talk = Talk(client, seed)
-        opened.append(talk)
+        clients.append(AsyncClient(chaos.verifiers[mode].address))
+        await clients[-1].__aenter__()
+        talk = Talk(clients[-1], seed)
         await talk.can_draft(chaos.proposer)
         if mode == "ring":
             await form_rings(chaos.verifiers[mode], chaos.proposer)
-        talk.session = await client.create_session(
+        talk.session = await talk.client.create_session(
             "tiny",
             speculation=Speculation("tiny-dflash", node_id=chaos.proposer.node_id),
             sink_tokens=4,
             window_tokens=WINDOW,
         )
+        opened.append(talk)
         return talk
 
     yield talk
@@ -297,7 +298,8 @@ async def talks(chaos: Chaos) -> AsyncIterator[Talks]:
             return await each.link() is None
 
         await until(is_over)
-        await each.client.__aexit__(None, None, None)
+    for client in clients:
+        await client.__aexit__(None, None, None)
     agents = [agent for agent in (*chaos.verifiers.values(), chaos.proposer) if agent.running]
     await until(lambda: not any(chaos.ring_child(agent) for agent in agents))
 

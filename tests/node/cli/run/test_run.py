@@ -16,7 +16,6 @@ from kakeya_fleet.node.cli.chat.lines import Said, read
 from kakeya_fleet.node.cli.run.given_prompt import given_prompt
 from kakeya_fleet.node.cli.run.own_agent import OwnAgent
 from tests.support.commands import (
-    PATIENCE_SECONDS,
     Agents,
     Ask,
     RunningCommand,
@@ -24,6 +23,7 @@ from tests.support.commands import (
     Terminal,
 )
 from tests.support.in_process import Finished
+from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import WarmStarts
 
 LIMIT = ("--max-tokens", "8")
