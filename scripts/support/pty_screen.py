@@ -98,7 +98,7 @@ class Process:
         """The whole screen, a line each."""
         return "\n".join(self.lines)
 
-    def wait_for(self, pattern: str, *, seconds: float = 15.0) -> tuple[re.Match[str], float]:
+    def wait_for(self, pattern: str, *, seconds: float = 60.0) -> tuple[re.Match[str], float]:
         """The match of `pattern` on the screen, once it is there; the seconds it took."""
         started = time.monotonic()
         with self._changed:
@@ -111,7 +111,7 @@ class Process:
                 if left <= 0 or not self._changed.wait(left):
                     raise AssertionError(f"{pattern!r} did not come in {seconds} s:\n{text}")
 
-    def wait_for_whole(self, *, seconds: float = 15.0) -> None:
+    def wait_for_whole(self, *, seconds: float = 60.0) -> None:
         """Waits until the frame that is being drawn is whole: until the next one begins."""
         with self._changed:
             drawn = self.raw.count(_FRAME_BEGINS)
@@ -131,7 +131,7 @@ class Process:
         """Ctrl-C, as the terminal sends it."""
         self.type("\x03")
 
-    def interrupt_reading(self, *, seconds: float = 15.0) -> None:
+    def interrupt_reading(self, *, seconds: float = 60.0) -> None:
         """Ctrl-C once the program waits for a key.
 
         Python hears of one between a prompt and the read behind it with the next key only.
@@ -149,7 +149,7 @@ class Process:
             self.screen.resize(lines, columns)
         self._size(columns, lines)
 
-    def end(self, *, seconds: float = 15.0) -> int | None:
+    def end(self, *, seconds: float = 60.0) -> int | None:
         """Its exit code, once it has ended and all that it wrote was read."""
         try:
             code = self._process.wait(seconds)

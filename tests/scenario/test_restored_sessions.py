@@ -41,7 +41,7 @@ def restored_verifier(restoring: LocalFleet) -> AgentProcess:
         "verifier",
         serve=("verifier=tiny",),
         environment={
-            "KAKEYA_RESTORER_WAIT_SECONDS": "0.5",
+            "KAKEYA_RESTORER_WAIT_SECONDS": "2",
             # For the frozen ones, whose silence is waited for twice.
             "KAKEYA_ARCHIVE_DEADLINE_SECONDS": str(DEADLINE_SECONDS),
         },

@@ -348,19 +348,19 @@ def test_who_writes_while_the_last_copy_is_taken_waits_for_it() -> None:
 
     def slow(target: Payload, source: Payload) -> None:
         begun.set()
-        go_on.wait(5)
+        go_on.wait(60)
         copied(target, source)
 
     fork = threading.Thread(target=lambda: copies.append(pool.writable(slab, Payload, slow)))
     origin = threading.Thread(target=lambda: owns.append(pool.writable(slab, Payload, copied)))
     fork.start()
-    assert begun.wait(5)
+    assert begun.wait(60)
     origin.start()
     origin.join(0.05)
     assert not owns
     go_on.set()
     for thread in (fork, origin):
-        thread.join(5)
+        thread.join(60)
     assert owns == [slab]
     assert copies[0] is not slab
     assert copies[0].payload.content == 7

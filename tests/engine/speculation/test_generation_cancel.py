@@ -158,7 +158,7 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
     def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
         if feeds[0].want_logits:
             entered.set()
-            assert release.wait(10)
+            assert release.wait(60)
         return honest(feeds)
 
     replace_method(session.verifier, "forward_batch", forward_batch)
@@ -173,7 +173,7 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
             pass
 
     task = asyncio.ensure_future(consume())
-    assert await asyncio.to_thread(entered.wait, 10)
+    assert await asyncio.to_thread(entered.wait, 60)
     task.cancel()
     for _ in range(20):
         await asyncio.sleep(0)

@@ -159,5 +159,5 @@ def test_a_node_that_is_lost_ends_the_screen_with_its_reason(
     top = screen("top", "--node", process.event()["address"])
     top.wait_for("lone")
     process.kill()
-    assert top.end(seconds=10.0) == 3
+    assert top.end() == 3
     assert b"no node answers" in top.raw.split(b"\x1b[?1049l")[-1]

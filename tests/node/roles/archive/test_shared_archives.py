@@ -68,7 +68,7 @@ async def around() -> AsyncIterator[nodes.Neighbourhood]:
 async def verifier_node(around: nodes.Neighbourhood, checkpoint: Path) -> nodes.Node:
     settings = RoleSettings(
         kv_budget_bytes=32 << 20,
-        restorers=RestorerSettings(deadline=15.0, rebuild=0.5),
+        restorers=RestorerSettings(deadline=15.0, rebuild=2.0),
     )
     return await around.start("verifier", f"verifier={checkpoint}", settings=settings)
 
