@@ -9,26 +9,28 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from kakeya_fleet.engine.backends.backend import Backend
 from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
 from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
 from kakeya_fleet.engine.contracts import device as devices
 from kakeya_fleet.engine.contracts.device import DeviceFacts
-from kakeya_fleet.engine.contracts.draft import Proposer
-from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
-from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
-from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, DeviceUnavailable, ModelUnusable
 from kakeya_fleet.engine.memory.allocation import told_as_unloadable
 from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.digests import weight_bytes
-from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
 from kakeya_fleet.engine.models.own_dtype import settled_dtype
 from kakeya_fleet.engine.models.weight_reading import told_of_weights
-from kakeya_fleet.engine.restoration.stores import EvictedStores
-from kakeya_fleet.engine.verifiers.thread_count import Threads
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.backends.backend import Backend
+    from kakeya_fleet.engine.contracts.draft import Proposer
+    from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+    from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
+    from kakeya_fleet.engine.contracts.verifier import Verifier
+    from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
+    from kakeya_fleet.engine.restoration.stores import EvictedStores
+    from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 BACKENDS: dict[str, Backend] = {each.name: each for each in (MlxBackend(), TorchBackend())}
 """By name. None has imported its libraries."""

@@ -32,6 +32,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folde
 from kakeya_fleet.engine.proposers import ngram
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.manifest import check_trained_for, read_trained_target
+from kakeya_fleet.engine.proposers.names import TARGET_MARK, split_target
 from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 
 LOADERS: Mapping[str, Callable[[], Proposer]] = MappingProxyType(
@@ -39,7 +40,6 @@ LOADERS: Mapping[str, Callable[[], Proposer]] = MappingProxyType(
 )
 """Proposers without a folder."""
 
-TARGET_MARK = "@"
 DFLASH_ENTRIES = ("dflash_config", "target_layer_ids", "num_target_layers")
 
 
@@ -160,14 +160,6 @@ def proposer_kind(folder: Path) -> str:
     if family is not None and is_causal and entries.get("model_type") == family.model_type:
         return AUTOREGRESSIVE
     return MASKED_DIFFUSION
-
-
-def split_target(name: str) -> tuple[str, str]:
-    """Model and target of `MODEL@TARGET`, an empty target without; folders may have an `@`."""
-    if TARGET_MARK not in name or Path(name).expanduser().is_dir():
-        return name, ""
-    model, _, target = name.rpartition(TARGET_MARK)
-    return model, target
 
 
 def _resolved(model: str, dtype: str, progress: Progress | None) -> ModelFolder:

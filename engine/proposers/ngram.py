@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
+from kakeya_fleet.engine.proposers.names import NGRAM as NGRAM_NAME
 
-MODEL_ID = "ngram"
+MODEL_ID = NGRAM_NAME
 # Tokens that are compared; beyond five, Python source gained under 0.2 % more
 # tokens a verify forward. A single one still gained 10 %: a forward costs the
 # same with a draft or without.

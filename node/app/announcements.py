@@ -68,7 +68,7 @@ class Announcements:
         await asyncio.sleep(self._ring_trial_seconds)
         reason = await probe.run()
         # Links that are open may have such a road now.
-        self._roles.links.look_again()
+        self._roles.look_for_roads()
         if reason:
             _log.info("no_ring", reason=reason)
         else:

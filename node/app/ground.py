@@ -21,13 +21,12 @@ from kakeya_fleet.node.config.config import Config, is_loopback, join_address
 from kakeya_fleet.node.config.kv_budget import kv_budget_bytes
 from kakeya_fleet.node.config.machine import process_started_at
 from kakeya_fleet.node.config.ports import GRPC_PORT, HTTP_PORT, passed_over, ports_to_try
-from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.config.state_directory import CODECS_FILE, StateDirectory
 from kakeya_fleet.node.http.server import HttpServer
 from kakeya_fleet.node.http.settings import HealthSettings, HttpSettings
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.membership.own_addresses import OwnAddresses
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.planning.codec_store import FILE as CODECS_FILE
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import CodecSettings, RestorerSettings, RoleSettings

@@ -16,7 +16,7 @@ from kakeya_fleet.engine.models.model_manifest import DIGEST_BYTES
 from kakeya_fleet.engine.models.public_names import is_public_name
 from kakeya_fleet.engine.models.pulled_models import stored_place
 from kakeya_fleet.engine.models.weight_choice import WEIGHTS
-from kakeya_fleet.engine.proposers.loading import LOADERS, TARGET_MARK
+from kakeya_fleet.engine.proposers.names import TARGET_MARK, WITHOUT_FILES
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.errors import ModelNotFound
 from kakeya_fleet.node.admission.allowance import Allowance
@@ -318,7 +318,7 @@ def _is_known_anywhere(role: Role, model: str) -> bool:
     """
     if role is not Role.PROPOSER:
         return _is_known(model)
-    if model in LOADERS:
+    if model in WITHOUT_FILES:
         return True
     return all(map(_is_known, model.rsplit(TARGET_MARK, 1))) and not Path(model).exists()
 

@@ -206,7 +206,7 @@ class Node:
         await self.roles.drain(drain_seconds)
         await self.control.gossip.leave()
         self.control.watch.close()
-        self.roles.verifier.session_watch.close()
+        self.roles.close_watches()
         self.watch.close()
         self.health.close()
         await self.ground.server.stop(STOP_SECONDS)

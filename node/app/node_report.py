@@ -58,7 +58,7 @@ class NodeReport:
             metrics_address=self._http_address,
             http_address=self._http_address,
             draining=self._roles.draining,
-            tensor_links=self._roles.links.statuses(),
+            tensor_links=self._roles.tensor_links(),
             started_at_unix=self._started_at_unix,
             seed_faults=self._seeds.to_wire(),
         )
@@ -83,9 +83,9 @@ class NodeReport:
 
     def _links(self) -> list[capability_pb2.PeerLink]:
         shut_out: dict[str, list[str]] = {}
-        for node_id, model_id in sorted(self._roles.verifier.open_breakers()):
+        for node_id, model_id in sorted(self._roles.open_breakers()):
             shut_out.setdefault(node_id, []).append(model_id)
-        waits = self._roles.verifier.archive_waits()
+        waits = self._roles.archive_waits()
         return [
             capability_pb2.PeerLink(
                 node_id=state.node_id,
@@ -142,5 +142,5 @@ class NodeReport:
                 acceptance_rate_high=measured.high,
                 session_count=measured.session_count,
             )
-            for (verifier, proposer), measured in self._roles.verifier.acceptances().items()
+            for (verifier, proposer), measured in self._roles.acceptances().items()
         ]

@@ -3,62 +3,76 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import TYPE_CHECKING
 
 import grpc.aio
 import structlog
 
-from kakeya.v1 import tensor_pb2_grpc
-from kakeya_fleet.engine.proposers.loading import LOADERS, split_target
-from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya.v1 import (
+    placement_pb2,
+    placement_pb2_grpc,
+    proposer_pb2,
+    proposer_pb2_grpc,
+    runtime_pb2,
+    runtime_pb2_grpc,
+    tensor_pb2,
+    tensor_pb2_grpc,
+)
+from kakeya_fleet.engine.proposers.names import WITHOUT_FILES, split_target
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.fleet.errors import ModelNotFound
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
+from kakeya_fleet.node.app.role_ground import RoleGround
+from kakeya_fleet.node.app.role_load import RoleLoad
 from kakeya_fleet.node.config.role_spec import RoleSpec
-from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
-from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.transport.link_table import LinkTable
-from kakeya_fleet.node.links.transport.open_links import OpenLinks
-from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
-from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
-from kakeya_fleet.node.roles.context import RoleContext
-from kakeya_fleet.node.roles.contract import ModelUse, NodeRole
+from kakeya_fleet.node.roles.contract import ModelUse
 from kakeya_fleet.node.roles.cycles import free_ended, set_loaded_aside
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
-from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.settings import RoleSettings
-from kakeya_fleet.node.roles.verifier.observer import SessionObserver
-from kakeya_fleet.node.roles.verifier.open_session import OpenSession
-from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
-from kakeya_fleet.node.roles.verifier.verifier_role import VerifierRole
-from kakeya_fleet.node.rpc.refusals import Draining
+from kakeya_fleet.node.rpc.late_service import LateService
+from kakeya_fleet.node.rpc.refusals import Draining, TooManyLinks, TooManySessions, TooManyStreams
 from kakeya_fleet.node.watch.activity import NodeActivity
-from kakeya_fleet.node.watch.background import FaultBook
 from kakeya_fleet.node.watch.event_log import EventKind
 from kakeya_fleet.node.watch.node_sample import Totals
+
+if TYPE_CHECKING:
+    from kakeya.v1.capability_pb2 import MeasuredCodec, TensorLinkStatus
+    from kakeya_fleet.engine.contracts.draft import ProposerKey
+    from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+    from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
+    from kakeya_fleet.node.app.serving_roles import ServingRoles
+    from kakeya_fleet.node.links.roads.contract import RoadBuilder
+    from kakeya_fleet.node.links.transport.open_links import OpenLinks
+    from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
+    from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+    from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+    from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+    from kakeya_fleet.node.roles.verifier.verifier_role import VerifierRole
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RoleLoad:
-    """The numbers of NodeLoad that the roles know; free memory is not theirs."""
-
-    session_count: int
-    generating_count: int
-    draft_stream_count: int
-    kv_bytes: int
-    kv_budget_bytes: int
-    archive_count: int
-    archive_bytes: int
-    archive_budget_bytes: int
+_SERVICES = (
+    (tensor_pb2.DESCRIPTOR, tensor_pb2_grpc.add_TensorServiceServicer_to_server),
+    (proposer_pb2.DESCRIPTOR, proposer_pb2_grpc.add_ProposerServiceServicer_to_server),
+    (runtime_pb2.DESCRIPTOR, runtime_pb2_grpc.add_RuntimeServiceServicer_to_server),
+    (placement_pb2.DESCRIPTOR, placement_pb2_grpc.add_PlacementServiceServicer_to_server),
+)
+"""Each the one service of its file, and what generated code adds it with."""
+_BOUNDS = {
+    "links.at_once": TooManyLinks,
+    "links.memory_bytes": TooManyLinks,
+    "drafts.streams": TooManyStreams,
+    "drafts.history_bytes": TooManyStreams,
+    "drafts.waiting_bytes": TooManyStreams,
+    "sessions.at_once": TooManySessions,
+}
+"""What callers share of the services above, by the names of its knobs: none of it is held yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,9 @@ class Roles:
 
     Whoever takes notice clears it. `has_served` is set from the first role on. Models are opened
     and removed one after the other: what loads would disturb what is measured.
+
+    What serves (`ServingRoles`) is imported and made at once where something is expected, else by
+    the first role or the first call that it answers: most agents of a large fleet have none.
     """
 
     def __init__(
@@ -99,44 +116,28 @@ class Roles:
         """
         activity = activity if activity is not None else NodeActivity()
         allowances = allowances or Allowances(Limits(), metrics)
-        clock = time.monotonic
-        events = SessionEvents(activity.events, partial(_name_of, fleet))
         self.expected = expected
         self.changed = asyncio.Event()
         self.has_served = asyncio.Event()
-        self.links = OpenLinks(
-            roads,
-            metrics,
-            mode=LinkMode(settings.links),
-            settings=settings.link_settings,
-            clock=clock,
-            on_change=events.link_changed,
-        )
-        table = LinkTable(clock, allowances)
-        context = RoleContext(
-            settings,
-            allowances,
+        self._ground = RoleGround(
             expected,
+            settings,
             fleet,
-            self.links,
             metrics,
+            roads,
+            observers,
             activity,
+            allowances,
             self.changed,
-            clock,
-            FaultBook(activity.events, metrics),
         )
-        self.proposer = ProposerRole(context, table)
-        self.archive = ArchiveRole(context, self.proposer.folders)
-        self.verifier = VerifierRole(context, self.proposer, self.archive, events, observers)
-        # In the order in which they are drained: generations are waited for last.
-        self._roles: Mapping[Role, NodeRole] = {
-            Role.ARCHIVE: self.archive,
-            Role.PROPOSER: self.proposer,
-            Role.VERIFIER: self.verifier,
-        }
-        self._tensors = TensorServicer(
-            table, metrics, self.links, {LinkPurpose.FEATURES: self.proposer.features}
-        )
+        self._made: ServingRoles | None = None
+        self._is_made = asyncio.Event()
+        self._making = asyncio.Lock()
+        self._services = [
+            LateService(each, add, self._needed)
+            for file, add in _SERVICES
+            for each in file.services_by_name.values()
+        ]
         self._sweep_seconds = min(settings.sweep_seconds, settings.session_ttl_seconds / 10)
         self._events = activity.events
         self._weights = settings.weights
@@ -146,17 +147,19 @@ class Roles:
         self._removing: set[asyncio.Task[None]] = set()
         self._draining = False
         self._begun = not expected.specs
+        metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
+        for name, refuse in _BOUNDS.items():
+            allowances.share(name, refuse)
+        if expected.specs:
+            self._now_made()
 
     def register(self, server: grpc.aio.Server) -> tuple[str, ...]:
         """Adds the services of all roles to the server, and returns their full names.
 
         The server needs `node.rpc.error_interceptor.ErrorInterceptor`.
         """
-        tensor_pb2_grpc.add_TensorServiceServicer_to_server(self._tensors, server)
-        services = [service for role in self._roles.values() for service in role.services]
-        for service in services:
-            service.add(server)
-        return ("kakeya.v1.TensorService", *(service.name for service in services))
+        server.add_generic_rpc_handlers(self._services)
+        return tuple(service.name for service in self._services)
 
     async def load(self) -> None:
         """Opens what the node begins with, in its order. Raises as `add`."""
@@ -209,14 +212,14 @@ class Roles:
         """Ends what is idle for too long, until cancelled. Owned by the node's TaskGroup."""
         while True:
             await asyncio.sleep(self._sweep_seconds)
-            self._tensors.sweep()
-            for role in self._roles.values():
-                role.sweep()
-            if not self.sessions and not self.proposer.stream_count:
+            if self._made is not None:
+                self._made.sweep()
+            else:
                 free_ended()
 
     async def sample_codecs(self) -> None:
         """Measures codecs when all sessions are idle, until cancelled. Owned as `run`."""
+        await self._is_made.wait()
         await self.verifier.sampling.run()
 
     async def drain(self, seconds: float) -> None:
@@ -227,9 +230,8 @@ class Roles:
         self._draining = True
         for opening in self._opening:
             opening.cancel()
-        self._tensors.drain()
-        for role in self._roles.values():
-            await role.drain(seconds)
+        if self._made is not None:
+            await self._made.drain(seconds)
 
     async def close(self) -> None:
         """Closes sessions and their draft sources, then the models' threads."""
@@ -237,10 +239,13 @@ class Roles:
         if under_way:
             # A load that has begun in a thread cannot be taken back.
             await asyncio.wait(under_way)
-        await self.verifier.close()
-        await self.links.close()
-        await self.proposer.close()
-        await self.archive.close()
+        if self._made is not None:
+            await self._made.close()
+
+    def close_watches(self) -> None:
+        """Ends every watch of sessions: the node leaves."""
+        if self._made is not None:
+            self._made.verifier.session_watch.close()
 
     @property
     def draining(self) -> bool:
@@ -258,14 +263,29 @@ class Roles:
         return self._begun
 
     @property
-    def verifiers(self) -> Mapping[str, ServedVerifier]:
-        """Those that are served now, by model; always the same mapping."""
-        return self.verifier.by_model
+    def verifier(self) -> VerifierRole:
+        """That of what serves, which is there once anything was needed of it."""
+        return self._there.verifier
+
+    @property
+    def proposer(self) -> ProposerRole:
+        """As `verifier`."""
+        return self._there.proposer
+
+    @property
+    def links(self) -> OpenLinks:
+        """To other nodes and from them, as `verifier`."""
+        return self._there.links
 
     @property
     def sessions(self) -> SessionRegistry[OpenSession]:
-        """Those of all verifiers."""
-        return self.verifier.sessions
+        """Those of all verifiers, as `verifier`."""
+        return self._there.verifier.sessions
+
+    @property
+    def verifiers(self) -> Mapping[str, ServedVerifier]:
+        """Those that are served now, by model."""
+        return self._made.verifier.by_model if self._made is not None else {}
 
     @property
     def verifier_count(self) -> int:
@@ -278,16 +298,16 @@ class Roles:
 
     def offers(self) -> tuple[ModelOffer, ...]:
         """What the card says of this node's models, verifiers first."""
-        return (*self.verifier.offers, *self.proposer.offers)
+        return self._made.offers() if self._made is not None else ()
 
     def archive_offer(self) -> ArchiveOffer | None:
         """What the card says of this node's archive."""
-        return self.archive.offer
+        return self._made.archive.offer if self._made is not None else None
 
     def served(self) -> frozenset[Role]:
         """The roles that are served now."""
         roles = frozenset(offer.role for offer in self.offers())
-        return roles if self.archive.offer is None else roles | {Role.ARCHIVE}
+        return roles if self.archive_offer() is None else roles | {Role.ARCHIVE}
 
     def health(self) -> dict[str, bool]:
         """Of each role that is served or to be served whether it does what it is there for."""
@@ -323,11 +343,7 @@ class Roles:
 
     def uses(self) -> dict[tuple[Role, str], ModelUse]:
         """How the models that are served now are used."""
-        return {
-            (role, model_id): use
-            for role, served in self._roles.items()
-            for model_id, use in served.uses.items()
-        }
+        return self._made.uses() if self._made is not None else {}
 
     def weights_of(self, spec: RoleSpec) -> str:
         """What its products take weights as."""
@@ -340,35 +356,70 @@ class Roles:
 
     def load_numbers(self) -> RoleLoad:
         """For GetNode."""
-        kv = self.verifier.kv
-        return RoleLoad(
-            session_count=len(self.sessions),
-            generating_count=self.verifier.generating_count,
-            draft_stream_count=self.proposer.stream_count,
-            kv_bytes=kv.kv_bytes,
-            kv_budget_bytes=kv.kv_budget_bytes,
-            archive_count=self.archive.open_count,
-            archive_bytes=self.archive.used_bytes,
-            archive_budget_bytes=self.archive.budget_bytes,
-        )
+        return self._made.load_numbers() if self._made is not None else RoleLoad()
 
     def totals(self) -> Totals:
         """What the roles did since the node's start."""
-        totals = self.verifier.totals
-        return Totals(
-            generated_token_count=totals.generated_token_count,
-            prefilled_token_count=totals.prefilled_token_count,
-            drafted_count=totals.drafted_count,
-            accepted_count=totals.accepted_count,
-            verify_forward_count=totals.verify_forward_count,
-            draft_count=self.proposer.draft_count + totals.drafted_here_count,
-            link_bytes=self.links.byte_count,
-        )
+        return self._made.totals() if self._made is not None else Totals()
+
+    def tensor_links(self) -> list[TensorLinkStatus]:
+        """Those that are open, for GetNode."""
+        return self._made.links.statuses() if self._made is not None else []
+
+    def look_for_roads(self) -> None:
+        """Has open links look for better roads again."""
+        if self._made is not None:
+            self._made.links.look_again()
+
+    def acceptances(self) -> Mapping[tuple[str, str], MeasuredAcceptance]:
+        """What was measured here, by verifier model and proposer model."""
+        return self._made.verifier.acceptances() if self._made is not None else {}
+
+    def open_breakers(self) -> frozenset[ProposerKey]:
+        """The proposers that are shut out here."""
+        return self._made.verifier.open_breakers() if self._made is not None else frozenset()
+
+    def archive_waits(self) -> Mapping[str, float]:
+        """What the sessions' layers wait for an archive's answer, by its node, in seconds."""
+        return self._made.verifier.archive_waits() if self._made is not None else {}
+
+    def measured_codecs(self) -> list[MeasuredCodec]:
+        """What was measured of codecs, by model, then from most bits to fewest."""
+        return self._made.measured_codecs() if self._made is not None else []
+
+    async def reset_codecs(self, weights_digest: str) -> int:
+        """Forgets what was measured of a model's codecs, of all without a digest; how many."""
+        return await (await self._needed()).verifier.reset_codecs(weights_digest)
+
+    @property
+    def _there(self) -> ServingRoles:
+        assert self._made is not None, "nothing was served here, nor asked for"
+        return self._made
+
+    async def _needed(self) -> ServingRoles:
+        """What serves. The first time it is imported, in a thread: the event loop goes on."""
+        async with self._making:
+            if self._made is None:
+                await asyncio.to_thread(_serving_roles)
+                made = self._now_made()
+                if self._draining:
+                    await made.drain(0.0)
+        return self._there
+
+    def _now_made(self) -> ServingRoles:
+        self._made = made = _serving_roles()(self._ground)
+        by_name = {service.name: service for service in made.services}
+        for late in self._services:
+            late.answer_with(by_name[late.name].add)
+        self._is_made.set()
+        set_loaded_aside()
+        return made
 
     async def _open(self, spec: RoleSpec, on_turn: Callable[[], None] = _ignore) -> str:
         async with self._one_at_a_time:
             on_turn()
-            model_id = await self._roles[spec.role].open(spec)
+            serving = await self._needed()
+            model_id = await serving.by_role[spec.role].open(spec)
         self._served[spec.role, model_id] = spec
         self.has_served.set()
         set_loaded_aside()
@@ -389,7 +440,7 @@ class Roles:
             self.expected.forget(spec)
             # Whoever waits for it looks once the role has withdrawn the offer.
             self.changed.set()
-            await self._roles[role].remove(model_id, seconds)
+            await self._there.by_role[role].remove(model_id, seconds)
         _log.info("role_removed", role=role.value, model=model_id, because=because)
         if model_id:
             why = f": {because}" if because else ""
@@ -402,7 +453,7 @@ def _names_of(spec: RoleSpec) -> Iterator[str]:
     """The models of a role, none for a drafter without files."""
     if spec.role is Role.VERIFIER:
         yield spec.model
-    elif spec.model not in LOADERS:
+    elif spec.model not in WITHOUT_FILES:
         yield from filter(None, split_target(spec.model))
 
 
@@ -410,9 +461,7 @@ def _leaving() -> Draining:
     return Draining("this node is leaving the fleet; serve it on another")
 
 
-def _name_of(fleet: FleetView, node_id: str) -> str:
-    """A node's name for people."""
-    for view in fleet.nodes():
-        if view.card.node_id == node_id:
-            return view.card.name
-    return node_id[:12]
+def _serving_roles() -> type[ServingRoles]:
+    from kakeya_fleet.node.app.serving_roles import ServingRoles  # noqa: PLC0415 by design
+
+    return ServingRoles

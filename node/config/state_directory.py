@@ -31,6 +31,8 @@ from kakeya_fleet.node.errors import IncarnationCorrupt, StateExposed, StateLock
 
 OTHERS = 0o077
 MAX_REMEMBERED_PEERS = 256
+CODECS_FILE = "codecs.sqlite"
+"""Of `node.planning.codec_store`; what cannot be read of it becomes codecs.sqlite.aside."""
 STARTING, RUNNING = "starting", "running"
 """What agent.json says as `state`; one without it is running."""
 

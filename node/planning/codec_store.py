@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-FILE = "codecs.sqlite"
-"""Its name in the state directory; what cannot be read becomes FILE.aside."""
 APPLICATION = 0x4B4B4344
 """SQLite's application id of such a file: "KKCD"."""
 VERSION = 1

@@ -7,7 +7,7 @@ from typing import Protocol
 import grpc.aio
 
 from kakeya_fleet.fleet.cards.card import Role
-from kakeya_fleet.fleet.placement.placement import NodeView
+from kakeya_fleet.fleet.views.node_view import NodeView
 
 
 class FleetView(Protocol):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kakeya_fleet.engine.backends import import_archives, import_backend
 from kakeya_fleet.engine.models.model_folder import folder_here, model_id_of
-from kakeya_fleet.engine.proposers.loading import LOADERS, import_proposer
+from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.node.config.role_spec import (
     BadRoleSpec,
@@ -61,7 +60,7 @@ class ExpectedRoles:
     def takes_time(self) -> bool:
         """Whether a model is among them; a lookup and an archive are there at once."""
         models = (spec.model for spec in self._specs if spec.role is not Role.ARCHIVE)
-        return any(model not in LOADERS for model in models)
+        return any(model not in WITHOUT_FILES for model in models)
 
     def add(self, spec: RoleSpec) -> None:
         """One more, to be loaded. Raises `BadRoleSpec` unless it goes with the others."""
@@ -107,12 +106,20 @@ class ExpectedRoles:
         verifiers = [] if self._group is not None else self._models(Role.VERIFIER)
         for model in verifiers:
             folder_here(model)
+        if self._specs:
+            await asyncio.to_thread(self._import, verifiers, backend, device)
+
+    def _import(self, verifiers: list[str], backend: str, device: str) -> None:
+        # Most nodes of a large fleet serve nothing.
+        from kakeya_fleet.engine.backends import import_archives, import_backend  # noqa: PLC0415
+        from kakeya_fleet.engine.proposers.loading import import_proposer  # noqa: PLC0415
+
         if verifiers:
-            await asyncio.to_thread(import_backend, backend, device)
+            import_backend(backend, device)
         for model in self._models(Role.PROPOSER):
-            await asyncio.to_thread(import_proposer, model, backend, device)
+            import_proposer(model, backend, device)
         if self._models(Role.ARCHIVE):
-            await asyncio.to_thread(import_archives)
+            import_archives()
 
     def _models(self, role: Role) -> list[str]:
         return [spec.model for spec in self._specs if spec.role is role]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.backends.backend import (
-    ArithmeticOf,
-    FactsOfDevice,
-    LoadDFlash,
-    LoadEncoder,
-    LoadShard,
-    LoadVerifier,
-    NewKernels,
-    ReadOnPaper,
-)
 from kakeya_fleet.engine.contracts.device import AUTO
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.backends.backend import (
+        ArithmeticOf,
+        FactsOfDevice,
+        LoadDFlash,
+        LoadEncoder,
+        LoadShard,
+        LoadVerifier,
+        NewKernels,
+        ReadOnPaper,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.backends.backend import (
-    ArithmeticOf,
-    FactsOfDevice,
-    LoadDFlash,
-    LoadEncoder,
-    LoadMaskedDiffusion,
-    LoadShard,
-    LoadVerifier,
-    NewKernels,
-    NewStores,
-    Prepare,
-    ReadOnPaper,
-    StoresBeside,
-    UseOfDevice,
-)
 from kakeya_fleet.engine.contracts.device import AUTO, CPU, DEVICES
-from kakeya_fleet.engine.verifiers.thread_count import Threads
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.backends.backend import (
+        ArithmeticOf,
+        FactsOfDevice,
+        LoadDFlash,
+        LoadEncoder,
+        LoadMaskedDiffusion,
+        LoadShard,
+        LoadVerifier,
+        NewKernels,
+        NewStores,
+        Prepare,
+        ReadOnPaper,
+        StoresBeside,
+        UseOfDevice,
+    )
+    from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ def name_to_load(typed: str) -> str:
     Drafters without a folder, shipped and published models have their names before any path, as
     everywhere. What is not here stays as it was typed.
     """
-    from kakeya_fleet.engine.proposers.loading import LOADERS, TARGET_MARK
+    from kakeya_fleet.engine.proposers.names import TARGET_MARK, WITHOUT_FILES
 
-    if typed in LOADERS:
+    if typed in WITHOUT_FILES:
         return typed
     whole = _absolute(typed)
     if whole != typed or TARGET_MARK not in typed:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kakeya_fleet.node.links.protocol.tensor import WireTensor
+if TYPE_CHECKING:
+    from kakeya_fleet.node.links.protocol.tensor import WireTensor
 
 
 class RoadKind(StrEnum):

@@ -12,8 +12,8 @@ from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
-from kakeya_fleet.engine.proposers.loading import LOADERS
 from kakeya_fleet.engine.proposers.local_source import run_inline
+from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.proposer.served_proposer import (
     INLINE_VECTORS,
@@ -49,7 +49,7 @@ async def load_served_proposer(
     `clock` gives monotonic seconds; `on_fault` hears of faults of its thread. Raises what `load`
     does; no thread is left then.
     """
-    if model in LOADERS:
+    if model in WITHOUT_FILES:
         lookup = load()
         return ServedProposer(lookup, proposer_offer(lookup, clock), run_inline, run_in_thread)
     worker = ModelWorker(f"proposer-{model}", on_fault)

@@ -11,7 +11,8 @@ from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.models.model_folder import model_id_of, resolve
 from kakeya_fleet.engine.models.weight_choice import AUTO
-from kakeya_fleet.engine.proposers.loading import TARGET_MARK, load_proposer
+from kakeya_fleet.engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.proposers.names import TARGET_MARK
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, RoleSpec, named_twice
 from kakeya_fleet.node.links.features.feature_links import ConditionedProposer, FeatureLinks

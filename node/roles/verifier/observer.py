@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
-from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
-from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.protocol.changes import LinkChange
-
 if TYPE_CHECKING:
+    from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
+    from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
+    from kakeya_fleet.fleet.placement.plan import Placement
+    from kakeya_fleet.node.links.protocol.changes import LinkChange
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 

@@ -16,9 +16,10 @@ from kakeya import (
 )
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
 from kakeya_fleet.node.app.settings import NodeSettings
+from kakeya_fleet.node.config.state_directory import CODECS_FILE
 from kakeya_fleet.node.membership import network
 from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
-from kakeya_fleet.node.planning.codec_store import FILE, ModelKey
+from kakeya_fleet.node.planning.codec_store import ModelKey
 from kakeya_fleet.node.watch.event_log import EventKind
 from tests.node.conftest import Eventually, RunningAgent, StartAgent
 
@@ -89,7 +90,7 @@ async def test_a_restart_keeps_what_was_measured_and_a_reset_forgets_it(
     ledger, model, model_id = measured_by(agent)
     await ledger.record(model, "kvarn4", BAD)
     await agent.leave()
-    assert (tmp_path / "a" / FILE).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a" / CODECS_FILE).stat().st_mode & 0o777 == 0o600
     agent = await start_agent("a", serve=[spec])
     async with AsyncClient(agent.address) as client:
         found = await codecs_of(client)
@@ -115,7 +116,7 @@ async def test_a_file_that_cannot_be_read_is_told_and_the_node_serves(
 ) -> None:
     folder = tmp_path / "a"
     folder.mkdir(mode=0o700)
-    (folder / FILE).write_bytes(b"not what it should be " * 500)
+    (folder / CODECS_FILE).write_bytes(b"not what it should be " * 500)
     agent = await start_agent("a", serve=[spec])
 
     async def told() -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
+from kakeya_fleet.node.config.state_directory import CODECS_FILE
 from kakeya_fleet.node.planning.codec_ledger import CodecLedger
-from kakeya_fleet.node.planning.codec_store import FILE, MOST_MODELS, CodecStore, ModelKey
+from kakeya_fleet.node.planning.codec_store import MOST_MODELS, CodecStore, ModelKey
 
 HIGH, ECONOMY = PackedQuality.HIGH, PackedQuality.ECONOMY
 MODEL = ModelKey("ab" * 32, "torch bfloat16")
@@ -26,7 +27,7 @@ class Unix:
 
 
 def ledger_of(folder: Path | None = None) -> CodecLedger:
-    store = None if folder is None else CodecStore(folder / FILE, lambda _: None)
+    store = None if folder is None else CodecStore(folder / CODECS_FILE, lambda _: None)
     return CodecLedger(store, Unix())
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from kakeya_fleet.fleet.placement.codec_choice import Standing
 from kakeya_fleet.fleet.placement.codec_ladder import Divergence, PackedQuality
+from kakeya_fleet.node.config.state_directory import CODECS_FILE
 from kakeya_fleet.node.planning.codec_store import (
-    FILE,
     MOST_MODELS,
     CodecStore,
     Measured,
@@ -33,7 +33,7 @@ class Kept:
     """A store, and what it told."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
+        self.path = folder / CODECS_FILE
         self.told: list[str] = []
 
     def store(self) -> CodecStore:
@@ -108,8 +108,8 @@ def test_a_file_that_is_none_is_moved_aside(kept: Kept, damage: str) -> None:
     before = kept.path.read_bytes()
     assert kept.store().load() == ([], [])
     (told,) = kept.told
-    assert f"moved to {FILE}.aside" in told
-    assert kept.path.with_name(f"{FILE}.aside").read_bytes() == before
+    assert f"moved to {CODECS_FILE}.aside" in told
+    assert kept.path.with_name(f"{CODECS_FILE}.aside").read_bytes() == before
     kept.store().keep([measured()], [STOOD])
     assert kept.store().load() == ([measured()], [STOOD])
     assert len(kept.told) == 1
@@ -132,7 +132,7 @@ def test_rows_that_cannot_be_are_left_out(kept: Kept) -> None:
 
 def test_a_disk_that_refuses_is_told_once_and_nothing_fails(tmp_path: Path) -> None:
     told: list[str] = []
-    store = CodecStore(tmp_path / "not there" / FILE, told.append)
+    store = CodecStore(tmp_path / "not there" / CODECS_FILE, told.append)
     assert store.load() == ([], [])
     store.keep([measured()], [STOOD])
     store.forget()

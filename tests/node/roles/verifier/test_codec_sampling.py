@@ -16,8 +16,9 @@ from kakeya.v1 import placement_pb2, placement_pb2_grpc, runtime_pb2
 from kakeya_fleet.engine.codecs import known
 from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
+from kakeya_fleet.node.config.state_directory import CODECS_FILE
 from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
-from kakeya_fleet.node.planning.codec_store import FILE, ModelKey
+from kakeya_fleet.node.planning.codec_store import ModelKey
 from kakeya_fleet.node.roles.settings import CodecSettings
 from kakeya_fleet.node.roles.verifier.codec_sampling import CodecSampling
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
@@ -94,7 +95,7 @@ def start(
     around: nodes.Neighbourhood, random_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> Callable[..., Any]:
     async def started(name: str = "home", **changed: Any) -> Home:
-        codecs = replace(AT_ONCE, file=tmp_path / FILE, **changed)
+        codecs = replace(AT_ONCE, file=tmp_path / CODECS_FILE, **changed)
         settings = replace(nodes.SETTINGS, codecs=codecs)
         return Home(await around.start(name, f"verifier={random_checkpoint()}", settings=settings))
 
