@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from kakeya_fleet.fleet.trust.host_names import HostNames, certifiable
 from kakeya_fleet.node.errors import BadCertificate
@@ -60,7 +59,9 @@ def authority_id(certificate: bytes) -> str:
     Raises `BadCertificate`.
     """
     key = load_certificate(certificate).public_key()
-    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    spki = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return hashlib.sha256(spki).hexdigest()
 
 
@@ -88,7 +89,7 @@ def new_authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> bytes:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return certificate.public_bytes(Encoding.DER)
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def new_request(
@@ -101,7 +102,7 @@ def new_request(
         .add_extension(_names(node_id, hosts), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return request.public_bytes(Encoding.DER)
+    return request.public_bytes(serialization.Encoding.DER)
 
 
 def issue(
@@ -147,7 +148,7 @@ def issue(
         .add_extension(_issuer_key(issuer), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return certificate.public_bytes(Encoding.DER)
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def member_of(certificate: bytes, authorities: Sequence[bytes], now: datetime) -> str:

@@ -17,13 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
 
 from kakeya_fleet.node.config.state_directory import (
     OTHERS,
@@ -47,7 +42,11 @@ class KeyPair:
     @property
     def key_pem(self) -> bytes:
         """PKCS #8, PEM, not encrypted."""
-        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
 
     @property
     def certificate_pem(self) -> bytes:
@@ -57,7 +56,7 @@ class KeyPair:
 
 def pem_of(certificate: bytes) -> bytes:
     """A certificate, DER, as PEM."""
-    return x509.load_der_x509_certificate(certificate).public_bytes(Encoding.PEM)
+    return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ class MembershipFiles:
         except OSError as error:
             raise self._corrupt(name) from error
         try:
-            key = load_pem_private_key(content, password=None)
+            key = serialization.load_pem_private_key(content, password=None)
             certificate = x509.load_pem_x509_certificate(content)
         except ValueError as error:
             raise self._corrupt(name) from error
@@ -173,7 +172,7 @@ class MembershipFiles:
             raise self._corrupt(name)
         if certificate.public_key() != key.public_key():
             raise self._corrupt(name)
-        return KeyPair(key, certificate.public_bytes(Encoding.DER))
+        return KeyPair(key, certificate.public_bytes(serialization.Encoding.DER))
 
     def _require_private(self, path: Path) -> None:
         if path.stat().st_mode & OTHERS:

@@ -76,8 +76,9 @@ def _load_little() -> None:
     # is an eighth of a start.
     gc.set_threshold(*THRESHOLDS)
     defer("numpy")
-    # For files of measured codecs, for certificates, for what models do, for pages.
-    for library in ("sqlite3", "cryptography.x509", "statistics", "html"):
+    # For files of measured codecs, for certificates and their keys, for what models do, for pages.
+    certificates = "cryptography.x509", "cryptography.hazmat.primitives.serialization"
+    for library in ("sqlite3", *certificates, "statistics", "html"):
         defer(library)
     with without("rich"):
         # structlog would load it for tracebacks in colour, which nobody is shown here.

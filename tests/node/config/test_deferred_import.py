@@ -76,7 +76,8 @@ import kakeya_fleet.node.cli.join.agent_view
 models = "numpy._core", "torch", "mlx", "fractions", "kakeya_fleet.node.roles.groups.running_group"
 asked = "aiohttp", "kakeya.client", "kakeya_fleet.node.http.application"
 fleets = "zeroconf", "spake2", "cryptography.x509.name"
+keys = ("cryptography.hazmat.primitives.serialization.ssh",)
 others = "rich.console", "sqlite3.dbapi2", "html.entities"
-print([name for name in (*models, *asked, *fleets, *others) if name in sys.modules])
+print([name for name in (*models, *asked, *fleets, *keys, *others) if name in sys.modules])
 """
     assert run(program) == "[]"

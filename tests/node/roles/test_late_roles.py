@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -124,13 +125,15 @@ async def test_a_watch_that_came_first_hears_of_the_sessions_behind_it(
     node = await neighbourhood.start("watched")
     stub = runtime_pb2_grpc.RuntimeServiceStub(node.channel)
     watch = stub.WatchSessions(runtime_pb2.WatchSessionsRequest(), timeout=60)
-    assert (await watch.read()).WhichOneof("kind") == "snapshot"
+    first: Any = await watch.read()
+    assert first.WhichOneof("kind") == "snapshot"
     asked = len(makes)
     await node.roles.add(parse_role_spec(f"verifier={checkpoint}"))
     assert len(makes) == asked
     await neighbourhood.directory.put(node.node_id, node.address, node.roles.offers(), None)
     session = await calls.Caller(node.channel).open()
-    assert (await watch.read()).changed.session.session_id == session
+    heard: Any = await watch.read()
+    assert heard.changed.session.session_id == session
     watch.cancel()
 
 
