@@ -19,6 +19,8 @@ import psutil
 PROC = Path("/proc/self")
 ARENAS = 2
 """Heaps of a process: one of the event loop's thread, and one for all others."""
+_NO_LIMIT = 1 << 62
+"""Version 1 says so many bytes or more, where version 2 says "max"; no machine has them."""
 _M_ARENA_MAX = -8
 """Of malloc.h."""
 
@@ -134,9 +136,12 @@ def _mounts(proc: Path) -> dict[_Files, tuple[Path, str]]:
 
 
 def _limit(group: Path, files: _Files) -> MemoryLimit | None:
-    """A group's limit; None for one without."""
-    limit, usage = _number(group / files.limit), _number(group / files.usage)
-    if limit is None or usage is None:
+    """A group's limit; None for one without, of which nothing else is read."""
+    limit = _number(group / files.limit)
+    if limit is None or limit >= _NO_LIMIT:
+        return None
+    usage = _number(group / files.usage)
+    if usage is None:
         return None
     given_back = 0
     for line in _lines(group / "memory.stat"):
