@@ -13,7 +13,7 @@ import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard, open_count
+from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard, open_count, seconds_to_fill
 from tests.node.conftest import AgentProcess
 
 
@@ -34,7 +34,9 @@ async def test_only_connections_of_others_are_ended(
         used = len(os.listdir("/dev/fd"))
         monkeypatch.setattr(resource, "getrlimit", lambda _which: (used + 7, 0))
         monkeypatch.setattr("kakeya_fleet.node.rpc.connection_guard.reserve_of", lambda _limit: 10)
-        ended = ConnectionGuard(metrics).look()
+        guard = ConnectionGuard(metrics)
+        ended = guard.look()
+        assert guard.room == 0
         assert {each.descriptor for each in ended} < {each.fileno() for each in taken}
         assert len(ended) == 3
         assert sum(map(_is_ended, own)) == 3
@@ -80,6 +82,23 @@ async def test_idle_connections_cost_a_node_nothing(
     assert "connections_ended" in [event["event"] for event in agent.log.said]
     # gRPC itself has a line for a connection that it could not take.
     assert not [event for event in agent.log.said if "Traceback" in str(event)]
+
+
+def test_it_looks_before_others_can_have_taken_what_is_free(
+    metrics: NodeMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1 << 16, 0))
+    guard = ConnectionGuard(metrics)
+    assert not guard.look()
+    # But for the reserve, and what is open already.
+    assert 0 < guard.room < (1 << 16) - (1 << 13)
+    assert [seconds_to_fill(room) for room in (0, 2000, 5000, 10_000, 1 << 16)] == [
+        0.1,
+        0.1,
+        0.25,
+        0.5,
+        0.5,
+    ]
 
 
 def test_the_system_tells_how_many_descriptors_are_open() -> None:
