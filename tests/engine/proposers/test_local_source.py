@@ -10,6 +10,7 @@ from kakeya_fleet.engine.contracts.draft import DraftState
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelNotFound
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sessions.history import History
 from tests.support.replacing import replace_method
@@ -104,3 +105,7 @@ def test_proposers_are_loaded_by_name() -> None:
     with pytest.raises(ModelNotFound, match=r"there is: .*ngram") as caught:
         load_proposer("nrgam")
     assert caught.value.metadata == {"model_id": "nrgam", "known_models": ", ".join(LOADERS)}
+
+
+def test_what_has_no_files_is_known_before_anything_that_loads_it() -> None:
+    assert LOADERS.keys() == WITHOUT_FILES
