@@ -226,10 +226,11 @@ def links(found: Report) -> list[str]:
 
 
 def families(found: Report) -> Iterator[str]:
-    """What holds on both back ends."""
+    """What holds on the back ends that serve a family; others refuse it by name."""
     names: dict[str, list[Mapping[str, Any]]] = {}
     for row in found["rows"]:
-        names.setdefault(row["family"], []).append(row)
+        if row["found"]:
+            names.setdefault(row["family"], []).append(row)
     order = ("greedy", "speculation", "chunking", "rollback", "fork", "self_check")
     backends = {"torch": "torch", "mlx": "MLX"}
     for family, rows in names.items():
@@ -237,7 +238,7 @@ def families(found: Report) -> Iterator[str]:
             label for key, label in backends.items() if any(row["backend"] == key for row in rows)
         )
         holds = (
-            all(all(row["found"][column].values()) for row in rows if column in row["found"])
+            all(column in row["found"] and all(row["found"][column].values()) for row in rows)
             for column in order
         )
         yield line(family, served, *("yes" if each else "no" for each in holds))
