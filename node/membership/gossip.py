@@ -11,7 +11,7 @@ from random import Random
 import structlog
 
 from kakeya import KakeyaError, NodeUnreachable
-from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.card import Card, SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership import exchange
 from kakeya_fleet.fleet.membership.events import (
@@ -61,6 +61,9 @@ from kakeya_fleet.node.watch.background import BackgroundTasks, Work
 
 # Peers that hear at once of what a node serves from now on.
 SPREAD_PEERS = 3
+
+SMALL_FLEET = 8
+"""Up to so many live nodes the ways to all are measured at once."""
 
 _log = structlog.get_logger(__name__)
 
@@ -275,6 +278,7 @@ class Gossip:
             or record.liveness is not Liveness.ALIVE
             or parts.peers.way(node_id) in record.card.addresses
             or node_id in self._measuring
+            or self._can_wait(record.card)
         ):
             return
         if not parts.budget.take(parts.membership.registry.introducer(node_id)):
@@ -283,6 +287,15 @@ class Gossip:
             return
         self._measuring.add(node_id)
         self._spawn(partial(self._measured, node_id, self._addresses.of(node_id)))
+
+    def _can_wait(self, card: Card) -> bool:
+        """Whether the way to the node is needed no sooner than its turn comes.
+
+        Nothing is placed on one that serves nothing; when many begin at once, calls from each to
+        each would take longer than all else.
+        """
+        serves = bool(card.models) or card.archive is not None
+        return not serves and self._parts.membership.registry.live_count() > SMALL_FLEET
 
     async def _measured(self, node_id: str, address: str) -> None:
         parts = self._parts

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, SignedCard
 from kakeya_fleet.fleet.cards.rules import MAX_ADDRESSES
 from kakeya_fleet.fleet.membership.events import Effect, Event, Tick
 from kakeya_fleet.fleet.membership.membership import step
@@ -32,6 +32,8 @@ from tests.node.conftest import (
 )
 
 FORGED = 60
+NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
+"""Who serves it is called at once in fleets of any size."""
 ALL_BURIED = f'kakeya_members{{liveness="dead"}} {FORGED}.0'
 
 
@@ -101,6 +103,7 @@ async def test_forged_cards_cause_a_call_each_and_no_more_than_the_gossips_own(
                     f"127.0.0.1:{there.ports[(index + turn) % FORGED]}"
                     for turn in range(MAX_ADDRESSES)
                 ),
+                models=(NGRAM,),
             )
             for index in range(FORGED)
         ]
@@ -125,6 +128,53 @@ async def test_forged_cards_cause_a_call_each_and_no_more_than_the_gossips_own(
         # No channel comes again by itself: what is not counted began with the last ticks.
         uncounted = a_tick * (ticks - at_reading + 1)
         assert there.connection_count <= sum(map(float, calls)) + uncounted
+
+
+async def test_in_a_large_fleet_those_who_serve_nothing_are_called_in_their_turn(
+    start_agent: StartAgent,
+    make_card: MakeCard,
+    make_identity: MakeIdentity,
+    fleet_name: str,
+    eventually: Eventually,
+) -> None:
+    agent = await start_agent("a", period_seconds=60.0)
+    async with victims(gossip.SMALL_FLEET) as idle, victims(1) as serving:
+
+        def card(port: int, *models: ModelOffer) -> SignedCard:
+            addresses = (f"127.0.0.1:{port}",)
+            return make_card(
+                make_identity(), fleet_name=fleet_name, addresses=addresses, models=models
+            )
+
+        cards = [*map(card, idle.ports), card(serving.ports[0], NGRAM)]
+        assert await tell(agent, fleet_name, *cards) == []
+
+        async def called() -> bool:
+            return serving.connection_count > 0
+
+        # All that is called at once is called together, and this one last.
+        await eventually(called)
+        assert idle.connection_count == 0
+
+
+async def test_in_a_small_fleet_all_are_called_at_once(
+    start_agent: StartAgent,
+    make_card: MakeCard,
+    make_identity: MakeIdentity,
+    fleet_name: str,
+    eventually: Eventually,
+) -> None:
+    agent = await start_agent("a", period_seconds=60.0)
+    async with victims(1) as idle:
+        own = make_card(
+            make_identity(), fleet_name=fleet_name, addresses=(f"127.0.0.1:{idle.ports[0]}",)
+        )
+        assert await tell(agent, fleet_name, own) == []
+
+        async def called() -> bool:
+            return idle.connection_count > 0
+
+        await eventually(called)
 
 
 async def test_programs_are_told_of_no_address_that_is_not_near(
