@@ -9,6 +9,7 @@ from kakeya import (
     AsyncClient,
     Completion,
     DeadlineExceeded,
+    NodeUnreachable,
     StopReason,
     Timeouts,
 )
@@ -20,17 +21,17 @@ MAX_TOKENS = 600
 async def test_a_frozen_verifier_is_a_named_deadline(
     fleet: LocalFleet, prompt: tuple[int, ...]
 ) -> None:
+    """Or named as out of reach, where the connection asked for a sign of life meanwhile."""
     frozen = fleet.start("frozen", serve=("verifier=tiny",))
-    # What a busy machine's verifier answers in, before it is frozen and after; and twice as long
-    # is shorter than the 10 s of silence after which the client's channel asks for a sign of life.
-    timeouts = Timeouts(unary=3.0, first_tokens=3.0, stream_idle=3.0, leave=0.2)
+    # What a busy machine's verifier answers in, before it is frozen and after.
+    timeouts = Timeouts(unary=5.0, first_tokens=3.0, stream_idle=3.0, leave=0.2)
     async with AsyncClient(frozen.address, timeouts=timeouts) as client:
         session = await client.create_session("tiny", speculation="off")
         await session.append(prompt)
         frozen.signal(signal.SIGSTOP)
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises((DeadlineExceeded, NodeUnreachable)):
             await session.generate(MAX_TOKENS).collect()
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises((DeadlineExceeded, NodeUnreachable)):
             await session.info()
         frozen.signal(signal.SIGCONT)
         # It thaws with the session as it was, or a little further: nothing is lost.

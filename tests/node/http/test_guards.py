@@ -122,6 +122,7 @@ def test_a_key_is_taken_and_changes_nothing(fleet: HttpFleet, ask: Ask) -> None:
 
 
 def test_requests_are_counted_by_route(fleet: HttpFleet, ask: Ask) -> None:
+    ask(fleet.one, "/v1/models")
     ask(fleet.one, "/v1/nowhere-to-be-found")
     text = ask(fleet.one, "/metrics").body.decode()
     assert 'kakeya_http_requests_total{route="/v1/models",status="200"}' in text
