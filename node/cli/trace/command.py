@@ -32,7 +32,7 @@ def command(request: str, node: str | None, *, as_json: bool) -> int:
 
     REQUEST is the id of a trace, the X-Request-Id of an answer of /v1, or the request_id that an
     application gave. Each node keeps its latest spans by itself: names, times and counts, never a
-    token. Spans of other nodes lie within what asked for them; clocks are not compared.
+    token. Spans of other nodes lie within what asked for them, whatever their clocks say.
     """
     from kakeya_fleet.node.cli.asking.connection import ask
     from kakeya_fleet.node.cli.terminal.output import fields_of, note, write_json

@@ -1,9 +1,10 @@
 """Spans of several nodes on one time line, though their clocks differ.
 
 A span is placed by the one that it is a part of: by the clock that both have where they are of one
-node. Of a part on another node only its length is certain; it lies within what asked for it, with
-as much time before it as behind, since the way there and the way back are alike. No clock of
-another machine is ever compared.
+node. Parts on another node lie within what asked for them, and keep their order and distances: by
+their clock as it is told, where it says so too; else it is moved, so that there is as much time
+before the first as behind the last, since the way there and the way back are alike. Of a clock that
+contradicts what asked nothing else is believed.
 """
 
 from __future__ import annotations
@@ -67,15 +68,31 @@ def _below(
     at: _Known, offset: float, depth: int, children: dict[str, list[_Known]]
 ) -> Iterator[Placed]:
     yield Placed(at.span, at.node.node_id, at.node.node_name, offset, depth)
-    parts = [(_within(at, part, offset), part) for part in children.pop(at.span.span_id, [])]
-    for part_offset, part in sorted(parts, key=lambda pair: pair[0]):
-        yield from _below(part, part_offset, depth + 1, children)
+    parts = children.pop(at.span.span_id, [])
+    by_node: dict[str, list[_Known]] = {}
+    for part in parts:
+        by_node.setdefault(part.node.node_id, []).append(part)
+    ahead = {
+        node_id: 0.0 if node_id == at.node.node_id else _ahead(at.span, [each.span for each in own])
+        for node_id, own in by_node.items()
+    }
+
+    def begin(part: _Known) -> float:
+        return part.span.started_at_unix - ahead[part.node.node_id]
+
+    for part in sorted(parts, key=begin):
+        yield from _below(part, offset + begin(part) - at.span.started_at_unix, depth + 1, children)
 
 
-def _within(parent: _Known, part: _Known, offset: float) -> float:
-    if parent.node.node_id == part.node.node_id:
-        return offset + part.span.started_at_unix - parent.span.started_at_unix
-    return offset + max(0.0, parent.span.duration_seconds - part.span.duration_seconds) / 2
+def _ahead(parent: Span, parts: Sequence[Span]) -> float:
+    """Seconds that the clock of these parts' node is taken to be ahead of the parent's.
+
+    Parts that cannot lie within it begin with it at the earliest.
+    """
+    most = min(each.started_at_unix for each in parts) - parent.started_at_unix
+    ends = max(each.started_at_unix + each.duration_seconds for each in parts)
+    least = min(most, ends - (parent.started_at_unix + parent.duration_seconds))
+    return 0.0 if least <= 0.0 <= most else (least + most) / 2
 
 
 def total_seconds(lines: Sequence[Placed]) -> float:

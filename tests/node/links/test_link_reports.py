@@ -86,8 +86,8 @@ async def test_a_link_over_shared_memory_says_so_everywhere(
         assert (link.peer_node_id, link.is_caller) == (peer, is_caller)
         assert link.purpose == wire.LINK_PURPOSE_FEATURES
         assert (link.transport, link.generation) == (placement_pb2.TRANSPORT_LOCAL, 1)
-        # The last blocks may still wait.
-        assert link.byte_count >= (len(PROMPT) + TOKENS - 32) * 64
+        # All that the first draft of the second answer needed; what came behind it may still wait.
+        assert link.byte_count >= (len(PROMPT) + 20 - 1) * 64
         assert link.tensor_count > 3
         assert link.demotion_count == 0
         assert link.reason

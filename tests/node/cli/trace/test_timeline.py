@@ -28,22 +28,38 @@ def test_parts_lie_within_what_asked_for_them_whatever_the_clocks_say() -> None:
     lines = placed([PROPOSER, VERIFIER, GATEWAY])
     assert [(line.span.name, line.depth) for line in lines] == [
         ("post", 0),
+        ("create", 1),
         ("generate", 1),
         ("prefill", 2),
         ("draft", 2),
-        ("create", 1),
     ]
     at = {line.span.name: line.offset_seconds for line in lines}
     assert at["post"] == 0.0
-    # On another node: in the middle of what asked for it. On the same: by its clock.
-    assert round(at["create"], 6) == 0.75
-    assert round(at["generate"], 6) == 0.4
-    assert round(at["prefill"], 6) == 0.5
-    assert round(at["draft"], 6) == 0.7
+    # On another node: together in the middle of what asked for them. On the same: by its clock.
+    assert round(at["create"], 6) == 0.1
+    assert round(at["generate"], 6) == 0.7
+    assert round(at["prefill"], 6) == 0.8
+    assert round(at["draft"], 6) == 1.0
     for line in lines:
         assert line.offset_seconds >= 0
         assert line.offset_seconds + line.span.duration_seconds <= total_seconds(lines) + 1e-9
     assert total_seconds(lines) == 2.0
+
+
+def test_clocks_that_contradict_nothing_are_believed() -> None:
+    """Or a refusal of the gateway's would stand behind what another node answered next."""
+    refused = span("create", "post", 100.2, 0.1)
+    answered = span("create again", "post", 100.4, 0.3)
+    gateway = NodeSpans("g", "gateway", (*GATEWAY.spans, refused))
+    lines = placed([NodeSpans("v", "verifier", (answered,)), gateway])
+    assert [line.span.name for line in lines] == ["post", "create", "create again"]
+    assert round(lines[-1].offset_seconds, 6) == 0.4
+
+
+def test_parts_that_last_longer_than_what_asked_begin_with_it() -> None:
+    late = NodeSpans("v", "verifier", (span("stream", "post", 100.5, 3.0),))
+    (_, stream) = placed([GATEWAY, late])
+    assert stream.offset_seconds == 0.0
 
 
 def test_a_part_whose_asker_is_not_known_stands_by_itself() -> None:
