@@ -7,16 +7,25 @@ import asyncio
 import importlib.util
 import json
 import os
+import time
 import urllib.request
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from kakeya import AsyncClient, AsyncSession, Liveness, Speculation, StopReason
+from kakeya import (
+    AsyncClient,
+    AsyncSession,
+    Liveness,
+    Speculation,
+    SpeculationStatistics,
+    StopReason,
+)
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.own_cache import own_cache
+from tests.support.patience import PATIENCE_SECONDS
 
 MODEL, DRAFTER = "smollm2", "smollm2-dflash"
 QUESTION = [{"role": "user", "content": "What is the capital of France? One sentence."}]
@@ -125,11 +134,34 @@ async def its_drafter_guesses_code(nodes: dict[str, AgentProcess], client: Async
     history = list(text.tokens_for_chat(CODE))
     expected = await generated(await client.create_session(MODEL, speculation="off"), history)
     drafted = Speculation(DRAFTER, node_id=nodes["proposer"].node_id, block_size=7)
-    async with await client.create_session(MODEL, speculation=drafted) as session:
-        await session.append(history)
-        done = await session.generate(MAX_TOKENS).collect()
-    assert done.token_ids == expected
-    assert done.done.speculation.accepted_count > done.done.speculation.block_count > 0
+    options: dict[str, Any] = {"speculation": drafted}
+
+    def guesses(found: SpeculationStatistics) -> bool:
+        return found.accepted_count > found.block_count > 0
+
+    await drafts_help(client, options, history, expected, guesses)
+
+
+async def drafts_help(
+    client: AsyncClient,
+    options: dict[str, Any],
+    history: Sequence[int],
+    expected: Sequence[int],
+    enough: Callable[[SpeculationStatistics], bool],
+) -> None:
+    """The stream is the expected one each time, and the drafts of one time are `enough`.
+
+    On a busy machine a first draft may be late, and then none is asked for during a while.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        async with await client.create_session(MODEL, **options) as session:
+            await session.append(history)
+            done = await session.generate(MAX_TOKENS).collect()
+        assert done.token_ids == expected, options
+        if enough(done.done.speculation):
+            return
+        assert time.monotonic() < until, (options, done.done.speculation)
 
 
 async def stays_the_same_past_the_window(
@@ -149,12 +181,10 @@ async def stays_the_same_past_the_window(
     expected = await generated(alone, history)
     for drafter in ("ngram", DRAFTER):
         drafted = Speculation(drafter, node_id=nodes["proposer"].node_id)
-        helped = await client.create_session(MODEL, speculation=drafted, **options)
-        async with helped:
-            await helped.append(history)
-            done = await helped.generate(MAX_TOKENS).collect()
-        assert done.token_ids == expected, drafter
-        assert done.done.speculation.accepted_count > 0, drafter
+        with_drafter = {**options, "speculation": drafted}
+        await drafts_help(
+            client, with_drafter, history, expected, lambda found: found.accepted_count > 0
+        )
     if strategy == "restored":
         full = await client.create_session(MODEL, kv_strategy="full", speculation="off")
         assert await generated(full, history) == expected
