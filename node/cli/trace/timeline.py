@@ -1,10 +1,9 @@
 """Spans of several nodes on one time line, though their clocks differ.
 
 A span is placed by the one that it is a part of: by the clock that both have where they are of one
-node. Parts on another node lie within what asked for them, and keep their order and distances: by
-their clock as it is told, where it says so too; else it is moved, so that there is as much time
-before the first as behind the last, since the way there and the way back are alike. Of a clock that
-contradicts what asked nothing else is believed.
+node. Parts on another node keep their order and distances, and lie within what asked for them: a
+clock that places them there is believed; any other is moved, so that there is as much time before
+the first part as behind the last, since the way there and the way back are alike.
 """
 
 from __future__ import annotations

@@ -22,9 +22,14 @@ from kakeya.v1 import (
     tensor_pb2,
     tensor_pb2_grpc,
 )
+from kakeya_fleet.node.admission.allowance import Allowance, Refuse
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.app import roles as of_node
 from kakeya_fleet.node.app.serving_roles import ServingRoles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support.homes import refusal
@@ -206,3 +211,25 @@ async def _link(channel: grpc.aio.Channel) -> str:
         purpose=tensor_pb2.LINK_PURPOSE_FEATURES, model_id="none", sender_node_id="other"
     )
     return await refusal(stub.OpenLink(request))
+
+
+async def test_bounds_of_what_serves_show_before_it_is_there_as_it_will_share_them() -> None:
+    """`fleet limits` and /metrics of an idle node name them; the first who shares one decides."""
+    asked: dict[str, Refuse] = {}
+
+    class Asked(Allowances):
+        def share(self, name: str, refuse: Refuse) -> Allowance:
+            asked[name] = refuse
+            return super().share(name, refuse)
+
+    metrics = NodeMetrics()
+    fleet = nodes.View("alone", nodes.Directory())
+    expected = ExpectedRoles((), nodes.SETTINGS.group)
+    roles = of_node.Roles(
+        expected, nodes.SETTINGS, fleet, metrics, allowances=Asked(Limits(), metrics)
+    )
+    shown = dict(asked)
+    asked.clear()
+    await roles.reset_codecs("")
+    assert asked == shown
+    await roles.close()
