@@ -159,12 +159,12 @@ async def test_a_model_is_pulled_from_two_served_with_the_same_stream_and_remove
     assert os.listdir(store) == ["locks"]
 
 
-def holders(agent: RunningAgent) -> list[str]:
+def holders(agent: RunningAgent, model: str = MODEL) -> list[str]:
     """Who serves the model, as a node knows."""
     return [
         view.card.name
         for view in agent.node.control.known.nodes()
-        if any(offer.model_id == MODEL for offer in view.card.models)
+        if any(offer.model_id == model for offer in view.card.models)
     ]
 
 
@@ -258,6 +258,7 @@ async def test_a_gguf_file_travels_as_it_is_and_each_machine_converts_it(
     agent = await start_agent("mini-2", peers=[source.address])
     name = "My small"
     async with AsyncClient(agent.address) as client, AsyncClient(source.address) as other:
+        await until(lambda: bool(holders(agent, name)))
         pulled = await client.fleet.pull_model(name, sources=[source.node_id]).wait()
         assert (pulled.file_count, pulled.byte_count) == (1, file.stat().st_size)
         place = pulled_models.stored_place(name)

@@ -12,10 +12,16 @@ for await (const chunk of stream) {
   streamed += chunk.choices[0]?.delta.content ?? "";
 }
 
-const parameters = { type: "object", properties: { n: { enum: [1, 2] } }, required: ["n"] };
+const parameters = {
+  type: "object",
+  properties: { n: { enum: [1, 2] } },
+  required: ["n"],
+  additionalProperties: false,
+};
 const runner = client.chat.completions.runTools({
   ...asked,
   max_tokens: 200,
+  temperature: 0,
   tool_choice: { type: "function", function: { name: "count" } },
   tools: [
     {

@@ -227,6 +227,7 @@ def test_the_other_apis_hold_calls_by_their_own_words(
         tools=[function],
         tool_choice={"type": "function", "name": "weather"},
         max_output_tokens=200,
+        temperature=0,
     )
     (made,) = [item for item in response.output if item.type == "function_call"]
     assert json.loads(made.arguments)["city"] in ("Oslo", "Bergen ~")
@@ -240,6 +241,7 @@ def test_the_other_apis_hold_calls_by_their_own_words(
         messages=[{"role": "user", "content": "How is Oslo?"}],
         tools=[tool],
         tool_choice={"type": "any", "disable_parallel_tool_use": True},
+        extra_body={"temperature": 0},
     )
     client.close()
     assert message.stop_reason == "tool_use"

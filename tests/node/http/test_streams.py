@@ -182,9 +182,9 @@ async def test_each_api_has_a_sign_of_its_own(serve: ServeHttp, path: str, sign:
     said = "x = [1, 2]\n" * 150
     chat = [{"role": "user", "content": said}]
     bodies: dict[str, dict[str, object]] = {
-        "/v1/messages": {"messages": chat, "max_tokens": 2},
-        "/v1/responses": {"input": said, "max_output_tokens": 2},
-        "/api/chat": {"messages": chat, "options": {"num_predict": 2}},
+        "/v1/messages": {"messages": chat, "max_tokens": 2, "temperature": 0},
+        "/v1/responses": {"input": said, "max_output_tokens": 2, "temperature": 0},
+        "/api/chat": {"messages": chat, "options": {"num_predict": 2, "temperature": 0}},
     }
     body = {"model": "tiny", "stream": True, "kakeya": {"reuse": False}, **bodies[path]}
     async with (
