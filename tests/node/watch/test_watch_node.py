@@ -221,6 +221,8 @@ async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
         assert (event.kind, event.subject_node_id) == ("PEER_JOINED", joined["node_id"])
         async with grpc.aio.insecure_channel(str(joined["address"])) as channel:
             await look_at_a_loading_node(channel)
+        # It says farewell to those whom it knows.
+        await agent.events.wait_for("peer_joined", node_id=observer.node_id)
         # A signal while it loads: peers hear that it left, and the process ends at once.
         agent.signal(signal.SIGTERM)
         async with asyncio.timeout(30):
