@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import secrets
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kakeya_fleet.fleet.cards.address import parse_address
+from kakeya_fleet.node.config.config import is_loopback
 from kakeya_fleet.node.links.protocol.contract import LinkMode, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.protocol.tensor import from_buffer
@@ -34,7 +37,7 @@ STRANGER = (
 
 async def test_a_ring_within_its_host_listens_on_loopback_alone() -> None:
     plan = await RingRoads("0.0.0.0", within_host=True).propose(NONCE)
-    assert plan.terms["address"].startswith("127.0.0.1:")
+    assert is_loopback(parse_address(plan.terms["address"])[0])
     await plan.abandon()
 
 
@@ -76,6 +79,28 @@ async def test_two_nodes_of_one_host_have_their_ring() -> None:
         assert road_pairs.same(await road_pairs.carry(near, far, data), data)
         await near.close()
         await far.close()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
+@pytest.mark.skipif(sys.platform != "linux", reason="loopback has one address")
+async def test_who_calls_its_port_at_the_usual_address_is_not_its_peer() -> None:
+    """A node that went may have had it, and is still called by those who do not know."""
+
+    async def calls(port: int) -> None:
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                held.append(await asyncio.open_connection("127.0.0.1", port))
+            await asyncio.sleep(0.005)
+
+    held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    async with road_pairs.leaves_nothing():
+        caller, other = await road_pairs.plans(RingRoads("127.0.0.1"))
+        calling = asyncio.ensure_future(calls(parse_address(other.terms["address"])[1]))
+        for end in await road_pairs.outcomes(caller, other):
+            assert not isinstance(end, BaseException), end
+            await end.close()
+        calling.cancel()
+    assert not held
 
 
 def test_what_is_configured_is_built() -> None:

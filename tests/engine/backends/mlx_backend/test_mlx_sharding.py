@@ -26,6 +26,8 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder  # noqa: E402
 from tests.support.packed_checkpoint import quantize  # noqa: E402
 
 DEADLINE_SECONDS = 60.0
+HOST = "127.77.7.7" if sys.platform == "linux" else "127.0.0.1"
+"""Where nobody calls a node that has gone, whose port it may have been."""
 HISTORY = [(13 * index + index * index // 3) % 96 for index in range(60)]
 RING = {"sink": 3, "window": 13}
 FULL = {"capacity": 120}
@@ -82,11 +84,11 @@ if __name__ == "__main__":
 
 
 def ports(count: int) -> list[int]:
-    """Free ones, each of its own."""
+    """Free ones of `HOST`, each of its own. Whoever comes to one first is a rank's peer."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
-            each.bind(("127.0.0.1", 0))
+            each.bind((HOST, 0))
         return [each.getsockname()[1] for each in sockets]
     finally:
         for each in sockets:
@@ -100,7 +102,7 @@ class Group:
         self.size = size
         self._folder = folder
         self._hosts = folder / "hosts.json"
-        self._hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports(size)]))
+        self._hosts.write_text(json.dumps([[f"{HOST}:{port}"] for port in ports(size)]))
         self._program = folder / "rank.py"
         self._program.write_text(PROGRAM)
         self.processes: list[subprocess.Popen[bytes]] = []
