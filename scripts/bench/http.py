@@ -116,7 +116,7 @@ def by_openai(address: str, fields: dict[str, object]) -> Answer:
         stream = client.completions.create(
             prompt=prompt,
             extra_body=ALONE,
-            **fields,  # type: ignore[call-overload]
+            **fields,
         )
         for chunk in stream:
             yield chunk.choices[0].text

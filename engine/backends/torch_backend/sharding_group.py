@@ -16,7 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported without saying so
+from torch.distributed import TCPStore
 
 from kakeya_fleet.engine.errors import ModelUnusable
 

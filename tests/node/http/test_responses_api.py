@@ -95,7 +95,7 @@ def test_calls_and_their_outputs_are_read(client: openai.OpenAI) -> None:
         model="toy",
         max_tokens=8,
         temperature=0,
-        tools=[{"type": "function", "function": function}],  # type: ignore[typeddict-item]
+        tools=[{"type": "function", "function": function}],
         messages=[
             {"role": "user", "content": "How is Oslo?"},
             {
