@@ -61,7 +61,12 @@ BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs.
 SIDES := $(MAKE) --no-print-directory --keep-going beside
 # Python's packages, npm's with what is built of them, and the browser do not need each other.
-INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers
+INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers $(STAMPS)/collected
+
+# Once, beside what is waited for from a network: else each worker would compile all tests, at once.
+# A test that cannot be read is told of by the run itself.
+$(STAMPS)/collected: $(STAMPS)/python
+	@$(RUN) $(BIN)/python -m pytest --collect-only -q tests >/dev/null 2>&1; touch $@
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.

@@ -315,8 +315,8 @@ MUTANTS = (
     Mutant(
         "hidden states that no norm has seen",
         "engine/backends/torch_backend/compiled/verifier.py",
-        "tapped[depth] = self._decoder.normed(self._buffers.hidden[:rows])",
-        "tapped[depth] = self._buffers.hidden[:rows].clone()",
+        "normed = self._decoder.normed(self._buffers.hidden[: len(ids)])",
+        "normed = self._buffers.hidden[: len(ids)]",
         ("tests/contract/test_text_vectors.py",),
     ),
     # ---- Nothing is lost

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     Segment,
     Store,
 )
+from kakeya_fleet.engine.backends.torch_backend.compiled.tapped import Tapped
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.rotary import Angles
 from kakeya_fleet.engine.codecs.known import codec_named
@@ -35,6 +36,7 @@ class BatchOf:
         counts: Sequence[int],
         angles: Angles,
         buffers: Buffers,
+        tapped: Tapped,
     ) -> None:
         """`caches` are prepared for the next `counts[i]` positions."""
         groups = layout.groups
@@ -46,6 +48,8 @@ class BatchOf:
         layers = [places[layer] for layer in range(len(layout.layers))]
         self._groups = _integers([group for group, _ in layers])
         self._places = _integers([place for _, place in layers])
+        self._taps = _integers([tapped.place(layer) for layer in range(len(layers))])
+        self._tapped = tapped
         self._angles = angles
         self._kept: list[object] = []
         feeds = []
@@ -72,6 +76,9 @@ class BatchOf:
             totals=buffers.totals.data_ptr(),
             maxima=buffers.maxima.data_ptr(),
             inner=buffers.inner.data_ptr(),
+            tap_of_layer=self._taps,
+            taps=len(tapped.taps),
+            tapped=tapped.outputs.data_ptr() if tapped.taps else None,
         )
 
 

@@ -23,7 +23,7 @@
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 7;
+constexpr int VERSION = 8;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
 // So many rows are prepared faster by one thread than by several that meet once more.
@@ -305,6 +305,13 @@ void prepare_row(const Call& call, const Inputs& normed, int index, int row) {
     round_for(layer.joint, normed, row);
 }
 
+// A layer's outputs of a row, where somebody wants to see them.
+void keep_tapped(const KakeyaModel& model, const KakeyaBatch& batch, int index, int row) {
+    if (!batch.tapped || batch.tap_of_layer[index] < 0) return;
+    const std::int64_t hidden = model.hidden, place = static_cast<std::int64_t>(row) * batch.taps + batch.tap_of_layer[index];
+    std::copy_n(batch.hidden + row * hidden, hidden, batch.tapped + place * hidden);
+}
+
 // Its inputs are prepared; behind it those of the next one are.
 void one_layer(Call& call, int index) {
     const KakeyaModel& model = *call.model;
@@ -353,6 +360,7 @@ void one_layer(Call& call, int index) {
     product(call, phase + 6, layer.gate_up, normed, rows, opened, [&](int row) { round_for(layer.down, inner, row); });
     const bool is_last = index + 1 == call.end;
     product(call, phase + 8, layer.down, inner, rows, added, [&](int row) {
+        keep_tapped(model, batch, index, row);
         if (!is_last) prepare_row(call, normed, index + 1, row);
     });
 }

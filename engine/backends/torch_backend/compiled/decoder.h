@@ -99,6 +99,9 @@ struct KakeyaBatch {
     float* totals;         // [rows, heads]: sums of weights
     float* maxima;         // [rows, heads]
     float* inner;          // [rows, inner]
+    const std::int32_t* tap_of_layer;  // [layers]: where in `tapped` its outputs go, below 0 for nowhere
+    std::int32_t taps;
+    float* tapped;  // [rows, taps, hidden]; null without taps
 };
 
 // The layers `first` .. `end` - 1, or phases of them: 1 projects and writes keys and values,

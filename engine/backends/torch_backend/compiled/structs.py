@@ -12,7 +12,7 @@ FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 7
+VERSION = 8
 """Of these structs; `kakeya_version` tells that of the library."""
 
 
@@ -141,6 +141,9 @@ class Batch(Structure):
         ("totals", c_void_p),
         ("maxima", c_void_p),
         ("inner", c_void_p),
+        ("tap_of_layer", POINTER(c_int32)),
+        ("taps", c_int32),
+        ("tapped", c_void_p),
     )
 
 

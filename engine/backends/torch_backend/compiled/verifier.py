@@ -19,12 +19,12 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     PROJECT,
     WHOLE,
 )
+from kakeya_fleet.engine.backends.torch_backend.compiled.tapped import Tapped
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.segment_products import merged
 from kakeya_fleet.engine.contracts.cache import CacheKind
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
-from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
 from kakeya_fleet.engine.kv.feed import EvictedRead
@@ -72,11 +72,16 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         ]
         angles = self._decoder.angles(torch.tensor(positions))
         self._buffers.hidden[: len(ids)] = self._decoder.embeddings(ids)
-        batch = BatchOf(self._layout, caches, counts, angles, self._buffers)
-        tapped = self._run(batch, caches, counts, firsts, _taps(feeds, caches))
+        tapped = Tapped(_taps(feeds, caches), len(ids), self._buffers.hidden.shape[1])
+        batch = BatchOf(self._layout, caches, counts, angles, self._buffers, tapped)
+        self._run(batch, caches, counts, firsts)
+        depth = len(self._layout.layers)
+        if depth in tapped.taps:
+            normed = self._decoder.normed(self._buffers.hidden[: len(ids)])
+            tapped.outputs[:, tapped.place(depth)] = normed
         for cache, first, count in zip(caches, firsts, counts, strict=True):
             if cache.encoder is not None:
-                cache.keep_vectors(_features(tapped, cache.encoder.spec.taps, first, count))
+                cache.keep_vectors(tapped.features(cache.encoder.spec.taps, first, count))
             cache.advance(count)
         wanted = [
             row
@@ -92,7 +97,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
             if feed.want_logits and logits is not None:
                 own = logits[done : done + count]
                 done += count
-            features = _features(tapped, feed.taps, first, count) if feed.taps else None
+            features = tapped.features(feed.taps, first, count) if feed.taps else None
             outputs.append(Output(own, features))
         return outputs
 
@@ -102,29 +107,15 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         caches: Sequence[TensorCache],
         counts: Sequence[int],
         firsts: Sequence[int],
-        taps: frozenset[int],
-    ) -> dict[int, Tensor]:
-        """All layers; what is tapped of them and of the final norm, [rows, hidden] each."""
-        tapped: dict[int, Tensor] = {}
-        depth, rows = len(self._layout.layers), sum(counts)
-        wants_normed = depth in taps
-        taps = taps - {depth}
+    ) -> None:
+        """All layers."""
+        depth = len(self._layout.layers)
         elsewhere = self._evicted(caches, counts, firsts)
-        first = 0
-        # As many layers in a call as nobody wants to see between.
-        stops = sorted({*(tap + 1 for tap in taps), depth})
-        for stop in stops:
-            if elsewhere:
-                for layer in range(first, stop):
-                    self._layer_with_evicted(batch, layer, elsewhere)
-            else:
-                self._decoder.run(batch.struct, first, stop, WHOLE)
-            if stop - 1 in taps:
-                tapped[stop - 1] = self._buffers.hidden[:rows].clone()
-            first = stop
-        if wants_normed:
-            tapped[depth] = self._decoder.normed(self._buffers.hidden[:rows])
-        return tapped
+        if not elsewhere:
+            self._decoder.run(batch.struct, 0, depth, WHOLE)
+        else:
+            for layer in range(depth):
+                self._layer_with_evicted(batch, layer, elsewhere)
 
     def _evicted(
         self, caches: Sequence[TensorCache], counts: Sequence[int], firsts: Sequence[int]
@@ -187,10 +178,3 @@ def _taps(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> frozenset[int
     return frozenset(
         asked.union(*(encoder.spec.taps for encoder in encoders if encoder is not None))
     )
-
-
-def _features(tapped: dict[int, Tensor], taps: tuple[int, ...], first: int, count: int) -> Features:
-    """What `taps` gave for some rows, [n, taps, hidden_size]."""
-    outputs = [tapped[tap][first : first + count] for tap in taps]
-    found: Features = torch.stack(outputs, dim=1).numpy()
-    return found
