@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.step import Step
+from kakeya_fleet.engine.sessions.turns import Verified
 from kakeya_fleet.engine.speculation.drafter import (
     NO_DRAFT,
     BlockDraft,
@@ -80,6 +81,22 @@ class Drafting:
         if draft.received and self._drafted_by is not None:
             self._drafted_by.after_block(_as_asked(draft), step, verify_seconds, other_seconds)
         self._roster.after_block(verify_seconds, other_seconds, came=draft.received)
+
+    @property
+    def rest_blocks(self) -> int:
+        """How many tokens are made from now on without asking anybody for a draft; 0 for none."""
+        return 0 if self._warming is not None else self._roster.rest_blocks
+
+    def after_rest(self, decoded: Sequence[Verified]) -> None:
+        """Learns from tokens that were decoded while it rests, and told together."""
+        known_seconds = sum(each.seconds for each in decoded)
+        other_seconds = self._other_seconds(known_seconds)
+        tokens = sum(len(each.step.committed) for each in decoded)
+        for each in decoded:
+            # What a grammar forces comes with its token: all took the time of one forward.
+            count = len(each.step.committed)
+            for _ in range(count):
+                self._roster.after_block(each.seconds / count, other_seconds / tokens, came=False)
 
     async def close(self) -> None:
         """Takes back the drafts in flight; no task is left when this returns."""

@@ -14,7 +14,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
-from kakeya_fleet.engine.sessions.turns import Block, DecodeTurn, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import Block, DecodeTurn, Verified, VerifyTurn
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
 from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -202,20 +202,26 @@ class _Generation:
     async def block(self) -> tuple[Committed, StopReason | None]:
         """Drafts, verifies and commits one block; without drafts several of one token each."""
         self.latest_blocks = []
-        return await (
-            self._undrafted() if self._drafting is None else self._drafted(self._drafting)
-        )
-
-    async def _undrafted(self) -> tuple[Committed, StopReason | None]:
-        """Tokens that are told together, the first one at once."""
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
+        drafting = self._drafting
+        if drafting is None:
+            return _told(await self._undrafted(self._remaining()))
+        rest = 0 if self._asked or self._in_hand else drafting.rest_blocks
+        if not rest:
+            return await self._drafted(drafting)
+        steps = await self._undrafted(min(rest, self._remaining()))
+        drafting.after_rest(steps)
+        return _told(steps)
+
+    async def _undrafted(self, limit: int) -> tuple[Verified, ...]:
+        """At most `limit` tokens that are told together, the first one at once."""
         started = self._elapsed()
         # The first token comes at once, and the end in time.
         gather_seconds = self._driver.gather_seconds() if self._tally.token_count else 0.0
         gather_seconds = min(gather_seconds, self._seconds_left())
-        block = self._block((), self._remaining())
+        block = self._block((), limit)
         decoded = await self._driver.run(
             DecodeTurn(self._session, block, gather_seconds, self._clock)
         )
@@ -223,8 +229,7 @@ class _Generation:
         for verified in decoded.steps:
             self._record(NO_DRAFT, verified.step, verified.seconds, started)
             started = verified.began + verified.seconds - self._began
-        steps = [verified.step for verified in decoded.steps]
-        return _committed(steps), _ending(steps[-1])
+        return decoded.steps
 
     async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:
         session = self._session
@@ -241,7 +246,8 @@ class _Generation:
         self._in_hand = None
         step = verified.step
         drafting.after_block(draft, step, verified.seconds)
-        if not step.ends:
+        rests = not draft.received and drafting.rest_blocks
+        if not step.ends and not rests:
             self._ask(uncounted=len(step.committed))
             # Two turns of the event loop bring the request on its way before all else.
             await asyncio.sleep(0)
@@ -380,6 +386,12 @@ def _ending(step: Step) -> StopReason | None:
     if step.stopped:
         return StopReason.STOP_TOKEN
     return StopReason.COMPLETE if step.complete else None
+
+
+def _told(decoded: Sequence[Verified]) -> tuple[Committed, StopReason | None]:
+    """Tokens that were decoded alone, and whether the last one ends the generation."""
+    steps = [verified.step for verified in decoded]
+    return _committed(steps), _ending(steps[-1])
 
 
 def _committed(steps: Sequence[Step]) -> Committed:

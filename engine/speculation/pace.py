@@ -121,7 +121,12 @@ class Pace:
     @property
     def dropped(self) -> bool:
         """Whether drafting was found slower than alone, and it is not yet time to retry."""
-        return self.alone_block_count < self.retry_after_blocks
+        return self.rest_blocks > 0
+
+    @property
+    def rest_blocks(self) -> int:
+        """Blocks that are decoded alone before drafting is tried again."""
+        return max(0, self.retry_after_blocks - self.alone_block_count)
 
     @property
     def given_up(self) -> bool:

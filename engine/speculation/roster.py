@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
-from kakeya_fleet.engine.speculation.contest import Candidate, Contest, Paces
+from kakeya_fleet.engine.speculation.contest import TRIAL_BLOCKS, Candidate, Contest, Paces
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.hedging import HedgeBudget
 from kakeya_fleet.engine.speculation.state import SpeculationState
@@ -98,6 +98,17 @@ class Roster:
         """Whether no draft is asked for now: nobody leads, or the leader is too slow."""
         drafting = self.drafting
         return drafting is None or drafting.state.pace.dropped
+
+    @property
+    def rest_blocks(self) -> int:
+        """How many blocks are made from now on without a draft, as far as is known; 0 for none.
+
+        While nobody leads, as many as a trial may take: who is to be tried is looked for then.
+        """
+        if self.warming is not None or not self.is_resting:
+            return 0
+        drafting = self.drafting
+        return TRIAL_BLOCKS if drafting is None else drafting.state.pace.rest_blocks
 
     @property
     def drop_reason(self) -> DropReason | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.generation_report import Committed, Done, StopReason
+from kakeya_fleet.engine.speculation.pace import FIRST_RETRY_BLOCKS
+from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
@@ -28,10 +31,12 @@ def opened(verifier: hashing.HashVerifier, spec: CacheSpec = SPEC) -> Session:
     return session
 
 
-async def told(session: Session, count: int, gather_seconds: float) -> list[Committed | Done]:
+async def told(
+    session: Session, count: int, gather_seconds: float, roster: Roster | None = None
+) -> list[Committed | Done]:
     driver = SessionDriver(sources.yielding, TickingClock(), gather_seconds=lambda: gather_seconds)
-    asked = streams.parameters(count, sampling=SEEDED)
-    return [item async for item in generate(session, None, asked, driver)]
+    asked = streams.parameters(count, sampling=SEEDED, adaptive=True)
+    return [item async for item in generate(session, roster, asked, driver)]
 
 
 async def test_the_first_token_comes_at_once_and_the_others_together() -> None:
@@ -64,6 +69,31 @@ async def test_the_stream_is_the_same(gather_seconds: float) -> None:
             gather_seconds=gather_seconds,
         )
         assert (tokens, done.stop_reason) == (expected[:end], reason)
+
+
+class WrongSource(sources.OracleSource):
+    """No token of it is ever chosen."""
+
+    async def answer(self, right: list[int], block_size: int) -> Draft:
+        return Draft(tuple((token + 1) % self.vocabulary for token in right), 0.1)
+
+
+@pytest.mark.parametrize("gather_seconds", [0.0, 1e6])
+async def test_drafts_that_do_not_pay_leave_tokens_that_are_told_together(
+    gather_seconds: float,
+) -> None:
+    """As many as drafting rests: nobody is asked meanwhile, and who drafts is tried in time."""
+    expected = hashing.expected_stream(PROMPT, SPEC, 150, SEEDED)
+    roster = Roster.of_one(WrongSource(PROMPT + expected, hashing.VOCABULARY))
+    *messages, done = await told(opened(hashing.HashVerifier()), 150, gather_seconds, roster)
+    assert isinstance(done, Done)
+    tokens = [each.token_ids for each in messages if isinstance(each, Committed)]
+    assert [token for each in tokens for token in each] == expected
+    assert sum(block.drafted_count > 0 for block in done.timeline) < 10
+    # The block behind a draft is made before it is known that drafting rests.
+    rests = [FIRST_RETRY_BLOCKS * 2**each - 1 for each in range(3)]
+    together = [len(each) for each in tokens if len(each) > 1]
+    assert together[:3] == (rests if gather_seconds else [])
 
 
 async def test_what_came_before_a_forward_failed_is_told_before_its_error() -> None:
