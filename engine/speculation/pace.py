@@ -152,6 +152,16 @@ class Pace:
             next_retry_blocks=FIRST_RETRY_BLOCKS,
         )
 
+    def resting(self, blocks: int, next_retry_blocks: int) -> Pace:
+        """As one that was dropped, and is tried again after `blocks` that are decoded alone."""
+        return replace(
+            self,
+            lost_tokens=LOST_TOKENS,
+            alone_block_count=0,
+            retry_after_blocks=blocks,
+            next_retry_blocks=next_retry_blocks,
+        )
+
     def against(self, rival_seconds: float) -> Pace:
         """Judged from now on against `rival_seconds` a token; 0 for decoding alone."""
         return replace(self, rival_seconds=rival_seconds)
@@ -282,14 +292,9 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
     taken = pace.block_seconds(block.drafted_count) / rival
     lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
     if lost > LOST_TOKENS:
-        return replace(
-            pace,
-            # A retry that loses anything is the last one for a while.
-            lost_tokens=LOST_TOKENS,
-            alone_block_count=0,
-            retry_after_blocks=pace.next_retry_blocks,
-            next_retry_blocks=min(pace.next_retry_blocks * 2, LONGEST_RETRY_BLOCKS),
-        )
+        # A retry that loses anything is the last one for a while.
+        longer = min(pace.next_retry_blocks * 2, LONGEST_RETRY_BLOCKS)
+        return pace.resting(pace.next_retry_blocks, longer)
     if lost > 0.0:
         return replace(pace, lost_tokens=lost)
     return replace(

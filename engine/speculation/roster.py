@@ -9,7 +9,9 @@ from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
 from kakeya_fleet.engine.speculation.contest import TRIAL_BLOCKS, Candidate, Contest, Paces
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.hedging import HedgeBudget
+from kakeya_fleet.engine.speculation.pace import FIRST_RETRY_BLOCKS, WON_TOKENS
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.speculation.trial_book import TrialBook
 
 NOBODY: ProposerKey = ("", "")
 """A proposer that no fleet knows, as a loop has one that is no session of a node."""
@@ -38,11 +40,29 @@ class Roster:
     alone.
     """
 
-    def __init__(self, rivals: Sequence[Rival], *, leads: bool = True) -> None:
+    def __init__(
+        self, rivals: Sequence[Rival], *, leads: bool = True, book: TrialBook | None = None
+    ) -> None:
+        """`book` has what came of trials in other sessions, and hears of those of this one.
+
+        Without one the session finds out all by itself.
+        """
         self._rivals = tuple(rivals)
+        self._book = book
+        self._told: dict[int, bool] = {}
+        """Who was faster here and who was not, as the book was told."""
         self.hedges = HedgeBudget()
-        candidates = tuple(Candidate(rival.hope, stands_in=rival.stands_in) for rival in rivals)
+        rests = [_rest(book, rival) for rival in rivals]
+        candidates = tuple(
+            Candidate(rival.hope, wait=rest, stands_in=rival.stands_in)
+            for rival, rest in zip(rivals, rests, strict=True)
+        )
         self._contest = Contest(candidates, leader=0 if leads and rivals else None)
+        if leads and rivals and rests[0]:
+            rivals[0].state.pace = rivals[0].state.pace.resting(rests[0], FIRST_RETRY_BLOCKS)
+        if book is not None:
+            book.session_begun()
+        self._stood = self._standing()
 
     @classmethod
     def of_one(cls, source: DraftSource, state: SpeculationState | None = None) -> Roster:
@@ -137,6 +157,44 @@ class Roster:
                     state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(*self._contest.after_block(self._paces(), failed=failed))
+        self._note()
+
+    def _standing(self) -> tuple[int | None, int | None]:
+        """Who leads and does not rest, and who is on trial."""
+        contest = self._contest
+        leader = contest.leader
+        if leader is not None and self._rivals[leader].state.pace.given_up:
+            leader = None
+        return leader, contest.trial if contest.is_warm else None
+
+    def _note(self) -> None:
+        """Tells the book what a block has changed."""
+        before, self._stood = self._stood, self._standing()
+        if self._book is None:
+            return
+        self._book.block_made()
+        leader, trial = self._stood
+        for index in before:
+            # What a breaker shuts out has failed, and may have been fast.
+            if index not in (None, leader, trial) and self._rivals[index].state.breaker.closed:
+                self._tell(index, was_faster=False)
+        if leader is not None and self._rivals[leader].state.pace.lost_tokens <= -WON_TOKENS:
+            self._tell(leader, was_faster=True)
+
+    def _tell(self, index: int, *, was_faster: bool) -> None:
+        """Once, however often that is found on this text; that it was faster says more."""
+        if (
+            self._book is None
+            or self._told.get(index, False)
+            or self._told.get(index) is was_faster
+        ):
+            return
+        self._told[index] = was_faster
+        key = self._rivals[index].key
+        if was_faster:
+            self._book.won(key)
+        else:
+            self._book.lost(key)
 
     def _paces(self) -> Paces:
         return tuple(rival.state.pace for rival in self._rivals)
@@ -146,3 +204,8 @@ class Roster:
         for rival, pace in zip(self._rivals, paces, strict=True):
             if pace is not rival.state.pace:
                 rival.state.pace = pace
+
+
+def _rest(book: TrialBook | None, rival: Rival) -> int:
+    """How many blocks a session that begins leaves it alone for."""
+    return 0 if book is None or rival.stands_in else book.rest_blocks(rival.key, rival.hope)

@@ -139,6 +139,13 @@ MUTANTS = (
         ("tests/node/roles/verifier/test_breaker_book.py",),
     ),
     Mutant(
+        "sessions that pay again for what others found out",
+        "engine/speculation/trial_book.py",
+        "suited = (found.faster + 0.5)",
+        "suited = (found.faster + found.slower + 0.5)",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
         "a stand-in that waits for the next generation",
         "engine/speculation/contest.py",
         "        and not (drafts and each.stands_in)",

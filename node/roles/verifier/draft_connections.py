@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.speculation.pace import Pace
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
+from kakeya_fleet.engine.speculation.trial_book import TrialBooks
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.placement.plan import Placement
@@ -46,6 +47,7 @@ class PairingContext:
     planner: Planner
     proposers: Mapping[str, ServedProposer]
     breakers: BreakerBook
+    trial_books: TrialBooks
     observe_round_trip: Callable[[float], None]
     encoders: EncoderShelf
     links: OpenLinks

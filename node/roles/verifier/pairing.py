@@ -11,6 +11,7 @@ from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
+from kakeya_fleet.engine.speculation.trial_book import TrialBook
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound, NoPlacement
 from kakeya_fleet.fleet.placement.plan import Placement, Plan, Trial
 from kakeya_fleet.node.links.protocol.changes import LinkLog
@@ -222,10 +223,17 @@ class Pairing:
         """Goes on with the roster that there is, over the sources of now, if it has the same."""
         roster = self._roster
         if roster is None or [each.key for each in roster.rivals] != [each.key for each in rivals]:
-            self._roster = Roster(rivals, leads=leads) if rivals else None
+            self._roster = Roster(rivals, leads=leads, book=self._book()) if rivals else None
             return
         for known, rival in zip(roster.rivals, rivals, strict=True):
             known.source, known.state = rival.source, rival.state
+
+    def _book(self) -> TrialBook | None:
+        """What trials came to in other sessions; None where nobody is tried."""
+        if self._choice is not SpeculationChoice.AUTO:
+            return None
+        books = self._context.trial_books
+        return books.of(self._plan.verifier.model_id, sampled=self._request.sampled)
 
     def _open_current(self, history: History) -> None:
         rival = self._roster.drafting if self._roster is not None else None

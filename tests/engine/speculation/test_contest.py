@@ -18,6 +18,7 @@ from kakeya_fleet.engine.speculation.contest import TRIAL_SHARE, TRIAL_TOKENS
 from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.speculation.trial_book import KEPT_SECONDS, TrialBook
 
 ALONE_SECONDS = 0.01
 BLOCK_SECONDS = 0.015
@@ -68,12 +69,13 @@ def stream(
     hopes: tuple[float, ...] | None = None,
     leads: bool = True,
     broken: Sequence[int] = (),
+    book: TrialBook | None = None,
 ) -> Stream:
     rivals = [
         Rival(("n", str(index)), LocalDraftSource(NgramProposer()), SpeculationState(), hope)
         for index, hope in enumerate(hopes or (8.0,) * len(accepted))
     ]
-    return Stream(Roster(rivals, leads=leads), list(accepted), frozenset(broken))
+    return Stream(Roster(rivals, leads=leads, book=book), list(accepted), frozenset(broken))
 
 
 def test_a_faster_proposer_takes_over_and_stays() -> None:
@@ -185,3 +187,99 @@ def test_the_best_of_several_is_found(best: int) -> None:
     text = stream(*[9 if index == best else 2 for index in range(4)])
     text.blocks(200)
     assert text.blocks(20).count(best) >= 19
+
+
+ANSWER_BLOCKS = 100
+
+
+def answers(count: int, *accepted: int, book: TrialBook | None, leads: bool = True) -> list[Stream]:
+    """Sessions one after the other, each with a text of its own."""
+    told = []
+    for _ in range(count):
+        told.append(stream(*accepted, leads=leads, book=book))
+        told[-1].blocks(ANSWER_BLOCKS)
+    return told
+
+
+def seconds_over_alone(sessions: Sequence[Stream]) -> float:
+    """What their tokens took, in times of decoding them alone."""
+    tokens = sum(each.tokens for each in sessions)
+    return sum(each.seconds for each in sessions) / (tokens * ALONE_SECONDS)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_sessions_do_not_pay_again_for_what_others_found_out(leads: bool) -> None:
+    """Three proposers that no text suits: few of the later answers try them."""
+    book = TrialBook()
+    without = answers(1, 0, 0, 0, book=None, leads=leads)
+    told = answers(60, 0, 0, 0, book=book, leads=leads)
+    assert told[0].drafted_by == without[0].drafted_by
+    assert seconds_over_alone(without) > 1.12
+    # One trial in five of what three cost.
+    assert seconds_over_alone(told[-30:]) < 1.05
+    # And none of them is left alone for good.
+    assert {0, 1, 2} <= {by for each in told[-30:] for by in each.drafted_by if by is not None}
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_suits_one_text_in_six_is_tried_on_each(leads: bool) -> None:
+    book = TrialBook()
+    for _ in range(12):
+        answers(5, 0, 0, 0, book=book, leads=leads)
+        (suited,) = answers(1, 6, 0, 0, book=book, leads=leads)
+        (alone,) = answers(1, 6, 0, 0, book=None, leads=leads)
+        assert suited.drafted_by.count(0) >= alone.drafted_by.count(0)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_what_has_become_fast_is_found_again(leads: bool) -> None:
+    book = TrialBook()
+    answers(40, 0, 0, 0, book=book, leads=leads)
+    told = answers(30, 0, 6, 0, book=book, leads=leads)
+    assert seconds_over_alone(told[-10:]) < 0.4
+    # From then on it is tried as soon as one of which nothing is known.
+    fresh = stream(0, 6, 0, leads=leads)
+    assert told[-1].drafted_by.index(1) <= fresh.blocks(ANSWER_BLOCKS).index(1)
+
+
+def test_a_leader_that_won_leads_from_the_first_block_of_the_next_session() -> None:
+    book = TrialBook()
+    answers(40, 0, 0, book=book)
+    assert answers(30, 6, 0, book=book)[-1].drafted_by[:6] == [0] * 6
+
+
+def test_a_long_session_tries_what_short_ones_would_not() -> None:
+    book = TrialBook()
+    answers(40, 0, 0, book=book, leads=False)
+    book.lost(("n", "0"))
+    text = stream(6, 0, leads=False, book=book)
+    rest = book.rest_blocks(("n", "0"), 8.0)
+    assert rest > ANSWER_BLOCKS
+    assert 0 not in text.blocks(rest)
+    assert text.blocks(2 * ANSWER_BLOCKS)[-1] == 0
+
+
+def test_what_was_lost_is_forgotten_in_time() -> None:
+    now = 0.0
+    book = TrialBook(lambda: now)
+    for _ in range(20):
+        book.session_begun()
+        book.lost(("n", "0"))
+        book.block_made()
+    assert book.rest_blocks(("n", "0"), 4.0) > ANSWER_BLOCKS
+    now = KEPT_SECONDS
+    book.session_begun()
+    assert book.rest_blocks(("n", "0"), 4.0) == 0
+
+
+def test_what_fails_has_lost_no_trial() -> None:
+    """The breaker shuts it out, for as long as that takes."""
+    book = TrialBook()
+    text = stream(2, 6, book=book)
+    text.blocks(60)
+    text.broken = frozenset({1})
+    state = text.roster.rivals[1].state
+    state.breaker = state.breaker.after_fault(DraftFaultKind.UNREACHABLE, 0.0)
+    before = book._records[text.roster.rivals[1].key]
+    text.blocks(20)
+    assert book._records[text.roster.rivals[1].key] == before

@@ -275,6 +275,24 @@ async def test_auto_takes_another_proposer_when_its_own_died(
     neighbourhood.directory.views["verifier"] = measured
 
 
+async def test_sessions_that_choose_tell_each_other_what_trials_came_to(
+    client: calls.Caller, neighbourhood: Neighbourhood, verifier: Node
+) -> None:
+    """By kind of text; one that names its proposer tries nobody, and tells nothing."""
+    books = verifier.roles.verifier._lifecycle._context.trial_books._books
+    books.clear()
+    fixed = await paired(client, neighbourhood, liars.knowing(PROMPT), "named")
+    await client.generate(fixed, 4)
+    assert not books
+    session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
+    await client.append(session, PROMPT)
+    await client.generate(session, 4)
+    await client.generate(session, 4, **SEEDED)
+    assert {sampled for _, sampled in books} == {False, True}
+    assert [book._sessions for book in books.values()] == [1.0, 1.0]
+    assert all(book._blocks > 0 for book in books.values())
+
+
 async def test_a_session_whose_fixed_proposer_fails_can_be_forked(
     client: calls.Caller, neighbourhood: Neighbourhood, expected: Expected, verifier: Node
 ) -> None:

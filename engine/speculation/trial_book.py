@@ -1,0 +1,110 @@
+"""What trials of proposers came to in the latest sessions, so that the next one pays for few.
+
+A session that begins knows nothing of its text, and finds out by drafts who is fast on it. That
+costs it some tokens' time (`engine.speculation.contest`), which a short answer seldom earns back.
+So sessions tell each other. Of a proposer that was faster in w of them and slower in l, both
+decayed, a next session is suited with probability
+
+    p = (w + 1/2) / (w + l + 1)                 (Jeffreys' prior)
+
+and with a hope of h times as fast as decoding alone, that saves at most 1 - 1/h of a block's time
+each block. A trial is worth its `TRIAL_TOKENS`, and the block with which they are found lost, in
+a session of at least
+
+    n = (TRIAL_TOKENS + 1) / (p (1 - 1/h))      blocks.
+
+Where sessions are shorter by mean, it waits until a session has made so many. One that a plan lets
+lead rests for them, as if it had been dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kakeya_fleet.engine.contracts.draft import ProposerKey
+from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
+
+DECAY = 0.98
+"""Of what was counted, with each session: of some fifty. What suits none of them is tried in one
+of five all the same, where sessions are of a hundred blocks."""
+KEPT_SECONDS = 900.0
+"""As long as acceptance that was measured is kept: it is what texts were like of late."""
+UNKNOWN_SESSIONS = 4
+"""Before so many, nobody knows how long sessions are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Sessions in which it was faster and slower, decayed, and when that was told last."""
+
+    faster: float
+    slower: float
+    at: float
+
+
+class TrialBook:
+    """Of one verifier and one kind of text. One thread's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
+        self._clock = clock
+        self._sessions = 0.0
+        self._blocks = 0.0
+        self._records: dict[ProposerKey, _Record] = {}
+
+    def session_begun(self) -> None:
+        """One more has its text before it."""
+        self._sessions = self._sessions * DECAY + 1.0
+        self._blocks *= DECAY
+        now = self._clock()
+        self._records = {
+            key: _Record(each.faster * DECAY, each.slower * DECAY, each.at)
+            for key, each in self._records.items()
+            if now - each.at < KEPT_SECONDS
+        }
+
+    def block_made(self) -> None:
+        """A session has made a block, with or without a draft."""
+        self._blocks += 1.0
+
+    def lost(self, proposer: ProposerKey) -> None:
+        """In a session it was slower than what that did before."""
+        self._add(proposer, slower=1.0)
+
+    def won(self, proposer: ProposerKey) -> None:
+        """In a session it was faster by what wins a trial."""
+        self._add(proposer, faster=1.0)
+
+    def rest_blocks(self, proposer: ProposerKey, hope: float) -> int:
+        """How many blocks a session that begins makes before it is worth trying.
+
+        `hope` is how many times as fast as decoding alone it may be at best.
+        """
+        found = self._records.get(proposer)
+        if found is None or hope <= 1.0:
+            return 0
+        suited = (found.faster + 0.5) / (found.faster + found.slower + 1.0)
+        needed = (TRIAL_TOKENS + 1.0) / (suited * (1.0 - 1.0 / hope))
+        is_known = self._sessions >= UNKNOWN_SESSIONS
+        return int(needed) if is_known and needed > self._blocks / self._sessions else 0
+
+    def _add(self, proposer: ProposerKey, *, faster: float = 0.0, slower: float = 0.0) -> None:
+        before = self._records.get(proposer, _Record(0.0, 0.0, 0.0))
+        self._records[proposer] = _Record(
+            before.faster + faster, before.slower + slower, self._clock()
+        )
+
+
+class TrialBooks:
+    """A book for each verifier's model and each kind of text: drawn at a temperature, or greedy."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
+        self._clock = clock
+        self._books: dict[tuple[str, bool], TrialBook] = {}
+
+    def of(self, verifier: str, *, sampled: bool) -> TrialBook:
+        """The one of a verifier's model."""
+        return self._books.setdefault((verifier, sampled), TrialBook(self._clock))
