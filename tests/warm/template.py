@@ -109,8 +109,12 @@ def preload(exactness: Path) -> None:
         import_backend,
         import_dflash,
     )
+    from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import (  # noqa: PLC0415
+        DRAFTER,
+    )
     from kakeya_fleet.engine.backends.torch_backend.compiled.library import (  # noqa: PLC0415
         library,
+        library_of,
     )
     from kakeya_fleet.engine.verifiers import kept_exactness  # noqa: PLC0415
     from kakeya_fleet.node import cli  # noqa: PLC0415
@@ -125,7 +129,7 @@ def preload(exactness: Path) -> None:
     import_dflash("torch")
     import_archives()
     # Made once, before many need it at a time; whether it is used is each copy's to find out.
-    library()
+    library_of(DRAFTER)
     library.cache_clear()
     kept_exactness.records_folder = lambda: exactness
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]

@@ -31,6 +31,8 @@ class DraftArray(Protocol):
 Array = TypeVar("Array", bound=DraftArray)
 Map = Callable[[Array], Array]
 Indices = NDArray[np.int64]
+Candidates = tuple[Indices, Floats]
+"""Ids [n, count] of the largest logits of n rows, the largest first, and those logits."""
 Turns = tuple[Array, Array]
 """Cosines and sines [n, head_dim] of n positions, as `Angles.of` has them."""
 
@@ -40,11 +42,13 @@ class DraftEnds(Generic[Array]):
     """The target's part of a drafter.
 
     `embedding` makes the row [hidden_size], float32, of an id; `head` the logits
-    [n, vocabulary_size] of [n, hidden_size].
+    [n, vocabulary_size] of [n, hidden_size]. `candidates` finds the largest logits of hidden
+    states, so many a row, in one call: None where they are looked for among the head's.
     """
 
     embedding: Callable[[int], Array]
     head: Map[Array]
+    candidates: Callable[[Array, int], Candidates] | None = None
 
 
 class DraftContext(Protocol[Array]):
@@ -81,6 +85,20 @@ class DraftContext(Protocol[Array]):
         To the context from position `first` on, which is there or is `end`, and then to
         keys and values [kv_heads, rows, head_dim] of the `block`, of which nothing is
         kept. `mask` [rows, n of both] is added to scores.
+        """
+        ...
+
+
+class Block(Protocol[Array]):
+    """A drafter's layers and its last norm."""
+
+    def __call__(
+        self, context: DraftContext[Array], hidden: Array, rows: int, turns: Turns[Array]
+    ) -> Array:
+        """What the head takes, [rows, hidden_size], of embeddings `hidden` behind the context.
+
+        `turns` are of the block's positions, which begin at the context's end; nothing of the
+        block is kept.
         """
         ...
 
@@ -122,6 +140,15 @@ class DraftKernels(Protocol[Array]):
 
     def new_context(self, config: DFlashConfig) -> DraftContext[Array]:
         """An empty context."""
+        ...
+
+    def whole_block(
+        self, weights: Mapping[str, Array], config: DFlashConfig
+    ) -> Block[Array] | None:
+        """All layers in one call of the back end's own, from a checkpoint's tensors.
+
+        None where it has none for such a drafter, whose layers are `LayeredBlock`'s then.
+        """
         ...
 
     def computing(self) -> AbstractContextManager[object]:

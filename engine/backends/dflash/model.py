@@ -8,18 +8,19 @@ from typing import Generic
 import numpy as np
 
 from kakeya_fleet.engine.backends.dflash.angles import Angles
+from kakeya_fleet.engine.backends.dflash.candidates import largest_in_order
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.backends.dflash.kernels import (
     Array,
+    Candidates,
     DraftContext,
     DraftEnds,
     DraftKernels,
     Turns,
 )
-from kakeya_fleet.engine.backends.dflash.layers import ContextProjection, draft_layers
+from kakeya_fleet.engine.backends.dflash.layered_block import LayeredBlock
+from kakeya_fleet.engine.backends.dflash.layers import ContextProjection
 from kakeya_fleet.engine.backends.dflash.selector import CandidateSelector
-from kakeya_fleet.engine.backends.dflash.tensors import NORM
-from kakeya_fleet.engine.backends.dflash.visible import visible_keys
 from kakeya_fleet.engine.contracts.features import ContextVectors
 
 
@@ -41,15 +42,15 @@ class DFlashModel(Generic[Array]):
         self.config = config
         self._kernels = kernels
         self._ends = ends
+        self._candidates = ends.candidates or self._among_logits
         self._masks = self._embedded(config.mask_token_id, config.block_size)
-        self._norm = kernels.norm(weights[NORM], config.norm_eps)
-        self._layers = draft_layers(kernels, weights, config)
+        whole = kernels.whole_block(weights, config)
+        self._block = LayeredBlock(kernels, weights, config) if whole is None else whole
         self._selector = (
             None
             if config.version_2 is None
             else CandidateSelector(kernels, weights, config.version_2, config.block_size)
         )
-        self._rules = tuple(set(config.rules))
         self._projection = ContextProjection(kernels, weights, config)
         self._angles = Angles(config)
         kernels.settle(self._masks)
@@ -76,44 +77,25 @@ class DFlashModel(Generic[Array]):
         """
         with self._kernels.computing():
             hidden = self.block_hidden(context, last_token, count + 1)[1:]
-            logits = self.logits(hidden)
             if self._selector is None:
-                return self._kernels.best(logits)
-            return self._selector.chosen(hidden, logits, last_token)
+                return self._kernels.best(self.logits(hidden))
+            candidates = self._candidates(hidden, self._selector.count)
+            return self._selector.chosen(hidden, candidates, last_token)
 
     def block_hidden(self, context: DraftContext[Array], last_token: int, rows: int) -> Array:
         """What the head takes, [rows, hidden_size], of `last_token` and `rows` - 1 masks."""
-        kernels, heads = self._kernels, self.config.heads
+        kernels = self._kernels
         with kernels.computing():
             hidden = kernels.joined([self._embedded(last_token, 1), self._masks[: rows - 1]])
             turns = self._turns(context.end, rows)
-            seen = {
-                rule: visible_keys(rule, context.first, context.end, rows) for rule in self._rules
-            }
-            masks = {
-                rule: None if visible.mask is None else kernels.array(visible.mask)
-                for rule, visible in seen.items()
-            }
-            for index, layer in enumerate(self._layers):
-                made, finished = layer.queries_keys_values(hidden)
-                turned, values = kernels.turned_heads(
-                    made, layer.head_norm, heads + self.config.kv_heads, turns
-                )
-                found = context.attended(
-                    index,
-                    seen[layer.rule].first,
-                    turned[:heads],
-                    (turned[heads:], values),
-                    masks[layer.rule],
-                )
-                hidden = hidden + finished(layer.output(found))
-                made, finished = layer.gate_up(hidden)
-                hidden = hidden + finished(layer.down(kernels.gated(made)))
-            return self._norm(hidden)
+            return self._block(context, hidden, rows, turns)
 
     def logits(self, hidden: Array) -> Array:
         """[n, vocabulary_size] of `hidden` [n, hidden_size]."""
         return self._ends.head(hidden)
+
+    def _among_logits(self, hidden: Array, count: int) -> Candidates:
+        return largest_in_order(self._kernels.numbers(self.logits(hidden)), count)
 
     def _embedded(self, token_id: int, count: int) -> Array:
         """The scaled embedding [count, hidden_size] of an id, `count` times."""

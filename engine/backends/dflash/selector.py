@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kakeya_fleet.engine.backends.dflash import confidence
-from kakeya_fleet.engine.backends.dflash.kernels import Array, DraftKernels
+from kakeya_fleet.engine.backends.dflash.kernels import Array, Candidates, DraftKernels
 from kakeya_fleet.engine.backends.dflash.version_2 import SelectorShape, Version2
 from kakeya_fleet.engine.contracts.evicted_store import Floats
 
@@ -29,14 +29,9 @@ PROJECTION = "candidate_selector.hidden_projection.weight"
 PREDECESSORS = "candidate_selector.predecessor_codebook"
 SUCCESSORS = "candidate_selector.successor_codebook"
 
-GROUP = 64
-"""Ids of a group whose largest logit is found first."""
-GROUPS_A_CANDIDATE = 4
-"""With fewer groups there is little to leave out."""
-
 
 class CandidateSelector(Generic[Array]):
-    """Chooses a block's tokens out of hidden states and logits. Holds no session's state."""
+    """Chooses a block's tokens, each out of `count` candidates. Holds no session's state."""
 
     def __init__(
         self,
@@ -48,6 +43,7 @@ class CandidateSelector(Generic[Array]):
         """`weights` by their stored names; `rows` is about how many a block has."""
         self._kernels = kernels
         self._shape = version_2.selector
+        self.count = version_2.selector.top_k
         self._confidence = version_2.confidence
         self._project = kernels.product(weights[PROJECTION], rows)
         self._predecessors = weights[PREDECESSORS]
@@ -56,18 +52,20 @@ class CandidateSelector(Generic[Array]):
             self._weight = kernels.numbers(weights[confidence.WEIGHT])
             self._bias = kernels.numbers(weights[confidence.BIAS])
 
-    def chosen(self, hidden: Array, logits: Array, last_token: int) -> list[int]:
+    def chosen(self, hidden: Array, candidates: Candidates, last_token: int) -> list[int]:
         """The tokens behind `last_token`, of as many rows or, cut by the confidence head, fewer.
 
-        `hidden` [n, hidden_size] is what the head made `logits` [n, vocabulary_size] of.
+        `hidden` [n, hidden_size] is what the head made the logits of, among which the
+        `candidates`, `count` of each row, are the largest.
         """
         # A verifier that lies sends vectors that overflow: some candidates are drafted then.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._chosen(hidden, logits, last_token)
+            return self._chosen(hidden, candidates, last_token)
 
-    def _chosen(self, hidden: Array, logits: Array, last_token: int) -> list[int]:
+    def _chosen(self, hidden: Array, found: Candidates, last_token: int) -> list[int]:
         kernels = self._kernels
-        candidates, unary = candidates_of(kernels.numbers(logits), self._shape)
+        candidates, logits = found
+        unary = counted(logits, self._shape)
         predecessors = np.concatenate(([last_token], candidates[:-1].ravel()))
         before = kernels.numbers(kernels.rows(self._predecessors, predecessors))
         after = kernels.numbers(kernels.rows(self._successors, candidates.ravel()))
@@ -89,43 +87,14 @@ class CandidateSelector(Generic[Array]):
         ]
 
 
-def candidates_of(logits: Floats, shape: SelectorShape) -> tuple[NDArray[np.int64], Floats]:
-    """Ids [n, top_k] of the largest `logits` [n, vocabulary_size], and what their logits count.
-
-    The largest first, of equal ones the smaller id; which of equal ones are left out is not
-    said, and always the same.
-    """
-    found = np.sort(largest(logits, shape.top_k), axis=1)
-    values = np.take_along_axis(logits, found, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    unary = np.take_along_axis(values, order, axis=1) * np.float32(shape.multiplier)
-    if shape.softcap is not None:
-        cap = np.float32(shape.softcap)
-        unary = cap * np.tanh(unary / cap)
-    return np.take_along_axis(found, order, axis=1), unary
-
-
-def largest(logits: Floats, count: int) -> NDArray[np.int64]:
-    """Ids [n, count] of the `count` largest of each row [vocabulary_size], in no order.
-
-    Those lie in the `count` groups of ids whose largest are largest, so that a long row is read
-    once, and what is sorted is a small part of it.
-    """
-    rows, size = logits.shape
-    groups = size // GROUP
-    if groups < GROUPS_A_CANDIDATE * count:
-        return np.argpartition(logits, size - count, axis=1)[:, size - count :]
-    grouped = groups * GROUP
-    # Group g has the ids g, g + groups, g + 2 groups, ..: maxima of neighbours are made together.
-    maxima = logits[:, :grouped].reshape(rows, GROUP, groups).max(axis=1)
-    best = np.argpartition(maxima, groups - count, axis=1)[:, groups - count :]
-    within = (best[:, :, None] + groups * np.arange(GROUP)).reshape(rows, -1)
-    rest = np.broadcast_to(np.arange(grouped, size), (rows, size - grouped))
-    ids = np.concatenate((within, rest), axis=1)
-    values = np.take_along_axis(logits, ids, axis=1)
-    behind = ids.shape[1] - count
-    chosen = np.argpartition(values, behind, axis=1)[:, behind:]
-    return np.take_along_axis(ids, chosen, axis=1)
+def counted(logits: Floats, shape: SelectorShape) -> Floats:
+    """What the `logits` of candidates count: scaled, and then capped."""
+    unary = logits * np.float32(shape.multiplier)
+    if shape.softcap is None:
+        return unary
+    cap = np.float32(shape.softcap)
+    capped: Floats = cap * np.tanh(unary / cap)
+    return capped
 
 
 def walked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -48,6 +48,9 @@ class MlxDraftKernels:
         """An empty context."""
         shape = (config.layer_count, config.kv_heads, config.head_dim)
         return ContextCache(shape, config.context_positions)
+
+    def whole_block(self, weights: Mapping[str, mx.array], config: DFlashConfig) -> None:
+        """None: what is asked for waits, and is one graph."""
 
     def computing(self) -> AbstractContextManager[object]:
         """Nothing is needed."""

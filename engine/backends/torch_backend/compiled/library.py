@@ -1,4 +1,4 @@
-"""The compiled decoder's library for this processor: found, or made by the machine's compiler.
+"""Compiled libraries for this processor, the decoder's first: found, or made by its compiler.
 
 A wheel brings none: the sources lie beside this file, and are compiled once a version and kind
 of processor into the user's cache, which takes some seconds. Where that cannot be, torch's own
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,8 +31,7 @@ SWITCH = "KAKEYA_COMPILED"
 """`off` in the environment has torch's own operators compute."""
 FOLDER = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
-SOURCES = (
-    "decoder.cpp",
+HEADERS = (
     "decoder.h",
     "ahead.h",
     "attention.h",
@@ -40,6 +40,7 @@ SOURCES = (
     "tile_calls.h",
     "product.h",
     "rounding.h",
+    "steps.h",
     "packed_attention.h",
     "levels.h",
     "unpack.h",
@@ -48,6 +49,7 @@ SOURCES = (
     "workers.h",
     "places.h",
 )
+SOURCES = ("decoder.cpp", *HEADERS)
 OPTIONS = (
     "-std=c++20",
     "-O3",
@@ -79,10 +81,27 @@ class CompilingFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The functions of `decoder.h`."""
+    """The functions of a library's header."""
 
     functions: ctypes.CDLL
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a library is made of, and how its functions are called.
+
+    `sources` beside this file, the one that is compiled first; `version` is that which the
+    library is to tell, and `declare` says what its functions take.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    version: int
+    declare: Callable[[ctypes.CDLL], None]
+
+
+DECODER = Recipe("decoder", SOURCES, VERSION, declare)
 
 
 @lru_cache(maxsize=1)
@@ -91,7 +110,7 @@ def library() -> Library | None:
 
     Of several threads that ask at once one makes it, and the others wait.
     """
-    if os.environ.get(SWITCH, "").lower() == "off":
+    if _is_off():
         return None
     try:
         options = _processor_options()
@@ -106,9 +125,23 @@ def library() -> Library | None:
     return found
 
 
+def library_of(recipe: Recipe) -> Library | None:
+    """That of `recipe`, made if need be; None where there is none for the decoder.
+
+    None too where it cannot be made, which the log tells.
+    """
+    if library() is None:
+        return None
+    try:
+        return _opened(_made(_processor_options(), recipe), recipe)
+    except CompilingFailed as failure:
+        _log.warning("compiled_library_unavailable", library=recipe.name, cause=str(failure))
+        return None
+
+
 def will_be() -> bool:
     """Whether `library` is likely to find or make one; makes none, and opens none."""
-    if os.environ.get(SWITCH, "").lower() == "off":
+    if _is_off():
         return False
     try:
         options = _processor_options()
@@ -122,10 +155,14 @@ def arithmetic() -> str:
     return f"decoder {_digest(()).hexdigest()[:12]}"
 
 
-def _digest(options: tuple[str, ...]) -> hashlib._Hash:
+def _is_off() -> bool:
+    return os.environ.get(SWITCH, "").lower() == "off"
+
+
+def _digest(options: tuple[str, ...], recipe: Recipe = DECODER) -> hashlib._Hash:
     """Of the sources, and of how they are compiled."""
     digest = hashlib.sha256(" ".join((*OPTIONS, *options)).encode())
-    for name in SOURCES:
+    for name in recipe.sources:
         digest.update((FOLDER / name).read_bytes())
     return digest
 
@@ -133,16 +170,16 @@ def _digest(options: tuple[str, ...]) -> hashlib._Hash:
 _making = threading.Lock()
 
 
-def _made(options: tuple[str, ...]) -> Path:
+def _made(options: tuple[str, ...], recipe: Recipe = DECODER) -> Path:
     """The library's file. Raises `CompilingFailed`."""
-    target = _target(options)
+    target = _target(options, recipe)
     with _making:
         if not target.is_file():
-            _make(target, options)
+            _make(target, options, recipe)
     return target
 
 
-def _make(target: Path, options: tuple[str, ...]) -> None:
+def _make(target: Path, options: tuple[str, ...], recipe: Recipe) -> None:
     compiler = _compiler()
     if compiler is None:
         raise CompilingFailed(f"no C++ compiler is here: install one of {', '.join(COMPILERS)}")
@@ -151,7 +188,14 @@ def _make(target: Path, options: tuple[str, ...]) -> None:
         _require_room(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent) as beside:
             made = Path(beside) / target.name
-            command = [compiler, *OPTIONS, *options, "-o", str(made), str(FOLDER / SOURCES[0])]
+            command = [
+                compiler,
+                *OPTIONS,
+                *options,
+                "-o",
+                str(made),
+                str(FOLDER / recipe.sources[0]),
+            ]
             subprocess.run(
                 command,
                 check=True,
@@ -181,10 +225,10 @@ def _require_room(folder: Path) -> None:
         )
 
 
-def _target(options: tuple[str, ...]) -> Path:
+def _target(options: tuple[str, ...], recipe: Recipe = DECODER) -> Path:
     """Where the library's file is, or would be."""
-    digest = _digest(options).hexdigest()
-    return user_cache_path("kakeya") / "compiled" / f"decoder-{digest[:24]}.so"
+    digest = _digest(options, recipe).hexdigest()
+    return user_cache_path("kakeya") / "compiled" / f"{recipe.name}-{digest[:24]}.so"
 
 
 def _compiler() -> str | None:
@@ -214,12 +258,12 @@ def _processor_flags() -> frozenset[str]:
     return frozenset(told.partition(":")[2].split())
 
 
-def _opened(path: Path) -> Library:
+def _opened(path: Path, recipe: Recipe = DECODER) -> Library:
     try:
         functions = ctypes.CDLL(str(path))
     except OSError as error:
         raise CompilingFailed(f"{path} cannot be loaded: {error}") from error
-    declare(functions)
-    if functions.kakeya_version() != VERSION:
+    recipe.declare(functions)
+    if functions.kakeya_version() != recipe.version:
         raise CompilingFailed(f"{path} is of another version: delete it")
     return Library(functions, path)

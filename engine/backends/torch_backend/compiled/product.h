@@ -247,10 +247,9 @@ inline void some_rows(const KakeyaMatrix& matrix, const Inputs& inputs, int rows
     }
 }
 
-// take(row, panel, outputs) gets the outputs of each row of inputs [rows, matrix.inputs].
-template <class Weight, class Take>
+// take(row, panel, outputs) gets the outputs of each row of inputs [rows, matrix.inputs]; MOST rows go at once.
+template <class Weight, int MOST = Layout<Weight>::rows, class Take>
 inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
-    constexpr int MOST = Layout<Weight>::rows;
     int first = 0;
     for (; rows - first >= MOST; first += MOST) rows_of_panel<MOST, Weight>(matrix, inputs, first, panel, take);
     if (first < rows) some_rows<MOST - 1, Weight>(matrix, inputs, rows - first, first, panel, take);

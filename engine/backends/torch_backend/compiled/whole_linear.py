@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of
-from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
+    WholePanels,
+    whole_panels,
+)
 from kakeya_fleet.engine.models.weight_choice import GROUP
 
 
@@ -41,6 +44,11 @@ class WholeLinear(nn.Module):
         super().__init__()
         # Plain objects: asking a module for its children takes longer than a small product's call.
         self._parts = (products, whole_panels(Product([part_of(linear)]), bits))
+
+    @property
+    def panels(self) -> WholePanels:
+        """Its weights, for other functions of the library's."""
+        return self._parts[1]
 
     def forward(self, values: Tensor) -> Tensor:
         """The product with the transposed weights, plus the bias, in the format of `values`."""

@@ -8,6 +8,9 @@ from torch import Tensor
 from kakeya_fleet.engine.backends.dflash.context_slots import SLACK_DIVISOR, ContextSlots
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
 
+READ_BEHIND = 15
+"""Slots that are read behind the last one, and count for nothing: reads go by sixteen."""
+
 
 class ContextCache(ContextSlots):
     """Keys and values, float32, of positions `first` to `end` in all layers, in position order.
@@ -27,12 +30,27 @@ class ContextCache(ContextSlots):
         """Empty; `shape` is (layers, kv_heads, head_dim), a block has `block_size` rows at most."""
         layers, kv_heads, head_dim = shape
         super().__init__(positions, positions + max(positions // SLACK_DIVISOR, block_size))
-        self._slots = torch.empty(2, layers, kv_heads, 0, head_dim, device=device.place)
+        self._device = device
+        self._shape = (layers, kv_heads, head_dim)
+        self._slots = self._new_slots(0)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the tensor that keeps them."""
         return self._slots.nbytes
+
+    @property
+    def slots(self) -> Tensor:
+        """Keys and values [2, layers, kv_heads, slots, head_dim], all finite.
+
+        `READ_BEHIND` slots more lie behind the last. Good until room is made.
+        """
+        return self._slots
+
+    @property
+    def slot_of_end(self) -> int:
+        """The slot of position `end`; those of earlier positions lie before it in order."""
+        return self._begin + self._count
 
     def extend(self, keys: Tensor, values: Tensor) -> None:
         """Keeps those of positions `end` onwards, [layers * kv_heads, n, head_dim] both."""
@@ -53,12 +71,16 @@ class ContextCache(ContextSlots):
         if size == self._slots.shape[3]:
             self._slots[..., : self._count, :] = kept.clone()
         else:
-            shape = list(self._slots.shape)
-            shape[3] = size
-            slots = self._slots.new_empty(shape)
+            slots = self._new_slots(size)
             slots[..., : self._count, :] = kept
             self._slots = slots
         self._begin = 0
+
+    def _new_slots(self, count: int) -> Tensor:
+        layers, kv_heads, head_dim = self._shape
+        size = 2 * layers * kv_heads * count * head_dim
+        numbers = torch.zeros(size + READ_BEHIND * head_dim, device=self._device.place)
+        return numbers[:size].view(2, layers, kv_heads, count, head_dim)
 
     def attended(
         self,

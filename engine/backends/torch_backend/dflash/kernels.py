@@ -1,7 +1,7 @@
 """A drafter's torch tensors; products and norms are fused into as few operations as can be.
 
 A drafter decides nothing, so that its products may round as they like: in bfloat16 its weights are
-kept in eight bits, where the compiled library is there.
+kept in eight bits, where the compiled library is there, and a block is one call of its own library.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ from torch.nn import functional
 from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Indices, Turns
-from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
+from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import DRAFTER
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import library, library_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import (
     Products,
     WholeLinear,
     fits_groups,
 )
 from kakeya_fleet.engine.backends.torch_backend.device import HOST, Device
+from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_block import (
+    CompiledBlock,
+    compiles,
+)
+from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_head import CompiledHead
 from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
 from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
 from kakeya_fleet.engine.backends.torch_backend.dtypes import on_host, torch_dtype
@@ -63,13 +69,30 @@ class TorchDraftKernels:
     def read_ends(self, target: ModelFolder, config: DFlashConfig) -> DraftEnds[Tensor]:
         """The ends of the model in `target`."""
         ends = read_target(target, config, self._number, self._device)
-        head = self.product(ends.head, config.block_size)
-        return DraftEnds(lambda token_id: ends.embedding[token_id].to(torch.float32), head)
+
+        def embedding(token_id: int) -> Tensor:
+            return ends.embedding[token_id].to(torch.float32)
+
+        whole = self._whole(ends.head)
+        if whole is None:
+            return DraftEnds(embedding, self.product(ends.head, config.block_size))
+        found = library_of(DRAFTER)
+        candidates = None if found is None else CompiledHead(found, whole.panels)
+        return DraftEnds(embedding, whole.forward, candidates)
 
     def new_context(self, config: DFlashConfig) -> ContextCache:
         """An empty context."""
         shape = (config.layer_count, config.kv_heads, config.head_dim)
         return ContextCache(shape, config.context_positions, config.block_size, self._device)
+
+    def whole_block(
+        self, weights: Mapping[str, Tensor], config: DFlashConfig
+    ) -> CompiledBlock | None:
+        """On a processor, in bfloat16, of sizes that the compiled library multiplies."""
+        if self._products is None or not compiles(config):
+            return None
+        found = library_of(DRAFTER)
+        return None if found is None else CompiledBlock(found, weights, config)
 
     def computing(self) -> AbstractContextManager[object]:
         """Without gradients."""
@@ -99,10 +122,9 @@ class TorchDraftKernels:
 
         Those in bfloat16 are kept in eight bits, where they fit.
         """
-        if self._products is not None:
-            plain = _plain(weight)
-            if fits_groups(plain):
-                return WholeLinear(self._products, plain, DRAFT_BITS).forward
+        whole = self._whole(weight)
+        if whole is not None:
+            return whole.forward
         linear = _linear(weight, rows)
         if weight.dtype == torch.float32:
             return linear.forward
@@ -157,6 +179,13 @@ class TorchDraftKernels:
         best = logits.numpy().argmax(axis=1) if self._device.is_host else logits.argmax(dim=1)
         tokens: list[int] = best.tolist()
         return tokens
+
+    def _whole(self, weight: Tensor) -> WholeLinear | None:
+        """In eight bits, where groups that share a scale divide its inputs."""
+        plain = _plain(weight)
+        if self._products is None or not fits_groups(plain):
+            return None
+        return WholeLinear(self._products, plain, DRAFT_BITS)
 
     def _read(
         self, stored: Mapping[str, StoredTensor], names: Iterable[str], dtype: torch.dtype

@@ -1,0 +1,210 @@
+"""A drafter's compiled block and head against the layers by torch's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from kakeya_fleet.engine.backends.dflash.candidates import largest_in_order
+from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule, read_config
+from kakeya_fleet.engine.backends.dflash.layered_block import LayeredBlock
+from kakeya_fleet.engine.backends.dflash.model import DFlashModel
+from kakeya_fleet.engine.backends.dflash.visible import seen_positions, visible_keys
+from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import DRAFTER
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import library_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import WholeLinear
+from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_block import CompiledBlock
+from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_head import CompiledHead
+from kakeya_fleet.engine.backends.torch_backend.dflash.kernels import TorchDraftKernels
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+BLOCK = 12
+LOST = 0.1
+"""Of a block's norm: a sum that differs in its last bit is rounded to another number of eight bits
+here and there, which costs up to 0.025. Of most blocks a row that misses a key loses 0.3."""
+SHAPES: dict[str, dict[str, object]] = {
+    "version 1": {"version": 1},
+    "version 2": {"version": 2, "conv_group_size": 16},
+    "one group": {"version": 2, "conv_group_size": 64, "conv_kernel_size": 3},
+    "one tap": {"version": 2, "conv_group_size": 32, "conv_kernel_size": 1},
+    "as many taps as rows": {"version": 2, "conv_group_size": 16, "conv_kernel_size": BLOCK},
+    "causal": {"version": 2, "conv_group_size": 16, "is_causal": True},
+    "narrow": {
+        "version": 2,
+        "conv_group_size": 16,
+        "layer_types": [FULL, SLIDING],
+        "sliding_window": 3,
+        "is_causal": False,
+    },
+    "narrow and causal": {
+        "version": 2,
+        "conv_group_size": 16,
+        "layer_types": [SLIDING, FULL],
+        "sliding_window": 5,
+    },
+    "one key head": {"version": 2, "conv_group_size": 16, "num_key_value_heads": 1},
+}
+CONTEXTS = (0, 1, 15, 16, 17, 130, 1019, 1200)
+"""Positions; a block of 12 behind the last but one crosses the slots that are read at once."""
+
+
+@pytest.fixture(autouse=True)
+def _is_compiled() -> None:
+    if library_of(DRAFTER) is None:
+        pytest.skip("no compiled library is here")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Sets torch's back."""
+    own = torch.get_num_threads()
+    yield
+    torch.set_num_threads(own)
+
+
+@pytest.fixture(scope="module")
+def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
+    folder = random_checkpoint(
+        "Qwen3ForCausalLM", hidden_size=64, head_dim=32, tie_word_embeddings=False
+    )
+    return ModelFolder(folder, "t")
+
+
+@pytest.fixture
+def drafter(
+    target: ModelFolder, random_drafter: Callable[..., Path]
+) -> Callable[..., DFlashModel[Tensor]]:
+    """drafter(kernels, **options): a random drafter of its products."""
+
+    def make(kernels: TorchDraftKernels, **options: object) -> DFlashModel[Tensor]:
+        sizes = {"head_dim": 32, "intermediate_size": 96, "block_size": BLOCK}
+        folder = random_drafter(target.path, **(sizes | options))
+        config = read_config(folder)
+        weights = kernels.read_weights(folder, config)
+        return DFlashModel(kernels, config, weights, kernels.read_ends(target, config))
+
+    return make
+
+
+class LayerByLayer(TorchDraftKernels):
+    """The same products, each by itself."""
+
+    def whole_block(self, weights: object, config: object) -> None:
+        """None."""
+
+
+def hidden_of(model: DFlashModel[Tensor], positions: int, rows: int) -> Tensor:
+    """What the head takes of a block behind a random context."""
+    context = model.new_context()
+    vectors = np.random.default_rng(positions).standard_normal((positions, 64), np.float32)
+    for first in range(0, positions, 100):
+        model.extend(context, vectors[first : first + 100])
+    return model.block_hidden(context, 7, rows).clone()
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_a_block_is_that_of_its_layers(
+    shape: str, drafter: Callable[..., DFlashModel[Tensor]]
+) -> None:
+    compiled = drafter(TorchDraftKernels("bfloat16"), **SHAPES[shape])
+    layered = drafter(LayerByLayer("bfloat16"), **SHAPES[shape])
+    assert isinstance(compiled._block, CompiledBlock)
+    assert isinstance(layered._block, LayeredBlock)
+    for positions in CONTEXTS:
+        for rows in (1, 2, 8, BLOCK):
+            found = hidden_of(compiled, positions, rows)
+            expected = hidden_of(layered, positions, rows)
+            assert found.shape == expected.shape
+            lost = (found - expected).norm() / expected.norm()
+            assert lost < LOST, f"{rows} rows behind {positions} positions lose {lost:.3f}"
+
+
+@pytest.mark.usefixtures("threads")
+def test_threads_change_no_bit(drafter: Callable[..., DFlashModel[Tensor]]) -> None:
+    model = drafter(TorchDraftKernels("bfloat16"), **SHAPES["version 2"])
+    found = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        hidden = hidden_of(model, 40, BLOCK)
+        found.append((hidden, *(torch.from_numpy(each) for each in model._candidates(hidden, 9))))
+    for others in found[1:]:
+        assert all(map(torch.equal, found[0], others))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"intermediate_size": 80},
+        {"head_dim": 16},
+        {"version": 2, "conv_group_size": 8},
+    ],
+    ids=str,
+)
+def test_another_drafter_goes_layer_by_layer(
+    options: dict[str, object], drafter: Callable[..., DFlashModel[Tensor]]
+) -> None:
+    model = drafter(TorchDraftKernels("bfloat16"), **options)
+    assert isinstance(model._block, LayeredBlock)
+    assert hidden_of(model, 20, 5).isfinite().all()
+
+
+def test_in_float32_nothing_is_kept_in_eight_bits(
+    drafter: Callable[..., DFlashModel[Tensor]],
+) -> None:
+    assert isinstance(drafter(TorchDraftKernels("float32"))._block, LayeredBlock)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("size", [32, 97, 1000])
+def test_candidates_are_the_largest_logits(size: int) -> None:
+    """Of equal ones the smaller id comes first, also where threads find them; no padding is one."""
+    torch.manual_seed(size)
+    weight = torch.randn(size, 64)
+    weight[size // 2 :] = weight[: size - size // 2].clone()
+    head = TorchDraftKernels("bfloat16")._whole(-weight.abs().to(torch.bfloat16))
+    library = library_of(DRAFTER)
+    assert isinstance(head, WholeLinear)
+    assert library is not None
+    largest = CompiledHead(library, head.panels)
+    for count in (1, 16, 32):
+        for rows in (1, 7, 11):
+            hidden = torch.rand(rows, 64)
+            logits = head.forward(hidden).numpy()
+            expected = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                ids, values = largest(hidden, count)
+                np.testing.assert_array_equal(ids, expected)
+                np.testing.assert_array_equal(values, np.take_along_axis(logits, ids, axis=1))
+            np.testing.assert_array_equal(values, largest_in_order(logits, count)[1])
+
+
+def test_of_numbers_that_are_none_some_ids_are_candidates() -> None:
+    head = TorchDraftKernels("bfloat16")._whole(torch.ones(97, 64, dtype=torch.bfloat16))
+    library = library_of(DRAFTER)
+    assert head is not None
+    assert library is not None
+    ids, values = CompiledHead(library, head.panels)(torch.full((2, 64), torch.nan), 16)
+    assert ids.tolist() == [list(range(16))] * 2
+    assert not np.isfinite(values).any()
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 5, 40])
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_rows_see_is_said_alike(window: int | None, causal: bool) -> None:
+    rule = DraftLayerRule(causal=causal, window=window)
+    for first, block, rows in ((0, 0, 4), (0, 1, 1), (0, 7, 6), (3, 20, 12), (20, 20, 3)):
+        keys = visible_keys(rule, first, block, rows)
+        positions = np.arange(keys.first, block + rows)
+        mask = np.zeros((rows, len(positions))) if keys.mask is None else keys.mask
+        firsts, ends = seen_positions(rule, first, block, rows)
+        seen = (positions >= firsts[:, None]) & (positions < ends[:, None])
+        np.testing.assert_array_equal(seen, mask == 0.0)
+        assert firsts.min() >= keys.first
+        assert ends.max() <= block + rows
