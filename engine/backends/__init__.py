@@ -25,7 +25,7 @@ from kakeya_fleet.engine.models.weight_reading import told_of_weights
 if TYPE_CHECKING:
     from kakeya_fleet.engine.backends.backend import Backend
     from kakeya_fleet.engine.contracts.draft import Proposer
-    from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+    from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
     from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
     from kakeya_fleet.engine.contracts.verifier import Verifier
     from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
@@ -214,10 +214,18 @@ def load_masked_diffusion(
 def load_encoder(folder: Path) -> ContextEncoder:
     """The context encoder of the DFlash drafter in `folder`, read with the suited back end.
 
-    What it makes does not depend on the back end. Raises a `ModelUnusable`, also when
-    none is installed.
+    What it makes depends on the back end in its last bits alone. Raises a `ModelUnusable`, also
+    when none is installed.
     """
     return _imported(BACKENDS[suited_backend()], lambda each: each.encoders())(folder)
+
+
+def make_encoder(weights: EncoderWeights) -> ContextEncoder:
+    """The encoder of these weights, as `load_encoder` makes it. Imports the suited back end.
+
+    Raises a `ModelUnusable` when none is installed.
+    """
+    return _imported(BACKENDS[suited_backend()], lambda each: each.encoder_maker())(weights)
 
 
 def archive_stores(budget_bytes: int) -> EvictedStores:

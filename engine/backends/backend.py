@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from kakeya_fleet.engine.contracts.device import AUTO, DeviceFacts
 from kakeya_fleet.engine.contracts.draft import Proposer
-from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.kv.kernels import Kernels
@@ -26,6 +26,8 @@ NewKernels = Callable[[str], Kernels[Any]]
 """Of a dtype by name. Raises `BadParameters` for an unknown one."""
 LoadEncoder = Callable[[Path], ContextEncoder]
 """Of a DFlash drafter's folder. Raises a `ModelUnusable`."""
+MakeEncoder = Callable[[EncoderWeights], ContextEncoder]
+"""Of weights that came from another node."""
 NewStores = Callable[[int], EvictedStores]
 """Evicted stores that share a budget in bytes."""
 Prepare = Callable[[str], None]
@@ -141,6 +143,10 @@ class Backend(Protocol):
 
     def encoders(self) -> LoadEncoder:
         """Loads the context encoder of a DFlash drafter alone."""
+        ...
+
+    def encoder_maker(self) -> MakeEncoder:
+        """Makes such an encoder of its weights."""
         ...
 
     def masked_diffusion(self) -> LoadMaskedDiffusion | None:

@@ -7,9 +7,10 @@ no model, whatever back end computes the verifier or the drafter.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from kakeya_fleet.engine.contracts.features import ContextVectors, Features, Fea
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Rows: TypeAlias = "NDArray[np.float32]"
+Products: TypeAlias = Callable[[Rows], Rows]
+"""[n, width] of [n, inputs]; the bits of a row are that row's alone."""
 
 # Rows of every product. The kernel that multiplies depends on the shape, and a row's
 # rounding on the kernel: with one shape a row's bits are its own. A block commits two
@@ -66,13 +71,30 @@ class EncoderWeights:
         return digest.hexdigest()
 
 
+class PairedProducts:
+    """`Products` of `fc` [width, inputs] by NumPy, two rows at a time."""
+
+    def __init__(self, fc: Rows) -> None:
+        # Twice as fast as multiplying with a transposed view.
+        self._transposed = np.ascontiguousarray(fc.T)
+
+    def __call__(self, rows: Rows) -> Rows:
+        """See `Products`."""
+        count, inputs = rows.shape
+        padded = np.zeros((-(-count // ROWS) * ROWS, inputs), np.float32)
+        padded[:count] = rows
+        pairs = np.matmul(padded.reshape(-1, ROWS, inputs), self._transposed)
+        made: Rows = pairs.reshape(len(padded), self._transposed.shape[1])[:count]
+        return made
+
+
 class ContextEncoder:
     """A `FeatureEncoder` of these weights."""
 
-    def __init__(self, weights: EncoderWeights) -> None:
+    def __init__(self, weights: EncoderWeights, products: Products | None = None) -> None:
+        """`products` are those of `weights.fc`, NumPy's if None."""
         self._weights = weights
-        # Twice as fast as multiplying with a transposed view.
-        self._transposed = np.ascontiguousarray(weights.fc.T)
+        self._products = PairedProducts(weights.fc) if products is None else products
         self._spec = FeatureSpec(
             taps=weights.taps,
             hidden_size=weights.fc.shape[1] // len(weights.taps),
@@ -101,10 +123,7 @@ class ContextEncoder:
                 f"hidden states {features.shape} are not [n, {len(spec.taps)}, {spec.hidden_size}]"
             )
         count = len(features)
-        padded = np.zeros((-(-count // ROWS) * ROWS, self._weights.fc.shape[1]), np.float32)
-        padded[:count] = features.reshape(count, padded.shape[1])
-        pairs = np.matmul(padded.reshape(-1, ROWS, padded.shape[1]), self._transposed)
-        encoded: ContextVectors = pairs.reshape(len(padded), spec.width)[:count]
+        encoded = self._products(features.reshape(count, self._weights.fc.shape[1]))
         squares = np.mean(encoded * encoded, axis=1, dtype=np.float32, keepdims=True)
         encoded *= 1.0 / np.sqrt(squares + np.float32(self._weights.eps))
         encoded *= self._weights.norm

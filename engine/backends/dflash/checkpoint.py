@@ -61,15 +61,16 @@ def load_encoder(
     read: ReadTensors[Dtype, Array],
     float32: Dtype,
     host: Callable[[Array], Floats],
+    make: Callable[[EncoderWeights], ContextEncoder] = ContextEncoder,
 ) -> ContextEncoder:
-    """The context encoder of the drafter in `folder`; nothing else of it is read.
+    """The context encoder of the drafter in `folder`, by `make`; nothing else of it is read.
 
     All of the checkpoint's tensors must be there all the same. Raises a
     `ModelUnusable`: what is wrong with config or weights.
     """
     config = read_config(folder)
     weights = read(_checked(folder, config), (ENCODER, ENCODER_NORM), float32)
-    return ContextEncoder(
+    return make(
         EncoderWeights(
             fc=host(weights[ENCODER]),
             norm=host(weights[ENCODER_NORM]),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LoadEncoder,
         LoadShard,
         LoadVerifier,
+        MakeEncoder,
         NewKernels,
         ReadOnPaper,
     )
@@ -72,6 +73,12 @@ class MlxBackend:
         from kakeya_fleet.engine.backends.mlx_backend.dflash import load_encoder
 
         return load_encoder
+
+    def encoder_maker(self) -> MakeEncoder:
+        """Their products are NumPy's."""
+        from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+
+        return ContextEncoder
 
     def masked_diffusion(self) -> None:
         """None."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         LoadMaskedDiffusion,
         LoadShard,
         LoadVerifier,
+        MakeEncoder,
         NewKernels,
         NewStores,
         Prepare,
@@ -82,6 +83,12 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.dflash import load_encoder
 
         return load_encoder
+
+    def encoder_maker(self) -> MakeEncoder:
+        """Their products are the compiled library's, where it is there."""
+        from kakeya_fleet.engine.backends.torch_backend.context_products import context_encoder
+
+        return context_encoder
 
     def masked_diffusion(self) -> LoadMaskedDiffusion:
         """Masked-diffusion proposers."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 import numpy as np
 
+from kakeya_fleet.engine.backends import make_encoder
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.fleet.cards.card import ModelOffer
@@ -167,7 +168,7 @@ def _encoder(
     fc: NDArray[np.float32], norm: NDArray[np.float32], described: EncoderDescription
 ) -> ContextEncoder:
     weights = EncoderWeights(fc, norm, described.eps, described.tapped_layers)
-    return ContextEncoder(weights)
+    return make_encoder(weights)
 
 
 def _text(error: grpc.aio.AioRpcError | grpc.aio.UsageError) -> str:

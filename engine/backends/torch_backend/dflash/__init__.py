@@ -10,6 +10,7 @@ from torch import Tensor
 from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.loading import load_with
 from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
+from kakeya_fleet.engine.backends.torch_backend.context_products import context_encoder
 from kakeya_fleet.engine.backends.torch_backend.device import (
     device_called,
     loading_on,
@@ -46,4 +47,6 @@ def load_dflash(
 
 def load_encoder(folder: Path) -> ContextEncoder:
     """The context encoder of the drafter in `folder`."""
-    return checkpoint.load_encoder(folder, read_tensors, torch.float32, Tensor.numpy)
+    return checkpoint.load_encoder(
+        folder, read_tensors, torch.float32, Tensor.numpy, context_encoder
+    )
