@@ -615,6 +615,20 @@ MUTANTS = (
         ("tests/engine/backends/torch_backend/compiled/test_compiled_verifier.py",),
     ),
     Mutant(
+        "a drafter's block that convolves outputs as inputs",
+        "engine/backends/torch_backend/compiled/drafter.cpp",
+        "convolved(call, base, 1, call.left.data(), row,",
+        "convolved(call, base, 0, call.left.data(), row,",
+        ("tests/engine/backends/torch_backend/test_compiled_drafter.py",),
+    ),
+    Mutant(
+        "of equal logits the candidate that was found first",
+        "engine/backends/torch_backend/compiled/drafter.cpp",
+        "return value > values[at] || (value == values[at] && id < ids[at]); };",
+        "return value > values[at]; };",
+        ("tests/engine/backends/torch_backend/test_compiled_drafter.py",),
+    ),
+    Mutant(
         "tiles of another head",
         "engine/backends/torch_backend/compiled/packed_attention.h",
         "(static_cast<std::int64_t>(place) * kv_heads + kv_head) * tiles * packed.tile_bytes;",

@@ -92,6 +92,10 @@ class DraftContext(Protocol[Array]):
 class Block(Protocol[Array]):
     """A drafter's layers and its last norm."""
 
+    def new_context(self) -> DraftContext[Array]:
+        """An empty context, of numbers that this reads."""
+        ...
+
     def __call__(
         self, context: DraftContext[Array], hidden: Array, rows: int, turns: Turns[Array]
     ) -> Array:

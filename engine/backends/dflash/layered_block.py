@@ -20,11 +20,16 @@ class LayeredBlock(Generic[Array]):
     ) -> None:
         """`weights` by their stored names."""
         self._kernels = kernels
+        self._config = config
         self._heads = config.heads
         self._turned = config.heads + config.kv_heads
         self._rules = tuple(set(config.rules))
         self._layers = draft_layers(kernels, weights, config)
         self._norm = kernels.norm(weights[NORM], config.norm_eps)
+
+    def new_context(self) -> DraftContext[Array]:
+        """An empty one of the back end's."""
+        return self._kernels.new_context(self._config)
 
     def __call__(
         self, context: DraftContext[Array], hidden: Array, rows: int, turns: Turns[Array]

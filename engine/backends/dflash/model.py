@@ -57,7 +57,7 @@ class DFlashModel(Generic[Array]):
 
     def new_context(self) -> DraftContext[Array]:
         """An empty context."""
-        return self._kernels.new_context(self.config)
+        return self._block.new_context()
 
     def extend(self, context: DraftContext[Array], vectors: ContextVectors) -> None:
         """Takes context vectors [n, hidden_size] of the positions behind `context.end`."""

@@ -5,7 +5,6 @@
 #include "drafter.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -113,7 +112,7 @@ void leave(Call& call, int phase, const float* base, const KakeyaMatrix& matrix,
 }
 
 // The keys of a K/V head of a layer; its values are a whole such half behind them.
-float* keys_of(const Call& call, int index, int kv_head) {
+bfloat16* keys_of(const Call& call, int index, int kv_head) {
     const KakeyaDrafter& drafter = call.drafter;
     return call.block.slots + (static_cast<std::int64_t>(index) * drafter.kv_heads + kv_head) * call.block.slot_count * drafter.head_size;
 }
@@ -135,9 +134,11 @@ void place_row(Call& call, int index, int row) {
     }
     const float* keys = heads + drafter.heads * size;
     for (int head = 0; head < drafter.kv_heads; ++head, keys += size) {
-        float* to = keys_of(call, index, head) + (block.begin + row) * size;
-        std::memcpy(to, keys, sizeof(float) * size);
-        std::memcpy(to + half_of_slots(call), keys + drafter.kv_heads * size, sizeof(float) * size);
+        bfloat16* to = keys_of(call, index, head) + (block.begin + row) * size;
+        for (int d = 0; d < size; ++d) {
+            to[d] = narrowed(keys[d]);
+            to[half_of_slots(call) + d] = narrowed(keys[drafter.kv_heads * size + d]);
+        }
     }
 }
 
@@ -162,11 +163,13 @@ void attend(Call& call, int index, int task) {
         rows.seen[to].add(block.firsts[own], block.ends[own]);
         rows.begun[to] = false;
     }
-    const float* keys = keys_of(call, index, kv_head);
+    const FlushingFor<bfloat16> flushing;
+    round_queries<bfloat16>(rows, size, *scratch);
+    const bfloat16* keys = keys_of(call, index, kv_head);
     // Of the slots behind the block up to the next sixteen nothing is seen.
     const std::int64_t values = half_of_slots(call), end = (block.begin + block.rows + LANES - 1) / LANES * LANES;
     for (std::int64_t origin = 0; origin < end; origin += MOST_SLOTS) {
-        const float* own = keys + origin * size;
+        const bfloat16* own = keys + origin * size;
         attend_segment(own, own + values, static_cast<int>(std::min<std::int64_t>(MOST_SLOTS, end - origin)), origin, size, 1.0f, rows, *scratch);
     }
     for (int i = 0; i < rows.count; ++i)

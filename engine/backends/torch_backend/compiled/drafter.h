@@ -42,7 +42,7 @@ struct KakeyaDraftBlock {
     std::int32_t rows;
     const float* cosines;  // [rows, head_size]
     const float* sines;    // [rows, head_size]; those of a head's first half are negative
-    float* slots;
+    std::uint16_t* slots;  // bfloat16
     std::int64_t slot_count, begin;
     const std::int64_t* firsts;  // [layers, rows]
     const std::int64_t* ends;    // [layers, rows]

@@ -58,6 +58,7 @@ class CompiledBlock:
         self._functions = library.functions
         self._workers = self._functions.kakeya_workers()
         weakref.finalize(self, self._functions.kakeya_free_workers, self._workers)
+        self._config = config
         self._rules = config.rules
         # The structs below point into these.
         self._kept: list[Tensor | WholePanels] = []
@@ -79,10 +80,18 @@ class CompiledBlock:
             last_norm=self._numbers(weights[NORM]),
         )
 
+    def new_context(self) -> ContextCache:
+        """Empty, for numbers of half the bytes: what the library reads."""
+        config = self._config
+        shape = (config.layer_count, config.kv_heads, config.head_dim)
+        return ContextCache(
+            shape, config.context_positions, config.block_size, dtype=torch.bfloat16
+        )
+
     def __call__(
         self, context: DraftContext[Tensor], hidden: Tensor, rows: int, turns: Turns[Tensor]
     ) -> Tensor:
-        """See `Block`. `hidden` is written over."""
+        """See `Block`. `context` is one of `new_context`; `hidden` is written over."""
         cache = cast(ContextCache, context)
         cache.make_room(rows)
         firsts, ends = self._seen(cache, rows)

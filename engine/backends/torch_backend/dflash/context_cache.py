@@ -13,7 +13,7 @@ READ_BEHIND = 15
 
 
 class ContextCache(ContextSlots):
-    """Keys and values, float32, of positions `first` to `end` in all layers, in position order.
+    """Keys and values of positions `first` to `end` in all layers, in position order.
 
     The latest `positions` at most. The slots behind them serve the block being
     drafted, and nothing of it is kept. Memory grows with what is kept, up to
@@ -26,11 +26,16 @@ class ContextCache(ContextSlots):
         positions: int,
         block_size: int,
         device: Device = HOST,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Empty; `shape` is (layers, kv_heads, head_dim), a block has `block_size` rows at most."""
+        """Empty; `shape` is (layers, kv_heads, head_dim), a block has `block_size` rows at most.
+
+        `dtype` is that of the keys and values that are kept.
+        """
         layers, kv_heads, head_dim = shape
         super().__init__(positions, positions + max(positions // SLACK_DIVISOR, block_size))
         self._device = device
+        self._dtype = dtype
         self._shape = (layers, kv_heads, head_dim)
         self._slots = self._new_slots(0)
 
@@ -79,7 +84,9 @@ class ContextCache(ContextSlots):
     def _new_slots(self, count: int) -> Tensor:
         layers, kv_heads, head_dim = self._shape
         size = 2 * layers * kv_heads * count * head_dim
-        numbers = torch.zeros(size + READ_BEHIND * head_dim, device=self._device.place)
+        numbers = torch.zeros(
+            size + READ_BEHIND * head_dim, dtype=self._dtype, device=self._device.place
+        )
         return numbers[:size].view(2, layers, kv_heads, count, head_dim)
 
     def attended(
@@ -90,7 +97,7 @@ class ContextCache(ContextSlots):
         block: tuple[Tensor, Tensor],
         mask: Tensor | None,
     ) -> Tensor:
-        """See `engine.backends.dflash.kernels.DraftContext`."""
+        """See `engine.backends.dflash.kernels.DraftContext`. In float32."""
         heads, rows, head_dim = queries.shape
         self.make_room(rows)
         keys, values = self.with_block(layer, first, *block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,9 +26,10 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BLOCK = 12
-LOST = 0.1
-"""Of a block's norm: a sum that differs in its last bit is rounded to another number of eight bits
-here and there, which costs up to 0.025. Of most blocks a row that misses a key loses 0.3."""
+MEDIAN, MOST = 0.08, 0.3
+"""Of a block's norm is lost: keys and values are rounded to bfloat16, and a sum that differs in its
+last bits to another number of eight bits here and there. That costs 0.04 of most blocks, and up to
+0.13; a row that misses a key loses 0.3 of most."""
 SHAPES: dict[str, dict[str, object]] = {
     "version 1": {"version": 1},
     "version 2": {"version": 2, "conv_group_size": 16},
@@ -116,13 +118,15 @@ def test_a_block_is_that_of_its_layers(
     layered = drafter(LayerByLayer("bfloat16"), **SHAPES[shape])
     assert isinstance(compiled._block, CompiledBlock)
     assert isinstance(layered._block, LayeredBlock)
+    lost: list[float] = []
     for positions in CONTEXTS:
         for rows in (1, 2, 8, BLOCK):
             found = hidden_of(compiled, positions, rows)
             expected = hidden_of(layered, positions, rows)
             assert found.shape == expected.shape
-            lost = (found - expected).norm() / expected.norm()
-            assert lost < LOST, f"{rows} rows behind {positions} positions lose {lost:.3f}"
+            lost.append(float((found - expected).norm() / expected.norm()))
+            assert lost[-1] < MOST, f"{rows} rows behind {positions} positions: {lost[-1]:.3f}"
+    assert statistics.median(lost) < MEDIAN, lost
 
 
 @pytest.mark.usefixtures("threads")
