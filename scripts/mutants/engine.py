@@ -622,10 +622,10 @@ MUTANTS = (
         ("tests/engine/backends/torch_backend/test_compiled_drafter.py",),
     ),
     Mutant(
-        "of equal logits the candidate that was found first",
+        "a drafter's candidates among a panel's padding",
         "engine/backends/torch_backend/compiled/drafter.cpp",
-        "return value > values[at] || (value == values[at] && id < ids[at]); };",
-        "return value > values[at]; };",
+        "end = std::min(PANEL, call.head.columns - first);",
+        "end = PANEL;",
         ("tests/engine/backends/torch_backend/test_compiled_drafter.py",),
     ),
     Mutant(
