@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule
 
-Positions = NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class VisibleKeys:
@@ -47,17 +45,3 @@ def visible_keys(
     if rule.window is not None:
         hidden |= distance >= rule.window if rule.causal else np.abs(distance) > rule.window
     return VisibleKeys(first, np.where(hidden, np.float32("-inf"), np.float32(0.0)))
-
-
-def seen_positions(
-    rule: DraftLayerRule, context_first: int, block_first: int, rows: int
-) -> tuple[Positions, Positions]:
-    """As `visible_keys`, by row: positions [rows] of the first one seen, and behind the last."""
-    end = block_first + rows
-    queries = np.arange(block_first, end)
-    firsts = np.full(rows, context_first)
-    ends = queries + 1 if rule.causal else np.full(rows, end)
-    if rule.window is not None:
-        firsts = np.maximum(firsts, queries - rule.window + int(rule.causal))
-        ends = np.minimum(ends, queries + rule.window + 1)
-    return firsts, ends

@@ -24,6 +24,8 @@ class DraftLayer(Structure):
         ("input_norm", c_void_p),
         ("middle_norm", c_void_p),
         ("head_norm", c_void_p),
+        ("is_causal", c_int32),
+        ("window", c_int32),
     )
 
 
@@ -54,9 +56,8 @@ class DraftBlock(Structure):
         ("sines", c_void_p),
         ("slots", c_void_p),
         ("slot_count", c_int64),
+        ("first", c_int64),
         ("begin", c_int64),
-        ("firsts", c_void_p),
-        ("ends", c_void_p),
         ("hidden", c_void_p),
     )
 

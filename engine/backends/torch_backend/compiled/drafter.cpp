@@ -142,6 +142,17 @@ void place_row(Call& call, int index, int row) {
     }
 }
 
+// The slots that a row sees: the context's and the block's, as far as the layer's rule lets it.
+Span seen_by(const KakeyaDraftLayer& layer, const KakeyaDraftBlock& block, std::int64_t row) {
+    const std::int64_t own = block.begin + row;
+    Span seen{block.first, layer.is_causal ? own + 1 : block.begin + block.rows};
+    if (layer.window) {
+        seen.first = std::max(seen.first, own - layer.window + layer.is_causal);
+        seen.end = std::min(seen.end, own + layer.window + 1);
+    }
+    return seen;
+}
+
 // Some rows of one K/V head, the heads that share its keys, query by query.
 void attend(Call& call, int index, int task) {
     const KakeyaDrafter& drafter = call.drafter;
@@ -159,8 +170,8 @@ void attend(Call& call, int index, int task) {
         rows.mixed[to] = call.mixed.data() + (row * drafter.heads + head) * size;
         rows.total[to] = &totals[to];
         rows.maximum[to] = &maxima[to];
-        const std::int64_t own = static_cast<std::int64_t>(index) * block.rows + row;
-        rows.seen[to].add(block.firsts[own], block.ends[own]);
+        const Span seen = seen_by(drafter.layer[index], block, row);
+        rows.seen[to].add(seen.first, seen.end);
         rows.begun[to] = false;
     }
     const FlushingFor<bfloat16> flushing;

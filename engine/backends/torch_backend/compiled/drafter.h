@@ -24,6 +24,7 @@ struct KakeyaDraftLayer {
     const float* input_norm;      // [hidden]
     const float* middle_norm;     // [hidden]
     const float* head_norm;       // [heads + kv_heads, head_size]; scores are scaled by the queries' part
+    std::int32_t is_causal, window;  // which keys its rows see, see DraftLayerRule; 0 for any distance
 };
 
 struct KakeyaDrafter {
@@ -35,18 +36,16 @@ struct KakeyaDrafter {
 };
 
 // A block behind its context. Of keys, then of values, `slots` has [layers, kv_heads, slot_count,
-// head_size]; the block's own go to those from `begin` on. Row r of a layer sees the slots
-// `firsts[layer][r]` .. `ends[layer][r]` - 1, one at least. Slots are read by sixteen: what is not seen
-// counts for nothing, and is finite, also in the 15 slots behind the last.
+// head_size]: the context's from `first` on, and the block's own are put behind them, from `begin` on.
+// Slots are read by sixteen: what is not seen counts for nothing, and is finite, also in the 15 slots
+// behind the last.
 struct KakeyaDraftBlock {
     std::int32_t rows;
     const float* cosines;  // [rows, head_size]
     const float* sines;    // [rows, head_size]; those of a head's first half are negative
     std::uint16_t* slots;  // bfloat16
-    std::int64_t slot_count, begin;
-    const std::int64_t* firsts;  // [layers, rows]
-    const std::int64_t* ends;    // [layers, rows]
-    float* hidden;               // [rows, hidden]: embeddings, then what the head takes
+    std::int64_t slot_count, first, begin;
+    float* hidden;  // [rows, hidden]: embeddings, then what the head takes
 };
 
 void kakeya_draft(void* workers, const KakeyaDrafter* drafter, const KakeyaDraftBlock* block, std::int32_t threads);

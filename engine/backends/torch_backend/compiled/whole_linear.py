@@ -43,7 +43,8 @@ class WholeLinear(nn.Module):
         """Inputs are to be a multiple of `GROUP`: see `fits_groups`."""
         super().__init__()
         # Plain objects: asking a module for its children takes longer than a small product's call.
-        self._parts = (products, whole_panels(Product([part_of(linear)]), bits))
+        panels = whole_panels(Product([part_of(linear)]), bits)
+        self._parts = (products, panels, panels.matrix)
 
     @property
     def panels(self) -> WholePanels:
@@ -52,12 +53,12 @@ class WholeLinear(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """The product with the transposed weights, plus the bias, in the format of `values`."""
-        products, panels = self._parts
+        products, panels, matrix = self._parts
         inputs = values.reshape(-1, values.shape[-1]).to(torch.float32).contiguous()
         found = torch.empty(len(inputs), panels.width)
         products.functions.kakeya_product(
             products.workers,
-            ctypes.byref(panels.matrix),
+            ctypes.byref(matrix),
             inputs.data_ptr(),
             len(inputs),
             found.data_ptr(),

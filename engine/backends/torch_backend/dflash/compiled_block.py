@@ -7,19 +7,17 @@ import weakref
 from collections.abc import Mapping
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.dflash import convolution
-from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig, DraftLayerRule
 from kakeya_fleet.engine.backends.dflash.kernels import DraftContext, Turns
 from kakeya_fleet.engine.backends.dflash.tensors import (
     ATTENTION_CONVOLUTION,
     MLP_CONVOLUTION,
     NORM,
 )
-from kakeya_fleet.engine.backends.dflash.visible import Positions, seen_positions
 from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import (
     DraftBlock,
     Drafter,
@@ -59,10 +57,12 @@ class CompiledBlock:
         self._workers = self._functions.kakeya_workers()
         weakref.finalize(self, self._functions.kakeya_free_workers, self._workers)
         self._config = config
-        self._rules = config.rules
         # The structs below point into these.
         self._kept: list[Tensor | WholePanels] = []
-        layers = [self._layer(weights, f"layers.{i}.", config) for i in range(config.layer_count)]
+        layers = [
+            self._layer(weights, f"layers.{index}.", config, rule)
+            for index, rule in enumerate(config.rules)
+        ]
         version_2 = config.version_2
         self._drafter = Drafter(
             layers=config.layer_count,
@@ -94,7 +94,6 @@ class CompiledBlock:
         """See `Block`. `context` is one of `new_context`; `hidden` is written over."""
         cache = cast(ContextCache, context)
         cache.make_room(rows)
-        firsts, ends = self._seen(cache, rows)
         cosines, sines = turns
         block = DraftBlock(
             rows=rows,
@@ -102,9 +101,8 @@ class CompiledBlock:
             sines=sines.data_ptr(),
             slots=cache.slots.data_ptr(),
             slot_count=cache.slots.shape[3],
+            first=cache.slot_of_end - (cache.end - cache.first),
             begin=cache.slot_of_end,
-            firsts=firsts.ctypes.data,
-            ends=ends.ctypes.data,
             hidden=hidden.data_ptr(),
         )
         self._functions.kakeya_draft(
@@ -115,17 +113,9 @@ class CompiledBlock:
         )
         return hidden
 
-    def _seen(self, cache: ContextCache, rows: int) -> tuple[Positions, Positions]:
-        """Slots [layers, rows] of the first and behind the last that a row of a layer sees."""
-        found = {
-            rule: seen_positions(rule, cache.first, cache.end, rows) for rule in set(self._rules)
-        }
-        behind = cache.slot_of_end - cache.end
-        firsts = np.stack([found[rule][0] for rule in self._rules]) + behind
-        ends = np.stack([found[rule][1] for rule in self._rules]) + behind
-        return firsts, ends
-
-    def _layer(self, weights: Mapping[str, Tensor], name: str, config: DFlashConfig) -> DraftLayer:
+    def _layer(
+        self, weights: Mapping[str, Tensor], name: str, config: DFlashConfig, rule: DraftLayerRule
+    ) -> DraftLayer:
         def weight(part: str) -> Tensor:
             return weights[f"{name}{part}.weight"]
 
@@ -147,6 +137,8 @@ class CompiledBlock:
             input_norm=self._numbers(weight("input_layernorm")),
             middle_norm=self._numbers(weight("post_attention_layernorm")),
             head_norm=self._numbers(head_norm),
+            is_causal=rule.causal,
+            window=rule.window or 0,
         )
         if config.version_2 is not None:
             attention, mlp = name + ATTENTION_CONVOLUTION, name + MLP_CONVOLUTION

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.dflash.candidates import largest_in_order
-from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule, read_config
+from kakeya_fleet.engine.backends.dflash.config import read_config
 from kakeya_fleet.engine.backends.dflash.layered_block import LayeredBlock
 from kakeya_fleet.engine.backends.dflash.model import DFlashModel
-from kakeya_fleet.engine.backends.dflash.visible import seen_positions, visible_keys
 from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import DRAFTER
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import WholeLinear
@@ -197,18 +196,3 @@ def test_of_numbers_that_are_none_some_ids_are_candidates() -> None:
     ids, values = CompiledHead(library, head.panels)(torch.full((2, 64), torch.nan), 16)
     assert ids.tolist() == [list(range(16))] * 2
     assert not np.isfinite(values).any()
-
-
-@pytest.mark.parametrize("window", [None, 1, 2, 5, 40])
-@pytest.mark.parametrize("causal", [False, True])
-def test_what_rows_see_is_said_alike(window: int | None, causal: bool) -> None:
-    rule = DraftLayerRule(causal=causal, window=window)
-    for first, block, rows in ((0, 0, 4), (0, 1, 1), (0, 7, 6), (3, 20, 12), (20, 20, 3)):
-        keys = visible_keys(rule, first, block, rows)
-        positions = np.arange(keys.first, block + rows)
-        mask = np.zeros((rows, len(positions))) if keys.mask is None else keys.mask
-        firsts, ends = seen_positions(rule, first, block, rows)
-        seen = (positions >= firsts[:, None]) & (positions < ends[:, None])
-        np.testing.assert_array_equal(seen, mask == 0.0)
-        assert firsts.min() >= keys.first
-        assert ends.max() <= block + rows
