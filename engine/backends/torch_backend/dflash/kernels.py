@@ -168,7 +168,7 @@ class TorchDraftKernels:
 
     def rows(self, table: Tensor, indices: Indices) -> Tensor:
         """A copy."""
-        return table[torch.from_numpy(indices).to(self._device.place)]
+        return table.index_select(0, torch.from_numpy(indices).to(self._device.place))
 
     def numbers(self, array: Tensor) -> Floats:
         """In the same memory where it is float32, and the host's."""
