@@ -22,7 +22,8 @@ constexpr int VERSION = 1;
 constexpr int PHASES = 16;  // of a layer
 
 #if KAKEYA_AVX512
-// A block's usual rows go at once: sums of floating-point numbers, of which registers have no room then, are needed seldom.
+// A block's usual rows go at once: registers have no room for all of their sums then, but those that
+// have to wait in memory are needed once in 32 inputs.
 constexpr int AT_ONCE = 8;
 #else
 constexpr int AT_ONCE = Layout<Int8Block>::rows;

@@ -15,8 +15,8 @@ from kakeya_fleet.engine.backends.dflash.candidates import largest_in_order
 from kakeya_fleet.engine.backends.dflash.config import read_config
 from kakeya_fleet.engine.backends.dflash.layered_block import LayeredBlock
 from kakeya_fleet.engine.backends.dflash.model import DFlashModel
+from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
 from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import DRAFTER
-from kakeya_fleet.engine.backends.torch_backend.compiled.library import library_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_linear import WholeLinear
 from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_block import CompiledBlock
 from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_head import CompiledHead
@@ -57,7 +57,7 @@ CONTEXTS = (0, 1, 15, 16, 17, 130, 1019, 1200)
 
 @pytest.fixture(autouse=True)
 def _is_compiled() -> None:
-    if library_of(DRAFTER) is None:
+    if libraries.library_of(DRAFTER) is None:
         pytest.skip("no compiled library is here")
 
 
@@ -140,6 +140,35 @@ def test_threads_change_no_bit(drafter: Callable[..., DFlashModel[Tensor]]) -> N
         assert all(map(torch.equal, found[0], others))
 
 
+def test_vectors_that_overflow_still_make_a_draft(
+    drafter: Callable[..., DFlashModel[Tensor]],
+) -> None:
+    model = drafter(TorchDraftKernels("bfloat16"), **SHAPES["version 2"])
+    context = model.new_context()
+    model.extend(context, np.full((20, 64), 3e38, np.float32))
+    tokens = model.draft(context, 7, BLOCK - 1)
+    assert len(tokens) == BLOCK - 1
+    assert all(0 <= token < model.config.vocabulary_size for token in tokens)
+
+
+def test_where_the_library_cannot_be_made_layers_are_computed_one_by_one(
+    drafter: Callable[..., DFlashModel[Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = libraries._made
+
+    def failing(options: tuple[str, ...], recipe: libraries.Recipe = libraries.DECODER) -> Path:
+        if recipe is DRAFTER:
+            raise libraries.CompilingFailed("pretended")
+        return own(options)
+
+    monkeypatch.setattr(libraries, "_made", failing)
+    model = drafter(TorchDraftKernels("bfloat16"), **SHAPES["version 2"])
+    assert isinstance(model._block, LayeredBlock)
+    context = model.new_context()
+    model.extend(context, np.ones((20, 64), np.float32))
+    assert len(model.draft(context, 7, 5)) == 5
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -171,7 +200,7 @@ def test_candidates_are_the_largest_logits(size: int) -> None:
     weight = torch.randn(size, 64)
     weight[size // 2 :] = weight[: size - size // 2].clone()
     head = TorchDraftKernels("bfloat16")._whole(-weight.abs().to(torch.bfloat16))
-    library = library_of(DRAFTER)
+    library = libraries.library_of(DRAFTER)
     assert isinstance(head, WholeLinear)
     assert library is not None
     largest = CompiledHead(library, head.panels)
@@ -190,7 +219,7 @@ def test_candidates_are_the_largest_logits(size: int) -> None:
 
 def test_of_numbers_that_are_none_some_ids_are_candidates() -> None:
     head = TorchDraftKernels("bfloat16")._whole(torch.ones(97, 64, dtype=torch.bfloat16))
-    library = library_of(DRAFTER)
+    library = libraries.library_of(DRAFTER)
     assert head is not None
     assert library is not None
     ids, values = CompiledHead(library, head.panels)(torch.full((2, 64), torch.nan), 16)
