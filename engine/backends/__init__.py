@@ -211,13 +211,15 @@ def load_masked_diffusion(
         return load(folder, dtype=settled_dtype(dtype, folder.path))
 
 
-def load_encoder(folder: Path) -> ContextEncoder:
-    """The context encoder of the DFlash drafter in `folder`, read with the suited back end.
+def load_encoder(folder: Path, *, backend: str = AUTO) -> ContextEncoder:
+    """The context encoder of the DFlash drafter in `folder`, as a back end makes it.
 
-    What it makes depends on the back end in its last bits alone. Raises a `ModelUnusable`, also
-    when none is installed.
+    What it makes depends on the back end in its last bits alone; where a verifier's queries see
+    what is made of it, its own is to be named, whose `arithmetic_of` tells of it. Raises a
+    `ModelUnusable`, also when none is installed.
     """
-    return _imported(BACKENDS[suited_backend()], lambda each: each.encoders())(folder)
+    named = BACKENDS.get(backend) or BACKENDS[suited_backend()]
+    return _imported(named, lambda each: each.encoders())(folder)
 
 
 def make_encoder(weights: EncoderWeights) -> ContextEncoder:

@@ -12,8 +12,8 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 def verifier_arithmetic(verifier: Verifier) -> str:
     """Torch's, and the compiled library's where there is one.
 
-    It computes the context vectors of every verifier, of which a projection makes what the next
-    queries see; the compiled decoder's tables of rotations are torch's.
+    It computes their context vectors whatever their decoder, of which a projection makes what the
+    next queries see; the compiled decoder's tables of rotations are torch's.
     """
     device = verifier.device if isinstance(verifier, TorchVerifier) else HOST
     if library.library() is None:

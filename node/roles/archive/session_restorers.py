@@ -82,7 +82,7 @@ class Restorers:
     settings: RestorerSettings
     drafters: Mapping[str, Path]
     clock: Callable[[], float]
-    _encoders: dict[str, FeatureEncoder] = field(default_factory=dict)
+    _encoders: dict[tuple[str, str], FeatureEncoder] = field(default_factory=dict)
     _opening: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def resolve(
@@ -101,10 +101,12 @@ class Restorers:
             find_map, choice.model_id, info.weights_digest, dict(self.drafters)
         )
         found.check_verifier(info.model_id, info.weights_digest)
-        encoder = self._encoders.get(found.encoder_digest)
+        # What it makes decides tokens: it computes as the verifier does.
+        key = found.encoder_digest, info.backend
+        encoder = self._encoders.get(key)
         if encoder is None:
-            encoder = await asyncio.to_thread(load_encoder, found.folder)
-            self._encoders[found.encoder_digest] = encoder
+            encoder = await asyncio.to_thread(load_encoder, found.folder, backend=info.backend)
+            self._encoders[key] = encoder
         if encoder.spec.digest != found.encoder_digest:
             raise TrainedForAnother(
                 f"the learned map of {found.model_id} was made for another encoder"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest_asyncio
 import torch
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.backends import arithmetic_of, load_encoder
+from kakeya_fleet.engine.backends.torch_backend.context_products import CompiledProducts
 from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
     ProjectionConfig,
@@ -23,7 +25,10 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     Source,
     save_projection,
 )
+from kakeya_fleet.engine.contracts.feature_encoder import PairedProducts
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.models.digests import weights_digest
+from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice
 from scripts.train import tiny_dflash
 from tests.support import calls
 from tests.support import neighbourhood as nodes
@@ -104,6 +109,20 @@ async def opened(caller: calls.Caller, model_id: str = "", node_id: str = "archi
         ),
         timeout=30,
     )
+
+
+async def test_the_vectors_are_made_as_their_verifier_computes(around: nodes.Neighbourhood) -> None:
+    """Its arithmetic tells of it: a verifier of equal arithmetic elsewhere sees the same bits."""
+    role = around._nodes[0].roles.verifier
+    (served,) = role.by_model.values()
+    choice = RestorerChoice(RestorerKind.PROJECTION)
+    made: dict[str, Any] = {}
+    for backend in ("torch", "mlx"):
+        info = replace(served.verifier.info, backend=backend)
+        _, made[backend] = await role._restorers.resolve(choice, info)
+    assert isinstance(made["mlx"]._products, PairedProducts)
+    compiled = "decoder" in arithmetic_of(served.verifier)
+    assert isinstance(made["torch"]._products, CompiledProducts if compiled else PairedProducts)
 
 
 async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: calls.Caller) -> None:
