@@ -235,7 +235,9 @@ async def test_what_the_collector_refuses_is_counted_and_told_once(
         export.put(traced())
         await counted(metrics, eventually, "sent", 1)
         await asyncio.to_thread(export.close)
-    assert [entry["event"] for entry in log] == ["traces_refused", "traces_accepted"]
+    # Another test's may still be giving up on a collector that has gone.
+    told = [each["event"] for each in log if str(each.get("endpoint")).startswith(collector.url)]
+    assert told == ["traces_refused", "traces_accepted"]
 
 
 async def test_a_full_queue_drops_and_never_waits(
