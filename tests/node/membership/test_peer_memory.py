@@ -48,5 +48,6 @@ async def test_a_full_disk_is_said_once_and_tried_until_it_has_room(
         assert state.remembered_peers() == ()
         await memory.remember(registry)
     assert state.remembered_peers() == (ADDRESS,)
-    assert [line["event"] for line in log] == ["peers_not_kept", "peers_kept_again"]
-    assert "No space left" in log[0]["cause"]
+    told = [line for line in log if line["event"].startswith("peers_")]
+    assert [line["event"] for line in told] == ["peers_not_kept", "peers_kept_again"]
+    assert "No space left" in told[0]["cause"]

@@ -45,14 +45,19 @@ def log() -> Iterator[Log]:
         yield captured
 
 
+def stalls(log: Log) -> Log:
+    """What is told of them; another test's threads may still have something to say."""
+    return [each for each in log if each["event"] == "event_loop_is_stalled"]
+
+
 def test_a_turn_that_goes_on_is_told_once_with_its_place(room: Room, log: Log) -> None:
     room.turns.begin()
     room.turns.next_step(None)
     for _ in range(5):
         room.now += 0.6
         room.lookout.look()
-    (told,) = log
-    assert (told["event"], told["seconds"]) == ("event_loop_is_stalled", 1.2)
+    (told,) = stalls(log)
+    assert told["seconds"] == 1.2
     assert told["place"].startswith("kakeya_fleet.node.watch.loop_lookout.LoopLookout.look:")
     stall = room.turns.end()
     assert stall is not None
@@ -60,7 +65,7 @@ def test_a_turn_that_goes_on_is_told_once_with_its_place(room: Room, log: Log) -
     room.turns.begin()
     room.now += 2.0
     room.lookout.look()
-    assert len(log) == 2
+    assert len(stalls(log)) == 2
 
 
 def test_rest_and_short_turns_are_not_told(room: Room, log: Log) -> None:
@@ -71,7 +76,7 @@ def test_rest_and_short_turns_are_not_told(room: Room, log: Log) -> None:
         room.now += 0.9
         room.lookout.look()
         assert room.turns.end() is not None
-    assert not log
+    assert not stalls(log)
 
 
 def test_no_fault_ends_the_thread(
