@@ -6,7 +6,6 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -197,6 +196,15 @@ async def test_a_slow_watcher_is_dropped_and_the_others_go_on(
         assert value_of("kakeya_watchers_dropped_total") == 1
 
 
+def downloading_through(agents: pytest.MonkeyPatch, silent: socket.socket) -> None:
+    """Agents ask the hub for a model by way of one who says nothing: whoever downloads waits."""
+    for variable in ("no_proxy", "NO_PROXY"):
+        agents.delenv(variable, raising=False)
+    # No copy of a process, since copies ask no hub.
+    agents.setenv("HF_HUB_OFFLINE", "0")
+    agents.setenv("https_proxy", f"http://127.0.0.1:{silent.getsockname()[1]}")
+
+
 async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
     spawn_agent: SpawnAgent, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,11 +215,7 @@ async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
     await next_message(fleet)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with monkeypatch.context() as agents:
-            for variable in ("no_proxy", "NO_PROXY"):
-                agents.delenv(variable, raising=False)
-            # No copy, since copies ask no hub. The way to it: whoever downloads waits.
-            agents.setenv("HF_HUB_OFFLINE", "0")
-            agents.setenv("https_proxy", f"http://127.0.0.1:{silent.getsockname()[1]}")
+            downloading_through(agents, silent)
             agent = await spawn_agent(
                 "b", serve=["verifier=some/model"], peers=[observer.address], until_ready=False
             )
@@ -265,28 +269,29 @@ async def look_at_a_loading_node(channel: grpc.aio.Channel) -> None:
 
 
 async def test_a_load_that_fails_is_told_and_the_node_leaves(
-    spawn_agent: SpawnAgent, start_agent: StartAgent, tmp_path: Path
+    spawn_agent: SpawnAgent, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observer = await start_agent("a")
     call = capability_pb2_grpc.CapabilityServiceStub(observer.channel).WatchNode(
         capability_pb2.WatchNodeRequest()
     )
     await next_message(call)
-    folder = tmp_path / "broken"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "qwen3", "architectures": ["X"]}')
-    agent = await spawn_agent(
-        "b", serve=[f"verifier={folder}"], peers=[observer.address], until_ready=False
-    )
-    await agent.events.wait_for("joined")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with monkeypatch.context() as agents:
+            downloading_through(agents, silent)
+            agent = await spawn_agent(
+                "b", serve=["verifier=some/model"], peers=[observer.address], until_ready=False
+            )
+        assert (await next_of(call, "event")).event.kind == "PEER_JOINED"
+        # It says farewell to those whom it knows. The download ends with who was asked for it.
+        await agent.events.wait_for("peer_joined", node_id=observer.node_id)
     assert await agent.ended() != 0
     *said, error = agent.events.said
     assert {event["event"] for event in said} <= {"joined", "peer_joined"}
-    assert error["error"]["reason"] == "WEIGHTS_MISMATCH"
-    assert [(await next_of(call, "event")).event.kind for _ in range(2)] == [
-        "PEER_JOINED",
-        "PEER_LEFT",
-    ]
+    assert error["error"]["reason"] == "MODEL_NOT_FOUND"
+    # On a busy machine it may have been suspect in between.
+    while (event := (await next_of(call, "event")).event).kind != "PEER_LEFT":
+        assert event.kind in {"PEER_SUSPECT", "PEER_JOINED"}
 
 
 async def test_a_model_that_is_not_there_ends_the_node_before_it_joins(

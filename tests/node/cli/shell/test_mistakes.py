@@ -8,12 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.commands import Agents, Terminal
 from tests.support.in_process import Finished
+from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import FLEET
 
 CLIENTS: dict[str, list[str]] = {
@@ -265,12 +268,18 @@ def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe() -> None:
         "    while True: sys.stdout.write('x' * 65536)\n"
         "run_interruptible(work())\n"
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    code = process.wait(20)
-    process.communicate()
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        # A signal just before the write waits for its end, which is never.
+        while psutil.Process(process.pid).status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        try:
+            code = process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()
+        process.communicate()
     assert code == 130
