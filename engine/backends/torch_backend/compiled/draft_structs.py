@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import HEADERS, Recipe
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Matrix
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Matrix, declare_workers
 
 
 class DraftLayer(Structure):
@@ -63,10 +63,7 @@ class DraftBlock(Structure):
 
 
 def _declare(library: ctypes.CDLL) -> None:
-    library.kakeya_version.restype = c_int32
-    library.kakeya_workers.restype = c_void_p
-    library.kakeya_free_workers.argtypes = (c_void_p,)
-    library.kakeya_free_workers.restype = None
+    declare_workers(library)
     library.kakeya_draft.argtypes = (c_void_p, POINTER(Drafter), POINTER(DraftBlock), c_int32)
     library.kakeya_draft.restype = None
     library.kakeya_candidates.argtypes = (

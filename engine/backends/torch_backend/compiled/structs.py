@@ -170,11 +170,17 @@ class Read(Structure):
     )
 
 
-def declare(library: ctypes.CDLL) -> None:
-    """Says what the functions of `library` take."""
+def declare_workers(library: ctypes.CDLL) -> None:
+    """Says what the functions take that every library has."""
     library.kakeya_version.restype = c_int32
     library.kakeya_workers.restype = c_void_p
     library.kakeya_free_workers.argtypes = (c_void_p,)
+    library.kakeya_free_workers.restype = None
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Says what the functions of the decoder's `library` take."""
+    declare_workers(library)
     library.kakeya_layers.argtypes = (
         c_void_p,
         POINTER(Model),
@@ -223,7 +229,6 @@ def declare(library: ctypes.CDLL) -> None:
     library.kakeya_attend.argtypes = (c_void_p, POINTER(Read), c_int32)
     for name in (
         "kakeya_attend",
-        "kakeya_free_workers",
         "kakeya_layers",
         "kakeya_logits",
         "kakeya_product",

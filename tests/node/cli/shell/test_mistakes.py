@@ -275,6 +275,7 @@ def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe() -> None:
         process.stderr.readline()
         # A signal just before the write waits for its end, which is never.
         while psutil.Process(process.pid).status() != psutil.STATUS_SLEEPING:
+            assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         try:
