@@ -188,19 +188,25 @@ wheels: setup dashboard ## build dist/: the node with its dashboard, the clients
 	@npm pack --silent -w sdks/typescript --pack-destination dist >/dev/null
 	@ls -l dist
 
-# Tests of the page want browsers: Debian's are one package each away. Without Firefox, which
-# other systems have elsewhere, its tests are left out and say so.
+# Tests of the page want browsers: Debian's are one package each away. Chromium without its windows
+# does for half the work. Without Firefox, which other systems have elsewhere, its tests are left
+# out and say so.
 MAY_INSTALL := test "$$(id -u)" = 0 && command -v apt-get >/dev/null
-INSTALL := apt-get update -qq && apt-get install -qq -y --no-install-recommends
+INSTALL := apt-get install -qq -y --no-install-recommends
+HAS_CHROMIUM := test -n "$$CHROMIUM_PATH" || command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome
+HAS_FIREFOX := test -n "$$FIREFOX_PATH" || command -v firefox-esr || command -v firefox
 
 $(STAMPS)/browsers:
 	@mkdir -p $(STAMPS)
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || test -n "$$CHROMIUM_PATH" \
-		|| { $(MAY_INSTALL) && { $(INSTALL) chromium >/dev/null; }; } \
-		|| { echo "Chromium is missing: install chromium, or set CHROMIUM_PATH"; exit 1; }
-	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || test -n "$$FIREFOX_PATH" || ! { $(MAY_INSTALL); } \
-		|| { $(INSTALL) firefox-esr >/dev/null; } \
-		|| echo "Firefox could not be installed: its tests are left out"
+	@if $(MAY_INSTALL); then \
+		wanted=$$(test -n "$$CHROMIUM_PATH" || command -v chromium-headless-shell >/dev/null || echo chromium-headless-shell; \
+			{ $(HAS_FIREFOX); } >/dev/null || echo firefox-esr); \
+		test -z "$$wanted" || apt-get update -qq; \
+		for package in $$wanted; do $(INSTALL) $$package >/dev/null || echo "$$package could not be installed"; done; \
+		{ $(HAS_CHROMIUM); } >/dev/null || $(INSTALL) chromium >/dev/null || true; \
+	fi
+	@{ $(HAS_CHROMIUM); } >/dev/null || { echo "Chromium is missing: install chromium, or set CHROMIUM_PATH"; exit 1; }
+	@{ $(HAS_FIREFOX); } >/dev/null || echo "Firefox is missing: its tests are left out"
 	@touch $@
 
 dashboard-test: setup $(STAMPS)/dashboard-check $(STAMPS)/browsers ## check the dashboard, and test it in real browsers

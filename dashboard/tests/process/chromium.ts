@@ -12,7 +12,13 @@ const FLAGS = [
   "--disable-component-update",
   "--disable-sync",
 ];
-const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+/** Without its windows it does the same with half the processor's time. */
+const PLACES = [
+  "/usr/bin/chromium-headless-shell",
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+];
 
 /** A browser of this machine: CHROMIUM_PATH, or where Linux distributions have it. */
 export async function launch(): Promise<Browser> {

@@ -236,7 +236,9 @@ class Pairing:
         return books.of(self._plan.verifier.model_id, sampled=self._request.sampled)
 
     def _open_current(self, history: History) -> None:
-        rival = self._roster.drafting if self._roster is not None else None
+        roster = self._roster
+        # One that rests would read a history that it may never draft behind.
+        rival = None if roster is None or roster.is_resting else roster.drafting
         if rival is not None and rival.state.breaker.closed:
             rival.source.open(history)
 

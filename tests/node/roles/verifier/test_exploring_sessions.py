@@ -102,3 +102,25 @@ async def test_what_greedy_text_taught_says_nothing_of_text_at_a_temperature(
         for ledger in role._ledgers.values():
             ledger._sessions.clear()
             ledger._measured_at.clear()
+
+
+async def test_one_that_rests_reads_no_history(
+    verifier: nodes.Node, proposer: nodes.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = calls.Caller(verifier.channel)
+    session, pairing = await opened(verifier, caller)
+    there = Placement("proposer", "proposer", proposer.address, "ngram")
+    pairing._plan = replace(pairing._plan, proposer=there)
+    monkeypatch.setattr(pairing, "_replan", lambda **_: None)
+    roster = await pairing.connect(History())
+    assert roster is not None
+    (leader,) = roster.rivals
+    begun: list[int] = []
+    monkeypatch.setattr(leader.source, "open", lambda history: begun.append(len(history)))
+    leader.state.pace = leader.state.pace.resting(20, 16)
+    await pairing.connect(History([1, 2]))
+    assert not begun
+    leader.state.pace = leader.state.pace.taken_up()
+    await pairing.connect(History([1, 2, 3]))
+    assert begun == [3]
+    assert len((await caller.generate(session, 4)).token_ids) == 4
