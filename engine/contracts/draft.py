@@ -33,7 +33,7 @@ class Draft:
 class DraftState(Protocol):
     """One session's state with a proposer. Owned by one thread at a time.
 
-    `commit` may come from another thread while `read` runs.
+    `commit` may come from another thread while `read` runs, `take_back` while `propose` does.
     """
 
     @property
@@ -57,6 +57,10 @@ class DraftState(Protocol):
         """
         ...
 
+    def take_back(self) -> None:
+        """Nobody wants the draft that is being made now: it ends soon, with what it has."""
+        ...
+
     def read(self) -> None:
         """Reads some of the history that it is behind, in a bounded time. Raises `DraftFailed`."""
         ...
@@ -67,12 +71,15 @@ class DraftState(Protocol):
 
 
 class EagerDraftState:
-    """What a state says that reads as it commits, and holds its own memory alone."""
+    """A state that reads as it commits, drafts at once, and holds its own memory alone."""
 
     @property
     def is_behind(self) -> bool:
         """Never."""
         return False
+
+    def take_back(self) -> None:
+        """A draft is one step, or few."""
 
     def read(self) -> None:
         """There is nothing to read."""

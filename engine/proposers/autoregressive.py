@@ -142,6 +142,7 @@ class AutoregressiveDraftState:
         self._text = array("I")
         self._held = array("I")
         self._cache: KvCache | None = None
+        self._is_wanted = True
         self.commit(prefix)
 
     @property
@@ -173,11 +174,11 @@ class AutoregressiveDraftState:
     def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:  # noqa: ARG002 a token a pass
         """Drafts `block_size` tokens after history + `assumed`, each the likeliest.
 
-        Nothing behind an empty history, nor while it `is_behind`.
+        Nothing behind an empty history, nor while it `is_behind`; fewer where it is taken back.
         Raises `DraftFailed`: OUT_OF_VOCABULARY for ids that are not the model's, UNREACHABLE
         when there is no memory for its keys and values.
         """
-        began = self._clock()
+        began, self._is_wanted = self._clock(), True
         if not self._text or self.is_behind:
             return Draft(())
         text = self._text + array("I", assumed)
@@ -185,7 +186,7 @@ class AutoregressiveDraftState:
         cache = self._drafting(text)
         try:
             coming = text[cache.length :]
-            while len(drafted) < block_size:
+            while self._is_wanted and len(drafted) < block_size:
                 drafted.append(self._next(cache, coming))
                 coming = array("I", drafted[-1:])
         finally:
@@ -196,8 +197,12 @@ class AutoregressiveDraftState:
             tuple(drafted),
             compute_seconds=seconds,
             round_trip_seconds=seconds,
-            forward_pass_count=block_size,
+            forward_pass_count=len(drafted),
         )
+
+    def take_back(self) -> None:
+        """The draft that is being made ends with its next token."""
+        self._is_wanted = False
 
     def close(self) -> None:
         """Gives back its keys and values. May be repeated."""

@@ -56,6 +56,10 @@ class QuotingDraftState:
             return quoted
         return self._inner.propose(assumed, block_size, step_count)
 
+    def take_back(self) -> None:
+        """The model ends what it drafts now."""
+        self._inner.take_back()
+
     def read(self) -> None:
         """The model reads some of the history that it is behind. Raises `DraftFailed`."""
         self._inner.read()

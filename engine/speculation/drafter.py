@@ -155,6 +155,7 @@ class Drafter:
                 round_trip_seconds=draft.draft_seconds + draft.wire_seconds,
                 compute_seconds=draft.draft_seconds,
                 other_seconds=other_seconds,
+                beside_draft=self._ahead is not None,
             )
         )
 

@@ -23,8 +23,10 @@ made: one judgement, whatever the rival is.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from kakeya_fleet.engine.speculation.overlap import NOTHING_MEASURED, Overlap
 from kakeya_fleet.engine.speculation.place_rates import NOTHING_TRIED, PRIOR_RATE, PlaceRates
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 
@@ -47,8 +49,10 @@ PROBED_AT = 6
 PROBE_BLOCKS = 2
 # What a clock that did not move is taken to have measured.
 LEAST_SECONDS = 1e-9
-# Blocks after which drafting ahead is tried again.
+# Blocks after which drafting ahead is tried the other way at the earliest, and the share of the
+# time that such trials may cost.
 AHEAD_RETRY_BLOCKS = 16
+AHEAD_RETRY_SHARE = 0.02
 # What a draft's messages take from a verify forward beside it,
 # measured on 2 cores (verify_seconds of scripts/bench/speculation.py, with and without).
 HANDLING_SECONDS = 0.2e-3
@@ -61,6 +65,7 @@ class BlockMeasurement:
     `wait_seconds` is what the verifier waited; `round_trip_seconds` the whole
     way of the draft and `compute_seconds` the proposer's part of it. `other_seconds`
     are those of the block that were neither verifying nor waiting; 0 when unknown.
+    `beside_draft` says that the next draft was made ahead during its forward.
     """
 
     drafted_count: int
@@ -71,6 +76,7 @@ class BlockMeasurement:
     round_trip_seconds: float
     compute_seconds: float
     other_seconds: float = 0.0
+    beside_draft: bool = False
 
     @property
     def trial_count(self) -> int:
@@ -112,6 +118,7 @@ class Pace:
     retry_after_blocks: int = 0
     next_retry_blocks: int = FIRST_RETRY_BLOCKS
     block_count: int = 0
+    overlap: Overlap = NOTHING_MEASURED
 
     @property
     def acceptance(self) -> float:
@@ -196,19 +203,22 @@ class Pace:
         return self.places.expected(most, hopeful=self.retry_after_blocks > 0)
 
     def should_draft_ahead(self) -> bool:
-        """Whether drafting ahead saves more waiting than its misses cost.
+        """Whether drafting ahead saves more waiting than its misses cost, and now and then if not.
 
         A hit, which takes a wholly accepted block and the right guess of the
         bonus token, hides min(round trip, verify) seconds; a miss delays the
-        next draft by what the proposer still computes, compute - verify. Hit or
-        miss, its messages are handled while the verifier computes.
+        next draft by what the proposer still computes, compute - verify, but no more than a
+        token's time, verify being that of a forward beside a draft. Hit or miss, its messages
+        are handled while the verifier computes, whose forward is slower where both share a
+        machine (`engine.speculation.overlap`): to know that, every few blocks the other way is
+        tried, as often as takes no more than `AHEAD_RETRY_SHARE` of the time.
         """
-        if self.block_count % AHEAD_RETRY_BLOCKS == 0:
-            return True
-        hit = self.whole_block_share * self.acceptance
-        hidden = min(self.round_trip_seconds, self.verify_seconds)
-        delayed = max(0.0, self.compute_seconds - self.verify_seconds)
-        return hit * hidden > (1.0 - hit) * delayed + HANDLING_SECONDS
+        won = self._seconds_won_ahead
+        if won > 0.0:
+            return self.overlap.since_apart < AHEAD_RETRY_BLOCKS
+        block = self.verify_seconds + self.wait_share * self.round_trip_seconds + self.other_seconds
+        rest = -won / (AHEAD_RETRY_SHARE * max(block, LEAST_SECONDS))
+        return self.overlap.since_beside >= max(AHEAD_RETRY_BLOCKS, math.ceil(rest))
 
     def after_alone_block(self, verify_seconds: float, other_seconds: float = 0.0) -> Pace:
         """A block was decoded without asking for a draft while drafting was dropped."""
@@ -256,6 +266,10 @@ class Pace:
                 self.other_seconds, block.other_seconds, first=self.other_seconds == 0.0
             ),
             block_count=self.block_count + 1,
+            # Who drafts nothing reads the history meanwhile.
+            overlap=self.overlap.after_block(verify_scale, beside=block.beside_draft)
+            if block.drafted_count
+            else self.overlap,
         )
         return _judged(measured, block)
 
@@ -264,6 +278,19 @@ class Pace:
         verify, draft, wire = self._factors
         seconds = verify * self.verify_steps.seconds(size + 1) + wire
         return seconds + draft * self.draft_steps.seconds(size) if size else seconds
+
+    @property
+    def _seconds_won_ahead(self) -> float:
+        """By drafting one block ahead, on average; negative for seconds lost."""
+        hit = self.whole_block_share * self.acceptance
+        scale_seconds = self.verify_seconds / self.verify_scale
+        slowed = self.overlap.slowed_scale * scale_seconds
+        beside = (self.overlap.apart_scale or self.verify_scale) * scale_seconds + slowed
+        hidden = min(self.round_trip_seconds, beside)
+        # Who makes a token at a time ends with the next one when its draft is taken back.
+        step = self.draft_scale * self.draft_steps.seconds(1)
+        delayed = min(max(0.0, self.compute_seconds - beside), step)
+        return hit * hidden - (1.0 - hit) * delayed - slowed - HANDLING_SECONDS
 
     @property
     def _factors(self) -> tuple[float, float, float]:

@@ -74,6 +74,8 @@ class DraftSession:
         self._catching_up = CatchingUp()
         self._last_block_id = 0
         self._cancelled_through = 0
+        self._drafting_id = 0
+        """Of the block that is being drafted; 0 for none."""
         self._waiting: deque[wire.DraftProposal] = deque()
         self._changed = asyncio.Event()
         self._ended = False
@@ -105,6 +107,8 @@ class DraftSession:
         elif kind == "cancel":
             through = min(request.cancel.through_block_id, self._last_block_id)
             self._cancelled_through = max(self._cancelled_through, through)
+            if self._state is not None and 0 < self._drafting_id <= through:
+                self._state.take_back()
         else:
             raise BadParameters(
                 f"a draft stream takes proposals and cancels after its opening, not {kind}",
@@ -157,7 +161,11 @@ class DraftSession:
                 len(features[1]) if features is not None else 0,
             )
         )
-        return await run(partial(self._answer, proposal, features))
+        self._drafting_id = proposal.block_id
+        try:
+            return await run(partial(self._answer, proposal, features))
+        finally:
+            self._drafting_id = 0
 
     def _check(self, proposal: wire.DraftProposal) -> None:
         most = self._memory.limits.waiting_proposals

@@ -11,6 +11,7 @@ import numpy as np
 from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
@@ -26,6 +27,9 @@ from kakeya_fleet.node.rpc.refusals import WorkerFault
 
 # MLX gives each thread a stream, and to compute waits for it with the loop held up.
 THREAD_BOUND = frozenset({"mlx"})
+# A forward a token: between two of them the loop may hear that the draft is taken back. That a
+# quote took no time says nothing of the next draft.
+LONG_DRAFTS = frozenset({AUTOREGRESSIVE})
 
 MEASURED_BLOCK_SIZES = (1, 4, 8, 15)
 _REPEATS = 9
@@ -73,7 +77,7 @@ async def load_served_proposer(
             raise DraftFailed(DraftFaultKind.UNREACHABLE, str(error)) from error
 
     steps = ModelSteps(run)
-    is_bound = proposer.info.backend in THREAD_BOUND
+    is_bound = proposer.info.backend in THREAD_BOUND or proposer.info.kind in LONG_DRAFTS
     return ServedProposer(
         proposer,
         offer,

@@ -11,6 +11,7 @@ import grpc.aio
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
+from kakeya_fleet.engine.speculation.overlap import OverlapBook
 from kakeya_fleet.engine.speculation.pace import Pace
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 from kakeya_fleet.engine.speculation.trial_book import TrialBooks
@@ -48,6 +49,7 @@ class PairingContext:
     proposers: Mapping[str, ServedProposer]
     breakers: BreakerBook
     trial_books: TrialBooks
+    overlaps: OverlapBook
     observe_round_trip: Callable[[float], None]
     encoders: EncoderShelf
     links: OpenLinks
@@ -110,7 +112,8 @@ class DraftConnections:
 
     def rest(self) -> None:
         """Frees what remote proposers keep for the session while it is idle."""
-        for connection in self._open.values():
+        for key, connection in self._open.items():
+            self._tell(key, connection)
             connection.source.rest()
 
     async def keep(self, keys: frozenset[ProposerKey]) -> None:
@@ -121,8 +124,15 @@ class DraftConnections:
     async def _end(self, key: ProposerKey) -> None:
         connection = self._open.pop(key, None)
         if connection is not None:
+            self._tell(key, connection)
             connection.state.detach()
             await connection.source.close()
+
+    def _tell(self, key: ProposerKey, connection: DraftConnection) -> None:
+        """Next sessions know what forwards beside its drafts take."""
+        pace = connection.state.pace
+        if pace.block_count:
+            self._context.overlaps.put(key, pace.overlap)
 
     def _stands(self, connection: DraftConnection, placement: Placement) -> bool:
         """Whether the connection is the placement's, over the channel that is in use now.
@@ -173,6 +183,7 @@ class DraftConnections:
         return Pace(
             verify_steps=_steps(self._conditioning.offer(verifier, Role.VERIFIER)),
             draft_steps=_steps(self._conditioning.offer(placement)),
+            overlap=self._context.overlaps.get(key_of(placement)),
         )
 
     def _features(self, placement: Placement) -> SessionFeatures | None:

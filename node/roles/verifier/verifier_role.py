@@ -17,6 +17,7 @@ from kakeya_fleet.engine.models.model_folder import model_id_of
 from kakeya_fleet.engine.models.weight_choice import require_auto
 from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.speculation.overlap import OverlapBook
 from kakeya_fleet.engine.speculation.trial_book import TrialBooks
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
@@ -170,6 +171,7 @@ class VerifierRole:
             proposers=proposers.by_model,
             breakers=self._breakers,
             trial_books=TrialBooks(context.clock),
+            overlaps=OverlapBook(context.clock),
             observe_round_trip=context.metrics.draft_round_trip_seconds.observe,
             encoders=self._encoders,
             links=context.links,

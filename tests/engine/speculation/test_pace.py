@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from kakeya_fleet.engine.speculation.pace import (
+    AHEAD_RETRY_SHARE,
     FIRST_RETRY_BLOCKS,
     LONGEST_RETRY_BLOCKS,
     PROBE_BLOCKS,
@@ -234,11 +236,50 @@ def test_drafting_ahead_pays_when_it_hits_and_not_when_it_delays() -> None:
     # A proposer slower than the verifier, whose blocks are never accepted whole.
     bad = after(Pace(), *[block(4, 1, round_trip=0.04, compute=0.04)] * 21)
     assert not bad.should_draft_ahead()
-    tried = [after(bad, *[block(4, 1, round_trip=0.04, compute=0.04)] * more) for more in range(16)]
-    assert sum(pace.should_draft_ahead() for pace in tried) == 1
 
 
-def drafted_blocks(pace: Pace, count: int, **measured: float) -> Pace:
+def ahead_of(
+    pace: Pace, count: int, slowed: float, accepted: int, seconds: float
+) -> tuple[Pace, list[bool]]:
+    """`pace` after `count` blocks whose forward a draft beside it slows; which ones had one."""
+    chosen = []
+    for _ in range(count):
+        ahead = pace.should_draft_ahead()
+        chosen.append(ahead)
+        verify = 0.010 * (slowed if ahead else 1.0)
+        pace = after(
+            pace,
+            replace(
+                block(8, accepted, verify=verify, wait=seconds, compute=seconds), beside_draft=ahead
+            ),
+        )
+    return pace, chosen
+
+
+def test_a_draft_ahead_that_slows_the_forward_beside_it_is_tried_seldom() -> None:
+    """As where both share their cores: what it hides, the forward pays."""
+    pace, chosen = ahead_of(Pace(), 400, 2.5, 8, 0.012)
+    assert chosen[0] is False
+    # One is enough to know it.
+    assert sum(chosen[:16]) == 1
+    assert 2 <= sum(chosen) <= 400 / 16
+    assert pace.overlap.slowed_scale > 0.5 * pace.overlap.apart_scale
+    # Two machines: all but those that show that it still pays.
+    _, chosen = ahead_of(Pace(), 400, 1.0, 8, 0.012)
+    assert chosen[1:16] == [True] * 15
+    assert sum(chosen) >= 400 * 15 / 17
+    # What slowed it has gone.
+    pace, chosen = ahead_of(pace, 600, 1.0, 8, 0.012)
+    assert all(chosen[-12:]) or sum(chosen[-34:]) >= 30
+
+
+def test_drafts_ahead_that_delay_are_tried_for_a_bounded_share_of_the_time() -> None:
+    _, chosen = ahead_of(Pace(), 1000, 1.0, 1, 0.04)
+    # A miss delays by 30 ms, of blocks of 50.
+    assert 0 < sum(chosen) * 0.030 <= 1.1 * AHEAD_RETRY_SHARE * 1000 * 0.050
+
+
+def drafted_blocks(pace: Pace, count: int, other_seconds: float = 0.0) -> Pace:
     """`pace` after `count` blocks in which 1 of 3 guesses was right."""
     for _ in range(count):
         pace = pace.after_block(
@@ -250,7 +291,7 @@ def drafted_blocks(pace: Pace, count: int, **measured: float) -> Pace:
                 wait_seconds=0.0005,
                 round_trip_seconds=0.0005,
                 compute_seconds=0.0004,
-                **measured,
+                other_seconds=other_seconds,
             )
         )
     return pace
