@@ -125,6 +125,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_hedging.py",),
     ),
     Mutant(
+        "a forward beside a draft measured as one apart",
+        "engine/speculation/drafter.py",
+        "beside_draft=self._ahead is not None",
+        "beside_draft=False",
+        ("tests/engine/speculation/test_generation_stream.py",),
+    ),
+    Mutant(
+        "a draft that is taken back made to its end",
+        "engine/proposers/autoregressive.py",
+        "while self._is_wanted and len(drafted) < block_size",
+        "while len(drafted) < block_size",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
         "hedges without a budget",
         "engine/speculation/hedging.py",
         "        if self.saved < 1.0 - 1e-9:",

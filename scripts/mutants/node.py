@@ -10,6 +10,13 @@ MUTANTS = (
         "return batch_seconds",
         ("tests/node/roles/test_worker.py",),
     ),
+    Mutant(
+        "a proposer that rests opened all the same",
+        "node/roles/verifier/pairing.py",
+        "None if roster is None or roster.is_resting else roster.drafting",
+        "None if roster is None else roster.drafting",
+        ("tests/node/roles/verifier/test_exploring_sessions.py",),
+    ),
     # ---- A quality is what was measured
     Mutant(
         "a request that names a codec and gets the node's",

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends import BACKENDS
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import (
     MOST_BEHIND,
@@ -99,6 +100,37 @@ def test_a_wholly_accepted_draft_costs_two_tokens(kept: int) -> None:
     verifier.batches.clear()
     state.propose((), 1, 0)
     assert list(verifier.batches) == [(2,) if kept == 8 else (1,)]
+
+
+class Interrupted(hashing.HashVerifier):
+    """Calls `then` in its forward number `at`."""
+
+    def __init__(self, at: int, then: Callable[[], None]) -> None:
+        super().__init__()
+        self._left, self._then = at, then
+
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        self._left -= 1
+        if self._left == 0:
+            self._then()
+        return super().forward(cache, token_ids, want_logits=want_logits)
+
+
+def test_a_draft_that_is_taken_back_ends_with_its_next_token_and_the_next_one_is_whole() -> None:
+    def take_back() -> None:
+        state.take_back()
+
+    # The first one reads.
+    verifier = Interrupted(4, take_back)
+    state = AutoregressiveDraftState(verifier, range(20), lambda: 0.0, 400, goes_back=True)
+    cut = state.propose((), 8, 0)
+    assert cut.token_ids == said(range(20), 8)[:3]
+    assert cut.forward_pass_count == 3
+    # Nobody drafted: of the next one nothing is taken back.
+    state.take_back()
+    assert state.propose((), 8, 0).token_ids == said(range(20), 8)
 
 
 def test_a_long_history_is_read_in_steps_and_drafts_nothing_meanwhile() -> None:

@@ -27,6 +27,7 @@ class ModelState(EagerDraftState):
         self.history = list(prefix)
         self.asked = 0
         self.is_closed = False
+        self.is_taken_back = False
 
     @property
     def length(self) -> int:
@@ -38,6 +39,9 @@ class ModelState(EagerDraftState):
     def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
         self.asked += 1
         return Draft((MODELS_OWN,) * block_size, forward_pass_count=1)
+
+    def take_back(self) -> None:
+        self.is_taken_back = True
 
     def close(self) -> None:
         self.is_closed = True
@@ -123,3 +127,9 @@ def test_it_is_what_the_model_is(model: Model) -> None:
     proposer = QuotingProposer(model)
     assert (proposer.model_id, proposer.info, proposer.encoder) == ("model", model.info, None)
     assert proposer.inner is model
+
+
+def test_a_draft_is_taken_back_from_the_model(model: Model) -> None:
+    state = QuotingProposer(model).open(TEXT)
+    state.take_back()
+    assert model.opened[-1].is_taken_back

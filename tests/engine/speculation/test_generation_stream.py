@@ -13,6 +13,7 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.state import SpeculationState
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
@@ -111,7 +112,8 @@ async def test_a_perfect_proposer_takes_one_forward_a_block(
     source = sources.OracleSource([*prompt, *expected], hashing.VOCABULARY)
     session = opened(prompt)
     asked = streams.parameters(COUNT, block_size=block_size)
-    _, done = await streams.collect(session, source, asked, run=sources.yielding)
+    state = SpeculationState()
+    _, done = await streams.collect(session, source, asked, run=sources.yielding, state=state)
     speculation = done.speculation
     assert speculation.verify_forward_count == -(-COUNT // (block_size + 1))
     assert speculation.accepted_count == speculation.drafted_count == speculation.tried_count
@@ -121,6 +123,8 @@ async def test_a_perfect_proposer_takes_one_forward_a_block(
     assert speculation.ahead_hit_count == speculation.verify_forward_count - 1
     assert source.call_count == speculation.verify_forward_count
     assert sum(timing.drafted_ahead for timing in done.timeline) == speculation.ahead_hit_count
+    # All forwards but the last one had the next draft beside them.
+    assert state.pace.overlap.beside_count == speculation.ahead_hit_count
 
 
 async def test_prompt_lookup_is_accepted_where_text_repeats(prompt: list[int]) -> None:

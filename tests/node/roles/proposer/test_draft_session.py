@@ -77,6 +77,7 @@ class HeavyProposer(EagerDraftState):
     def __init__(self) -> None:
         self.began, self.gate = threading.Event(), threading.Event()
         self.length = 0
+        self.taken_back = 0
 
     def open(self, prefix: Sequence[int]) -> Self:
         self.length = len(prefix)
@@ -89,6 +90,9 @@ class HeavyProposer(EagerDraftState):
         self.began.set()
         assert self.gate.wait(timeout=PATIENCE_SECONDS)
         return Draft((7,))
+
+    def take_back(self) -> None:
+        self.taken_back += 1
 
 
 async def answer_of(session: DraftSession) -> proposer_pb2.DraftResponse:
@@ -123,9 +127,19 @@ async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile
     await asyncio.to_thread(model.began.wait)
     # The draft runs, and the loop is here to take this.
     session.accept(cancel(2))
+    assert model.taken_back == 1
     model.gate.set()
     assert (await answering).status == proposer_pb2.DRAFT_STATUS_DRAFTED
     assert (await answer_of(session)).status == proposer_pb2.DRAFT_STATUS_CANCELLED
+    # Nothing is drafted now, and then what nobody took back.
+    session.accept(cancel(2))
+    model.began.clear()
+    session.accept(proposal(3))
+    answering = asyncio.create_task(answer_of(session))
+    await asyncio.to_thread(model.began.wait)
+    session.accept(cancel(2))
+    assert model.taken_back == 1
+    await answering
     await worker.close()
 
 

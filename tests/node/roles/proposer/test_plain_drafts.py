@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 from kakeya_fleet.fleet.cards.card import ModelKind
+from kakeya_fleet.node.roles.proposer.served_proposer import JUDGED_STEPS
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support.patience import PATIENCE_SECONDS
@@ -111,6 +113,16 @@ async def test_a_long_prompt_is_read_beside_the_stream(
     await caller.close(session)
     drafts_at = drafter if proposer_node == "drafter" else verifier
     await calls.until(lambda: pool_bytes(drafts_at) == 0)
+
+
+async def test_no_draft_is_made_on_the_event_loop_however_quick_its_quotes_were(
+    drafting: tuple[nodes.Node, nodes.Node],
+) -> None:
+    """It would hear of nothing meanwhile, not even that nobody wants the draft."""
+    _, drafter = drafting
+    (served,) = drafter.roles.proposer.by_model.values()
+    threads = [await served.runner(1)(threading.current_thread) for _ in range(JUDGED_STEPS + 1)]
+    assert threading.main_thread() not in threads
 
 
 async def test_eight_sessions_at_once_and_their_forks_say_what_each_says_alone(

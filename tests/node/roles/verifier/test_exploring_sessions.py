@@ -124,3 +124,23 @@ async def test_one_that_rests_reads_no_history(
     await pairing.connect(History([1, 2, 3]))
     assert begun == [3]
     assert len((await caller.generate(session, 4)).token_ids) == 4
+
+
+async def test_sessions_tell_each_other_what_a_forward_beside_a_draft_takes(
+    verifier: nodes.Node, proposer: nodes.Node
+) -> None:
+    caller = calls.Caller(verifier.channel)
+    overlaps = verifier.roles.verifier._lifecycle._context.overlaps
+    key = ("proposer", "ngram")
+    overlaps._found.clear()
+    first = await caller.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
+    await caller.append(first, PROMPT)
+    await caller.generate(first, 20)
+    await caller.close(first)
+    await calls.until(lambda: key in overlaps._found)
+    known = overlaps.get(key)
+    assert known.apart_count + known.beside_count > 0
+    second = await caller.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
+    roster = await verifier.roles.sessions.opened(second).pairing.connect(History())
+    assert roster is not None
+    assert roster.rivals[0].state.pace.overlap == known
