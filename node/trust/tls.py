@@ -142,12 +142,31 @@ def kept_https_context(trust: Trust) -> ssl.SSLContext:
     def show() -> None:
         nonlocal shown
         if trust.member.certificate != shown:
-            context.load_cert_chain(trust.files.member_file)
+            _show_member(context, trust)
             shown = trust.member.certificate
 
     show()
     trust.on_change.append(show)
     return context
+
+
+def _show_member(context: ssl.SSLContext, trust: Trust) -> None:
+    """Has a context show this node's certificate. Raises `OSError`, as what reads it does.
+
+    Certificate and key are read one after the other: where the file is replaced in between, as
+    when it is renewed, they do not fit, and both are read again.
+    """
+    file = trust.files.member_file
+    while True:
+        before = file.stat()
+        try:
+            context.load_cert_chain(file)
+        except ssl.SSLError:
+            now = file.stat()
+            if (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns):
+                raise
+        else:
+            return
 
 
 def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
@@ -156,7 +175,7 @@ def _context(trust: Trust, protocol: int) -> ssl.SSLContext:
     # Who it is, `member_behind` asks: an address says nothing of that.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(trust.files.member_file)
+    _show_member(context, trust)
     is_server = protocol == ssl.PROTOCOL_TLS_SERVER
     known = callers_pem(trust) if is_server else authorities_pem(trust)
     context.load_verify_locations(cadata=known.decode("ascii"))
@@ -202,7 +221,7 @@ def _unproven_context(trust: Trust) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.load_cert_chain(trust.files.member_file)
+    _show_member(context, trust)
     context.set_alpn_protocols(["h2"])
     return context
 

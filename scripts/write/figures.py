@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from scripts.write import figures_faults
 from scripts.write.figures_agents import AGENTS
+from scripts.write.figures_automatic_drafts import AUTOMATIC_DRAFTS
 from scripts.write.figures_codecs import CODECS
 from scripts.write.figures_copies import COPIES
 from scripts.write.figures_experts import EXPERTS
@@ -38,6 +39,7 @@ DECLARED: Sequence[Declared] = (
     *SAID,
     *TABLES,
     *AGENTS,
+    *AUTOMATIC_DRAFTS,
     *CODECS,
     *COPIES,
     *EXPERTS,

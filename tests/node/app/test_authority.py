@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -50,6 +51,7 @@ from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import load_or_create
 from kakeya_fleet.node.trust.application_keys import ApplicationKeys
 from kakeya_fleet.node.trust.certificates import MEMBER_LIFE, member_of
+from scripts.support.placement import when_it_can_be_had
 from tests.node.conftest import Eventually
 from tests.support.homes import Home, Metadata, bearer, known, local, reason_of, refusal
 from tests.support.members import channel_to, first_keeper
@@ -77,7 +79,8 @@ async def test_members_find_each_other_and_draft_over_encrypted_connections(
         prompt = tuple(range(300, 340)) * 2
 
         async def answered(speculation: SpeculationChoice) -> Completion:
-            async with await client.create_session("tiny", speculation=speculation) as session:
+            opening = partial(client.create_session, "tiny", speculation=speculation)
+            async with await when_it_can_be_had(opening) as session:
                 await session.append(prompt)
                 return await session.generate(40).collect()
 
@@ -111,8 +114,9 @@ async def test_tokens_go_to_no_member_in_a_role_that_keepers_do_not_let_it_serve
         alone = await client.create_session("tiny", speculation="off")
         await alone.append(prompt)
         expected = (await alone.generate(80).collect()).token_ids
+        opening = partial(client.create_session, "tiny", speculation=drafted_by_b)
         while True:
-            session = await client.create_session("tiny", speculation=drafted_by_b)
+            session = await when_it_can_be_had(opening)
             await session.append(prompt)
             first = await session.generate(40).collect()
             # On a busy machine all drafts of so short an answer may be late.

@@ -6,6 +6,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Never
 
@@ -20,6 +21,7 @@ from kakeya_fleet.node.config.role_spec import BadRoleSpec
 from kakeya_fleet.node.roles.cycles import set_aside
 from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.transfers import TransferState
+from scripts.support.placement import when_it_can_be_had
 from tests.node.conftest import StartAgent
 from tests.support.calls import until
 
@@ -57,7 +59,8 @@ async def whole_stream(client: AsyncClient, model: str = MODEL) -> Sequence[int]
 
 async def prompted(client: AsyncClient, model: str = MODEL, **options: Any) -> AsyncSession:
     """A session with the prompt in its history."""
-    session = await client.create_session(model, **(KV | {"speculation": "off"} | options))
+    opening = partial(client.create_session, model, **(KV | {"speculation": "off"} | options))
+    session = await when_it_can_be_had(opening)
     await session.append(PROMPT)
     return session
 

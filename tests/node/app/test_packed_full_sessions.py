@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from kakeya import (
 )
 from kakeya_fleet.engine.codecs.known import codec_named
 from kakeya_fleet.node.watch.event_log import EventKind
+from scripts.support.placement import when_it_can_be_had
 from tests.node.conftest import Scrape, StartAgent
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
@@ -38,7 +40,8 @@ class Home:
 
     async def session(self, quality: str | None = "high", **options: object) -> AsyncSession:
         asked = {"kv_strategy": "full", "speculation": "off", "kv_quality": quality} | options
-        return await self.client.create_session(self.model, **asked)  # type: ignore[arg-type]
+        opening = partial(self.client.create_session, self.model, **asked)  # type: ignore[arg-type]
+        return await when_it_can_be_had(opening)
 
     async def stream(
         self, cuts: Sequence[int], quality: str | None, **options: object

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from kakeya import (
     Speculation,
 )
 from kakeya_fleet.engine.codecs.known import codec_named
+from scripts.support.placement import when_it_can_be_had
 from tests.node.conftest import RunningAgent, StartAgent
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -47,7 +49,8 @@ class Home:
             "speculation": "off",
             "kv_quality": quality,
         } | options
-        return await self.client.create_session(self.model, **asked)  # type: ignore[arg-type]
+        opening = partial(self.client.create_session, self.model, **asked)  # type: ignore[arg-type]
+        return await when_it_can_be_had(opening)
 
     async def stream(
         self, cuts: Sequence[int], quality: str, tokens: int = TOKENS, **options: object

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
-from kakeya_fleet.node.trust.tls import RenewedCertificates
+import pytest
+
+from kakeya_fleet.node.trust.tls import RenewedCertificates, client_context
 from scripts.attack.http2_frames import PREFACE
 from scripts.attack.streams import Refused, exchanged
 from scripts.attack.tls_connections import context_of
@@ -33,6 +37,8 @@ asyncio.run(main())
 """
 CALLERS, TRIES = 64, 12
 """They end a server that renews its certificates at each handshake two times of three."""
+CONTEXTS = 200
+"""So many find a file of which half was replaced dozens of times."""
 
 
 def test_gets_certificates_once_they_are_others(tmp_path: Path) -> None:
@@ -78,3 +84,41 @@ async def test_callers_who_connect_at_once_end_no_server(tmp_path: Path) -> None
     assert server.returncode is None
     server.stdin.close()
     assert await server.wait() == 0
+
+
+def test_who_connects_while_a_certificate_is_renewed_shows_the_old_or_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """Certificate and key come of one file, which is read twice."""
+    keeper, member = fleet_of(tmp_path, 2)
+    file = member.files.member_file
+    pairs = [file.read_bytes()]
+    renew(member, keeper)
+    pairs.append(file.read_bytes())
+    over = threading.Event()
+
+    def keeps_renewing() -> None:
+        while not over.is_set():
+            for pair in pairs:
+                new = file.with_name("new.pem")
+                new.write_bytes(pair)
+                new.replace(file)
+
+    beside = threading.Thread(target=keeps_renewing)
+    beside.start()
+    try:
+        for _ in range(CONTEXTS):
+            client_context(member)
+    finally:
+        over.set()
+        beside.join()
+
+
+def test_a_file_whose_key_is_anothers_is_refused_though(tmp_path: Path) -> None:
+    _, member = fleet_of(tmp_path, 2)
+    _, other = fleet_of(tmp_path / "others", 2)
+    file = member.files.member_file
+    key, certificate = other.member.key_pem, member.member.certificate_pem
+    file.write_bytes(key + certificate)
+    with pytest.raises(ssl.SSLError, match="KEY_VALUES_MISMATCH"):
+        client_context(member)
