@@ -19,6 +19,13 @@ MUTANTS = (
         _RENEWED,
     ),
     Mutant(
+        "a certificate that is renewed while it is read taken for a broken one",
+        "node/trust/tls.py",
+        "(now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)",
+        "now",
+        _RENEWED,
+    ),
+    Mutant(
         "a statement that nobody signed",
         "fleet/trust/ledger.py",
         "return signer is not None and self._verify(",
