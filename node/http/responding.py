@@ -52,8 +52,9 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What happens in a request's answers, how far its prompts are read, and how both are told."""
+    """What happens in a request's `count` answers, how far its prompts are read, how it is told."""
 
+    count: int
     feed: AnswerFeed
     reading: PromptReading
     shape: AnswerShape
@@ -82,7 +83,9 @@ class Responding:
             AnswerFeed(partial(answer, client, work, kept, reading)) as feed,
         ):
             if work.options.stream:
-                return await self._stream(request, work, _Answers(feed, reading, shape))
+                return await self._stream(
+                    request, work, _Answers(work.answer_count, feed, reading, shape)
+                )
             return await self._whole(work, feed, shape)
 
     async def _whole(self, work: Work, feed: AnswerFeed, shape: AnswerShape) -> web.Response:
@@ -161,8 +164,10 @@ class Responding:
                     chunks.extend(shape.delta(each))
             data = dialect.frames(chunks)
             is_silent = happened is None and self._patience(answers, looks=looks) == silence
-            # A shape may hold back what happens, such as what may become a call of a tool.
-            if not data and (is_silent or clock() - said_at >= silence):
+            # A shape may hold back what happens, such as what may become a call of a tool. Behind
+            # the last end, while sessions are closed, nobody waits for more.
+            waits = len(ends) < answers.count
+            if not data and waits and (is_silent or clock() - said_at >= silence):
                 data = dialect.frames(shape.waiting()) or dialect.sign_of_life(progress)
             if data:
                 await stream.write(data)

@@ -5,12 +5,15 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from kakeya import AsyncClient, NodeLoad
 from kakeya_fleet.node.config.config import split_address
+from kakeya_fleet.node.http import responding
+from kakeya_fleet.node.http.answering import answer as answers
 from tests.node.http.conftest import Eventually, HttpFleet, RunAgent, ServeHttp, UntilReady, http_of
 
 # Alone and without an end of its own: busy machines are slow to leave, not quick to finish.
@@ -196,6 +199,31 @@ async def test_each_api_has_a_sign_of_its_own(serve: ServeHttp, path: str, sign:
     last = raw.strip().rpartition(b"\n")[2].removeprefix(b"data: ")
     ended = json.loads(last)
     assert ended.get("done") or ended["type"] in ("message_stop", "response.incomplete")
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/messages"])
+async def test_nothing_comes_behind_the_end_however_long_its_session_takes_to_close(
+    serve: ServeHttp, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of Ollama's that nothing is done yet would be taken for more of the answer."""
+    silence = 0.02
+
+    async def slowly(*given: Any) -> None:
+        await answers(*given)
+        await asyncio.sleep(5 * silence)
+
+    monkeypatch.setattr(responding, "answer", slowly)
+    address = await serve(keep_alive_seconds=silence)
+    chat = [{"role": "user", "content": "x = [1, 2]"}]
+    limits = {"max_tokens": 2} if path == "/v1/messages" else {"options": {"num_predict": 2}}
+    body = {"model": "tiny", "stream": True, "messages": chat, **limits}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}{path}", json=body) as answered,
+    ):
+        raw = await answered.read()
+    last = json.loads(raw.strip().rpartition(b"\n")[2].removeprefix(b"data: "))
+    assert last.get("done") or last.get("type") == "message_stop", raw
 
 
 async def test_an_answer_that_its_node_cannot_end_says_so_in_the_stream(
