@@ -1,5 +1,5 @@
 import type { RefObject } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Confirming {
   /** Whether the question is open. */
@@ -15,7 +15,7 @@ export function useConfirm(onYes: () => void): Confirming {
   const opener = useRef<HTMLButtonElement>(null);
   const wasKept = useRef(false);
   const [isOpen, setOpen] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isOpen || !wasKept.current) return;
     wasKept.current = false;
     opener.current?.focus();
@@ -46,7 +46,8 @@ interface ConfirmProps {
 export function Confirm({ confirming, label, words, yes, no }: ConfirmProps) {
   const keep = useRef<HTMLButtonElement>(null);
   const { isOpen, answer } = confirming;
-  useEffect(() => {
+  // Once it is there, before another key can be meant for it.
+  useLayoutEffect(() => {
     if (isOpen) keep.current?.focus();
   }, [isOpen]);
   if (!isOpen) return null;
