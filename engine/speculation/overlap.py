@@ -70,18 +70,18 @@ NOTHING_MEASURED = Overlap()
 
 
 class OverlapBook:
-    """What the latest session found of each proposer, so that the next one need not try."""
+    """What a verifier's latest session found of each proposer: the next one need not try."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
         self._clock = clock
-        self._found: dict[ProposerKey, tuple[Overlap, float]] = {}
+        self._found: dict[tuple[str, ProposerKey], tuple[Overlap, float]] = {}
 
-    def get(self, proposer: ProposerKey) -> Overlap:
+    def get(self, verifier: str, proposer: ProposerKey) -> Overlap:
         """Nothing measured, where nothing was of late."""
-        found, at = self._found.get(proposer, (NOTHING_MEASURED, -KEPT_SECONDS))
+        found, at = self._found.get((verifier, proposer), (NOTHING_MEASURED, -KEPT_SECONDS))
         return found if self._clock() - at < KEPT_SECONDS else NOTHING_MEASURED
 
-    def put(self, proposer: ProposerKey, found: Overlap) -> None:
+    def put(self, verifier: str, proposer: ProposerKey, found: Overlap) -> None:
         """A session rests or ends, and has found this."""
-        self._found[proposer] = (found, self._clock())
+        self._found[verifier, proposer] = (found, self._clock())

@@ -132,7 +132,7 @@ class DraftConnections:
         """Next sessions know what forwards beside its drafts take."""
         pace = connection.state.pace
         if pace.block_count:
-            self._context.overlaps.put(key, pace.overlap)
+            self._context.overlaps.put(self._info.model_id, key, pace.overlap)
 
     def _stands(self, connection: DraftConnection, placement: Placement) -> bool:
         """Whether the connection is the placement's, over the channel that is in use now.
@@ -183,7 +183,7 @@ class DraftConnections:
         return Pace(
             verify_steps=_steps(self._conditioning.offer(verifier, Role.VERIFIER)),
             draft_steps=_steps(self._conditioning.offer(placement)),
-            overlap=self._context.overlaps.get(key_of(placement)),
+            overlap=self._context.overlaps.get(self._info.model_id, key_of(placement)),
         )
 
     def _features(self, placement: Placement) -> SessionFeatures | None:

@@ -44,10 +44,12 @@ def test_nothing_is_slower_before_both_are_known() -> None:
 def test_sessions_know_what_the_latest_found_for_a_while() -> None:
     now = 5.0
     book = OverlapBook(lambda: now)
-    assert book.get(PROPOSER) is NOTHING_MEASURED
+    assert book.get("verifier", PROPOSER) is NOTHING_MEASURED
     found = Overlap(2.0, 3, 1.0, 4)
-    book.put(PROPOSER, found)
-    assert book.get(PROPOSER) == found
-    assert book.get(("other", "model")) is NOTHING_MEASURED
+    book.put("verifier", PROPOSER, found)
+    assert book.get("verifier", PROPOSER) == found
+    assert book.get("verifier", ("other", "model")) is NOTHING_MEASURED
+    # Another verifier of the node has forwards of another length.
+    assert book.get("another", PROPOSER) is NOTHING_MEASURED
     now += KEPT_SECONDS
-    assert book.get(PROPOSER) is NOTHING_MEASURED
+    assert book.get("verifier", PROPOSER) is NOTHING_MEASURED

@@ -13,6 +13,8 @@ import pytest
 from kakeya import AsyncClient, NodeLoad
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.http import responding
+from kakeya_fleet.node.http.answer_feed import AnswerFeed
+from kakeya_fleet.node.http.answering import Happening
 from kakeya_fleet.node.http.answering import answer as answers
 from tests.node.http.conftest import Eventually, HttpFleet, RunAgent, ServeHttp, UntilReady, http_of
 
@@ -206,14 +208,23 @@ async def test_nothing_comes_behind_the_end_however_long_its_session_takes_to_cl
     serve: ServeHttp, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line of Ollama's that nothing is done yet would be taken for more of the answer."""
-    silence = 0.02
+    take, ended, silences = AnswerFeed.take, asyncio.Event(), asyncio.Semaphore(0)
 
     async def slowly(*given: Any) -> None:
         await answers(*given)
-        await asyncio.sleep(5 * silence)
+        ended.set()
+        for _ in range(3):
+            await silences.acquire()
+
+    async def counted(feed: AnswerFeed, seconds: float) -> list[Happening] | None:
+        happened = await take(feed, seconds)
+        if happened is None and ended.is_set():
+            silences.release()
+        return happened
 
     monkeypatch.setattr(responding, "answer", slowly)
-    address = await serve(keep_alive_seconds=silence)
+    monkeypatch.setattr(AnswerFeed, "take", counted)
+    address = await serve(keep_alive_seconds=0.02)
     chat = [{"role": "user", "content": "x = [1, 2]"}]
     limits = {"max_tokens": 2} if path == "/v1/messages" else {"options": {"num_predict": 2}}
     body = {"model": "tiny", "stream": True, "messages": chat, **limits}

@@ -131,14 +131,15 @@ async def test_sessions_tell_each_other_what_a_forward_beside_a_draft_takes(
 ) -> None:
     caller = calls.Caller(verifier.channel)
     overlaps = verifier.roles.verifier._lifecycle._context.overlaps
+    (model_id,) = verifier.roles.verifiers
     key = ("proposer", "ngram")
     overlaps._found.clear()
     first = await caller.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await caller.append(first, PROMPT)
     await caller.generate(first, 20)
     await caller.close(first)
-    await calls.until(lambda: key in overlaps._found)
-    known = overlaps.get(key)
+    await calls.until(lambda: (model_id, key) in overlaps._found)
+    known = overlaps.get(model_id, key)
     assert known.apart_count + known.beside_count > 0
     second = await caller.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     roster = await verifier.roles.sessions.opened(second).pairing.connect(History())
