@@ -82,7 +82,7 @@ test-scripts: setup ## that what measures, trains and plots runs: a short run of
 
 # On Linux `make setup` takes torch for processors: UV_TORCH_BACKEND=auto make setup, first.
 test-device: setup ## the contract suites on the devices of torch's that are here: CUDA, MPS
-	@$(RUN) $(BIN)/python -m pytest -q -m device tests/contract
+	@$(RUN) $(BIN)/python -m pytest -q -m device tests/contract tests/scripts/test_chat_training.py
 
 beside: lint contract typescript dashboard-test ## what `make test` runs beside the Python tests
 

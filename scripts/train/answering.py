@@ -6,7 +6,9 @@ ended are dropped now and then: what is left of a batch costs what it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from scripts.train.drafter_model import rotate
+from scripts.train.layer_parts import joined_heads, normed, split_heads
 
 LOOK_EVERY = 16
 """Steps between two looks at which rows have ended: a look waits for the device."""
@@ -37,6 +39,11 @@ class _Rows:
         for row, prompt in enumerate(prompts):
             tokens[row, self.width - len(prompt) : self.width] = prompt
         self.tokens = torch.from_numpy(tokens).to(device)
+        self._kernel: Callable[..., torch.Tensor] | None = None
+        if device.type == "cuda":
+            # Triton comes with torch for CUDA, and with no other.
+            kernel: Any = importlib.import_module("scripts.train.decode_attention")
+            self._kernel = kernel.attend
         shape = (2, len(prompts), config.num_key_value_heads, self.places, config.head_dim)
         self.caches = [
             torch.zeros(shape, dtype=model.dtype, device=device)
@@ -64,54 +71,53 @@ class _Rows:
         positions = (places[first:] - pads[:, None]).clamp(min=0)
         cos, sin = body.rotary_emb(hidden, positions)
         rotation = torch.stack([cos, sin], dim=2)[:, None]
-        seen = places <= places[first:, None]
-        # A place before the row's first sees itself alone, as it must see something.
-        own = places == places[first:, None]
-        seen = ((seen & (places >= pads[:, None, None])) | own)[:, None]
+        several = end - first > 1
+        attention = _of_many(places, first, pads) if several else self._of_one(pads, end)
         for layer, cache in zip(body.layers, self.caches, strict=True):
-            hidden = _layer(layer, cache[:, part], hidden, rotation, seen, first, end)
-        last: torch.Tensor = self.model.lm_head(body.norm(hidden[:, -1]))
+            own = cache[:, part]
+            heads = split_heads(layer.self_attn, normed(layer.input_layernorm, hidden), rotation)
+            own[0, :, :, first:end], own[1, :, :, first:end] = heads.keys, heads.values
+            hidden = joined_heads(layer, hidden, attention(heads.queries, own[:, :, :, :end]))
+        last: torch.Tensor = self.model.lm_head(normed(body.norm, hidden[:, -1]))
         return last.float()
 
+    def _of_one(self, pads: torch.Tensor, end: int) -> _Attention:
+        return partial(self._kernel or attention_of_one, pads=pads, end=end)
 
-def _layer(
-    layer: Any,
-    cache: torch.Tensor,
-    hidden: torch.Tensor,
-    rotation: torch.Tensor,
-    seen: torch.Tensor,
-    first: int,
-    end: int,
+
+_Attention = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""What queries [rows, heads, n, head_dim] find in a cache [2, rows, kv_heads, places, head_dim]."""
+
+
+def _of_many(places: torch.Tensor, first: int, pads: torch.Tensor) -> _Attention:
+    """Of all places from `first` on, each with those before it."""
+    seen = places <= places[first:, None]
+    # A place before the row's first sees itself alone, as it must see something.
+    own = places == places[first:, None]
+    seen = ((seen & (places >= pads[:, None, None])) | own)[:, None]
+
+    def attention(queries: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        shared = queries.shape[1] // cache.shape[2]
+        keys, values = cache.repeat_interleave(shared, 2)
+        return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+
+    return attention
+
+
+def attention_of_one(
+    queries: torch.Tensor, cache: torch.Tensor, pads: torch.Tensor, end: int
 ) -> torch.Tensor:
-    """`cache` [2, rows, kv_heads, places, head_dim] takes those of places `first` to `end` - 1."""
-    attention = layer.self_attn
-    normed = layer.input_layernorm(hidden)
-    split = (*normed.shape[:2], -1, attention.head_dim)
-    queries = attention.q_proj(normed).view(split)
-    keys = attention.k_proj(normed).view(split)
-    if hasattr(attention, "q_norm"):
-        queries, keys = attention.q_norm(queries), attention.k_norm(keys)
-    queries = rotate(queries.transpose(1, 2), rotation)
-    cache[0, :, :, first:end] = rotate(keys.transpose(1, 2), rotation)
-    cache[1, :, :, first:end] = attention.v_proj(normed).view(split).transpose(1, 2)
-    keys, values = cache[0, :, :, :end], cache[1, :, :, :end]
-    if end - first > 1:
-        shared = queries.shape[1] // keys.shape[1]
-        found = functional.scaled_dot_product_attention(
-            queries,
-            keys.repeat_interleave(shared, 1),
-            values.repeat_interleave(shared, 1),
-            attn_mask=seen,
-        )
-    else:
-        # The heads that share keys are rows of one product: keys are read once.
-        grouped = queries.view(len(queries), keys.shape[1], -1, attention.head_dim)
-        scores = grouped @ keys.transpose(2, 3) * attention.head_dim**-0.5
-        shares = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        found = (shares @ values).view(queries.shape)
-    hidden = hidden + attention.o_proj(found.transpose(1, 2).flatten(2))
-    changed: torch.Tensor = layer.mlp(layer.post_attention_layernorm(hidden))
-    return hidden + changed
+    """What the queries of one place find at places `pads` [rows] to `end` - 1.
+
+    The heads that share keys are rows of one product, which reads keys once.
+    """
+    seen = (torch.arange(end, device=pads.device) >= pads[:, None])[:, None, None]
+    keys, values = cache
+    grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[3])
+    scores = grouped @ keys.transpose(2, 3) * queries.shape[3] ** -0.5
+    shares = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    found: torch.Tensor = (shares @ values).view(queries.shape)
+    return found
 
 
 class _Choice:

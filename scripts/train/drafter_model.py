@@ -80,8 +80,13 @@ class _Attention(nn.Module):
         values = torch.cat(
             [self._split(self.v_proj(context)), self._split(self.v_proj(block))], dim=2
         )
+        # Fast attention under a mask has no notion of heads that share keys.
+        shared = self._shape.heads // self._shape.kv_heads
         found = functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=seen, enable_gqa=True
+            queries,
+            keys.repeat_interleave(shared, 1),
+            values.repeat_interleave(shared, 1),
+            attn_mask=seen,
         )
         attended: torch.Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
         return attended

@@ -32,7 +32,7 @@ from scripts.train.checkpoint import save_checkpoint
 from scripts.train.pair_export import export_pair
 from scripts.train.pair_run import Run, prepare
 from scripts.train.pair_step import held_out_acceptance, train_step
-from scripts.train.prompts import KINDS
+from scripts.train.prompts import KIND_NAMES
 
 PARTS = ("drafter", "restorer", "both")
 
@@ -74,7 +74,7 @@ def held_out_figures(run: Run, device: str) -> dict[str, float]:
     # Rows of one kind are no answers to prompts: their number stands for nothing.
     for kind in different if len(different) > 1 else ():
         rows = run.held_out[kinds == kind]
-        found[f"held_out_{KINDS[kind]}"] = held_out_acceptance(run, device, rows)
+        found[f"held_out_{KIND_NAMES[kind]}"] = held_out_acceptance(run, device, rows)
     return found
 
 

@@ -50,8 +50,8 @@ python -m scripts.train.pair --target engine/shipped/{target} --rows ROWS --work
 python -m scripts.train.pair --target engine/shipped/{target} --rows ROWS --work WORK \\
   --export engine/shipped/{name}"""
 _ANSWERS_COMMANDS = """\
-python -m scripts.train.prompts --target TARGET --out PROMPTS.npz
-python -m scripts.train.answers --target TARGET --prompts PROMPTS.npz --out ROWS
+python -m scripts.train.prompts --target TARGET --out PROMPTS.npz{ask}
+python -m scripts.train.answers --target TARGET --prompts PROMPTS.npz{asked} --out ROWS
 python -m scripts.train.pair --target TARGET --rows ROWS --work WORK --train {train} \\
   --steps {planned} --seed {seed} {shape}
 python -m scripts.train.pair --target TARGET --rows ROWS --work WORK --export {name}"""
@@ -66,14 +66,17 @@ _ANSWERS = """The drafter was
 distilled on {answers:.1f} M tokens that `{target}` itself answered, greedily and at temperature
 0.7, to prompts of six kinds: chat, code, lists, rewriting, summaries and prose, of templates over
 subjects, and over functions and paragraphs of Python packages with permissive licences. Rows
-held out share no subject, document or package with those trained on."""
+held out share no subject, document or package with those trained on.{of_asked}"""
+_ASK = "\npython -m scripts.train.asked --target TARGET --out ASKED.npz"
+_OF_ASKED = """ {share:.0%} of the answers
+are to prompts that `{target}` asked itself."""
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write README.md into `folder`."""
     training, target = manifest["training"], manifest["target"]["model_id"]
     restorer = manifest["parameters"]["restorer"]
-    are_answers = training["answer_tokens"] > 0
+    are_answers, share = training["answer_tokens"] > 0, training["asked_share"]
     values = {
         "name": folder.name,
         "target": target,
@@ -83,6 +86,9 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         "seed": training["seed"],
         "shape": training["shape"],
         "answers": training["answer_tokens"] / 1e6,
+        "ask": _ASK if share else "",
+        "asked": " ASKED.npz" if share else "",
+        "of_asked": _OF_ASKED.format(share=share, target=target) if share else "",
     }
     device, threads = training["device"], training["threads"]
     text = _CARD.format(

@@ -24,6 +24,7 @@ from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from scripts.train.checkpoint import Progress
 from scripts.train.drafter_model import Drafter, DrafterShape
 from scripts.train.pair_card import write_card
+from scripts.train.prompts import ASKED
 from scripts.train.rows import read_rows
 
 CONFIG, WEIGHTS, MANIFEST, RESTORER = (
@@ -166,7 +167,8 @@ def _manifest(
             "resumes": progress.resumes,
             "device": options.device,
             "corpus_sha256": progress.corpus_sha256,
-            "answer_tokens": _answer_tokens(options.rows),
+            **_answers(options.rows),
+            "begun_with": None if options.drafter is None else _sha256(options.drafter / WEIGHTS),
             "shape": _shape_words(shape),
             "row_files": {path.name: _sha256(path) for path in rows},
             "draft_rows": options.draft_rows,
@@ -184,12 +186,13 @@ def _manifest(
     }
 
 
-def _answer_tokens(folder: Path) -> int:
-    """Tokens that answer prompts, where the rows are of several kinds of prompts; else 0."""
+def _answers(folder: Path) -> dict[str, float]:
+    """Tokens that answer prompts, 0 where rows are of one kind, and the share of prompts asked."""
     rows = read_rows(folder)
     if not rows.kinds.any():
-        return 0
-    return int((rows.lengths - rows.prompts).sum())
+        return {"answer_tokens": 0, "asked_share": 0.0}
+    tokens = int((rows.lengths - rows.prompts).sum())
+    return {"answer_tokens": tokens, "asked_share": float((rows.kinds == ASKED).mean())}
 
 
 def _shape_words(shape: DrafterShape) -> str:

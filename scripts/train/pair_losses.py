@@ -47,7 +47,10 @@ class Written:
 @torch.no_grad()
 def read_written(model: PreTrainedModel, tokens: torch.Tensor, taps: tuple[int, ...]) -> Written:
     """`tokens` [rows, n], read by the verifier."""
-    seen = run_verifier(model, tokens, taps)
+    # A model in bfloat16 has nothing to be cast.
+    is_cast = model.dtype == torch.float32 and torch.is_autocast_enabled(tokens.device.type)
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=is_cast):
+        seen = run_verifier(model, tokens, taps)
     return Written(seen.taps.to(torch.bfloat16), seen.hidden.to(torch.bfloat16))
 
 

@@ -109,13 +109,14 @@ def restored_rows(
     return tokens, answers
 
 
-def block_plan(step: int, steps: int, sizes: Sequence[int]) -> tuple[int, float]:
+def block_plan(step: int, steps: int, sizes: Sequence[int], *, is_new: bool) -> tuple[int, float]:
     """The size of blocks at `step`, and how far their late guesses count; see `draft_loss`.
 
-    Short blocks first: a drafter learns to go on from its context before it looks ahead. At the
-    end `sizes` take turns: who asks for less than a whole block has it drafted as well.
+    Short blocks first, for a new drafter: it learns to go on from its context before it looks
+    ahead. At the end `sizes` take turns: who asks for less than a whole block has it drafted as
+    well.
     """
-    done, largest = step / steps, max(sizes)
+    done, largest = step / steps if is_new else 1.0, max(sizes)
     if done < SHORT_SHARE:
         return min(largest, 4), 1.5
     if done < MIDDLE_SHARE:
@@ -146,7 +147,7 @@ def train_step(
             index = draw_alike(run, generator, options.draft_rows)
             tokens = on_device(row_tokens(run, index), device)
             sizes = options.sizes or [run.drafter.shape.block_size]
-            size, late = block_plan(step, steps, sizes)
+            size, late = block_plan(step, steps, sizes, is_new=options.drafter is None)
             count = options.blocks * run.drafter.shape.block_size // size
             blocks = row_blocks(run, generator, index, size, count).to(device)
             draft = draft_loss(

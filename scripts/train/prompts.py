@@ -34,6 +34,9 @@ from scripts.train.prompt_sources import (
 from scripts.train.topics import SETTINGS, TASKS, THINGS, TOPICS, split
 
 KINDS = ("chat", "code", "lists", "rewriting", "summaries", "prose")
+ASKED = len(KINDS)
+"""The kind of prompts that the model asked itself; see `scripts.train.asked`."""
+KIND_NAMES = (*KINDS, "asked")
 KIND_WEIGHTS = (0.24, 0.2, 0.18, 0.14, 0.1, 0.14)
 LONGEST = 320
 """Tokens of a prompt."""
@@ -203,12 +206,32 @@ def encode(
     """Ids of a prompt, int64 [n]."""
     if not is_chat:
         return np.asarray(tokenizer.encode(words, add_special_tokens=False), np.int64)
-    messages = [{"role": "user", "content": words}]
+    system = None
     if rng.random() < SYSTEM_SHARE:
         system = SYSTEMS[int(rng.integers(len(SYSTEMS)))]
+    text = rendered(tokenizer, words, system)
+    return np.asarray(tokenizer.encode(text, add_special_tokens=False), np.int64)
+
+
+def rendered(tokenizer: PreTrainedTokenizerBase, words: str, system: str | None = None) -> str:
+    """A chat in which a person has said `words`, up to where it is answered."""
+    messages = [{"role": "user", "content": words}]
+    if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return np.asarray(tokenizer.encode(str(rendered), add_special_tokens=False), np.int64)
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+def write_prompts(
+    path: Path, prompts: Sequence[np.ndarray], kinds: Sequence[int], held_out: int
+) -> None:
+    """Write `prompts` and their kinds; the last `held_out` are not to be trained on."""
+    np.savez_compressed(
+        path,
+        tokens=np.concatenate(prompts).astype(np.int32),
+        lengths=np.asarray([len(each) for each in prompts], np.int32),
+        kinds=np.asarray(kinds, np.int8),
+        held_out=held_out,
+    )
 
 
 def make(
@@ -252,13 +275,7 @@ def main(arguments: list[str] | None = None) -> None:
     prompts, kinds = make(tokenizer, training, options.count, (options.seed, 0), print)
     last, last_kinds = make(tokenizer, held_out, options.held_out, (options.seed, 1), print)
     prompts += last
-    np.savez_compressed(
-        options.out,
-        tokens=np.concatenate(prompts).astype(np.int32),
-        lengths=np.asarray([len(each) for each in prompts], np.int32),
-        kinds=np.asarray(kinds + last_kinds, np.int8),
-        held_out=options.held_out,
-    )
+    write_prompts(options.out, prompts, kinds + last_kinds, options.held_out)
     sources = {"standard_library": interpreter(), "licences": licences, "seed": options.seed}
     record = json.dumps(sources, indent=2) + "\n"
     options.out.with_suffix(".sources.json").write_text(record, encoding="utf-8")

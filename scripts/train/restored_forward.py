@@ -16,7 +16,8 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, Source
-from scripts.train.drafter_model import Drafter, rotate
+from scripts.train.drafter_model import Drafter
+from scripts.train.layer_parts import joined_heads, normed, split_heads
 
 
 @dataclass(frozen=True)
@@ -96,18 +97,10 @@ def run_verifier(
     kept = []
     plain = []
     for index, layer in enumerate(body.layers):
-        attention = layer.self_attn
-        normed = layer.input_layernorm(hidden)
-        split = (*normed.shape[:2], -1, attention.head_dim)
-        own_queries = attention.q_proj(normed).view(split)
-        own_keys = attention.k_proj(normed).view(split)
-        if hasattr(attention, "q_norm"):
-            own_queries, own_keys = attention.q_norm(own_queries), attention.k_norm(own_keys)
-        queries = rotate(own_queries.transpose(1, 2), rotation)
-        keys = rotate(own_keys.transpose(1, 2), rotation)
-        values = attention.v_proj(normed).view(split).transpose(1, 2)
+        heads = split_heads(layer.self_attn, normed(layer.input_layernorm, hidden), rotation)
+        queries, keys, values = heads.queries, heads.keys, heads.values
         kept.append((keys, values))
-        plain.append(own_keys.transpose(1, 2))
+        plain.append(heads.plain_keys)
         if eviction is None or evicted is None:
             found = functional.scaled_dot_product_attention(
                 queries, keys, values, is_causal=True, enable_gqa=True
@@ -121,11 +114,10 @@ def run_verifier(
                 attn_mask=torch.cat([evicted, local], dim=1)[None, None],
                 enable_gqa=True,
             )
-        hidden = hidden + attention.o_proj(found.transpose(1, 2).flatten(2))
-        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        hidden = joined_heads(layer, hidden, found)
         outputs.append(hidden)
     return Seen(
-        hidden=body.norm(hidden),
+        hidden=normed(body.norm, hidden),
         taps=torch.cat([outputs[tap] for tap in taps], dim=-1),
         keys_values=kept,
         plain_keys=plain,

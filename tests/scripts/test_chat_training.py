@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +25,15 @@ from transformers import (
 )
 
 import scripts.train.answers as train_answers
+import scripts.train.asked as asked
 import scripts.train.pair as train_pair
 import scripts.train.prompt_sources as sources
 import scripts.train.prompts as train_prompts
 from scripts.train import python_corpus
-from scripts.train.answering import answer
+from scripts.train.answering import answer, attention_of_one
 from scripts.train.rows import RowBatch, read_rows
 from scripts.train.topics import TOPICS, split
+from tests.support.small_verifiers import require_device
 
 SHIPPED = Path(__file__).resolve().parents[2] / "engine" / "shipped" / "tiny"
 SHAPE = {
@@ -197,7 +202,9 @@ def rows(
     return folder
 
 
-def write_answers(target: Path, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def write_answers(
+    target: Path, tokenizer: PreTrainedTokenizerBase, folder: Path, *more: str
+) -> None:
     chat = tokenizer.apply_chat_template(
         [{"role": "user", "content": "What is this?"}], add_generation_prompt=True, tokenize=False
     )
@@ -211,7 +218,7 @@ def write_answers(target: Path, tokenizer: PreTrainedTokenizerBase, folder: Path
         held_out=8,
     )
     words = f"--target {target} --prompts {folder / 'prompts.npz'} --out {folder}"
-    train_answers.main(f"{words} --rows 8 --most 30".split())
+    train_answers.main([*f"{words} --rows 8 --most 30".split(), *more])
 
 
 def test_answers_go_on_behind_their_prompts_and_some_chats_have_a_second_turn(
@@ -237,7 +244,8 @@ def test_answers_go_on_behind_their_prompts_and_some_chats_have_a_second_turn(
     write_answers(target, tokenizer, tmp_path)
     asked_again = read_rows(tmp_path)
     assert len(asked_again.tokens) == 48
-    row = asked_again.tokens[8][: asked_again.prompts[8]].tolist()
+    assert asked_again.held_out.sum() == 16
+    row = asked_again.tokens[24][: asked_again.prompts[24]].tolist()
     words = tokenizer.decode(row)
     assert words.count("<|im_start|>user") == 2
     assert words.endswith("<|im_start|>assistant\n")
@@ -247,7 +255,7 @@ def test_a_run_goes_on_behind_what_is_there(
     target: Path, rows: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     write_answers(target, tokenizer, tmp_path)
-    batches = sorted(tmp_path.glob("rows-*.npz"))
+    batches = sorted(tmp_path.glob("rows-[0-9]*.npz"))
     assert len(batches) == 3
     kept = batches[0].stat().st_mtime_ns
     batches[1].unlink()
@@ -256,6 +264,81 @@ def test_a_run_goes_on_behind_what_is_there(
     mine, theirs = read_rows(tmp_path), read_rows(rows)
     for name, column in vars(theirs).items():
         assert (getattr(mine, name) == column).all(), name
+
+
+def test_an_answer_again_has_the_other_temperature_and_no_batch_begins_late(
+    target: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    both, late = tmp_path / "both", tmp_path / "late"
+    for folder in (both, late):
+        folder.mkdir()
+    write_answers(target, tokenizer, both, "--times", "2", "--places", "400")
+    batches = [dict(np.load(path)) for path in sorted(both.glob("rows-[0-9]*.npz"))]
+    first, again = batches[: len(batches) // 2], batches[len(batches) // 2 :]
+    for one, other in zip(first, again, strict=True):
+        assert (one["prompts"] == other["prompts"]).all()
+        assert one["temperatures"] + other["temperatures"] == pytest.approx(0.7)
+        # Of the room for keys and values, answers and all, and of the held-out ones before others.
+        assert len(one["tokens"]) * (one["prompts"].max() + 30) <= 400
+        assert len(set(one["held_out"])) == 1
+    assert first[0]["held_out"].all()
+    with pytest.raises(FileNotFoundError, match="no rows"):
+        write_answers(target, tokenizer, late, "--seconds", "1e-9")
+        read_rows(late)
+
+
+def test_a_model_asks_what_its_own_template_makes_a_prompt_of(
+    target: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = [
+        "What is a list in Python?<|im_end|>",
+        "What is a list in Python?<|im_end|>",
+        "No end of a turn",
+        "Hm<|im_end|>",
+        "A turn <|im_start|> within<|im_end|>",
+        "Why do lists grow in steps?<|im_end|>",
+    ]
+    begun = asked.opening(tokenizer)
+    assert tokenizer.decode(begun) == "<|im_start|>user\n"
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    monkeypatch.setattr(
+        asked,
+        "answer",
+        lambda _model, rows, *_: [
+            np.concatenate([row, tokenizer.encode(words, add_special_tokens=False)])
+            for row, words in zip(rows, said, strict=True)
+        ],
+    )
+    model = AutoModelForCausalLM.from_pretrained(target)
+    model.config.eos_token_id = end
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_args, **_named: model)
+    path = tmp_path / "asked.npz"
+    words = f"--target {target} --out {path} --batches 2 --rows {len(said)} --held-out 1"
+    asked.main(words.split())
+    prompts = train_answers.Prompts.read(path, path)
+    assert [tokenizer.decode(row) for row in prompts.rows[:2]] == [
+        f"<|im_start|>user\n{each}\n<|im_start|>assistant\n" for each in (said[0], said[5])
+    ]
+    assert set(prompts.kinds) == {train_prompts.ASKED}
+    assert prompts.held_out.tolist() == [False, True] * 2
+
+
+@pytest.mark.device
+def test_the_kernel_of_one_position_finds_what_a_product_does() -> None:
+    require_device("cuda")
+    kernel: Any = importlib.import_module("scripts.train.decode_attention")
+    for seed, end in enumerate((70, 128, 391)):
+        generator = torch.Generator("cuda").manual_seed(seed)
+        drawn = partial(torch.randn, device="cuda", dtype=torch.bfloat16, generator=generator)
+        cache = drawn((2, 50, 3, 400, 64))[:, 5:, :, :end]
+        queries = drawn((45, 9, 1, 64))
+        pads = torch.randint(0, 69, (45,), device="cuda", generator=generator)
+        wanted = attention_of_one(queries.float(), cache.float(), pads, end)
+        found = kernel.attend(queries, cache, pads, end).float()
+        assert (found - wanted).norm() < 0.01 * wanted.norm(), seed
 
 
 def test_rows_of_different_lengths_train_a_drafter_and_a_restorer_of_any_rank(
