@@ -113,7 +113,13 @@ class LocalDraftSource:
         fresh = self._fresh_features()
         taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
         run = self._runner(taken_in)
-        draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
+        try:
+            draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
+        except asyncio.CancelledError:
+            # The step goes on in its thread, and the next one waits for it.
+            if self._state is not None:
+                self._state.take_back()
+            raise
         if fresh is not None:
             self._features_end = max(self._features_end, fresh[0] + len(fresh[1]))
         state = self._state

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
 
-from kakeya_fleet.engine.contracts.draft import DraftState
+from kakeya_fleet.engine.contracts.draft import Draft, DraftState
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelNotFound
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
@@ -27,10 +28,12 @@ class CountingProposer:
 
     def __init__(self) -> None:
         self.received: list[list[int]] = []
+        self.states: list[DraftState] = []
 
     def open(self, prefix: Sequence[int]) -> DraftState:
         state = NgramProposer().open(prefix)
         self.received.append(list(prefix))
+        self.states.append(state)
         honest = state.commit
 
         def commit(token_ids: Sequence[int]) -> None:
@@ -84,6 +87,33 @@ async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes() 
         with pytest.raises(DraftFailed) as caught:
             await late
         assert caught.value.kind is DraftFaultKind.UNREACHABLE
+
+
+async def test_a_draft_that_nobody_waits_for_any_more_is_taken_back() -> None:
+    drafting, taken_back = threading.Event(), threading.Event()
+    proposer = CountingProposer()
+    source = LocalDraftSource(proposer, runner=lambda _count: asyncio.to_thread)
+    history = History([5, 6, 5])
+
+    def long(*_: object) -> Draft:
+        drafting.set()
+        # One that nobody takes back would be made to its end, and hold up the next.
+        assert taken_back.wait(60)
+        return Draft(())
+
+    await source.draft(history.until(3), (), 1)
+    (state,) = proposer.states
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(state, "propose", long)
+        patched.setattr(state, "take_back", taken_back.set)
+        task = asyncio.ensure_future(source.draft(history.until(3), (6,), 1))
+        await asyncio.to_thread(drafting.wait, 60)
+        assert not taken_back.is_set()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert taken_back.is_set()
+    assert (await source.draft(history.until(3), (), 1)).token_ids == (6,)
 
 
 async def test_the_round_trip_contains_the_wait_for_the_thread() -> None:
