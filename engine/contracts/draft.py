@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 
@@ -50,10 +51,17 @@ class DraftState(Protocol):
         """Appends committed tokens to the history."""
         ...
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         """Drafts up to `block_size` tokens after history + `assumed`.
 
-        `assumed` is not kept. `step_count` 0 is the model's default.
+        `assumed` is not kept. `step_count` 0 is the model's default. `drawing` says how the
+        verifier draws, None that it is greedy; what cannot draw drafts its likeliest tokens.
         """
         ...
 
@@ -151,8 +159,14 @@ class DraftSource(Protocol):
         """Whether it can draft behind assumed tokens; one that needs their features cannot."""
         ...
 
-    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
-        """A draft that continues `history` + `assumed`."""
+    async def draft(
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
+        """A draft that continues `history` + `assumed`, for a verifier that draws so."""
         ...
 
     def open(self, history: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""A plain language model as drafter: a small one of the verifier's tokenizer, decoded greedily.
+"""A plain language model as drafter: a small one of the verifier's tokenizer, decoded as that is.
 
 Leviathan et al., "Fast inference from transformers via speculative decoding" (2023); what
 `llama-server --model-draft` does. Any model that verifies can draft, on its back end and with its
@@ -24,9 +24,11 @@ from typing import TypeAlias
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
+from kakeya_fleet.engine.sampling.choice import drawn_token
 
 MOST_READ = 2048
 """R, in tokens; less for a model of fewer positions."""
@@ -171,9 +173,17 @@ class AutoregressiveDraftState:
         known = self._back_to(text)
         self._take_in(self._own(), text[known : known + READ_AT_ONCE])
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:  # noqa: ARG002 a token a pass
-        """Drafts `block_size` tokens after history + `assumed`, each the likeliest.
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,  # noqa: ARG002 a token a pass
+        drawing: Drawing | None = None,
+    ) -> Draft:
+        """Drafts `block_size` tokens after history + `assumed`, as its verifier would choose them.
 
+        Each is the likeliest, or with a `drawing` what the verifier's random number makes of
+        this model's distribution.
         Nothing behind an empty history, nor while it `is_behind`; fewer where it is taken back.
         Raises `DraftFailed`: OUT_OF_VOCABULARY for ids that are not the model's, UNREACHABLE
         when there is no memory for its keys and values.
@@ -187,7 +197,13 @@ class AutoregressiveDraftState:
         try:
             coming = text[cache.length :]
             while self._is_wanted and len(drafted) < block_size:
-                drafted.append(self._next(cache, coming))
+                logits = self._next(cache, coming)
+                position = self._length + len(assumed) + len(drafted)
+                drafted.append(
+                    int(logits.argmax())
+                    if drawing is None
+                    else drawn_token(logits, drawing, position)
+                )
                 coming = array("I", drafted[-1:])
         finally:
             if cache is not self._cache:
@@ -253,8 +269,8 @@ class AutoregressiveDraftState:
         for first in range(0, len(token_ids), most):
             self._forward(cache, token_ids[first : first + most], want_logits=False)
 
-    def _next(self, cache: KvCache, token_ids: Tokens) -> int:
-        """The likeliest token behind these, at least one."""
+    def _next(self, cache: KvCache, token_ids: Tokens) -> Logits:
+        """Of the token behind these, at least one: [vocabulary]."""
         if len(token_ids) > FEW:
             self._take_in(cache, token_ids[:-1])
             token_ids = token_ids[-1:]
@@ -262,7 +278,8 @@ class AutoregressiveDraftState:
         logits = self._forward(cache, token_ids, want_logits=True)
         if logits is None:
             raise AssertionError("a forward gave no logits, which were asked for")
-        return int(logits[-1].argmax())
+        last: Logits = logits[-1]
+        return last
 
     def _forward(self, cache: KvCache, token_ids: Tokens, *, want_logits: bool) -> Logits | None:
         with _as_fault():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from kakeya_fleet.engine.contracts.blocking import Result, Runner
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, Draft, DraftState, Proposer
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
@@ -29,6 +31,15 @@ LONG = 1 << 20
 
 FeaturesSince = Callable[[int], tuple[int, ContextVectors]]
 """The session's context vectors from a position on that are there, and the first's position."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What is asked for."""
+
+    assumed: Sequence[int]
+    size: int
+    drawing: Drawing | None
 
 
 class LocalDraftSource:
@@ -66,7 +77,13 @@ class LocalDraftSource:
         """Not for a proposer that needs context vectors: assumed tokens have none."""
         return not self._needs_features
 
-    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+    async def draft(
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         """A draft that continues `history` + `assumed`.
 
         Raises `DraftFailed`: UNREACHABLE once closed, else what the proposer finds
@@ -76,7 +93,7 @@ class LocalDraftSource:
         async with self._turn:
             self._check_open()
             try:
-                draft = await self._next(history, assumed, block_size)
+                draft = await self._next(history, _Block(assumed, block_size, drawing))
                 self._check_open()
             finally:
                 if self._closed:
@@ -104,7 +121,7 @@ class LocalDraftSource:
         if not self._turn.locked():
             self._give_back()
 
-    async def _next(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+    async def _next(self, history: Sequence[int], block: _Block) -> Draft:
         state = self._state
         if state is not None and self._catching_up.is_under_way:
             state.commit(history[state.length :])
@@ -114,7 +131,7 @@ class LocalDraftSource:
         taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
         run = self._runner(taken_in)
         try:
-            draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
+            draft = await run(lambda: self._propose(history, block, fresh))
         except asyncio.CancelledError:
             # The step goes on in its thread, and the next one waits for it.
             if self._state is not None:
@@ -142,8 +159,7 @@ class LocalDraftSource:
     def _propose(
         self,
         history: Sequence[int],
-        assumed: Sequence[int],
-        block_size: int,
+        block: _Block,
         fresh: tuple[int, ContextVectors] | None,
     ) -> Draft:
         """Runs in the proposer's thread: brings the state up to date, then drafts."""
@@ -160,7 +176,7 @@ class LocalDraftSource:
         if fresh is not None:
             # What a proposer with an encoder opens; to look would take longer than to ask.
             cast(ConditionedDraftState, state).take_features(*fresh)
-        return state.propose(assumed, block_size, 0)
+        return state.propose(block.assumed, block.size, 0, block.drawing)
 
     def _check_open(self) -> None:
         if self._closed:

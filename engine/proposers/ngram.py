@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
 from kakeya_fleet.engine.proposers.names import NGRAM as NGRAM_NAME
 
@@ -68,7 +69,13 @@ class NgramDraftState(EagerDraftState):
             self._tokens.append(token_id)
             self._forget_end(len(self._tokens) - 1 - self._indexed_tokens)
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:  # noqa: ARG002 no steps here
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,  # noqa: ARG002 no steps here
+        drawing: Drawing | None = None,  # noqa: ARG002 nor a distribution
+    ) -> Draft:
         """Drafts `block_size` tokens after history + `assumed`, or none.
 
         The same as after committing `assumed`, which is not kept. A

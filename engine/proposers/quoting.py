@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.draft import (
     DraftState,
     Proposer,
 )
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState
@@ -49,12 +50,18 @@ class QuotingDraftState:
         self._inner.commit(token_ids)
         self._quotes.commit(token_ids)
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         """A quote of `block_size` tokens, or else what the model drafts."""
         quoted = self._quotes.propose(assumed, block_size, step_count)
         if quoted.token_ids:
             return quoted
-        return self._inner.propose(assumed, block_size, step_count)
+        return self._inner.propose(assumed, block_size, step_count, drawing)
 
     def take_back(self) -> None:
         """The model ends what it drafts now."""

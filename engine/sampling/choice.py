@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import BadParameters, GrammarRefused, InvariantViolated
 from kakeya_fleet.engine.invariants import FINITE_LOGITS
@@ -102,6 +103,13 @@ class SamplingParameters:
         return self.temperature == 0.0
 
     @property
+    def drawing(self) -> Drawing | None:
+        """What a drafter needs to draw as these do; None for greedy ones."""
+        if self.greedy:
+            return None
+        return Drawing(self.temperature, self.seed, self.top_p, self.top_k, self.min_p)
+
+    @property
     def penalises_repetition(self) -> bool:
         """Whether a choice depends on which ids the history has."""
         return self.repetition_penalty != 1.0
@@ -124,6 +132,25 @@ def choose(logits: Logits, parameters: SamplingParameters, first_position: int) 
     return [
         choose_token(row, parameters, first_position + offset) for offset, row in enumerate(logits)
     ]
+
+
+def drawn_token(row: Logits, drawing: Drawing, position: int) -> int:
+    """A drafter's choice of a row of its own logits [vocabulary], with its verifier's numbers.
+
+    The likeliest of what `argmax` makes of logits that are not finite: a guess may be wrong.
+    Raises `BadParameters` for a `drawing` that is no verifier's.
+    """
+    best = int(row.argmax())
+    if not math.isfinite(row[best]):
+        return best
+    parameters = SamplingParameters(
+        temperature=drawing.temperature,
+        seed=drawing.seed,
+        top_p=drawing.top_p,
+        top_k=drawing.top_k,
+        min_p=drawing.min_p,
+    )
+    return choose_token(row, parameters, position)
 
 
 def choose_token(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft, DraftSource, ProposerKey
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.step import Step
@@ -38,12 +39,14 @@ class DraftingLimits:
     `deadline_seconds` is the longest that the verifier waits for a draft.
     `block_size` tokens are drafted at most. `adaptive` lets the measured pace
     choose smaller blocks and drop drafting; otherwise it is always `block_size`.
+    `drawing` says how the verifier draws, None that it is greedy.
     """
 
     block_size: int
     vocabulary_size: int
     deadline_seconds: float
     adaptive: bool
+    drawing: Drawing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,8 @@ class Drafter:
     def _request(self, history: History, assumed: tuple[int, ...], size: int) -> _Request:
         base_length = len(history)
         size = min(size, MAX_BLOCK_SIZE)
-        drafting = self._source.draft(history.until(base_length), assumed, size)
+        drawing = self._limits.drawing
+        drafting = self._source.draft(history.until(base_length), assumed, size, drawing)
         task = asyncio.ensure_future(drafting)
         return _Request(base_length, assumed, size, self._clock(), task)
 
@@ -200,7 +204,8 @@ class Drafter:
         state.breaker = state.breaker.after_asking(self._clock(), timeout)
         size = min(self._block_size(most), MAX_BLOCK_SIZE)
         # In this task: each hand-over from one to another is a turn of the event loop.
-        drafting = self._source.draft(history.until(len(history)), (), size)
+        drawing = self._limits.drawing
+        drafting = self._source.draft(history.until(len(history)), (), size, drawing)
         draft = await self._received(drafting, size, seconds_left, self._clock())
         return None if draft is None else (draft, draft.token_ids, False)
 

@@ -175,6 +175,7 @@ class _Generation:
                 vocabulary_size=info.vocabulary_size,
                 deadline_seconds=parameters.draft_deadline_seconds,
                 adaptive=parameters.adaptive,
+                drawing=parameters.sampling.drawing,
             )
             self._drafting = Drafting(proposers, limits, self._tally, driver.clock)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
 
@@ -53,7 +54,13 @@ class ReplayingState(EagerDraftState):
         """Appends committed tokens to the history."""
         self._length += len(token_ids)
 
-    def propose(self, assumed: Sequence[int], block_size: int, _step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        _step_count: int,
+        _drawing: Drawing | None = None,
+    ) -> Draft:
         """The guesses behind history + `assumed`, after `draft_seconds`."""
         if self._draft_seconds:
             self._pause(self._draft_seconds)

@@ -139,6 +139,13 @@ MUTANTS = (
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(
+        "a drafter that draws with the numbers of other places",
+        "engine/proposers/autoregressive.py",
+        "position = self._length + len(assumed) + len(drafted)",
+        "position = self._length + len(drafted)",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
         "hedges without a budget",
         "engine/speculation/hedging.py",
         "        if self.saved < 1.0 - 1e-9:",

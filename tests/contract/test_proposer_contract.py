@@ -19,6 +19,7 @@ from kakeya_fleet.engine.contracts.draft import (
     DraftState,
     Proposer,
 )
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
@@ -34,6 +35,8 @@ TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
 PLAIN = "hash"
 """A plain language model, by its name."""
 SIZES = st.integers(1, MAX_BLOCK_SIZE)
+DRAWINGS = st.none() | st.builds(Drawing, st.floats(0.1, 2.0), st.integers(0, 2**64 - 1))
+"""Of a verifier that is greedy, and of ones that draw."""
 # Windows that histories outgrow.
 DRAFTERS: dict[str, dict[str, object]] = {
     "dflash": {"layer_types": ["sliding_attention"] * 2, "sliding_window": 9},
@@ -118,14 +121,14 @@ def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer: Pr
 
 
 @settings(deadline=None, max_examples=40)
-@given(prefix=TOKENS, assumed=TOKENS, size=SIZES)
+@given(prefix=TOKENS, assumed=TOKENS, size=SIZES, drawing=DRAWINGS)
 def test_a_draft_is_well_formed(
-    proposer: Proposer, prefix: list[int], assumed: list[int], size: int
+    proposer: Proposer, prefix: list[int], assumed: list[int], size: int, drawing: Drawing | None
 ) -> None:
     state = proposer.open(prefix)
     if isinstance(state, ConditionedDraftState):
         state.take_features(*vectors_since(state))
-    draft = state.propose(assumed, size, 0)
+    draft = state.propose(assumed, size, 0, drawing)
     check_draft(draft, size, proposer.info.vocabulary_size or VOCABULARY)
     assert draft.compute_seconds >= 0.0
     assert draft.round_trip_seconds == draft.compute_seconds

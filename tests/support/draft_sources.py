@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Never, TypeVar
 
 from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 Result = TypeVar("Result")
@@ -25,7 +26,13 @@ class OracleSource:
         self.call_count = 0
         self.in_flight = 0
 
-    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+    async def draft(
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         self.call_count += 1
         self.in_flight += 1
         try:

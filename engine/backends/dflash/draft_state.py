@@ -10,6 +10,7 @@ import numpy as np
 
 from kakeya_fleet.engine.backends.dflash.model import DFlashModel
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
@@ -76,7 +77,13 @@ class DFlashDraftState(EagerDraftState):
         self._waiting = np.concatenate((self._waiting, fresh))
         self._take_waiting()
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:  # noqa: ARG002 always one
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,  # noqa: ARG002 always one
+        drawing: Drawing | None = None,  # noqa: ARG002 the likeliest
+    ) -> Draft:
         """Drafts up to `block_size` tokens after the history, in one pass.
 
         Nothing behind `assumed` tokens, of which there are no vectors, nor of an

@@ -26,6 +26,7 @@ from kakeya_fleet.engine.errors import (
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
 from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemory
+from kakeya_fleet.node.roles.proposer.drawing_wire import drawing_of
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 
@@ -179,6 +180,7 @@ class DraftSession:
                 field="block_id",
             )
         check_block_size(proposal.block_size)
+        drawing_of(proposal)
         check_ids(proposal.committed_token_ids, self._vocabulary_size)
         check_ids(proposal.assumed_token_ids, self._vocabulary_size)
         longest = self._memory.limits.history_tokens
@@ -223,7 +225,10 @@ class DraftSession:
             if features is not None:
                 _conditioned(state).take_features(*features)
             draft = state.propose(
-                tuple(proposal.assumed_token_ids), proposal.block_size, proposal.step_count
+                tuple(proposal.assumed_token_ids),
+                proposal.block_size,
+                proposal.step_count,
+                drawing_of(proposal),
             )
         except DraftFailed as failed:
             if failed.kind is not DraftFaultKind.FEATURES:

@@ -20,7 +20,9 @@ import grpc.aio
 
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.node.roles.proposer.drawing_wire import drawing_to_wire
 
 # Proposals without an answer. The speculative loop keeps two in flight; a
 # proposer that answers none must not make the list grow.
@@ -95,7 +97,11 @@ class DraftStream:
         return self._known_length
 
     def propose(
-        self, history: Sequence[int], assumed: Sequence[int], block_size: int
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        drawing: Drawing | None = None,
     ) -> PendingDraft:
         """Sends what was committed since the last proposal, and asks for a block."""
         if len(self._waiting) >= MAX_UNANSWERED:
@@ -118,6 +124,7 @@ class DraftStream:
             base_length=base_length,
             assumed_token_ids=assumed,
             block_size=block_size,
+            drawing=None if drawing is None else drawing_to_wire(drawing),
         )
         self._next_block_id += 1
         self._known_length = base_length

@@ -11,6 +11,7 @@ import grpc.aio
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender
 from kakeya_fleet.node.roles.proposer.draft_stream import DraftStream
@@ -68,7 +69,13 @@ class RemoteDraftSource:
         """Whether it can draft behind assumed tokens, of which there are no context vectors."""
         return self._sender is None
 
-    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+    async def draft(
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         """A draft of at most `block_size` ids that continues `history` + `assumed`.
 
         Raises `DraftFailed`. A cancelled caller takes its proposal back.
@@ -79,7 +86,7 @@ class RemoteDraftSource:
             # The last token has been through no forward yet.
             self._sender.push(len(history) - 1)
         stream = self._opened(history, link_id)
-        pending = stream.propose(history, assumed, block_size)
+        pending = stream.propose(history, assumed, block_size, drawing)
         try:
             return await pending.answer
         except asyncio.CancelledError:

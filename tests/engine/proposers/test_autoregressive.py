@@ -19,7 +19,7 @@ from kakeya_fleet.engine.proposers.autoregressive import (
     AutoregressiveDraftState,
     AutoregressiveProposer,
 )
-from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters, choose_token
 from tests.support import hash_verifier as hashing
 from tests.support.small_verifiers import VERIFIERS, small_verifier
 
@@ -77,6 +77,43 @@ def test_drafts_are_the_models_own_words_behind_the_latest_tokens(
     state.close()
     state.close()
     assert verifier.pool.used_bytes == 0
+
+
+@settings(deadline=None)
+@given(
+    prefix=st.lists(st.integers(0, hashing.VOCABULARY - 1), min_size=1, max_size=90),
+    assumed=st.lists(st.integers(0, hashing.VOCABULARY - 1), max_size=9),
+    sampling=st.builds(
+        SamplingParameters,
+        temperature=st.floats(0.2, 2.0),
+        seed=st.integers(0, 2**64 - 1),
+        top_p=st.sampled_from((0.0, 0.8, 1.0)),
+        top_k=st.sampled_from((0, 5)),
+        min_p=st.sampled_from((0.0, 0.1)),
+    ),
+)
+def test_drafts_are_drawn_with_the_verifiers_numbers_at_the_places_of_the_whole_history(
+    prefix: list[int], assumed: list[int], sampling: SamplingParameters
+) -> None:
+    verifier = hashing.HashVerifier()
+    state = AutoregressiveDraftState(verifier, prefix, lambda: 0.0, MOST_READ, goes_back=True)
+    drafted = caught_up(state).propose(assumed, 6, 0, sampling.drawing).token_ids
+    seen = [*latest(prefix), *assumed]
+    for index, token in enumerate(drafted):
+        cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=4096))
+        logits = hashed_logits(verifier, cache, [*seen, *drafted[:index]])
+        assert token == choose_token(logits, sampling, len(prefix) + len(assumed) + index)
+    # The next draft, of greedy text, has nothing of it.
+    assert state.propose(assumed, 6, 0).token_ids == said(seen, 6)
+
+
+def hashed_logits(verifier: hashing.HashVerifier, cache: KvCache, tokens: list[int]) -> Logits:
+    """Behind all of them."""
+    for first in range(0, len(tokens), 16):
+        logits = verifier.forward(cache, tokens[first : first + 16], want_logits=True)
+    assert logits is not None
+    last: Logits = logits[-1]
+    return last
 
 
 def test_what_was_committed_of_a_draft_is_not_computed_again() -> None:

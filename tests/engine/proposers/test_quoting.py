@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.draft import (
     DraftState,
     EagerDraftState,
 )
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.contracts.proposer_info import DFLASH, ProposerInfo
 from kakeya_fleet.engine.proposers.quoting import QUOTED_FROM, QuotingProposer
@@ -27,6 +28,7 @@ class ModelState(EagerDraftState):
         self.history = list(prefix)
         self.asked = 0
         self.is_closed = False
+        self.drawing: Drawing | None = None
         self.is_taken_back = False
 
     @property
@@ -36,8 +38,15 @@ class ModelState(EagerDraftState):
     def commit(self, token_ids: Sequence[int]) -> None:
         self.history += token_ids
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         self.asked += 1
+        self.drawing = drawing
         return Draft((MODELS_OWN,) * block_size, forward_pass_count=1)
 
     def take_back(self) -> None:
@@ -127,6 +136,13 @@ def test_it_is_what_the_model_is(model: Model) -> None:
     proposer = QuotingProposer(model)
     assert (proposer.model_id, proposer.info, proposer.encoder) == ("model", model.info, None)
     assert proposer.inner is model
+
+
+def test_the_model_draws_as_it_is_told(model: Model) -> None:
+    state = QuotingProposer(model).open(TEXT)
+    drawing = Drawing(0.7, seed=3)
+    state.propose((), 4, 0, drawing)
+    assert model.opened[0].drawing is drawing
 
 
 def test_a_draft_is_taken_back_from_the_model(model: Model) -> None:

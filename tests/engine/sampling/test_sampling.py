@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import BadParameters, InvariantViolated
-from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters, choose, choose_token
+from kakeya_fleet.engine.sampling.choice import (
+    GREEDY,
+    SamplingParameters,
+    choose,
+    choose_token,
+    drawn_token,
+)
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import uniform
 
@@ -149,6 +155,20 @@ def test_the_bias_is_penalised_with_the_logit_not_after_it() -> None:
 def test_a_penalty_without_the_history_is_a_defect_of_the_caller() -> None:
     with pytest.raises(ValueError, match="history"):
         choose_token(LOGITS, SamplingParameters(repetition_penalty=1.1), 0)
+
+
+def test_a_drafter_draws_as_its_verifier_and_guesses_where_it_has_no_numbers() -> None:
+    rng = np.random.default_rng(12)
+    logits = rng.standard_normal((40, 30), np.float32)
+    sampling = SamplingParameters(temperature=0.9, top_p=0.8, top_k=20, min_p=0.01, seed=6)
+    assert sampling.drawing is not None
+    assert [drawn_token(row, sampling.drawing, 50 + at) for at, row in enumerate(logits)] == choose(
+        logits, sampling, 50
+    )
+    assert GREEDY.drawing is None
+    for bad in (np.nan, np.inf):
+        logits[3, 7] = bad
+        assert drawn_token(logits[3], sampling.drawing, 53) == 7
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -11,6 +11,7 @@ import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY
@@ -144,10 +145,14 @@ async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(expected: list
         drafts_ahead = False
 
         async def draft(
-            self, history: Sequence[int], assumed: Sequence[int], block_size: int
+            self,
+            history: Sequence[int],
+            assumed: Sequence[int],
+            block_size: int,
+            drawing: Drawing | None = None,
         ) -> Draft:
             asked.append(tuple(assumed))
-            return await super().draft(history, assumed, block_size)
+            return await super().draft(history, assumed, block_size, drawing)
 
     source = Conditioned([*PROMPT, *expected], hashing.VOCABULARY)
     tokens, done = await streams.collect(

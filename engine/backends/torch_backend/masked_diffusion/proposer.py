@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising impor
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.frozen_prefix import FrozenContext
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import MaskedModel
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 
 
@@ -61,7 +62,13 @@ class MaskedDiffusionState(EagerDraftState):
         self._length += len(token_ids)
         self._context.extend(token_ids)
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,  # noqa: ARG002 the likeliest
+    ) -> Draft:
         """Drafts behind history + `assumed`; fewer than `block_size` only in a narrow window.
 
         What it sees of them is the latest that fit into the window beside the

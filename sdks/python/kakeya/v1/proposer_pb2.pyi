@@ -187,6 +187,7 @@ class DraftProposal(_message.Message):
     ASSUMED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     STEP_COUNT_FIELD_NUMBER: _builtins.int
+    DRAWING_FIELD_NUMBER: _builtins.int
     block_id: _builtins.int
     """Rises by one with every proposal of the stream."""
     base_length: _builtins.int
@@ -205,6 +206,13 @@ class DraftProposal(_message.Message):
         being verified while this one is drafted. The draft continues after them.
         """
 
+    @_builtins.property
+    def drawing(self) -> Global___Drawing:
+        """How the verifier draws the tokens; absent when it is greedy. A proposer that
+        does the same with its own distribution guesses right more often; one that
+        cannot drafts its likeliest tokens.
+        """
+
     def __init__(
         self,
         *,
@@ -214,14 +222,56 @@ class DraftProposal(_message.Message):
         assumed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         block_size: _builtins.int = ...,
         step_count: _builtins.int = ...,
+        drawing: Global___Drawing | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drawing", b"drawing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed_token_ids", b"assumed_token_ids", "base_length", b"base_length", "block_id", b"block_id", "block_size", b"block_size", "committed_token_ids", b"committed_token_ids", "step_count", b"step_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed_token_ids", b"assumed_token_ids", "base_length", b"base_length", "block_id", b"block_id", "block_size", b"block_size", "committed_token_ids", b"committed_token_ids", "drawing", b"drawing", "step_count", b"step_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DraftProposal: _TypeAlias = DraftProposal  # noqa: Y015
+
+@_typing.final
+class Drawing(_message.Message):
+    """How a verifier draws a token at a position: the inverse of the cumulative
+    distribution over the kept ids, ascending, at a number of (seed, position), as
+    GenerateRequest says. A bias, penalties and a grammar are its own.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    TOP_P_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    temperature: _builtins.float
+    """Above 0, at most 100."""
+    seed: _builtins.int
+    """Seed of the sampled stream."""
+    top_p: _builtins.float
+    """As in GenerateRequest; 0 or 1 keeps all."""
+    top_k: _builtins.int
+    """As in GenerateRequest; 0 keeps all."""
+    min_p: _builtins.float
+    """As in GenerateRequest; 0 keeps all."""
+    def __init__(
+        self,
+        *,
+        temperature: _builtins.float = ...,
+        seed: _builtins.int = ...,
+        top_p: _builtins.float = ...,
+        top_k: _builtins.int = ...,
+        min_p: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_p", b"min_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Drawing: _TypeAlias = Drawing  # noqa: Y015
 
 @_typing.final
 class DraftCancel(_message.Message):

@@ -12,6 +12,7 @@ from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import Draft, DraftSource
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
@@ -87,9 +88,15 @@ class PartlyRight:
     def drafts_ahead(self) -> bool:
         return self.inner.drafts_ahead
 
-    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+    async def draft(
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         assert not assumed
-        draft = await self.inner.draft(history, assumed, block_size)
+        draft = await self.inner.draft(history, assumed, block_size, drawing)
         self.said.append((len(history), block_size, draft.token_ids))
         length = len(history)
         right = len(self.said) % (block_size + 1)

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc, tensor_pb2_grpc
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
@@ -75,7 +76,13 @@ class RecallingState(EagerDraftState):
         if known < len(vectors):
             self.vectors.extend(first + known, vectors[known:])
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         assert not assumed
         if self.features_end < self.length - 1:
             raise DraftFailed(DraftFaultKind.FEATURES, f"only up to {self.features_end}")

@@ -13,6 +13,7 @@ import pytest
 from kakeya.v1 import proposer_pb2
 from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState, Proposer
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
@@ -86,7 +87,13 @@ class HeavyProposer(EagerDraftState):
     def commit(self, token_ids: Sequence[int]) -> None:
         self.length += len(token_ids)
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         self.began.set()
         assert self.gate.wait(timeout=PATIENCE_SECONDS)
         return Draft((7,))
@@ -237,7 +244,13 @@ class ThreadNoting(EagerDraftState):
     def commit(self, token_ids: Sequence[int]) -> None:
         self.length += len(token_ids)
 
-    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
         self._note("propose")
         return Draft((7,))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from typing import Any, Self
@@ -26,7 +27,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 REPEATING = [1, 2, 3, 4, 5, 6, 7, 8] * 6
-PROPOSAL = proposer_pb2.DraftProposal
+PROPOSAL, DRAWING = proposer_pb2.DraftProposal, proposer_pb2.Drawing
 DRAFTED = proposer_pb2.DRAFT_STATUS_DRAFTED
 STALE = proposer_pb2.DRAFT_STATUS_STALE
 CANCELLED = proposer_pb2.DRAFT_STATUS_CANCELLED
@@ -225,6 +226,10 @@ BAD_STREAMS: list[tuple[list[dict[str, Any]], tuple[grpc.StatusCode, str]]] = [
     ([OPEN, proposed(base_length=2**63)], MALFORMED),
     ([OPEN, proposed(base_length=1, committed_token_ids=[96])], OUTSIDE),
     ([OPEN, proposed(assumed_token_ids=[2**32 - 1])], OUTSIDE),
+    ([OPEN, proposed(drawing=DRAWING(seed=1))], MALFORMED),
+    ([OPEN, proposed(drawing=DRAWING(temperature=math.nan))], MALFORMED),
+    ([OPEN, proposed(drawing=DRAWING(temperature=101.0))], MALFORMED),
+    ([OPEN, proposed(drawing=DRAWING(temperature=1.0, top_p=1.5))], MALFORMED),
 ]
 
 

@@ -96,6 +96,36 @@ async def test_the_stream_is_the_verifiers_and_most_drafts_are_taken(
 
 
 @pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+async def test_drafts_of_the_same_weights_are_taken_at_a_temperature_too(
+    drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
+) -> None:
+    """The likeliest token is seldom what a random model's verifier draws of 96."""
+    verifier, _ = drafting
+    caller = calls.Caller(verifier.channel)
+    (model_id,) = verifier.roles.verifiers
+    hot = {"temperature": 1.0, "seed": 7, "top_k": 60}
+    said = []
+    for named in ("", proposer_node):
+        session = await caller.open(
+            model_id=model_id,
+            window=512,
+            mode=calls.FIXED if named else calls.OFF,
+            proposer=model_id if named else "",
+            proposer_node=named,
+            block_size=BLOCK if named else 0,
+        )
+        await caller.append(session, PROMPT)
+        said.append(await caller.generate(session, TOKENS, **hot))
+        await caller.close(session)
+    alone, paired = said
+    assert paired.token_ids == alone.token_ids
+    told = paired.done.speculation
+    assert told.drafted_count > TOKENS // 2
+    # All but quotes, of which random text has few.
+    assert told.accepted_count > 0.8 * told.drafted_count
+
+
+@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
 async def test_a_long_prompt_is_read_beside_the_stream(
     drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
 ) -> None:

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/proposer.proto.
  */
 export const file_kakeya_v1_proposer: GenFile = /*@__PURE__*/
-  fileDesc("ChhrYWtleWEvdjEvcHJvcG9zZXIucHJvdG8SCWtha2V5YS52MSJsChNQcm9wb3NlQmxvY2tSZXF1ZXN0EhsKE2NvbW1pdHRlZF90b2tlbl9pZHMYASADKA0SEgoKYmxvY2tfc2l6ZRgCIAEoDRISCgpzdGVwX2NvdW50GAMgASgNEhAKCG1vZGVsX2lkGAQgASgJInwKFFByb3Bvc2VCbG9ja1Jlc3BvbnNlEhEKCXRva2VuX2lkcxgBIAMoDRIcChRkaWZmdXNpb25fc3RlcF9jb3VudBgCIAEoDRIaChJmb3J3YXJkX3Bhc3NfY291bnQYAyABKA0SFwoPY29tcHV0ZV9zZWNvbmRzGAQgASgBIoMBCglEcmFmdE9wZW4SEAoIbW9kZWxfaWQYASABKAkSGAoQcHJlZml4X3Rva2VuX2lkcxgCIAMoDRIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SGAoQdG9rZW5pemVyX2RpZ2VzdBgEIAEoCRIXCg9mZWF0dXJlX2xpbmtfaWQYBSABKAkilgEKDURyYWZ0UHJvcG9zYWwSEAoIYmxvY2tfaWQYASABKAQSGwoTY29tbWl0dGVkX3Rva2VuX2lkcxgCIAMoDRITCgtiYXNlX2xlbmd0aBgDIAEoBBIZChFhc3N1bWVkX3Rva2VuX2lkcxgEIAMoDRISCgpibG9ja19zaXplGAUgASgNEhIKCnN0ZXBfY291bnQYBiABKA0iJwoLRHJhZnRDYW5jZWwSGAoQdGhyb3VnaF9ibG9ja19pZBgBIAEoBCKUAQoMRHJhZnRSZXF1ZXN0EiQKBG9wZW4YASABKAsyFC5rYWtleWEudjEuRHJhZnRPcGVuSAASLAoIcHJvcG9zYWwYAiABKAsyGC5rYWtleWEudjEuRHJhZnRQcm9wb3NhbEgAEigKBmNhbmNlbBgDIAEoCzIWLmtha2V5YS52MS5EcmFmdENhbmNlbEgAQgYKBGtpbmQi2gEKDURyYWZ0UmVzcG9uc2USEAoIYmxvY2tfaWQYASABKAQSJgoGc3RhdHVzGAIgASgOMhYua2FrZXlhLnYxLkRyYWZ0U3RhdHVzEhMKC2Jhc2VfbGVuZ3RoGAMgASgEEhEKCXRva2VuX2lkcxgEIAMoDRIcChRkaWZmdXNpb25fc3RlcF9jb3VudBgFIAEoDRIaChJmb3J3YXJkX3Bhc3NfY291bnQYBiABKA0SFwoPY29tcHV0ZV9zZWNvbmRzGAcgASgBEhQKDGZlYXR1cmVzX2VuZBgIIAEoBCqcAQoLRHJhZnRTdGF0dXMSHAoYRFJBRlRfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGAoURFJBRlRfU1RBVFVTX0RSQUZURUQQARIWChJEUkFGVF9TVEFUVVNfU1RBTEUQAhIaChZEUkFGVF9TVEFUVVNfQ0FOQ0VMTEVEEAMSIQodRFJBRlRfU1RBVFVTX0ZFQVRVUkVTX01JU1NJTkcQBDKiAQoPUHJvcG9zZXJTZXJ2aWNlEk8KDFByb3Bvc2VCbG9jaxIeLmtha2V5YS52MS5Qcm9wb3NlQmxvY2tSZXF1ZXN0Gh8ua2FrZXlhLnYxLlByb3Bvc2VCbG9ja1Jlc3BvbnNlEj4KBURyYWZ0Ehcua2FrZXlhLnYxLkRyYWZ0UmVxdWVzdBoYLmtha2V5YS52MS5EcmFmdFJlc3BvbnNlKAEwAWIGcHJvdG8z");
+  fileDesc("ChhrYWtleWEvdjEvcHJvcG9zZXIucHJvdG8SCWtha2V5YS52MSJsChNQcm9wb3NlQmxvY2tSZXF1ZXN0EhsKE2NvbW1pdHRlZF90b2tlbl9pZHMYASADKA0SEgoKYmxvY2tfc2l6ZRgCIAEoDRISCgpzdGVwX2NvdW50GAMgASgNEhAKCG1vZGVsX2lkGAQgASgJInwKFFByb3Bvc2VCbG9ja1Jlc3BvbnNlEhEKCXRva2VuX2lkcxgBIAMoDRIcChRkaWZmdXNpb25fc3RlcF9jb3VudBgCIAEoDRIaChJmb3J3YXJkX3Bhc3NfY291bnQYAyABKA0SFwoPY29tcHV0ZV9zZWNvbmRzGAQgASgBIoMBCglEcmFmdE9wZW4SEAoIbW9kZWxfaWQYASABKAkSGAoQcHJlZml4X3Rva2VuX2lkcxgCIAMoDRIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SGAoQdG9rZW5pemVyX2RpZ2VzdBgEIAEoCRIXCg9mZWF0dXJlX2xpbmtfaWQYBSABKAkiuwEKDURyYWZ0UHJvcG9zYWwSEAoIYmxvY2tfaWQYASABKAQSGwoTY29tbWl0dGVkX3Rva2VuX2lkcxgCIAMoDRITCgtiYXNlX2xlbmd0aBgDIAEoBBIZChFhc3N1bWVkX3Rva2VuX2lkcxgEIAMoDRISCgpibG9ja19zaXplGAUgASgNEhIKCnN0ZXBfY291bnQYBiABKA0SIwoHZHJhd2luZxgHIAEoCzISLmtha2V5YS52MS5EcmF3aW5nIlkKB0RyYXdpbmcSEwoLdGVtcGVyYXR1cmUYASABKAISDAoEc2VlZBgCIAEoBBINCgV0b3BfcBgDIAEoAhINCgV0b3BfaxgEIAEoDRINCgVtaW5fcBgFIAEoAiInCgtEcmFmdENhbmNlbBIYChB0aHJvdWdoX2Jsb2NrX2lkGAEgASgEIpQBCgxEcmFmdFJlcXVlc3QSJAoEb3BlbhgBIAEoCzIULmtha2V5YS52MS5EcmFmdE9wZW5IABIsCghwcm9wb3NhbBgCIAEoCzIYLmtha2V5YS52MS5EcmFmdFByb3Bvc2FsSAASKAoGY2FuY2VsGAMgASgLMhYua2FrZXlhLnYxLkRyYWZ0Q2FuY2VsSABCBgoEa2luZCLaAQoNRHJhZnRSZXNwb25zZRIQCghibG9ja19pZBgBIAEoBBImCgZzdGF0dXMYAiABKA4yFi5rYWtleWEudjEuRHJhZnRTdGF0dXMSEwoLYmFzZV9sZW5ndGgYAyABKAQSEQoJdG9rZW5faWRzGAQgAygNEhwKFGRpZmZ1c2lvbl9zdGVwX2NvdW50GAUgASgNEhoKEmZvcndhcmRfcGFzc19jb3VudBgGIAEoDRIXCg9jb21wdXRlX3NlY29uZHMYByABKAESFAoMZmVhdHVyZXNfZW5kGAggASgEKpwBCgtEcmFmdFN0YXR1cxIcChhEUkFGVF9TVEFUVVNfVU5TUEVDSUZJRUQQABIYChREUkFGVF9TVEFUVVNfRFJBRlRFRBABEhYKEkRSQUZUX1NUQVRVU19TVEFMRRACEhoKFkRSQUZUX1NUQVRVU19DQU5DRUxMRUQQAxIhCh1EUkFGVF9TVEFUVVNfRkVBVFVSRVNfTUlTU0lORxAEMqIBCg9Qcm9wb3NlclNlcnZpY2USTwoMUHJvcG9zZUJsb2NrEh4ua2FrZXlhLnYxLlByb3Bvc2VCbG9ja1JlcXVlc3QaHy5rYWtleWEudjEuUHJvcG9zZUJsb2NrUmVzcG9uc2USPgoFRHJhZnQSFy5rYWtleWEudjEuRHJhZnRSZXF1ZXN0Ghgua2FrZXlhLnYxLkRyYWZ0UmVzcG9uc2UoATABYgZwcm90bzM");
 
 /**
  * One stateless draft.
@@ -195,6 +195,15 @@ export type DraftProposal = Message<"kakeya.v1.DraftProposal"> & {
    * @generated from field: uint32 step_count = 6;
    */
   stepCount: number;
+
+  /**
+   * How the verifier draws the tokens; absent when it is greedy. A proposer that
+   * does the same with its own distribution guesses right more often; one that
+   * cannot drafts its likeliest tokens.
+   *
+   * @generated from field: kakeya.v1.Drawing drawing = 7;
+   */
+  drawing?: Drawing | undefined;
 };
 
 /**
@@ -203,6 +212,57 @@ export type DraftProposal = Message<"kakeya.v1.DraftProposal"> & {
  */
 export const DraftProposalSchema: GenMessage<DraftProposal> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_proposer, 3);
+
+/**
+ * How a verifier draws a token at a position: the inverse of the cumulative
+ * distribution over the kept ids, ascending, at a number of (seed, position), as
+ * GenerateRequest says. A bias, penalties and a grammar are its own.
+ *
+ * @generated from message kakeya.v1.Drawing
+ */
+export type Drawing = Message<"kakeya.v1.Drawing"> & {
+  /**
+   * Above 0, at most 100.
+   *
+   * @generated from field: float temperature = 1;
+   */
+  temperature: number;
+
+  /**
+   * Seed of the sampled stream.
+   *
+   * @generated from field: uint64 seed = 2;
+   */
+  seed: bigint;
+
+  /**
+   * As in GenerateRequest; 0 or 1 keeps all.
+   *
+   * @generated from field: float top_p = 3;
+   */
+  topP: number;
+
+  /**
+   * As in GenerateRequest; 0 keeps all.
+   *
+   * @generated from field: uint32 top_k = 4;
+   */
+  topK: number;
+
+  /**
+   * As in GenerateRequest; 0 keeps all.
+   *
+   * @generated from field: float min_p = 5;
+   */
+  minP: number;
+};
+
+/**
+ * Describes the message kakeya.v1.Drawing.
+ * Use `create(DrawingSchema)` to create a new message.
+ */
+export const DrawingSchema: GenMessage<Drawing> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_proposer, 4);
 
 /**
  * Takes proposals back; what is not drafted yet is answered as cancelled.
@@ -223,7 +283,7 @@ export type DraftCancel = Message<"kakeya.v1.DraftCancel"> & {
  * Use `create(DraftCancelSchema)` to create a new message.
  */
 export const DraftCancelSchema: GenMessage<DraftCancel> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_proposer, 4);
+  messageDesc(file_kakeya_v1_proposer, 5);
 
 /**
  * One message of the verifier's side of a draft stream.
@@ -268,7 +328,7 @@ export type DraftRequest = Message<"kakeya.v1.DraftRequest"> & {
  * Use `create(DraftRequestSchema)` to create a new message.
  */
 export const DraftRequestSchema: GenMessage<DraftRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_proposer, 5);
+  messageDesc(file_kakeya_v1_proposer, 6);
 
 /**
  * One block, answering one proposal.
@@ -340,7 +400,7 @@ export type DraftResponse = Message<"kakeya.v1.DraftResponse"> & {
  * Use `create(DraftResponseSchema)` to create a new message.
  */
 export const DraftResponseSchema: GenMessage<DraftResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_proposer, 6);
+  messageDesc(file_kakeya_v1_proposer, 7);
 
 /**
  * What became of a proposal.
