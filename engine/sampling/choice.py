@@ -140,9 +140,6 @@ def drawn_token(row: Logits, drawing: Drawing, position: int) -> int:
     The likeliest of what `argmax` makes of logits that are not finite: a guess may be wrong.
     Raises `BadParameters` for a `drawing` that is no verifier's.
     """
-    best = int(row.argmax())
-    if not math.isfinite(row[best]):
-        return best
     parameters = SamplingParameters(
         temperature=drawing.temperature,
         seed=drawing.seed,
@@ -150,7 +147,10 @@ def drawn_token(row: Logits, drawing: Drawing, position: int) -> int:
         top_k=drawing.top_k,
         min_p=drawing.min_p,
     )
-    return choose_token(row, parameters, position)
+    try:
+        return choose_token(row, parameters, position)
+    except InvariantViolated:
+        return int(row.argmax())
 
 
 def choose_token(
