@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_TEMPERATURE = 100.0
+_NEGLIGIBLE = 16.0
+"""Temperatures below the largest logit: such an id weighs 1e-7 of the likeliest one."""
 
 
 def _check_range(field: str, value: float, highest: float) -> None:
@@ -137,20 +139,17 @@ def choose(logits: Logits, parameters: SamplingParameters, first_position: int) 
 def drawn_token(row: Logits, drawing: Drawing, position: int) -> int:
     """A drafter's choice of a row of its own logits [vocabulary], with its verifier's numbers.
 
-    The likeliest of what `argmax` makes of logits that are not finite: a guess may be wrong.
-    Raises `BadParameters` for a `drawing` that is no verifier's.
+    Of logits that are not finite what `argmax` makes of them: a guess may be wrong.
     """
-    parameters = SamplingParameters(
-        temperature=drawing.temperature,
-        seed=drawing.seed,
-        top_p=drawing.top_p,
-        top_k=drawing.top_k,
-        min_p=drawing.min_p,
-    )
-    try:
-        return choose_token(row, parameters, position)
-    except InvariantViolated:
+    best = row.max()
+    if not math.isfinite(best):
         return int(row.argmax())
+    # Ids that weigh nothing beside the likeliest are left out: a tenth of the time.
+    likely = np.flatnonzero(row >= best - _NEGLIGIBLE * drawing.temperature)
+    filters = Truncation(drawing.top_k, drawing.top_p, drawing.min_p)
+    ids, weights = truncated(row[likely].astype(np.float64), drawing.temperature, filters)
+    kept = likely if ids is None else likely[ids]
+    return int(kept[_drawn(weights, drawing.seed, position)])
 
 
 def choose_token(
@@ -205,12 +204,17 @@ def choose_token(
             return best
     truncation = Truncation(parameters.top_k, parameters.top_p, parameters.min_p)
     ids, weights = truncated(logits, parameters.temperature, truncation)
+    index = _drawn(weights, parameters.seed, position)
+    return index if ids is None else int(ids[index])
+
+
+def _drawn(weights: NDArray[np.float64], seed: int, position: int) -> int:
+    """The index among `weights`, which are overwritten, at the random number of `position`."""
     cumulative = weights.cumsum(out=weights)
     # uniform() is at most 1 - 2**-53 and the sum at least 1, so that their
     # rounded product stays below the sum and the search finds an id with weight.
-    target = uniform(parameters.seed, position) * cumulative[-1]
-    index = int(cumulative.searchsorted(target, side="right"))
-    return index if ids is None else int(ids[index])
+    target = uniform(seed, position) * cumulative[-1]
+    return int(cumulative.searchsorted(target, side="right"))
 
 
 def _hold(logits: NDArray[np.float64], allowed: NDArray[np.bool_], position: int) -> None:

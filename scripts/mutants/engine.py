@@ -50,15 +50,15 @@ MUTANTS = (
     Mutant(
         "a seed not used",
         "engine/sampling/choice.py",
-        "uniform(parameters.seed, position)",
-        "uniform(0, position)",
+        "target = uniform(seed, position)",
+        "target = uniform(0, position)",
         ("tests/engine/sampling/test_sampling.py",),
     ),
     Mutant(
         "a position not used",
         "engine/sampling/choice.py",
-        "uniform(parameters.seed, position)",
-        "uniform(parameters.seed, 0)",
+        "target = uniform(seed, position)",
+        "target = uniform(seed, 0)",
         ("tests/engine/sampling/test_sampling.py",),
     ),
     Mutant(
