@@ -144,7 +144,7 @@ def drawn_token(row: Logits, drawing: Drawing, position: int) -> int:
     best = row.max()
     if not math.isfinite(best):
         return int(row.argmax())
-    # Ids that weigh nothing beside the likeliest are left out: a tenth of the time.
+    # Most ids weigh nothing beside the likeliest: a guess may leave them out.
     likely = np.flatnonzero(row >= best - _NEGLIGIBLE * drawing.temperature)
     filters = Truncation(drawing.top_k, drawing.top_p, drawing.min_p)
     ids, weights = truncated(row[likely].astype(np.float64), drawing.temperature, filters)

@@ -80,6 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
             if made is not None:
                 found.setdefault(made.tobytes(), made)
     prompts = list(found.values())
+    if len(prompts) <= options.held_out:
+        parser.error(
+            f"{len(prompts)} prompts, and {options.held_out} are to be held out: more rows"
+        )
     write_prompts(options.out, prompts, [ASKED] * len(prompts), options.held_out)
 
 

@@ -53,7 +53,7 @@ _ANSWERS_COMMANDS = """\
 python -m scripts.train.prompts --target TARGET --out PROMPTS.npz{ask}
 python -m scripts.train.answers --target TARGET --prompts PROMPTS.npz{asked} --out ROWS
 python -m scripts.train.pair --target TARGET --rows ROWS --work WORK --train {train} \\
-  --steps {planned} --seed {seed} {shape}
+  --steps {planned} --seed {seed} {shape}{begun}
 python -m scripts.train.pair --target TARGET --rows ROWS --work WORK --export {name}"""
 
 _CONTINUATIONS = """The drafter was
@@ -69,7 +69,7 @@ subjects, and over functions and paragraphs of Python packages with permissive l
 held out share no subject, document or package with those trained on.{of_asked}"""
 _ASK = "\npython -m scripts.train.asked --target TARGET --out ASKED.npz"
 _OF_ASKED = """ {share:.0%} of the answers
-are to prompts that `{target}` asked itself."""
+are to prompts that `{target}` asked itself: of these, those held out are other prompts, no more."""
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -77,6 +77,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
     training, target = manifest["training"], manifest["target"]["model_id"]
     restorer = manifest["parameters"]["restorer"]
     are_answers, share = training["answer_tokens"] > 0, training["asked_share"]
+    begun = training["begun_with"]
     values = {
         "name": folder.name,
         "target": target,
@@ -86,6 +87,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
         "seed": training["seed"],
         "shape": training["shape"],
         "answers": training["answer_tokens"] / 1e6,
+        "begun": f" --drafter DRAFTER  # {begun[:12]}..." if begun else "",
         "ask": _ASK if share else "",
         "asked": " ASKED.npz" if share else "",
         "of_asked": _OF_ASKED.format(share=share, target=target) if share else "",

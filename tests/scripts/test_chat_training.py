@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ import scripts.train.prompt_sources as sources
 import scripts.train.prompts as train_prompts
 from scripts.train import python_corpus
 from scripts.train.answering import answer, attention_of_one
+from scripts.train.pair_card import write_card
 from scripts.train.rows import RowBatch, read_rows
 from scripts.train.topics import TOPICS, split
 from tests.support.small_verifiers import require_device
@@ -317,6 +319,9 @@ def test_a_model_asks_what_its_own_template_makes_a_prompt_of(
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_args, **_named: model)
     path = tmp_path / "asked.npz"
     words = f"--target {target} --out {path} --batches 2 --rows {len(said)} --held-out 1"
+    with pytest.raises(SystemExit):
+        asked.main(words.replace("--held-out 1", "--held-out 2").split())
+    assert not path.exists()
     asked.main(words.split())
     prompts = train_answers.Prompts.read(path, path)
     assert [tokenizer.decode(row) for row in prompts.rows[:2]] == [
@@ -324,6 +329,24 @@ def test_a_model_asks_what_its_own_template_makes_a_prompt_of(
     ]
     assert set(prompts.kinds) == {train_prompts.ASKED}
     assert prompts.held_out.tolist() == [False, True] * 2
+
+
+def test_a_card_says_what_its_drafter_was_made_of(tmp_path: Path) -> None:
+    shipped = SHIPPED.parent / "smollm2-dflash"
+    manifest = json.loads((shipped / "training.json").read_text(encoding="utf-8"))
+    told = {"asked_share": 0.0, "begun_with": None}
+    folder = tmp_path / "smollm2-dflash"
+    folder.mkdir()
+    write_card(folder, {**manifest, "training": {**manifest["training"], **told}})
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert card == (shipped / "README.md").read_text(encoding="utf-8")
+    told = {"asked_share": 0.4, "begun_with": "ab" * 32}
+    write_card(folder, {**manifest, "training": {**manifest["training"], **told}})
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "scripts.train.asked --target TARGET --out ASKED.npz" in card
+    assert "--prompts PROMPTS.npz ASKED.npz" in card
+    assert "--drafter DRAFTER  # abababababab..." in card
+    assert "40% of the answers" in card
 
 
 @pytest.mark.device
