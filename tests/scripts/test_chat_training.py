@@ -334,7 +334,7 @@ def test_a_model_asks_what_its_own_template_makes_a_prompt_of(
 def test_a_card_says_what_its_drafter_was_made_of(tmp_path: Path) -> None:
     shipped = SHIPPED.parent / "smollm2-dflash"
     manifest = json.loads((shipped / "training.json").read_text(encoding="utf-8"))
-    told = {"asked_share": 0.0, "begun_with": None}
+    told: dict[str, object] = {"asked_share": 0.0, "begun_with": None}
     folder = tmp_path / "smollm2-dflash"
     folder.mkdir()
     write_card(folder, {**manifest, "training": {**manifest["training"], **told}})
