@@ -33,7 +33,7 @@ from kakeya.v1 import (
     runtime_pb2_grpc,
 )
 from scripts.attack.calls import reason_of
-from scripts.attack.readings import Readings
+from scripts.attack.readings import SAMPLE_SECONDS, Readings
 from scripts.attack.subject import MODEL, PROMPT, Subject, attacked
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.soak_agent import SINK, WINDOW
@@ -165,16 +165,28 @@ async def opened(client: AsyncClient, kv_strategy: str) -> AsyncSession:
         raise
 
 
+async def sees_most(subject: Subject, most: Counter[str]) -> None:
+    """Keeps in `most` the most that it has seen used of each bound, until it is cancelled.
+
+    One look is not enough: a caller that has just closed its session holds nothing.
+    """
+    while True:
+        most |= Counter(await subject.used())
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
 async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, object]:
     """The whole run, and what it told."""
     await subject.differing_answers()
     before, used_before = subject.report(), await subject.used()
+    used: Counter[str] = Counter()
     began = time.perf_counter()
     readings = Readings(subject.held, lambda: time.perf_counter() - began)
     async with AsyncExitStack() as stack:
         load = Load(subject, arguments, stack)
         opening = [asyncio.create_task(each) for each in load.openers()]
-        tasks = [asyncio.create_task(each) for each in (*load.callers(), readings.run())]
+        looking = (readings.run(), sees_most(subject, used))
+        tasks = [asyncio.create_task(each) for each in (*load.callers(), *looking)]
         with ChildProcess("scripts.attack.control_probe", [subject.address]) as probe:
             done, _ = await asyncio.wait(
                 (*tasks, *opening),
@@ -182,7 +194,7 @@ async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, obje
                 return_when=asyncio.FIRST_EXCEPTION,
             )
             seconds = time.perf_counter() - began
-            by_tenth, used = readings.by_tenth(), await subject.used()
+            by_tenth = readings.by_tenth()
             probe.end_input()
             answered = json.loads(await asyncio.to_thread(probe.hear))
         load.leaving = True
@@ -206,7 +218,7 @@ async def run(subject: Subject, arguments: argparse.Namespace) -> dict[str, obje
         "held_by_tenth": by_tenth,
         "held_after": subject.report(),
         "used_before": used_before,
-        "used": used,
+        "most_used": dict(used),
         "used_after": await subject.used_again(used_before),
         "stalls": await subject.stalls(),
         "log": subject.log_faults(),

@@ -77,7 +77,7 @@ def test_a_loaded_agent_serves_all_and_keeps_nothing(
     assert told["sessions_opened_and_closed"] > 0
     assert told["least_over_median_tokens"] > 0
     assert told["messages_of_watches"] >= 8
-    assert told["used"]["archives.at_once"] == 2
+    assert told["most_used"]["archives.at_once"] in {1, 2}
     assert told["used_after"] == told["used_before"]
     assert told["control_plane_ms"]["GetNode"]["count"] > 0
     assert told["log"]["errors"] == {}
