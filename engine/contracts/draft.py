@@ -30,6 +30,11 @@ class Draft:
     diffusion_step_count: int = 0
     forward_pass_count: int = 0
 
+    @property
+    def is_found(self) -> bool:
+        """Whether no model made it: it stood in the text already, or there is none."""
+        return not self.forward_pass_count and not self.diffusion_step_count
+
 
 class DraftState(Protocol):
     """One session's state with a proposer. Owned by one thread at a time.

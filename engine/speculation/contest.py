@@ -56,14 +56,15 @@ class Candidate:
     """A proposer that the session could use.
 
     `hope` is how many times as fast as decoding alone it may be at best. It drafted
-    last `rested` blocks ago, and is not tried before `wait`; a trial that it loses
-    makes that `interval`, and doubles it. One that `stands_in` is tried only while the leader
-    cannot draft.
+    last `rested` blocks ago, and is not tried before `wait`, nor before `wait_for_leader` while
+    another one leads; a trial that it loses makes `wait` the `interval`, and doubles that. One
+    that `stands_in` is tried only while the leader cannot draft.
     """
 
     hope: float
     rested: int = 0
     wait: int = 0
+    wait_for_leader: int = 0
     interval: int = FIRST_RETRY_BLOCKS
     stands_in: bool = False
 
@@ -229,7 +230,7 @@ def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
         index
         for index, each in enumerate(contest.candidates)
         if index != leader
-        and each.rested >= each.wait
+        and each.rested >= (max(each.wait, each.wait_for_leader) if drafts else each.wait)
         and (can_afford or not each.wait)
         and alone < each.hope * reference
         and not (drafts and each.stands_in)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft, DraftSource, ProposerKey
@@ -28,6 +28,8 @@ from kakeya_fleet.engine.speculation.tally import Tally
 
 # An answer that is there already takes a turn of the event loop or two.
 LEAST_WAIT_SECONDS = 1e-3
+FOUND_SECONDS = 1e-3
+"""A draft that took longer was made, whatever its proposer says."""
 
 Result = TypeVar("Result")
 
@@ -54,7 +56,9 @@ class BlockDraft:
     """The draft for one block, empty when there is none.
 
     `received` says whether a well-formed one, be it empty, came in time, and
-    `proposer` whose it is; `hedged` that it was asked of a second one, the first being late.
+    `proposer` whose it is; `hedged` that it was asked of a second one, the first being late;
+    `found` that no model made it, and else `made_count` how many tokens one made; `reads` that
+    it had more to read before than a block.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -65,6 +69,9 @@ class BlockDraft:
     received: bool = False
     proposer: ProposerKey | None = None
     hedged: bool = False
+    found: bool = False
+    made_count: int = 0
+    reads: bool = False
 
 
 NO_DRAFT = BlockDraft()
@@ -98,6 +105,8 @@ class Drafter:
         self._tally = tally
         self._clock = clock
         self._ahead: _Request | None = None
+        # Tokens that the proposer has read, the same as those that it was asked behind.
+        self._read_count = 0
 
     async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
         """A draft of at most `most` >= 1 tokens behind `history`.
@@ -107,9 +116,11 @@ class Drafter:
         """
         began = self._clock()
         ready = await self._taken_ahead(history, most, seconds_left)
-        if ready is None and self._may_ask():
-            ready = await self._fresh(history, most, seconds_left - (self._clock() - began))
-        return _block_draft(ready)
+        if ready is not None or not self._may_ask():
+            return _block_draft(ready)
+        ready = await self._fresh(history, most, seconds_left - (self._clock() - began))
+        unread, self._read_count = len(history) - self._read_count, len(history)
+        return replace(_block_draft(ready), reads=unread > self._limits.block_size + 1)
 
     async def second_draft(self, history: History, most: int, seconds: float) -> BlockDraft:
         """A draft of a block that another proposer is late with, waited for `seconds` at most.
@@ -143,6 +154,7 @@ class Drafter:
         if self._limits.adaptive and (pace.dropped or not pace.should_draft_ahead()):
             return
         self._ahead = self._request(history, tuple(assumed), self._block_size(most) + 1)
+        self._read_count = len(history) + len(assumed)
 
     def after_block(
         self, draft: BlockDraft, step: Step, verify_seconds: float, other_seconds: float
@@ -159,20 +171,27 @@ class Drafter:
                 compute_seconds=draft.draft_seconds,
                 other_seconds=other_seconds,
                 beside_draft=self._ahead is not None,
+                made_ahead=draft.ahead,
+                made_count=draft.made_count,
+                reads=draft.reads,
+                is_found=draft.found,
             )
         )
 
-    async def opened(self, history: History) -> bool:
-        """Asks for one token that nobody will verify; whether a well-formed draft came.
+    async def opened(self, history: History) -> bool | None:
+        """Asks for one token that nobody will verify; whether it came, None for a fault.
 
-        A fault counts as one of any draft. Nothing is asked of a proposer that is shut out.
+        A fault counts as one of any draft. Nothing is asked of a proposer that is shut out. One
+        that finds nothing, or reads a long history first, has no token to give.
         """
         if not self._state.breaker.allows(self._clock()):
-            return False
+            return None
         timeout = self._limits.deadline_seconds
         self._state.breaker = self._state.breaker.after_asking(self._clock(), timeout)
+        self._read_count = len(history)
         drafting = self._source.draft(history.until(len(history)), (), 1)
-        return await self._received(drafting, 1, math.inf, self._clock()) is not None
+        draft = await self._received(drafting, 1, math.inf, self._clock())
+        return None if draft is None else bool(draft.token_ids)
 
     async def close(self) -> None:
         """Takes back the draft in flight; no task is left when this returns."""
@@ -319,6 +338,8 @@ def _block_draft(ready: tuple[Draft, tuple[int, ...], bool] | None) -> BlockDraf
         wire_seconds=_wire_seconds(draft),
         ahead=ahead,
         received=True,
+        found=draft.is_found and draft.compute_seconds < FOUND_SECONDS,
+        made_count=len(draft.token_ids),
     )
 
 

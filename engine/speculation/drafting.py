@@ -14,6 +14,7 @@ from dataclasses import replace
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.sessions.turns import Verified
+from kakeya_fleet.engine.speculation.contest import TRIAL_BLOCKS
 from kakeya_fleet.engine.speculation.drafter import (
     NO_DRAFT,
     BlockDraft,
@@ -24,6 +25,9 @@ from kakeya_fleet.engine.speculation.drafter import (
 from kakeya_fleet.engine.speculation.first_draft import first_draft
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.speculation.tally import Tally
+
+WARMING_ASKS = TRIAL_BLOCKS
+"""Blocks that one is asked before, that is to be tried, until it has anything to draft."""
 
 
 class Drafting:
@@ -46,7 +50,8 @@ class Drafting:
         self._asked: Drafter | None = None
         self._drafted_by: Drafter | None = None
         self._was_wanted = False
-        self._warming: tuple[int, asyncio.Task[bool]] | None = None
+        self._warming: tuple[int, asyncio.Task[bool | None]] | None = None
+        self._warming_asks = 0
         self._last_block_at: float | None = None
 
     async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
@@ -80,7 +85,10 @@ class Drafting:
             return
         if draft.received and self._drafted_by is not None:
             self._drafted_by.after_block(_as_asked(draft), step, verify_seconds, other_seconds)
-        self._roster.after_block(verify_seconds, other_seconds, came=draft.received)
+        count = len(step.committed)
+        self._roster.after_block(
+            verify_seconds, other_seconds, came=draft.received, token_count=count
+        )
 
     @property
     def rest_blocks(self) -> int:
@@ -142,12 +150,15 @@ class Drafting:
         """Opens the source of the one that is to be tried, and tells when it has drafted."""
         index, warming = self._roster.warming, self._warming
         if warming is not None and warming[0] != index:
-            self._warming = None
+            self._warming, self._warming_asks = None, 0
             await taken_back(warming[1])
         elif warming is not None and warming[1].done():
-            self._warming = None
-            self._roster.warmed(drafted=warming[1].result())
-        elif warming is None and index is not None:
+            self._warming, drafted = None, warming[1].result()
+            if drafted is not False or self._warming_asks >= WARMING_ASKS:
+                self._warming_asks = 0
+                self._roster.warmed(drafted=bool(drafted))
+        if self._warming is None and index is not None and index == self._roster.warming:
+            self._warming_asks += 1
             task = asyncio.ensure_future(self._drafters[index].opened(history))
             self._warming = (index, task)
 

@@ -349,6 +349,7 @@ class _Generation:
             start_seconds=started,
             committed_count=len(step.committed),
             proposer=draft.proposer,
+            found=draft.found,
         )
         self._tally.add_block(timing, len(step.committed))
         self.latest_blocks.append(timing)

@@ -62,6 +62,7 @@ class BlockTiming:
     the history: the accepted ones and the verifier's own. `proposer` is whose draft
     came, be it empty; None when the verifier decoded alone. `forbidden_count` of the drafted
     tokens, the last ones, were cut off before the forward: the grammar forbids the first of them.
+    The draft was `found` where no model made it.
     """
 
     first_index: int
@@ -76,6 +77,7 @@ class BlockTiming:
     committed_count: int = 0
     proposer: ProposerKey | None = None
     forbidden_count: int = 0
+    found: bool = False
 
     @property
     def tried_count(self) -> int:

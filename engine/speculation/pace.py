@@ -65,7 +65,10 @@ class BlockMeasurement:
     `wait_seconds` is what the verifier waited; `round_trip_seconds` the whole
     way of the draft and `compute_seconds` the proposer's part of it. `other_seconds`
     are those of the block that were neither verifying nor waiting; 0 when unknown.
-    `beside_draft` says that the next draft was made ahead during its forward.
+    `beside_draft` says that the next draft was made ahead during its forward, `made_ahead` that
+    this one was during the forward before. A model made `made_count` tokens for it; none if it
+    `is_found`: what it took says nothing of one that a model makes. One that `reads` also took
+    the time of reading text that no block was drafted for, as a prompt is.
     """
 
     drafted_count: int
@@ -77,6 +80,10 @@ class BlockMeasurement:
     compute_seconds: float
     other_seconds: float = 0.0
     beside_draft: bool = False
+    made_ahead: bool = False
+    made_count: int = 0
+    is_found: bool = False
+    reads: bool = False
 
     @property
     def trial_count(self) -> int:
@@ -93,7 +100,8 @@ class Pace:
     `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
     block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone,
     `rival_seconds` those of a token with another proposer, 0 without one. `committed` tokens
-    took `spent_seconds`, both decayed.
+    took `spent_seconds`, both decayed. Drafts of `made_count` blocks were made, and of
+    `found_count` found in the text, for which it waited `found_wait_seconds`.
     """
 
     verify_steps: MeasuredSteps = FLAT
@@ -118,6 +126,9 @@ class Pace:
     retry_after_blocks: int = 0
     next_retry_blocks: int = FIRST_RETRY_BLOCKS
     block_count: int = 0
+    made_count: int = 0
+    found_count: int = 0
+    found_wait_seconds: float = 0.0
     overlap: Overlap = NOTHING_MEASURED
 
     @property
@@ -205,13 +216,13 @@ class Pace:
     def should_draft_ahead(self) -> bool:
         """Whether drafting ahead saves more waiting than its misses cost, and now and then if not.
 
-        A hit, which takes a wholly accepted block and the right guess of the
-        bonus token, hides min(round trip, verify) seconds; a miss delays the
-        next draft by what the proposer still computes, compute - verify, but no more than a
-        token's time, verify being that of a forward beside a draft. Hit or miss, its messages
-        are handled while the verifier computes, whose forward is slower where both share a
-        machine (`engine.speculation.overlap`): to know that, every few blocks the other way is
-        tried, as often as takes no more than `AHEAD_RETRY_SHARE` of the time.
+        A hit, which takes a wholly accepted block and the right guess of the bonus token, saves
+        the round trip of a draft that is made apart, less what is still waited for one that was
+        made beside a forward, round trip - verify. A miss delays the next draft by what the
+        proposer still computes, compute - verify, but no more than a token's time. Hit or miss,
+        its messages are handled while the verifier computes. Where both share a machine, both are
+        slower side by side (`engine.speculation.overlap`): to know that, every few blocks the
+        other way is tried, as often as takes no more than `AHEAD_RETRY_SHARE` of the time.
         """
         won = self._seconds_won_ahead
         if won > 0.0:
@@ -236,11 +247,8 @@ class Pace:
         first = self.block_count == 0
         verify_seconds = max(block.verify_seconds, LEAST_SECONDS)
         verify_scale = verify_seconds / self.verify_steps.seconds(block.drafted_count + 1)
-        draft_scale = block.compute_seconds / self.draft_steps.seconds(max(1, block.drafted_count))
-        waited = min(block.wait_seconds, block.round_trip_seconds)
-        wait_share = waited / block.round_trip_seconds if block.round_trip_seconds > 0.0 else 0.0
         measured = replace(
-            self,
+            _draft_told(_forward_told(self, block), block),
             trials=self.trials * DECAY + block.trial_count,
             accepted=self.accepted * DECAY + block.accepted_count,
             places=self.places.after(block.drafted_count, block.accepted_count),
@@ -255,48 +263,48 @@ class Pace:
                 first=False,
             ),
             verify_scale=_smoothed(self.verify_scale, verify_scale, first=first),
-            draft_scale=_smoothed(self.draft_scale, draft_scale, first=first),
-            wait_share=_smoothed(self.wait_share, wait_share, first=first),
             verify_seconds=_smoothed(self.verify_seconds, block.verify_seconds, first=first),
-            round_trip_seconds=_smoothed(
-                self.round_trip_seconds, block.round_trip_seconds, first=first
-            ),
-            compute_seconds=_smoothed(self.compute_seconds, block.compute_seconds, first=first),
             other_seconds=_smoothed(
                 self.other_seconds, block.other_seconds, first=self.other_seconds == 0.0
             ),
             block_count=self.block_count + 1,
-            # Who drafts nothing reads the history meanwhile.
-            overlap=self.overlap.after_block(verify_scale, beside=block.beside_draft)
-            if block.drafted_count
-            else self.overlap,
         )
         return _judged(measured, block)
 
-    def block_seconds(self, size: int) -> float:
-        """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size) + O."""
+    def block_seconds(self, size: int, *, is_found: bool = False) -> float:
+        """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size) + O.
+
+        One that `is_found` is waited for as those of its kind were, whatever its proposer says.
+        """
         verify, draft, wire = self._factors
-        seconds = verify * self.verify_steps.seconds(size + 1) + wire
-        return seconds + draft * self.draft_steps.seconds(size) if size else seconds
+        seconds = verify * self.verify_steps.seconds(size + 1)
+        if is_found:
+            return seconds + self.found_wait_seconds + self.other_seconds
+        return seconds + wire + (draft * self.draft_steps.seconds(size) if size else 0.0)
 
     @property
     def _seconds_won_ahead(self) -> float:
         """By drafting one block ahead, on average; negative for seconds lost."""
         hit = self.whole_block_share * self.acceptance
-        scale_seconds = self.verify_seconds / self.verify_scale
-        slowed = self.overlap.slowed_scale * scale_seconds
-        beside = (self.overlap.apart_scale or self.verify_scale) * scale_seconds + slowed
-        hidden = min(self.round_trip_seconds, beside)
+        overlap = self.overlap
+        slowed = overlap.slowed_forward * self.verify_seconds / self.verify_scale
+        apart = overlap.forward_apart.mean or self.verify_scale
+        forward = apart * self.verify_seconds / self.verify_scale + slowed
+        step = self.compute_seconds / self.draft_scale if self.draft_scale else 0.0
+        draft = (overlap.draft_apart.mean or self.draft_scale) * step
+        draft_beside = draft + overlap.slowed_draft * step
+        wire = max(0.0, self.round_trip_seconds - self.compute_seconds)
+        hidden = wire + draft - max(0.0, wire + draft_beside - forward)
         # Who makes a token at a time ends with the next one when its draft is taken back.
-        step = self.draft_scale * self.draft_steps.seconds(1)
-        delayed = min(max(0.0, self.compute_seconds - beside), step)
+        token = self.draft_scale * self.draft_steps.seconds(1)
+        delayed = min(max(0.0, draft_beside - forward), token)
         return hit * hidden - (1.0 - hit) * delayed - slowed - HANDLING_SECONDS
 
     @property
     def _factors(self) -> tuple[float, float, float]:
         """What a verify step and a draft step count in a block, and its other seconds."""
         # Flat steps say nothing of a draft before one was measured.
-        known = self.block_count > 0 or self.draft_steps is not FLAT
+        known = self.made_count + self.found_count > 0 or self.draft_steps is not FLAT
         draft = self.wait_share * self.draft_scale if known else 0.0
         wire = self.wait_share * max(0.0, self.round_trip_seconds - self.compute_seconds)
         return self.verify_scale, draft, wire + self.other_seconds
@@ -305,6 +313,51 @@ class Pace:
 def _smoothed(old: float, new: float, *, first: bool) -> float:
     """Exponentially weighted mean; the first value counts whole."""
     return new if first else DECAY * old + (1.0 - DECAY) * new
+
+
+def _forward_told(pace: Pace, block: BlockMeasurement) -> Pace:
+    """What the forward took, and all that the verifier does meanwhile: a draft slows both."""
+    if not block.drafted_count:
+        # Who drafts nothing reads the history meanwhile.
+        return pace
+    seconds = max(block.verify_seconds + block.other_seconds, LEAST_SECONDS)
+    scale = seconds / pace.verify_steps.seconds(block.drafted_count + 1)
+    return replace(pace, overlap=pace.overlap.after_forward(scale, beside=block.beside_draft))
+
+
+def _draft_told(pace: Pace, block: BlockMeasurement) -> Pace:
+    """What the draft took; one that no model made says that of a proposer without one alone."""
+    if not block.drafted_count:
+        return pace
+    if block.is_found:
+        first = pace.found_count == 0
+        wait = _smoothed(pace.found_wait_seconds, block.wait_seconds, first=first)
+        pace = replace(pace, found_count=pace.found_count + 1, found_wait_seconds=wait)
+        if pace.made_count:
+            return pace
+    elif block.reads and pace.draft_steps is not FLAT:
+        return pace
+    made_count = max(block.made_count, block.drafted_count)
+    draft_scale = block.compute_seconds / pace.draft_steps.seconds(made_count)
+    waited = min(block.wait_seconds, block.round_trip_seconds)
+    wait_share = waited / block.round_trip_seconds if block.round_trip_seconds > 0.0 else 0.0
+    first = pace.found_count == 1 if block.is_found else not pace.made_count
+    return replace(
+        pace,
+        # How fast a model of known steps is now is told by what it makes.
+        draft_scale=pace.draft_scale
+        if block.is_found and pace.draft_steps is not FLAT
+        else _smoothed(pace.draft_scale, draft_scale, first=first),
+        wait_share=_smoothed(pace.wait_share, wait_share, first=first),
+        round_trip_seconds=_smoothed(
+            pace.round_trip_seconds, block.round_trip_seconds, first=first
+        ),
+        compute_seconds=_smoothed(pace.compute_seconds, block.compute_seconds, first=first),
+        made_count=pace.made_count + (not block.is_found),
+        overlap=pace.overlap
+        if block.is_found
+        else pace.overlap.after_draft(draft_scale, beside=block.made_ahead),
+    )
 
 
 def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
@@ -316,7 +369,7 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
         return replace(pace, alone_block_count=0, retry_after_blocks=PROBE_BLOCKS)
     alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
     rival = min(alone, pace.rival_seconds) if pace.rival_seconds else alone
-    taken = pace.block_seconds(block.drafted_count) / rival
+    taken = pace.block_seconds(block.drafted_count, is_found=block.is_found) / rival
     lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
     if lost > LOST_TOKENS:
         # A retry that loses anything is the last one for a while.

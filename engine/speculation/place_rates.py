@@ -22,6 +22,10 @@ UNTRIED_DECAY = 0.97
 # group, two tried that were accepted as often as those of the group before.
 PRIOR_RATE = 0.75
 PRIOR_TRIALS = 2.0
+# Share of the old weight that a text leaves of those before, about the last five.
+TEXT_DECAY = 0.8
+# Tokens of a group that other texts' rates count as: its own first blocks outweigh them.
+REMEMBERED_TRIALS = 8.0
 
 _GROUPS = len(GROUP_ENDS) + 1
 _NOTHING = (0.0,) * _GROUPS
@@ -47,6 +51,33 @@ class PlaceRates:
             accepted.append(self.accepted[group] * kept + right)
             begin = end
         return PlaceRates(tuple(trials), tuple(accepted))
+
+    @classmethod
+    def assuming(cls, rate: float) -> PlaceRates:
+        """As if a few tokens had been right at this rate."""
+        rest = _NOTHING[1:]
+        return cls((REMEMBERED_TRIALS, *rest), (REMEMBERED_TRIALS * rate, *rest))
+
+    def and_those_of(self, text: PlaceRates) -> PlaceRates:
+        """Those of texts so far, and of one more: each counts less with every one behind it."""
+        return PlaceRates(
+            tuple(
+                TEXT_DECAY * old + new for old, new in zip(self.trials, text.trials, strict=True)
+            ),
+            tuple(
+                TEXT_DECAY * old + new
+                for old, new in zip(self.accepted, text.accepted, strict=True)
+            ),
+        )
+
+    def remembered(self) -> PlaceRates:
+        """What another text begins with: the same rates, of no more than a few tokens."""
+        trials = tuple(min(each, REMEMBERED_TRIALS) for each in self.trials)
+        accepted = tuple(
+            right * kept / tried if tried else 0.0
+            for right, kept, tried in zip(self.accepted, trials, self.trials, strict=True)
+        )
+        return PlaceRates(trials, accepted)
 
     def expected(self, most: int, *, hopeful: bool = False) -> list[float]:
         """E(1) to E(`most`); a `hopeful` one has no rate below that assumed at first."""

@@ -41,11 +41,17 @@ class Roster:
     """
 
     def __init__(
-        self, rivals: Sequence[Rival], *, leads: bool = True, book: TrialBook | None = None
+        self,
+        rivals: Sequence[Rival],
+        *,
+        leads: bool = True,
+        book: TrialBook | None = None,
+        gain: float = 1.0,
     ) -> None:
         """`book` has what came of trials in other sessions, and hears of those of this one.
 
-        Without one the session finds out all by itself.
+        Without one the session finds out all by itself. `gain` is how many times as fast as
+        decoding alone the one that leads is expected to be.
         """
         self._rivals = tuple(rivals)
         self._book = book
@@ -54,7 +60,12 @@ class Roster:
         self.hedges = HedgeBudget()
         rests = [_rest(book, rival) for rival in rivals]
         candidates = tuple(
-            Candidate(rival.hope, wait=rest, stands_in=rival.stands_in)
+            Candidate(
+                rival.hope,
+                wait=rest,
+                wait_for_leader=_rest(book, rival, gain) if leads else 0,
+                stands_in=rival.stands_in,
+            )
             for rival, rest in zip(rivals, rests, strict=True)
         )
         self._contest = Contest(candidates, leader=0 if leads and rivals else None)
@@ -143,8 +154,10 @@ class Roster:
         else:
             self._contest = self._contest.not_warmed()
 
-    def after_block(self, verify_seconds: float, other_seconds: float, *, came: bool) -> None:
-        """A block was made with the draft of `current`, or without one if none `came`.
+    def after_block(
+        self, verify_seconds: float, other_seconds: float, *, came: bool, token_count: int = 1
+    ) -> None:
+        """A block of so many tokens was made, with `current`'s draft or, if none `came`, without.
 
         Its own state has learned of the draft.
         """
@@ -157,7 +170,7 @@ class Roster:
                     state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(*self._contest.after_block(self._paces(), failed=failed))
-        self._note()
+        self._note(token_count)
 
     def _standing(self) -> tuple[int | None, int | None]:
         """Who leads and does not rest, and who is on trial."""
@@ -167,12 +180,12 @@ class Roster:
             leader = None
         return leader, contest.trial if contest.is_warm else None
 
-    def _note(self) -> None:
+    def _note(self, token_count: int) -> None:
         """Tells the book what a block has changed."""
         before, self._stood = self._stood, self._standing()
         if self._book is None:
             return
-        self._book.block_made()
+        self._book.tokens_made(token_count)
         leader, trial = self._stood
         for index in before:
             # What a breaker shuts out has failed, and may have been fast.
@@ -206,6 +219,6 @@ class Roster:
                 rival.state.pace = pace
 
 
-def _rest(book: TrialBook | None, rival: Rival) -> int:
+def _rest(book: TrialBook | None, rival: Rival, gain: float = 1.0) -> int:
     """How many blocks a session that begins leaves it alone for."""
-    return 0 if book is None or rival.stands_in else book.rest_blocks(rival.key, rival.hope)
+    return 0 if book is None or rival.stands_in else book.rest_blocks(rival.key, rival.hope, gain)

@@ -9,25 +9,34 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSteps:
-    """(token count, seconds) by rising count; counts from 1, seconds above 0."""
+    """(token count, seconds) by rising count; counts from 1, seconds above 0.
+
+    Steps that are `padded` to the next count of rows that they can have are forwards; drafts,
+    which may be made of one step a token, are not.
+    """
 
     points: tuple[tuple[int, float], ...]
+    padded: bool = True
 
     @classmethod
-    def of(cls, points: Sequence[tuple[int, float]]) -> MeasuredSteps:
+    def of(cls, points: Sequence[tuple[int, float]], *, padded: bool = True) -> MeasuredSteps:
         """Steps from what was measured; without any, or with one of 0 seconds, `FLAT`."""
         rising = tuple(sorted(points))
-        return cls(rising) if rising and all(seconds > 0.0 for _, seconds in rising) else FLAT
+        known = bool(rising) and all(seconds > 0.0 for _, seconds in rising)
+        return cls(rising, padded) if known else FLAT
 
     def seconds(self, token_count: int) -> float:
-        """Seconds of a step: those of the next larger measured count.
+        """Seconds of a step: those of the next larger measured count, or what lies between.
 
-        A forward is padded to the next count of rows that it can have. Above the
-        largest it grows in proportion.
+        Above the largest they grow in proportion.
         """
-        for count, seconds in self.points:
+        for index, (count, seconds) in enumerate(self.points):
             if token_count <= count:
-                return seconds
+                below, below_seconds = self.points[max(0, index - 1)]
+                if self.padded or below == count:
+                    return seconds
+                share = (token_count - below) / (count - below)
+                return below_seconds + share * (seconds - below_seconds)
         count, seconds = self.points[-1]
         return seconds * token_count / count
 

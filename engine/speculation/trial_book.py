@@ -7,14 +7,15 @@ decayed, a next session is suited with probability
 
     p = (w + 1/2) / (w + l + 1)                 (Jeffreys' prior)
 
-and with a hope of h times as fast as decoding alone, that saves at most 1 - 1/h of a block's time
-each block. A trial is worth its `TRIAL_TOKENS`, and the block with which they are found lost, in
-a session of at least
+and with a hope of h times as fast as decoding alone, where what the session does now is expected
+to be g times as fast, that saves s = 1/g - 1/h of a token's time each token at most; s of
+(1 - 1/h) / 4 at least, since g may be less on this text. A trial is worth its `TRIAL_TOKENS`, and
+the block with which they are found lost, in a session of at least
 
-    n = (TRIAL_TOKENS + 1) / (p (1 - 1/h))      blocks.
+    n = (TRIAL_TOKENS + 1) / (p s)      tokens.
 
-Where sessions are shorter by mean, it waits until a session has made so many. One that a plan lets
-lead rests for them, as if it had been dropped.
+Where sessions are shorter by mean, it waits until a session has made so many blocks, which are
+tokens where none is drafted. One that a plan lets lead rests for them, as if it had been dropped.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
 
 DECAY = 0.98
 """Of what was counted, with each session: of some fifty. What suits none of them is tried in one
-of five all the same, where sessions are of a hundred blocks."""
+of five all the same, where sessions are of a hundred tokens."""
 KEPT_SECONDS = 900.0
 """As long as acceptance that was measured is kept: it is what texts were like of late."""
+LEAST_SAVED = 0.25
+"""Of what is saved beside decoding alone, beside a leader that is expected to be as fast."""
 UNKNOWN_SESSIONS = 4
 """Before so many, nobody knows how long sessions are."""
 
@@ -51,13 +54,13 @@ class TrialBook:
         """`clock` gives monotonic seconds."""
         self._clock = clock
         self._sessions = 0.0
-        self._blocks = 0.0
+        self._tokens = 0.0
         self._records: dict[ProposerKey, _Record] = {}
 
     def session_begun(self) -> None:
         """One more has its text before it."""
         self._sessions = self._sessions * DECAY + 1.0
-        self._blocks *= DECAY
+        self._tokens *= DECAY
         now = self._clock()
         self._records = {
             key: _Record(each.faster * DECAY, each.slower * DECAY, each.at)
@@ -65,9 +68,9 @@ class TrialBook:
             if now - each.at < KEPT_SECONDS
         }
 
-    def block_made(self) -> None:
-        """A session has made a block, with or without a draft."""
-        self._blocks += 1.0
+    def tokens_made(self, count: int) -> None:
+        """A session has made so many more, with or without a draft."""
+        self._tokens += count
 
     def lost(self, proposer: ProposerKey) -> None:
         """In a session it was slower than what that did before."""
@@ -77,18 +80,20 @@ class TrialBook:
         """In a session it was faster by what wins a trial."""
         self._add(proposer, faster=1.0)
 
-    def rest_blocks(self, proposer: ProposerKey, hope: float) -> int:
+    def rest_blocks(self, proposer: ProposerKey, hope: float, gain: float = 1.0) -> int:
         """How many blocks a session that begins makes before it is worth trying.
 
-        `hope` is how many times as fast as decoding alone it may be at best.
+        `hope` is how many times as fast as decoding alone it may be at best, and `gain` how many
+        times as fast the session is expected to be without it.
         """
         found = self._records.get(proposer)
         if found is None or hope <= 1.0:
             return 0
         suited = (found.faster + 0.5) / (found.faster + found.slower + 1.0)
-        needed = (TRIAL_TOKENS + 1.0) / (suited * (1.0 - 1.0 / hope))
+        saved = max(1.0 / gain - 1.0 / hope, LEAST_SAVED * (1.0 - 1.0 / hope))
+        needed = (TRIAL_TOKENS + 1.0) / (suited * saved)
         is_known = self._sessions >= UNKNOWN_SESSIONS
-        return int(needed) if is_known and needed > self._blocks / self._sessions else 0
+        return int(needed) if is_known and needed > self._tokens / self._sessions else 0
 
     def _add(self, proposer: ProposerKey, *, faster: float = 0.0, slower: float = 0.0) -> None:
         before = self._records.get(proposer, _Record(0.0, 0.0, 0.0))

@@ -112,6 +112,10 @@ class ArchiveOffer:
     arithmetic: str
 
 
+PROCESSOR = "cpu"
+"""The kind of an accelerator that is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Accelerator:
     """What the node's back ends compute with: `kind` is "cpu", "metal", "cuda" or "mps".

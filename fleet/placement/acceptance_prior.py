@@ -34,6 +34,8 @@ ASSUMED_ACCEPTANCE: Mapping[ModelKind, Acceptance] = {
     ModelKind.AUTOREGRESSIVE: Acceptance(0.6, 0.3, 0.8),
     ModelKind.DFLASH: Acceptance(0.7, 0.4, 0.85),
 }
+# Of a plain model with the verifier's own weights, in fewer bits.
+SAME_WEIGHTS_ACCEPTANCE = Acceptance(0.9, 0.75, 0.97)
 
 # Below it a share is noise (standard error up to 0.06 at 64), and one unlucky
 # first block would shut a proposer out for good.
@@ -44,9 +46,11 @@ MIN_SESSION_COUNT = 0.5
 RANGED_SESSION_COUNT = 5.0
 
 
-def acceptance_of(kind: ModelKind, measured: MeasuredAcceptance | None) -> Acceptance:
+def acceptance_of(
+    kind: ModelKind, measured: MeasuredAcceptance | None, *, same_weights: bool = False
+) -> Acceptance:
     """What was measured of a pair, where that is enough, else what is assumed of the kind."""
-    assumed = ASSUMED_ACCEPTANCE[kind]
+    assumed = SAME_WEIGHTS_ACCEPTANCE if same_weights else ASSUMED_ACCEPTANCE[kind]
     if (
         measured is None
         or measured.drafted_count < MIN_DRAFTED_COUNT

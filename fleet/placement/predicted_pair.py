@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kakeya_fleet.fleet.cards.card import Card, ModelOffer
+from kakeya_fleet.fleet.cards.card import PROCESSOR, Card, ModelOffer
 from kakeya_fleet.fleet.placement.acceptance_prior import Acceptance, acceptance_of
 from kakeya_fleet.fleet.placement.cost_model import (
     PairCost,
@@ -25,6 +25,17 @@ class Server:
 
     card: Card
     offer: ModelOffer
+
+
+def hides_drafts(verifier: Server, proposer: Server) -> bool:
+    """Whether the next draft is made while a block is verified, and neither takes longer by it.
+
+    On one machine without an accelerator both have the same processors, and the same memory.
+    """
+    one, other = verifier.card, proposer.card
+    is_one_host = bool(one.host_id) and one.host_id == other.host_id
+    are_processors = one.accelerator.kind == other.accelerator.kind == PROCESSOR
+    return proposer.offer.drafts_ahead and not (is_one_host and are_processors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class PredictedPair:
     tokens_per_second_high: float = 0.0
     draft_costs: DraftCosts | None = None
     claimed_tokens_per_second: float = 0.0
+    measured_gain: float | None = None
+    """How many times as fast as alone sessions of the verifier's node were; None for unknown."""
 
     @property
     def is_claimed(self) -> bool:
@@ -93,35 +106,50 @@ def predict(
     is_local = verifier.card.node_id == proposer.card.node_id
     way = (verifier.card.node_id, proposer.card.node_id)
     models = (verifier.offer.model_id, proposer.offer.model_id)
-    acceptance = acceptance_of(proposer.offer.kind, measured.acceptances.get(models))
+    digest = proposer.offer.weights_digest
+    acceptance = acceptance_of(
+        proposer.offer.kind,
+        measured.acceptances.get(models),
+        same_weights=bool(digest) and digest == verifier.offer.weights_digest,
+    )
     drafts = draft_costs(*way, proposer.offer, measured)
     cost = PairCost(
         verifier_costs=verifier.offer.step_costs,
         proposer_costs=drafts.expected,
         round_trip_seconds=0.0 if is_local else max(0.0, measured.round_trips[way]),
         acceptance=acceptance.rate,
-        drafts_ahead=proposer.offer.drafts_ahead,
+        drafts_ahead=hides_drafts(verifier, proposer),
         most_drafted=proposer.offer.block_size,
     )
     block_size = _block_size(request, cost)
     low = replace(cost, acceptance=acceptance.low)
     claimed = replace(cost, proposer_costs=drafts.at_best)
     high = replace(claimed, acceptance=acceptance.high)
+    alone = alone_tokens_per_second(verifier.offer.step_costs)
+    # Sessions choose their block sizes: with another that is asked for the pair is another.
+    gain = None if request.block_size else measured.gains.get((_named(verifier), _named(proposer)))
+    speed = cost.tokens_per_second(block_size) if gain is None else alone * gain
     return PredictedPair(
         verifier=verifier,
         proposer=proposer,
-        tokens_per_second=cost.tokens_per_second(block_size),
-        alone_tokens_per_second=alone_tokens_per_second(verifier.offer.step_costs),
+        tokens_per_second=speed,
+        alone_tokens_per_second=alone,
         block_size=block_size,
         block_seconds=cost.block_seconds(block_size),
         block_tokens=expected_tokens(acceptance.rate, block_size),
         round_trip_seconds=cost.round_trip_seconds,
         acceptance=acceptance,
-        tokens_per_second_low=low.tokens_per_second(_block_size(request, low)),
-        tokens_per_second_high=high.tokens_per_second(_block_size(request, high)),
+        tokens_per_second_low=min(speed, low.tokens_per_second(_block_size(request, low))),
+        tokens_per_second_high=max(speed, high.tokens_per_second(_block_size(request, high))),
         draft_costs=drafts,
         claimed_tokens_per_second=claimed.tokens_per_second(_block_size(request, claimed)),
+        measured_gain=gain,
     )
+
+
+def _named(server: Server) -> tuple[str, str]:
+    """Node and model."""
+    return server.card.node_id, server.offer.model_id
 
 
 def _block_size(request: PlanRequest, cost: PairCost) -> int:

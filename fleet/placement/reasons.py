@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.cost_model import step_seconds
 from kakeya_fleet.fleet.placement.draft_costs import CostBasis
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
-from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair, Server
+from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair, Server, hides_drafts
 from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
 from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, NodeView
 
@@ -32,7 +31,8 @@ def pair_text(pair: PredictedPair) -> str:
         f"(blocks of {pair.block_size}, acceptance {acceptance.rate:.2f} {origin}, "
         f"{acceptance.low:.2f} to {acceptance.high:.2f} in four of five sessions: "
         f"{pair.tokens_per_second_low:.1f} to {pair.tokens_per_second_high:.1f}; "
-        f"round trip {seconds_text(pair.round_trip_seconds)}{_drafts(pair)})."
+        f"round trip {seconds_text(pair.round_trip_seconds)}{_drafts(pair)}"
+        f"{_gain(pair)})."
     )
 
 
@@ -63,7 +63,7 @@ def plan_reasons(
                 "The request names the proposer: it is used although it is "
                 "predicted to be no faster than the verifier alone."
             )
-        reasons.append(_proposer_text(chosen.proposer.offer))
+        reasons.append(_proposer_text(chosen.verifier, chosen.proposer))
         reasons += _cost_reasons(chosen)
         if not chosen.is_exact:
             reasons.append(
@@ -114,11 +114,17 @@ def stand_in_reasons(pair: PredictedPair | None) -> tuple[str, ...]:
     )
 
 
-def _proposer_text(offer: ModelOffer) -> str:
+def _proposer_text(verifier: Server, proposer: Server) -> str:
     """What kind of proposer it is, and whether its drafts hide behind verifying."""
+    offer = proposer.offer
     kind = offer.kind.value.replace("_", "-")
-    if offer.drafts_ahead:
+    if hides_drafts(verifier, proposer):
         return f"{offer.model_id} ({kind}) drafts the next block while this one is verified."
+    if offer.drafts_ahead:
+        return (
+            f"{offer.model_id} ({kind}) computes with the verifier's processors: none of its "
+            "drafts is taken to be hidden behind verifying."
+        )
     return (
         f"{offer.model_id} ({kind}) drafts from the hidden states of the committed tokens, so that "
         "its drafts and their round trip are never hidden behind verifying."
@@ -135,6 +141,13 @@ def _drafts(pair: PredictedPair) -> str:
     if costs.basis is CostBasis.MEASURED:
         return f"; a draft {expected} measured, {claimed} claimed"
     return f"; a draft {claimed} claimed and not measured, taken for {expected}"
+
+
+def _gain(pair: PredictedPair) -> str:
+    """What sessions were, which counts for more than what is added up."""
+    if pair.measured_gain is None:
+        return ""
+    return f"; its latest sessions here were {pair.measured_gain:.2f} times as fast as alone"
 
 
 def _cost_reasons(chosen: PredictedPair) -> tuple[str, ...]:

@@ -74,6 +74,10 @@ ANY_MODEL = ""
 """In place of a model's name: whichever."""
 
 
+PairOfNodes = tuple[tuple[str, str], tuple[str, str]]
+"""Node and model of a verifier, node and model of a proposer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """What was measured.
@@ -88,11 +92,13 @@ class Measurements:
     `archive_free_bytes`: node -> bytes that its archive has free, in place of the card's.
     `distrusted_archives`: (verifier node, archive node) -> what the archive did, the end of a
     sentence. `draft_costs`: (verifier node, proposer node, proposer model) -> what its drafts
-    took, in place of the card's.
+    took, in place of the card's. `gains`: how many times as fast as alone a pair was, in place of
+    what is predicted.
     """
 
     round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    gains: Mapping[PairOfNodes, float] = field(default_factory=dict)
     free_bytes: Mapping[str, int] = field(default_factory=dict)
     open_breakers: frozenset[tuple[str, str, str]] = frozenset()
     archive_waits: Mapping[tuple[str, str], float] = field(default_factory=dict)

@@ -21,8 +21,9 @@ KEPT_SECONDS = 900.0
 
 @dataclass(slots=True)
 class _Drafts:
-    """Seconds of the latest drafts by drafted tokens."""
+    """Seconds of the latest drafts by drafted tokens, of those that a model made if any."""
 
+    made: bool = False
     seconds: dict[int, deque[float]] = field(default_factory=dict)
     drafted_at: float = 0.0
 
@@ -38,12 +39,26 @@ class DraftTimeLedger:
         self._drafts: OrderedDict[ProposerKey, _Drafts] = OrderedDict()
 
     def record(
-        self, proposer: ProposerKey, *, drafted_count: int, seconds: float, now: float
+        self,
+        proposer: ProposerKey,
+        *,
+        drafted_count: int,
+        seconds: float,
+        now: float,
+        found: bool = False,
     ) -> None:
-        """Adds a draft that came; one of no token says nothing of what tokens cost."""
+        """Adds a draft that came; one of no token says nothing of what tokens cost.
+
+        One that was `found` in the text says nothing of what those cost that a model makes.
+        """
         if not 0 < drafted_count <= MAX_BLOCK_SIZE:
             return
         drafts = self._drafts.setdefault(proposer, _Drafts())
+        if not found and not drafts.made:
+            drafts.made = True
+            drafts.seconds.clear()
+        elif found and drafts.made:
+            return
         drafts.seconds.setdefault(drafted_count, deque(maxlen=DRAFTS_KEPT)).append(seconds)
         drafts.drafted_at = now
         self._drafts.move_to_end(proposer)

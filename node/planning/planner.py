@@ -19,7 +19,12 @@ from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_str
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
-from kakeya_fleet.fleet.views.node_view import ANY_MODEL, UNLIMITED_BYTES, MeasuredDrafts
+from kakeya_fleet.fleet.views.node_view import (
+    ANY_MODEL,
+    UNLIMITED_BYTES,
+    MeasuredDrafts,
+    PairOfNodes,
+)
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
@@ -40,11 +45,14 @@ class OwnMeasurements:
     `archive_waits`, by node, what its sessions' layers wait for an archive, seconds;
     `distrusted_archives` what an archive did that is not asked now, the end of a sentence;
     `draft_times` seconds until a proposer's drafts came, the way included. `acceptances` are of
-    greedy text, `sampled_acceptances` of text at a temperature, of which less is guessed.
+    greedy text, `sampled_acceptances` of text at a temperature, of which less is guessed;
+    `gains` and `sampled_gains` say how many times as fast as alone its sessions were.
     """
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     sampled_acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    gains: Mapping[tuple[str, ProposerKey], float] = field(default_factory=dict)
+    sampled_gains: Mapping[tuple[str, ProposerKey], float] = field(default_factory=dict)
     open_breakers: frozenset[ProposerKey] = frozenset()
     free_archive_bytes: int | None = None
     archive_waits: Mapping[str, float] = field(default_factory=dict)
@@ -58,6 +66,7 @@ class _Collected:
 
     round_trips: dict[tuple[str, str], float] = field(default_factory=dict)
     acceptances: dict[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    gains: dict[PairOfNodes, float] = field(default_factory=dict)
     free_bytes: dict[str, int] = field(default_factory=dict)
     open_breakers: set[tuple[str, str, str]] = field(default_factory=set)
     archive_free_bytes: dict[str, int] = field(default_factory=dict)
@@ -69,6 +78,7 @@ class _Collected:
         return Measurements(
             round_trips=self.round_trips,
             acceptances=self.acceptances,
+            gains=self.gains,
             free_bytes=self.free_bytes,
             open_breakers=frozenset(self.open_breakers),
             archive_free_bytes=self.archive_free_bytes,
@@ -156,7 +166,14 @@ class Planner:
         own = self._own()
         self_id = self._fleet.self_id
         known = own.sampled_acceptances if sampled else own.acceptances
-        collected = _Collected(acceptances=dict(known))
+        gains = own.sampled_gains if sampled else own.gains
+        collected = _Collected(
+            acceptances=dict(known),
+            gains={
+                ((self_id, model_id), proposer): gain
+                for (model_id, proposer), gain in gains.items()
+            },
+        )
         if free_kv_bytes is not None:
             collected.free_bytes[self_id] = free_kv_bytes
         if own.free_archive_bytes is not None:

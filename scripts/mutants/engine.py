@@ -132,6 +132,27 @@ MUTANTS = (
         ("tests/engine/speculation/test_generation_stream.py",),
     ),
     Mutant(
+        "a draft beside a forward measured as one apart",
+        "engine/speculation/pace.py",
+        "pace.overlap.after_draft(draft_scale, beside=block.made_ahead)",
+        "pace.overlap.after_draft(draft_scale, beside=False)",
+        ("tests/engine/speculation/test_pace.py",),
+    ),
+    Mutant(
+        "a quote that tells how fast a model is",
+        "engine/speculation/pace.py",
+        "        if pace.made_count:\n            return pace\n",
+        "",
+        ("tests/engine/speculation/test_pace.py",),
+    ),
+    Mutant(
+        "a proposer tried before it has anything to draft",
+        "engine/speculation/drafting.py",
+        "drafted is not False or",
+        "True or",
+        ("tests/engine/speculation/test_switching_proposers.py",),
+    ),
+    Mutant(
         "a draft that is taken back made to its end",
         "engine/proposers/autoregressive.py",
         "while self._is_wanted and len(drafted) < block_size",

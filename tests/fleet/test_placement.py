@@ -478,3 +478,73 @@ def test_a_block_that_is_asked_for_is_cut_to_the_longest_draft(
     made = plan(replace(TINY, block_size=12, proposer_model="drafter"), nodes, way())
     assert made.block_size == 7
     assert any("12" in reason and "longest draft" in reason for reason in made.reasons)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "accelerator", "hides"),
+    [
+        (("h", "h"), "cpu", False),
+        (("h", "i"), "cpu", True),
+        (("", ""), "cpu", True),
+        (("h", "h"), "cuda", True),
+    ],
+)
+def test_processors_that_both_sides_share_hide_no_draft(
+    make_card: MakeCard,
+    verifier_offer: ModelOffer,
+    ngram_offer: ModelOffer,
+    hosts: tuple[str, str],
+    accelerator: str,
+    hides: bool,
+) -> None:
+    slow = replace(
+        ngram_offer,
+        model_id="slow",
+        kind=ModelKind.AUTOREGRESSIVE,
+        tokenizer_digest=verifier_offer.tokenizer_digest,
+        step_costs=(StepCost(1, 0.004), StepCost(8, 0.004)),
+    )
+    cards = [
+        replace(
+            make_card(node, offer),
+            host_id=host,
+            accelerator=replace(make_card(node, offer).accelerator, kind=accelerator),
+        )
+        for node, offer, host in zip("ab", (verifier_offer, slow), hosts, strict=True)
+    ]
+    request = replace(TINY, proposer_model="slow", proposer_node_id="b")
+    made = plan(request, [alive(card) for card in cards], way())
+    told = [reason for reason in made.reasons if "(autoregressive)" in reason]
+    assert ["while this one is verified" in reason for reason in told] == [hides]
+    assert ["the verifier's processors" in reason for reason in told] == [not hides]
+    apart = [alive(replace(card, host_id="")) for card in cards]
+    speed = plan(request, apart, way()).predicted_tokens_per_second
+    assert (made.predicted_tokens_per_second == speed) is hides
+    assert made.predicted_tokens_per_second <= speed
+
+
+def test_what_sessions_were_counts_for_more_than_what_is_added_up(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    nodes = [alive(make_card("a", verifier_offer)), alive(make_card("b", ngram_offer))]
+    predicted = plan(TINY, nodes, way())
+    assert predicted.proposer is not None
+    pair = (("a", verifier_offer.model_id), ("b", ngram_offer.model_id))
+
+    def with_gain(gain: float, request: PlanRequest = TINY) -> Plan:
+        return plan(request, nodes, replace(way(), gains={pair: gain}))
+
+    slower, faster = with_gain(0.9), with_gain(9.0)
+    assert slower.proposer is None
+    assert any("0.90 times as fast as alone" in each.explanation for each in slower.rejections)
+    # It may suit another text: the upper end of what is predicted stands.
+    assert [trial.proposer.model_id for trial in slower.trials] == [ngram_offer.model_id]
+    alone = predicted.predicted_alone_tokens_per_second
+    assert faster.predicted_tokens_per_second == pytest.approx(9.0 * alone)
+    assert "9.00 times as fast as alone" in faster.reasons[0]
+    assert faster.predicted_tokens_per_second_low <= faster.predicted_tokens_per_second
+    # Blocks of another size are another matter.
+    asked = replace(TINY, block_size=3)
+    assert with_gain(9.0, asked).predicted_tokens_per_second == (
+        plan(asked, nodes, way()).predicted_tokens_per_second
+    )

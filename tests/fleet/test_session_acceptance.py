@@ -53,6 +53,14 @@ def test_what_few_sessions_say_keeps_the_assumed_range() -> None:
     assert (many.low, many.high, many.is_measured) == (0.5, 0.55, True)
 
 
+def test_more_is_assumed_of_the_same_weights_until_they_are_measured() -> None:
+    kind = ModelKind.AUTOREGRESSIVE
+    assumed = acceptance_of(kind, None, same_weights=True)
+    assert assumed.low > ASSUMED_ACCEPTANCE[kind].rate
+    measured = of_rates(*[0.5, 0.55] * 4)
+    assert acceptance_of(kind, measured, same_weights=True) == acceptance_of(kind, measured)
+
+
 def test_sessions_that_say_nothing_leave_the_assumption() -> None:
     nothing = over_sessions([SessionAcceptance(500)])
     assert acceptance_of(ModelKind.DFLASH, nothing) is ASSUMED_ACCEPTANCE[ModelKind.DFLASH]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle, islice, repeat
 
 import numpy as np
 
 from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
-from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE
+from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, NGRAM, ProposerInfo
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
@@ -35,9 +36,11 @@ MEASURED_BLOCK_SIZES = (1, 4, 8, 15)
 _REPEATS = 9
 # No more repeats of a block size once they took so long: some models take seconds a draft.
 _ENOUGH_SECONDS = 1.0
-# A history that repeats itself, so that a lookup finds something to draft.
 _HISTORY_TOKENS = 256
+# For a lookup a history repeats itself, so that it finds something to draft; for a model it does
+# not: what the text has already is drafted without asking it, at no cost.
 _PERIOD = 64
+_ANY_VOCABULARY = 1 << 15
 # Tokens between two drafts of a pair that goes well: their vectors are part of the cost.
 _COMMITTED = 4
 
@@ -124,15 +127,14 @@ def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[Step
     info = proposer.info
     most = info.block_size or MEASURED_BLOCK_SIZES[-1]
     sizes = sorted({min(size, most) for size in MEASURED_BLOCK_SIZES})
-    period = min(_PERIOD, info.vocabulary_size or _PERIOD)
     # The commits below come on top of it.
     length = _HISTORY_TOKENS
     if info.context_length:
         length = max(1, min(length, info.context_length - _REPEATS * _COMMITTED - most))
-    history = [index % period for index in range(length)]
     costs: list[StepCost] = []
     for block_size in sizes:
-        state = proposer.open(history)
+        text = _text(info)
+        state = proposer.open(list(islice(text, length)))
         supplied = _vectors(state, proposer, 0)
         if supplied is not None and isinstance(state, ConditionedDraftState):
             state.take_features(0, supplied)
@@ -141,7 +143,7 @@ def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[Step
         state.propose((), block_size, 0)
         seconds: list[float] = []
         while len(seconds) < _REPEATS and sum(seconds) < _ENOUGH_SECONDS:
-            committed = [(state.length + index) % period for index in range(_COMMITTED)]
+            committed = list(islice(text, _COMMITTED))
             vectors = _vectors(state, proposer, len(committed))
             began = clock()
             state.commit(committed)
@@ -153,6 +155,15 @@ def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[Step
         least = costs[-1].seconds if costs else 0.0
         costs.append(StepCost(block_size, max(statistics.median(seconds), least)))
     return tuple(costs)
+
+
+def _text(info: ProposerInfo) -> Iterator[int]:
+    """What is committed to a proposer that is measured, without an end."""
+    if info.kind == NGRAM:
+        return cycle(range(min(_PERIOD, info.vocabulary_size or _PERIOD)))
+    random = np.random.default_rng(_HISTORY_TOKENS)
+    size = info.vocabulary_size or _ANY_VOCABULARY
+    return (int(random.integers(size)) for _ in repeat(None))
 
 
 def _vectors(state: DraftState, proposer: Proposer, coming: int) -> ContextVectors | None:

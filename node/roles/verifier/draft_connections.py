@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc.aio
 
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
-from kakeya_fleet.engine.speculation.overlap import OverlapBook
+from kakeya_fleet.engine.speculation.latest_book import LatestBook
+from kakeya_fleet.engine.speculation.overlap import NOTHING_MEASURED, Overlap
 from kakeya_fleet.engine.speculation.pace import Pace
+from kakeya_fleet.engine.speculation.place_rates import NOTHING_TRIED, PlaceRates
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 from kakeya_fleet.engine.speculation.trial_book import TrialBooks
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.placement.acceptance_prior import SAME_WEIGHTS_ACCEPTANCE
 from kakeya_fleet.fleet.placement.plan import Placement
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf, ProposerAddress
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender, ReadFeatures
@@ -40,8 +43,9 @@ class PairingContext:
     """What the pairings of one node share.
 
     `proposers` are those of this node, by model id; `observe_round_trip` takes each
-    remote draft's round trip in seconds. What comes before a first draft, its stream or the
-    encoder, is waited for `opening_seconds` at most.
+    remote draft's round trip in seconds. `overlaps` and `rates` have what sessions of a verifier
+    found of a proposer, rates of greedy and of sampled text apart. What comes before a first
+    draft, its stream or the encoder, is waited for `opening_seconds` at most.
     """
 
     fleet: FleetView
@@ -49,7 +53,8 @@ class PairingContext:
     proposers: Mapping[str, ServedProposer]
     breakers: BreakerBook
     trial_books: TrialBooks
-    overlaps: OverlapBook
+    overlaps: LatestBook[tuple[str, ProposerKey], Overlap]
+    rates: LatestBook[tuple[str, ProposerKey, bool], PlaceRates]
     observe_round_trip: Callable[[float], None]
     encoders: EncoderShelf
     links: OpenLinks
@@ -61,7 +66,8 @@ class DraftConnection:
     """A source, the channel below it (None in process), and what was learned of it.
 
     `features` are the vectors that the source reads, None when it takes none.
-    `withdrawn` is set once a proposer of this node is served no more.
+    `withdrawn` is set once a proposer of this node is served no more. Other sessions know what
+    came of the first `told_blocks`.
     """
 
     placement: Placement
@@ -70,6 +76,7 @@ class DraftConnection:
     state: SharedSpeculationState
     features: SessionFeatures | None
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
+    told_blocks: int = 0
 
 
 class DraftConnections:
@@ -93,6 +100,7 @@ class DraftConnections:
         self._link_log = link_log
         self._judging = judging
         self._open: dict[ProposerKey, DraftConnection] = {}
+        self._sampled = False
 
     def opened(self, key: ProposerKey) -> DraftConnection | None:
         """The connection as it is; None when there is none."""
@@ -109,6 +117,17 @@ class DraftConnections:
         if made is not None:
             self._open[key] = made
         return made
+
+    def begin_text(self, *, sampled: bool) -> None:
+        """The next text is drawn at a temperature, or greedy: how much is guessed is its own."""
+        if sampled is self._sampled:
+            return
+        for key, connection in self._open.items():
+            self._tell(key, connection)
+        self._sampled = sampled
+        for connection in self._open.values():
+            state = connection.state
+            state.pace = replace(state.pace, places=self._rates(connection.placement))
 
     def rest(self) -> None:
         """Frees what remote proposers keep for the session while it is idle."""
@@ -129,10 +148,13 @@ class DraftConnections:
             await connection.source.close()
 
     def _tell(self, key: ProposerKey, connection: DraftConnection) -> None:
-        """Next sessions know what forwards beside its drafts take."""
-        pace = connection.state.pace
-        if pace.block_count:
-            self._context.overlaps.put(self._info.model_id, key, pace.overlap)
+        """Next sessions know what a forward beside a draft takes, and how much is right."""
+        pace, verifier = connection.state.pace, self._info.model_id
+        if pace.block_count > connection.told_blocks:
+            connection.told_blocks = pace.block_count
+            self._context.overlaps.put((verifier, key), pace.overlap)
+            rates, of = self._context.rates, (verifier, key, self._sampled)
+            rates.put(of, (rates.get(of) or NOTHING_TRIED).and_those_of(pace.places))
 
     def _stands(self, connection: DraftConnection, placement: Placement) -> bool:
         """Whether the connection is the placement's, over the channel that is in use now.
@@ -182,9 +204,21 @@ class DraftConnections:
         """What the cards say of both models' steps."""
         return Pace(
             verify_steps=_steps(self._conditioning.offer(verifier, Role.VERIFIER)),
-            draft_steps=_steps(self._conditioning.offer(placement)),
-            overlap=self._context.overlaps.get(self._info.model_id, key_of(placement)),
+            draft_steps=_steps(self._conditioning.offer(placement), padded=False),
+            overlap=self._context.overlaps.get((self._info.model_id, key_of(placement)))
+            or NOTHING_MEASURED,
+            places=self._rates(placement),
         )
+
+    def _rates(self, placement: Placement) -> PlaceRates:
+        """Those of other sessions' texts of the kind, or what is assumed."""
+        of = self._info.model_id, key_of(placement), self._sampled
+        found, offer = self._context.rates.get(of), self._conditioning.offer(placement)
+        if found is not None:
+            return found.remembered()
+        if offer is not None and self._info.weights_digest == offer.weights_digest != "":
+            return PlaceRates.assuming(SAME_WEIGHTS_ACCEPTANCE.rate)
+        return NOTHING_TRIED
 
     def _features(self, placement: Placement) -> SessionFeatures | None:
         """The session's context vectors; None when the proposer takes none."""
@@ -226,8 +260,9 @@ def _reader(features: SessionFeatures | None) -> ReadFeatures | None:
     return features.since if features is not None else None
 
 
-def _steps(offer: ModelOffer | None) -> MeasuredSteps:
+def _steps(offer: ModelOffer | None, *, padded: bool = True) -> MeasuredSteps:
     """What a card says of a model's steps; flat while it says nothing."""
     if offer is None:
         return FLAT
-    return MeasuredSteps.of([(cost.token_count, cost.seconds) for cost in offer.step_costs])
+    points = [(cost.token_count, cost.seconds) for cost in offer.step_costs]
+    return MeasuredSteps.of(points, padded=padded)

@@ -28,6 +28,7 @@ from kakeya_fleet.node.grammars.grammars import Grammars, go_on
 from kakeya_fleet.node.grammars.matcher_guide import MatcherGuide
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
+from kakeya_fleet.node.planning.speed_ledger import SpeedLedger
 from kakeya_fleet.node.roles.verifier.observer import Finished
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
@@ -63,6 +64,7 @@ class Generations:
         self,
         lifecycle: SessionLifecycle,
         ledgers: Mapping[bool, AcceptanceLedger],
+        speeds: Mapping[bool, SpeedLedger],
         draft_times: DraftTimeLedger,
         clock: Callable[[], float],
         *,
@@ -71,6 +73,7 @@ class Generations:
         self._lifecycle = lifecycle
         self._observer = lifecycle.announcer.observer
         self._ledgers = ledgers
+        self._speeds = speeds
         self._draft_times = draft_times
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
@@ -238,12 +241,16 @@ class Generations:
         self._observer.block(session, block)
         end = block.first_index + block.committed_count
         looped = session.loops.after(history[block.first_index : end])
+        if not looped:
+            model_id, now = session.spec.model_id, self._clock()
+            self._speeds[sampled].record(session.session_id, model_id, block, now)
         if block.proposer is None:
             return
         self._draft_times.record(
             block.proposer,
             drafted_count=block.drafted_count,
             seconds=block.draft_seconds + block.wire_seconds,
+            found=block.found,
             now=self._clock(),
         )
         if not looped:

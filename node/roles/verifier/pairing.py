@@ -161,6 +161,7 @@ class Pairing:
         draft is asked for. `sampled` says that its text is drawn at a temperature: less of that
         is guessed, and an automatic choice is made anew where the last generation's was not.
         """
+        self._connections.begin_text(sampled=sampled)
         if self._choice is SpeculationChoice.AUTO:
             is_other = sampled is not self._request.sampled
             self._request = replace(self._request, sampled=sampled)
@@ -223,7 +224,10 @@ class Pairing:
         """Goes on with the roster that there is, over the sources of now, if it has the same."""
         roster = self._roster
         if roster is None or [each.key for each in roster.rivals] != [each.key for each in rivals]:
-            self._roster = Roster(rivals, leads=leads, book=self._book()) if rivals else None
+            plan = self._plan
+            gain = plan.predicted_tokens_per_second / plan.predicted_alone_tokens_per_second
+            book = self._book()
+            self._roster = Roster(rivals, leads=leads, book=book, gain=gain) if rivals else None
             return
         for known, rival in zip(roster.rivals, rivals, strict=True):
             known.source, known.state = rival.source, rival.state

@@ -17,7 +17,7 @@ from kakeya_fleet.engine.models.model_folder import model_id_of
 from kakeya_fleet.engine.models.weight_choice import require_auto
 from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.speculation.overlap import OverlapBook
+from kakeya_fleet.engine.speculation.latest_book import LatestBook
 from kakeya_fleet.engine.speculation.trial_book import TrialBooks
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
@@ -33,6 +33,7 @@ from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.plan_wire import published
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
+from kakeya_fleet.node.planning.speed_ledger import SpeedLedger
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
@@ -125,6 +126,7 @@ class VerifierRole:
         self._computing: dict[str, Computing] = {}
         self._ledgers = {sampled: AcceptanceLedger() for sampled in (False, True)}
         self._draft_times = DraftTimeLedger()
+        self._speeds = {sampled: SpeedLedger() for sampled in (False, True)}
         self._breakers = BreakerBook(
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
         )
@@ -156,6 +158,7 @@ class VerifierRole:
         self._generations = Generations(
             self._lifecycle,
             self._ledgers,
+            self._speeds,
             self._draft_times,
             clock,
             draft_deadline_seconds=settings.draft_deadline_seconds,
@@ -171,7 +174,8 @@ class VerifierRole:
             proposers=proposers.by_model,
             breakers=self._breakers,
             trial_books=TrialBooks(context.clock),
-            overlaps=OverlapBook(context.clock),
+            overlaps=LatestBook(context.clock),
+            rates=LatestBook(context.clock),
             observe_round_trip=context.metrics.draft_round_trip_seconds.observe,
             encoders=self._encoders,
             links=context.links,
@@ -385,15 +389,17 @@ class VerifierRole:
         return self.codecs.packing(model_key(served.verifier.info), quality, pinned)
 
     def _own_measurements(self) -> OwnMeasurements:
-        offer = self._archive.offer
+        offer, now = self._archive.offer, self._context.clock()
         return OwnMeasurements(
             acceptances=self._rates(sampled=False),
             sampled_acceptances=self._rates(sampled=True),
+            gains=self._speeds[False].gains(now),
+            sampled_gains=self._speeds[True].gains(now),
             open_breakers=self.open_breakers(),
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
             distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),
-            draft_times=self._draft_times.costs(self._context.clock()),
+            draft_times=self._draft_times.costs(now),
         )
 
 

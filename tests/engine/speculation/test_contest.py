@@ -55,7 +55,7 @@ class Stream:
         self.tokens += accepted + 1
         self.seconds += BLOCK_SECONDS
         self.drafted_by.append(index)
-        roster.after_block(0.012, 0.0, came=True)
+        roster.after_block(0.012, 0.0, came=True, token_count=accepted + 1)
 
     def blocks(self, count: int) -> list[int | None]:
         """Who drafted each of the next `count`."""
@@ -265,7 +265,7 @@ def test_what_was_lost_is_forgotten_in_time() -> None:
     for _ in range(20):
         book.session_begun()
         book.lost(("n", "0"))
-        book.block_made()
+        book.tokens_made(1)
     assert book.rest_blocks(("n", "0"), 4.0) > ANSWER_BLOCKS
     now = KEPT_SECONDS
     book.session_begun()

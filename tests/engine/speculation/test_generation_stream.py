@@ -124,7 +124,7 @@ async def test_a_perfect_proposer_takes_one_forward_a_block(
     assert source.call_count == speculation.verify_forward_count
     assert sum(timing.drafted_ahead for timing in done.timeline) == speculation.ahead_hit_count
     # All forwards but the last one had the next draft beside them.
-    assert state.pace.overlap.beside_count == speculation.ahead_hit_count
+    assert state.pace.overlap.forward_beside.count == speculation.ahead_hit_count
 
 
 async def test_prompt_lookup_is_accepted_where_text_repeats(prompt: list[int]) -> None:

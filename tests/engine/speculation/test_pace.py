@@ -25,6 +25,8 @@ def block(
     wait: float = 0.0,
     round_trip: float | None = None,
     compute: float = 0.0,
+    *,
+    found: bool = False,
 ) -> BlockMeasurement:
     return BlockMeasurement(
         drafted_count=drafted,
@@ -34,6 +36,7 @@ def block(
         wait_seconds=wait,
         round_trip_seconds=wait if round_trip is None else round_trip,
         compute_seconds=compute,
+        is_found=found,
     )
 
 
@@ -65,6 +68,14 @@ def test_blocks_grow_and_shrink_with_acceptance() -> None:
     assert sizes[0] == 1
     assert 3 <= sizes[1] <= 10
     assert sizes[2] >= 14
+
+
+def test_drafts_lie_between_what_was_measured_and_forwards_are_padded() -> None:
+    points = [(1, 1.0), (4, 4.0), (8, 12.0)]
+    drafts, rows = (MeasuredSteps.of(points, padded=padded) for padded in (False, True))
+    assert drafts.rising(9) == pytest.approx((1, 2, 3, 4, 6, 8, 10, 12, 13.5))
+    assert rows.rising(9) == pytest.approx((1, 4, 4, 4, 12, 12, 12, 12, 13.5))
+    assert MeasuredSteps.of([(2, 3.0)], padded=False).rising(2) == (3.0, 3.0)
 
 
 def speeds(
@@ -155,6 +166,26 @@ def test_drafting_that_costs_more_than_it_brings_is_dropped_after_a_few_tokens()
     assert after(Pace(), *[slow] * 8).dropped
     # Two tokens in 10 + 9 ms are faster than one in 10.
     assert not after(Pace(), *[block(accepted=1, wait=0.009)] * 50).dropped
+
+
+def test_what_stood_in_the_text_says_nothing_of_what_a_model_takes() -> None:
+    """A model of 10 ms a token, whose text quotes itself for a while."""
+    steps = MeasuredSteps.of([(1, 0.01), (4, 0.04), (8, 0.08), (15, 0.15)])
+    rows = MeasuredSteps.of([(1, 0.01), (16, 0.02)])
+    fresh = Pace(verify_steps=rows, draft_steps=steps)
+    made = after(fresh, *[block(4, 2, verify=0.012, wait=0.04, compute=0.04)] * 5)
+    quoted = after(made, *[block(4, 4, verify=0.012, found=True)] * 30)
+    assert quoted.draft_scale == made.draft_scale == pytest.approx(1.0)
+    assert (quoted.made_count, quoted.block_count) == (5, 35)
+    assert not quoted.dropped
+    begun = after(fresh, block(4, 4, verify=0.012, wait=0.001, found=True))
+    assert begun.block_seconds(8) == pytest.approx(fresh.block_seconds(8), rel=0.2)
+    # Nor does a block without a draft, while its model reads the history.
+    unread = after(fresh, *[block(0, 0, found=True)] * 3)
+    assert unread.block_size(15) == fresh.block_size(15) < 15
+    # What is quoted is free: a text on which the model would lose is not left for that.
+    assert not after(fresh, *[block(4, 1, verify=0.012, found=True)] * 60).dropped
+    assert after(fresh, *[block(4, 1, verify=0.012, wait=0.04, compute=0.04)] * 60).dropped
 
 
 def test_a_useless_draft_that_costs_nothing_is_not_dropped() -> None:
@@ -263,7 +294,7 @@ def test_a_draft_ahead_that_slows_the_forward_beside_it_is_tried_seldom() -> Non
     # One is enough to know it.
     assert sum(chosen[:16]) == 1
     assert 2 <= sum(chosen) <= 400 / 16
-    assert pace.overlap.slowed_scale > 0.5 * pace.overlap.apart_scale
+    assert pace.overlap.slowed_forward > 0.5 * pace.overlap.forward_apart.mean
     # Two machines: all but those that show that it still pays.
     _, chosen = ahead_of(Pace(), 400, 1.0, 8, 0.012)
     assert chosen[1:16] == [True] * 15
@@ -271,6 +302,55 @@ def test_a_draft_ahead_that_slows_the_forward_beside_it_is_tried_seldom() -> Non
     # What slowed it has gone.
     pace, chosen = ahead_of(pace, 600, 1.0, 8, 0.012)
     assert all(chosen[-12:]) or sum(chosen[-34:]) >= 30
+
+
+def test_a_draft_that_is_slower_beside_a_forward_hides_nothing() -> None:
+    """Two processes on the same cores: the forward takes what the draft leaves, and so does it."""
+    chosen, pace, before = [], Pace(), False
+    for _ in range(400):
+        ahead = pace.should_draft_ahead()
+        chosen.append(ahead)
+        # Apart 10 ms and 24; beside each other 22 for the forward, and 44 from asking on.
+        verify, draft = (0.022 if ahead else 0.010), (0.044 if before else 0.024)
+        measured = block(4, 4, verify, wait=draft - 0.022 * before, round_trip=draft, compute=draft)
+        pace = after(pace, replace(measured, beside_draft=ahead, made_ahead=before))
+        before = ahead
+    assert sum(chosen[40:]) < 0.15 * 360
+    # On two machines the same draft is worth it.
+    _, chosen = ahead_of(Pace(), 400, 1.0, 8, 0.024)
+    assert sum(chosen) >= 400 * 15 / 17
+
+
+def test_what_reading_a_prompt_takes_is_no_time_of_drafts() -> None:
+    steps = MeasuredSteps.of([(1, 0.005), (4, 0.02)], padded=False)
+    fresh = Pace(verify_steps=ROWS, draft_steps=steps)
+    first = block(4, 4, verify=ROWS.seconds(5), wait=0.2, compute=0.2)
+    read = after(fresh, replace(first, reads=True))
+    assert (read.draft_scale, read.made_count, read.overlap.draft_apart.count) == (1.0, 0, 0)
+    assert read.block_seconds(4) == pytest.approx(fresh.block_seconds(4))
+    drafted = after(read, block(4, 4, wait=0.02, compute=0.02))
+    assert drafted.draft_scale == pytest.approx(1.0)
+    # Nothing else is known of a model whose card says nothing.
+    assert after(Pace(), replace(first, reads=True)).made_count == 1
+
+
+def test_a_proposer_that_says_it_found_its_drafts_is_judged_by_what_they_were_waited_for() -> None:
+    steps = MeasuredSteps.of([(1, 0.0001), (15, 0.0002)])
+    fresh = Pace(verify_steps=ROWS, draft_steps=steps)
+    made = after(fresh, block(8, 4, verify=ROWS.seconds(9), wait=0.0002, compute=0.0002))
+    slow = block(8, 4, verify=ROWS.seconds(9), wait=0.05, compute=0.0, found=True)
+    assert after(made, *[slow] * 3).dropped
+    quick = replace(slow, wait_seconds=0.001, round_trip_seconds=0.001)
+    assert not after(made, *[quick] * 40).dropped
+
+
+def test_a_draft_ahead_costs_what_all_its_tokens_did() -> None:
+    """It has one more than is verified: the one that is guessed in front."""
+    steps = MeasuredSteps.of([(1, 0.005), (4, 0.02), (8, 0.04)], padded=False)
+    ahead = replace(block(4, 4, wait=0.025, compute=0.025), made_ahead=True, made_count=5)
+    pace = after(Pace(verify_steps=ROWS, draft_steps=steps), ahead)
+    assert pace.draft_scale == pytest.approx(1.0)
+    assert pace.overlap.draft_beside.mean == pytest.approx(1.0)
 
 
 def test_drafts_ahead_that_delay_are_tried_for_a_bounded_share_of_the_time() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kakeya_fleet.engine.speculation.place_rates import PRIOR_RATE, PlaceRates
+from kakeya_fleet.engine.speculation.place_rates import PRIOR_RATE, REMEMBERED_TRIALS, PlaceRates
 
 
 def fed(rates: PlaceRates, *blocks: tuple[int, int]) -> PlaceRates:
@@ -70,3 +70,35 @@ def test_a_hopeful_block_is_expected_to_commit_what_was_assumed_at_first() -> No
     hopeless = fed(PlaceRates(), *[(15, 0)] * 50)
     assert hopeless.expected(15)[-1] < 1.2
     assert hopeless.expected(15, hopeful=True) == pytest.approx(geometric(PRIOR_RATE, 15))
+
+
+def test_texts_count_together_and_less_with_every_one_behind_them() -> None:
+    good, bad = fed(PlaceRates(), *[(4, 4)] * 40), fed(PlaceRates(), *[(4, 0)] * 40)
+    rates = PlaceRates()
+    expected = []
+    for text in [good] * 9 + [bad] * 9:
+        rates = rates.and_those_of(text)
+        expected.append(rates.remembered().expected(3)[-1])
+    # One text that nobody guesses does not outweigh all before it, as several do.
+    assert expected[8] > expected[9] > 0.7 * expected[8]
+    assert expected == sorted(expected[:9]) + sorted(expected[9:], reverse=True)
+    assert expected[-1] < 0.5 * expected[8]
+
+
+def test_what_is_assumed_is_soon_outweighed() -> None:
+    sure = PlaceRates.assuming(0.9)
+    assert geometric(0.8, 15)[-1] < sure.expected(15)[-1] < geometric(0.9, 15)[-1]
+    assert fed(sure, *[(4, 0)] * 8).expected(4)[-1] < 0.5 * sure.expected(4)[-1]
+
+
+def test_what_is_remembered_has_the_same_rates_and_little_weight() -> None:
+    rates = fed(PlaceRates(), *[(15, 15)] * 40, *[(15, 2)] * 3)
+    kept = rates.remembered()
+    assert max(kept.trials) == REMEMBERED_TRIALS
+    for right, tried, was_right, was_tried in zip(
+        kept.accepted, kept.trials, rates.accepted, rates.trials, strict=True
+    ):
+        assert right * was_tried == pytest.approx(was_right * tried)
+    # A text on which nothing is right is known for one after a few blocks.
+    assert fed(kept, *[(15, 0)] * 8).expected(15)[-1] < kept.expected(15)[-1] / 2
+    assert PlaceRates().remembered() == PlaceRates()

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.draft import Draft, DraftSource
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.drafting import WARMING_ASKS
 from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
@@ -109,6 +110,39 @@ async def test_one_that_never_answers_is_opened_beside_the_stream(
     assert 1 <= broken.call_count <= 2
     assert {block.proposer for block in done.timeline} <= {("node", "honest"), None}
     assert broken.in_flight == 0
+
+
+class ReadingSource(sources.OracleSource):
+    """Right, once it has read its history, for which it is asked so many times."""
+
+    def __init__(self, text: Sequence[int], reads: int) -> None:
+        super().__init__(text, hashing.VOCABULARY)
+        self.reads = reads
+
+    async def answer(self, right: list[int], block_size: int) -> Draft:
+        return Draft(tuple(right) if self.call_count > self.reads else (), 1e-6, 2e-6)
+
+
+@pytest.mark.parametrize("reads", [3, COUNT * WARMING_ASKS])
+async def test_who_has_nothing_to_draft_yet_is_on_trial_for_no_block(
+    reads: int, timed: Timed
+) -> None:
+    clock = ModelClock()
+    asked = streams.parameters(COUNT, adaptive=True)
+    alone, _ = await streams.collect(timed(clock), None, asked, run=sources.yielding, clock=clock)
+    text = [*PROMPT, *alone]
+    poor, reading = sources.AdversarialSource(text, hashing.VOCABULARY), ReadingSource(text, reads)
+    roster = Roster([rival("poor", poor), rival("reading", reading)])
+    tokens, done = await streams.collect(
+        timed(clock), roster, asked, run=sources.yielding, clock=clock
+    )
+    assert tokens == alone
+    blocks = [block for block in done.timeline if block.proposer == ("node", "reading")]
+    assert all(block.drafted_count for block in blocks)
+    assert bool(blocks) is (reads == 3)
+    # It is left alone for a while where it still has nothing.
+    assert reads == 3 or reading.call_count < COUNT / 2
+    assert len(asyncio.all_tasks()) == 1
 
 
 @pytest.mark.parametrize("kind", [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE])

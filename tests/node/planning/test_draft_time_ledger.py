@@ -35,6 +35,18 @@ def test_a_size_counts_from_the_fourth_draft_on_and_one_outlier_not_at_all() -> 
     assert ledger.costs(0.0) == {KEY: (StepCost(2, 0.001), StepCost(8, 0.002))}
 
 
+def test_what_a_model_made_counts_and_else_what_was_found() -> None:
+    ledger = DraftTimeLedger()
+    for _ in range(2 * LEAST_DRAFTS):
+        ledger.record(KEY, drafted_count=4, seconds=0.0001, now=0.0, found=True)
+    assert ledger.costs(0.0) == {KEY: (StepCost(4, 0.0001),)}
+    record(ledger, *[0.02] * (LEAST_DRAFTS - 1), count=4)
+    ledger.record(KEY, drafted_count=4, seconds=0.0001, now=0.0, found=True)
+    assert ledger.costs(0.0) == {}
+    record(ledger, 0.02, count=4)
+    assert ledger.costs(0.0) == {KEY: (StepCost(4, 0.02),)}
+
+
 def test_the_latest_drafts_count() -> None:
     ledger = DraftTimeLedger()
     record(ledger, *[1.0] * DRAFTS_KEPT)

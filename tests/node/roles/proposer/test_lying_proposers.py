@@ -290,7 +290,7 @@ async def test_sessions_that_choose_tell_each_other_what_trials_came_to(
     await client.generate(session, 4, **SEEDED)
     assert {sampled for _, sampled in books} == {False, True}
     assert [book._sessions for book in books.values()] == [1.0, 1.0]
-    assert all(book._blocks > 0 for book in books.values())
+    assert all(book._tokens > 0 for book in books.values())
 
 
 async def test_a_session_whose_fixed_proposer_fails_can_be_forked(

@@ -8,6 +8,7 @@ import pytest
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.speculation.place_rates import NOTHING_TRIED
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from tests.support import calls
@@ -126,22 +127,34 @@ async def test_one_that_rests_reads_no_history(
     assert len((await caller.generate(session, 4)).token_ids) == 4
 
 
-async def test_sessions_tell_each_other_what_a_forward_beside_a_draft_takes(
+async def test_sessions_tell_each_other_of_forwards_beside_drafts_and_of_what_was_right(
     verifier: nodes.Node, proposer: nodes.Node
 ) -> None:
     caller = calls.Caller(verifier.channel)
-    overlaps = verifier.roles.verifier._lifecycle._context.overlaps
+    context = verifier.roles.verifier._lifecycle._context
+    overlaps, rates = context.overlaps, context.rates
     (model_id,) = verifier.roles.verifiers
     key = ("proposer", "ngram")
     overlaps._found.clear()
+    rates._found.clear()
     first = await caller.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await caller.append(first, PROMPT)
     await caller.generate(first, 20)
     await caller.close(first)
     await calls.until(lambda: (model_id, key) in overlaps._found)
-    known = overlaps.get(model_id, key)
-    assert known.apart_count + known.beside_count > 0
+    known, right = overlaps.get((model_id, key)), rates.get((model_id, key, False))
+    assert known is not None
+    assert right is not None
+    assert known.forward_apart.count + known.forward_beside.count > 0
     second = await caller.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     roster = await verifier.roles.sessions.opened(second).pairing.connect(History())
     assert roster is not None
-    assert roster.rivals[0].state.pace.overlap == known
+    (rival,) = roster.rivals
+    assert rival.state.pace.overlap == known
+    assert rival.state.pace.places == right.remembered()
+    # Of text at a temperature less is right: nothing of that is known yet, and nothing is lost.
+    pairing = verifier.roles.sessions.opened(second).pairing
+    await pairing.connect(History(), sampled=True)
+    assert rival.state.pace.places == NOTHING_TRIED
+    await pairing.connect(History(), sampled=False)
+    assert rival.state.pace.places == right.remembered()
