@@ -176,6 +176,7 @@ def test_what_stood_in_the_text_says_nothing_of_what_a_model_takes() -> None:
     made = after(fresh, *[block(4, 2, verify=0.012, wait=0.04, compute=0.04)] * 5)
     quoted = after(made, *[block(4, 4, verify=0.012, found=True)] * 30)
     assert quoted.draft_scale == made.draft_scale == pytest.approx(1.0)
+    assert quoted.block_seconds(8) == pytest.approx(made.block_seconds(8))
     assert (quoted.made_count, quoted.block_count) == (5, 35)
     assert not quoted.dropped
     begun = after(fresh, block(4, 4, verify=0.012, wait=0.001, found=True))
