@@ -10,20 +10,21 @@ WEIGHTS = (AUTO, BF16, INT8, INT4)
 BITS = {INT8: 8, INT4: 4}
 GROUP = 32
 """Inputs of an output that share a scale."""
-SCALE_BITS = 32
-"""Of a group's scale, and with four bits of its least number: float32."""
+SCALE_BITS = 16
+"""Of a group's scale, and with four bits of its least number: float16."""
 SCALES = {INT8: 1, INT4: 2}
 """Numbers of a group that say how its whole ones are read."""
 
 
-def quantization_of(weights: str, of_checkpoint: str) -> str:
-    """The label on a card, such as `int8-g32`; the checkpoint's own if nothing is chosen.
+def quantization_of(weights: str, of_checkpoint: str, scales: str = "") -> str:
+    """The label on a card, such as `int8-g32-f16`; the checkpoint's own if nothing is chosen.
 
-    Sessions go on first where it is the same, so whatever changes a bit has another one.
+    `scales` names the numbers that scales are, where a back end has its own layout. Sessions go
+    on first where the label is the same, so whatever changes a bit has another one.
     """
     if weights == AUTO:
         return of_checkpoint
-    return f"{weights}-g{GROUP}" if weights in BITS else weights
+    return "-".join(filter(None, (weights, f"g{GROUP}", scales))) if weights in BITS else weights
 
 
 def whole_bytes(weights: str, outputs: int, inputs: int) -> int:

@@ -82,7 +82,8 @@ def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Pa
     sizes = SIZES | OWN_SIZES.get(family, {})
     folder = ModelFolder(random_checkpoint(family, **sizes), "random")
     found = load_verifier(folder, backend=backend, dtype="bfloat16", weights=weights)
-    assert found.info.quantization == (f"{weights}-g{GROUP}" if weights in BITS else weights)
+    in_groups = f"{weights}-g{GROUP}" + ("-f16" if backend == "torch" else "")
+    assert found.info.quantization == (in_groups if weights in BITS else weights)
     return found
 
 

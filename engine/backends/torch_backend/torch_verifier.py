@@ -22,6 +22,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import (
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import library
 from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import SCALES_IN
 from kakeya_fleet.engine.backends.torch_backend.device import (
     HOST,
     Device,
@@ -228,7 +229,7 @@ def info_of(
         dtype=dtype,
         backend="torch",
         device=device.kind,
-        quantization=quantization_of(weights, own),
+        quantization=quantization_of(weights, own, SCALES_IN),
     )
 
 

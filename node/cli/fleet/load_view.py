@@ -69,7 +69,7 @@ def load_text(progress: LoadProgress, model: str, node: str) -> str:
 
 
 def loaded_text(loaded: LoadedModel, node: str) -> str:
-    """`mini-1 serves smollm2 as a verifier: torch, bfloat16, int4-g32`."""
+    """`mini-1 serves smollm2 as a verifier: torch, bfloat16, int4-g32-f16`."""
     offer = loaded.offer
     facts = ", ".join(filter(None, (offer.backend, offer.dtype, offer.quantization)))
     already = " already" if loaded.was_served else ""

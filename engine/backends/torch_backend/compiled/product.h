@@ -105,16 +105,16 @@ inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel
 }
 
 // The blocks of a panel of whole numbers. Weight w of a column is, of int8, its scale times (w - 128);
-// of int4 its scale times w, plus its minimum. Numbers go by four inputs: int4 has those of the
+// of int4 its scale times w, plus its minimum: both float16, as ggml's. Numbers go by four inputs: int4 has those of the
 // next four in the high halves of its bytes.
 struct Int8Block {
-    float scales[PANEL];
+    std::uint16_t scales[PANEL];
     std::uint8_t numbers[GROUP / 4][PANEL][4];
 };
 
 struct Int4Block {
-    float scales[PANEL];
-    float minima[PANEL];
+    std::uint16_t scales[PANEL];
+    std::uint16_t minima[PANEL];
     std::uint8_t numbers[GROUP / 8][PANEL][4];
 };
 
@@ -154,11 +154,11 @@ inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)
 }
 
 inline Lanes added(const Int8Block& block, int at, Ints dots, float scale, float, Lanes sum) {
-    return fused(floats(dots), load(block.scales + at) * all(scale), sum);
+    return fused(floats(dots), load_halves(block.scales + at) * all(scale), sum);
 }
 inline Lanes added(const Int4Block& block, int at, Ints dots, float scale, float scaled_sum, Lanes sum) {
-    sum = fused(floats(dots), load(block.scales + at) * all(scale), sum);
-    return fused(load(block.minima + at), all(scaled_sum), sum);
+    sum = fused(floats(dots), load_halves(block.scales + at) * all(scale), sum);
+    return fused(load_halves(block.minima + at), all(scaled_sum), sum);
 }
 
 // Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order.

@@ -2,8 +2,9 @@
 
 Each 32 inputs of an output have a scale of their own, as ggml's Q8_0 and Q4_1 blocks have
 (https://github.com/ggml-org/ggml, `ggml-common.h`): of eight bits w = scale * q with q in -127 to
-127, of four w = scale * q + minimum with q in 0 to 15. Inputs are rounded to eight bits by the
-library, 32 at a time, so that products are sums of whole numbers and exact.
+127, of four w = scale * q + minimum with q in 0 to 15, scale and minimum in float16. Inputs are
+rounded to eight bits by the library, 32 at a time, so that products are sums of whole numbers and
+exact.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
     new_panels,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, PANEL, Matrix
-from kakeya_fleet.engine.models.weight_choice import GROUP
+from kakeya_fleet.engine.errors import WeightFormatUnsupported
+from kakeya_fleet.engine.models.weight_choice import AUTO, GROUP
 
-SCALE_BYTES = 4 * PANEL
+SCALES_IN = "f16"
+SCALE_BYTES = 2 * PANEL
 SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84)
 """Parts of a group's range that are tried with four bits: what is cut off may cost less than
 what a finer step wins."""
@@ -58,11 +61,11 @@ class WholePanels:
         # No more is touched than what is asked for: larger work wakes torch's threads, which
         # keep processors from the library's for milliseconds.
         panel, column = ids // PANEL, ids % PANEL
-        scales = _numbers_at(self.blocks, 0)[panel, :, column]
+        scales = _numbers_at(self.blocks, 0)[panel, :, column].to(torch.float32)
         if self.bits == 8:
             whole = _bytes_at(self.blocks, SCALE_BYTES, 4)[panel, :, :, column].flatten(2)
             return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(1)
-        minima = _numbers_at(self.blocks, SCALE_BYTES)[panel, :, column]
+        minima = _numbers_at(self.blocks, SCALE_BYTES)[panel, :, column].to(torch.float32)
         packed = _bytes_at(self.blocks, 2 * SCALE_BYTES, 8)[panel, :, :, column]
         whole = torch.stack([packed & 15, packed >> 4], dim=3).flatten(2)
         return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(1)
@@ -71,7 +74,8 @@ class WholePanels:
 def whole_panels(product: Product, bits: int) -> WholePanels:
     """Of a product whose inputs are a multiple of 32.
 
-    Takes the memory of the panels, and of one part's weights besides.
+    Takes the memory of the panels, and of one part's weights besides. Raises
+    `WeightFormatUnsupported` for weights whose scale float16 cannot say.
     """
     groups = product.inputs // GROUP
     block_bytes = (1 if bits == 8 else 2) * SCALE_BYTES + PANEL * GROUP * bits // 8
@@ -93,6 +97,8 @@ def whole_panels(product: Product, bits: int) -> WholePanels:
             eights = (halves[..., 0, :] | halves[..., 1, :] << 4).permute(0, 2, 3, 1, 4)
             _bytes_at(blocks, 2 * SCALE_BYTES, 8)[panels, :, :, lanes] = eights
             _numbers_at(blocks, SCALE_BYTES)[panels, :, lanes] = minima.transpose(1, 2)
+            _require_finite(minima, values)
+        _require_finite(scales, values)
         _numbers_at(blocks, 0)[panels, :, lanes] = scales.transpose(1, 2)
         if bias is not None and piece.bias is not None:
             bias[panels, lanes] = piece.bias.to(torch.float32)
@@ -105,7 +111,7 @@ def _of_eight(grouped: Tensor) -> tuple[Tensor, Tensor]:
     """Scales [panel, lane, group] and whole numbers, 128 more than they are, of weights
     [panel, lane, group, 32].
     """
-    scales = grouped.abs().amax(dim=3) / 127.0
+    scales = _halves(grouped.abs().amax(dim=3) / 127.0)
     whole = torch.round(grouped / _divisor(scales)[..., None]).clamp_(-127, 127)
     return scales, (whole + 128).to(torch.uint8)
 
@@ -129,15 +135,28 @@ def _of_four(grouped: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _rounded(grouped: Tensor, least: Tensor, most: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
     """Scales, minima and whole numbers for ranges; and the squares of what each group loses."""
-    scales = (most - least) / 15.0
+    scales, least = _halves((most - least) / 15.0), _halves(least)
     whole = torch.round((grouped - least[..., None]) / _divisor(scales)[..., None]).clamp_(0, 15)
     lost = (whole * scales[..., None] + least[..., None] - grouped).square_().sum(dim=3)
     return (scales, least, whole), lost
 
 
+def _halves(values: Tensor) -> Tensor:
+    """The nearest float16 numbers, in float32."""
+    return values.to(torch.float16).to(torch.float32)
+
+
+def _require_finite(found: Tensor, values: Tensor) -> None:
+    if bool(found.isinf().any()):
+        raise WeightFormatUnsupported(
+            f"weights of up to {float(values.abs().max()):g} are more than whole numbers with "
+            f"scales in float16 can say: leave `--weights` at {AUTO}"
+        )
+
+
 def _numbers_at(blocks: Tensor, first: int) -> Tensor:
-    """The float32 numbers [panel, group, 32] of the bytes from `first` on."""
-    return blocks[:, :, first : first + SCALE_BYTES].view(torch.float32)
+    """The float16 numbers [panel, group, 32] of the bytes from `first` on."""
+    return blocks[:, :, first : first + SCALE_BYTES].view(torch.float16)
 
 
 def _bytes_at(blocks: Tensor, first: int, inputs: int) -> Tensor:

@@ -112,6 +112,16 @@ def test_a_weight_is_off_by_half_a_step_at_most(bits: int, most: float) -> None:
     assert float(apart.mean()) < 0.3 * float(steps.mean())
 
 
+def test_weights_beyond_float16s_scales_are_refused_and_tiny_ones_are_near() -> None:
+    weight = torch.randn(40, 64, generator=torch.Generator().manual_seed(SEED))
+    for bits, most in ((8, 1e7), (4, 1e5)):
+        with pytest.raises(WeightFormatUnsupported, match=r"up to .*leave `--weights` at auto"):
+            whole_panels(product_of(most * weight), bits)
+        tiny = 1e-4 * weight
+        found = whole_panels(product_of(tiny), bits).rows(torch.arange(40))
+        assert float((found - tiny).abs().max()) < (0.05 if bits == 8 else 0.2) * 1e-4
+
+
 def test_a_number_that_is_none_is_seen(own: libraries.Library) -> None:
     panels = whole_panels(product_of(torch.ones(32, 64)), 8)
     for wrong in (float("nan"), float("inf")):
@@ -149,7 +159,9 @@ def test_neither_cuts_nor_threads_change_a_bit(
     verifier = of(family, weights)
     assert isinstance(verifier, CompiledVerifier)
     # Another one than that of the checkpoint's own numbers, which these are not.
-    assert verifier.info.quantization == (weights if weights == "bf16" else f"{weights}-g{GROUP}")
+    assert verifier.info.quantization == (
+        weights if weights == "bf16" else f"{weights}-g{GROUP}-f16"
+    )
     require_same_bits(verifier, SPECS[name])
 
 
