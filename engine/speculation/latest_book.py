@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 class LatestBook(Generic[Key, Value]):
-    """The latest finding of each kind, for a while. Kinds are few: pairs that have drafted."""
+    """The latest finding of each kind, for a while."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
@@ -28,4 +28,6 @@ class LatestBook(Generic[Key, Value]):
 
     def put(self, key: Key, found: Value) -> None:
         """A session rests or ends, and has found this."""
-        self._found[key] = (found, self._clock())
+        now = self._clock()
+        kept = {kind: each for kind, each in self._found.items() if now - each[1] < KEPT_SECONDS}
+        self._found = {**kept, key: (found, now)}

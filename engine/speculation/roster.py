@@ -63,10 +63,11 @@ class Roster:
             Candidate(
                 rival.hope,
                 wait=rest,
-                wait_for_leader=_rest(book, rival, gain) if leads else 0,
+                # The one that leads has this very gain, and comes back as any that has led.
+                wait_for_leader=_rest(book, rival, gain) if leads and index else 0,
                 stands_in=rival.stands_in,
             )
-            for rival, rest in zip(rivals, rests, strict=True)
+            for index, (rival, rest) in enumerate(zip(rivals, rests, strict=True))
         )
         self._contest = Contest(candidates, leader=0 if leads and rivals else None)
         if leads and rivals and rests[0]:

@@ -70,12 +70,14 @@ def stream(
     leads: bool = True,
     broken: Sequence[int] = (),
     book: TrialBook | None = None,
+    gain: float = 1.0,
 ) -> Stream:
     rivals = [
         Rival(("n", str(index)), LocalDraftSource(NgramProposer()), SpeculationState(), hope)
         for index, hope in enumerate(hopes or (8.0,) * len(accepted))
     ]
-    return Stream(Roster(rivals, leads=leads, book=book), list(accepted), frozenset(broken))
+    roster = Roster(rivals, leads=leads, book=book, gain=gain)
+    return Stream(roster, list(accepted), frozenset(broken))
 
 
 def test_a_faster_proposer_takes_over_and_stays() -> None:
@@ -257,6 +259,25 @@ def test_a_long_session_tries_what_short_ones_would_not() -> None:
     assert rest > ANSWER_BLOCKS
     assert 0 not in text.blocks(rest)
     assert text.blocks(2 * ANSWER_BLOCKS)[-1] == 0
+
+
+def test_beside_a_leader_that_is_expected_to_be_fast_a_trial_has_less_to_win() -> None:
+    def lost_in_all() -> TrialBook:
+        book = TrialBook()
+        for _ in range(12):
+            book.session_begun()
+            book.tokens_made(ANSWER_BLOCKS)
+            book.lost(("n", "1"))
+        return book
+
+    book, gains = lost_in_all(), (1.0, 2.0, 8.0)
+    plain, led, hopeless = (book.rest_blocks(("n", "1"), 8.0, gain) for gain in gains)
+    assert ANSWER_BLOCKS < plain < led < hopeless <= 4 * plain + 4
+    text = stream(6, 2, book=lost_in_all(), gain=2.0)
+    assert 1 not in text.blocks(plain + 10)
+    # Where who leads is slower than alone on this text, it is tried as beside nobody.
+    text = stream(0, 2, book=lost_in_all(), gain=2.0)
+    assert plain <= text.blocks(2 * plain).index(1) < plain + 40
 
 
 def test_what_was_lost_is_forgotten_in_time() -> None:

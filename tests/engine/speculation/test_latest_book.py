@@ -18,3 +18,5 @@ def test_sessions_know_what_the_latest_of_their_kind_found_for_a_while() -> None
     assert book.get(("verifier", "proposer")) == 2.0
     now += KEPT_SECONDS
     assert book.get(("verifier", "proposer")) is None
+    book.put(("verifier", "another"), 3.0)
+    assert list(book._found) == [("verifier", "another")]
