@@ -23,9 +23,9 @@ def test_a_position_of_llama_2_7b_is_half_a_mebibyte() -> None:
 def test_weights_are_counted_with_their_scales() -> None:
     paper = LLAMA.on_paper()
     assert paper.weight_bytes["auto"] == paper.weight_bytes["bf16"] == 2 * 6_738_415_616
-    # 8 bits and a float32 of 32 numbers; 4 bits and two of them.
-    assert paper.weight_bytes["int8"] == 6_738_415_616 * 9 // 8
-    assert paper.weight_bytes["int4"] == 6_738_415_616 * 6 // 8
+    # 8 bits and a float16 of 32 numbers; 4 bits and two of them.
+    assert paper.weight_bytes["int8"] == 6_738_415_616 * 17 // 16
+    assert paper.weight_bytes["int4"] == 6_738_415_616 * 5 // 8
     assert paper.loading_bytes["auto"] == paper.weight_bytes["auto"]
     assert LLAMA.on_paper("float32").loading_bytes["auto"] == 2 * paper.loading_bytes["auto"]
 
