@@ -46,6 +46,11 @@ MIN_SESSION_COUNT = 0.5
 RANGED_SESSION_COUNT = 5.0
 
 
+def has_same_weights(verifier_digest: str, proposer_digest: str) -> bool:
+    """Whether both were read from the same weights, by their digests; empty ones are unknown."""
+    return verifier_digest == proposer_digest != ""
+
+
 def acceptance_of(
     kind: ModelKind, measured: MeasuredAcceptance | None, *, same_weights: bool = False
 ) -> Acceptance:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.fleet.cards.card import PROCESSOR, Card, ModelOffer
-from kakeya_fleet.fleet.placement.acceptance_prior import Acceptance, acceptance_of
+from kakeya_fleet.fleet.placement.acceptance_prior import (
+    Acceptance,
+    acceptance_of,
+    has_same_weights,
+)
 from kakeya_fleet.fleet.placement.cost_model import (
     PairCost,
     alone_tokens_per_second,
@@ -106,11 +110,10 @@ def predict(
     is_local = verifier.card.node_id == proposer.card.node_id
     way = (verifier.card.node_id, proposer.card.node_id)
     models = (verifier.offer.model_id, proposer.offer.model_id)
-    digest = proposer.offer.weights_digest
     acceptance = acceptance_of(
         proposer.offer.kind,
         measured.acceptances.get(models),
-        same_weights=bool(digest) and digest == verifier.offer.weights_digest,
+        same_weights=has_same_weights(verifier.offer.weights_digest, proposer.offer.weights_digest),
     )
     drafts = draft_costs(*way, proposer.offer, measured)
     cost = PairCost(

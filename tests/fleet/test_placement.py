@@ -523,6 +523,26 @@ def test_processors_that_both_sides_share_hide_no_draft(
     assert made.predicted_tokens_per_second <= speed
 
 
+@pytest.mark.parametrize(("digest", "assumed"), [("same", "0.90"), ("other", "0.60"), ("", "0.60")])
+def test_more_is_assumed_of_the_verifiers_own_weights(
+    make_card: MakeCard,
+    verifier_offer: ModelOffer,
+    ngram_offer: ModelOffer,
+    digest: str,
+    assumed: str,
+) -> None:
+    verifier = replace(verifier_offer, weights_digest=digest and "same")
+    fewer_bits = replace(
+        ngram_offer,
+        kind=ModelKind.AUTOREGRESSIVE,
+        tokenizer_digest=verifier.tokenizer_digest,
+        weights_digest=digest,
+    )
+    nodes = [alive(make_card("a", verifier)), alive(make_card("b", fewer_bits))]
+    made = plan(replace(TINY, proposer_model=fewer_bits.model_id), nodes, way())
+    assert f"acceptance {assumed} assumed" in made.reasons[0]
+
+
 def test_what_sessions_were_counts_for_more_than_what_is_added_up(
     make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
 ) -> None:

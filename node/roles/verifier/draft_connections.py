@@ -19,7 +19,10 @@ from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 from kakeya_fleet.engine.speculation.trial_book import TrialBooks
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
-from kakeya_fleet.fleet.placement.acceptance_prior import SAME_WEIGHTS_ACCEPTANCE
+from kakeya_fleet.fleet.placement.acceptance_prior import (
+    SAME_WEIGHTS_ACCEPTANCE,
+    has_same_weights,
+)
 from kakeya_fleet.fleet.placement.plan import Placement
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf, ProposerAddress
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender, ReadFeatures
@@ -216,7 +219,7 @@ class DraftConnections:
         found, offer = self._context.rates.get(of), self._conditioning.offer(placement)
         if found is not None:
             return found.remembered()
-        if offer is not None and self._info.weights_digest == offer.weights_digest != "":
+        if offer is not None and has_same_weights(self._info.weights_digest, offer.weights_digest):
             return PlaceRates.assuming(SAME_WEIGHTS_ACCEPTANCE.rate)
         return NOTHING_TRIED
 

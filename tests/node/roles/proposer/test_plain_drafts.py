@@ -16,7 +16,10 @@ from kakeya_fleet.engine.backends import installed_backends
 from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.quoting import QuotingProposer
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.speculation.place_rates import PlaceRates
 from kakeya_fleet.fleet.cards.card import ModelKind
+from kakeya_fleet.fleet.placement.acceptance_prior import SAME_WEIGHTS_ACCEPTANCE
 from kakeya_fleet.node.roles.proposer.served_proposer import JUDGED_STEPS
 from tests.support import calls
 from tests.support import neighbourhood as nodes
@@ -123,6 +126,20 @@ async def test_drafts_of_the_same_weights_are_taken_at_a_temperature_too(
     assert told.drafted_count > TOKENS // 2
     # All but quotes, of which random text has few.
     assert told.accepted_count > 0.8 * told.drafted_count
+
+
+async def test_a_first_session_begins_with_what_is_assumed_of_the_same_weights(
+    drafting: tuple[nodes.Node, nodes.Node],
+) -> None:
+    verifier, _ = drafting
+    (model_id,) = verifier.roles.verifiers
+    verifier.roles.verifier._lifecycle._context.rates._found.clear()
+    session = await calls.Caller(verifier.channel).open(
+        model_id=model_id, mode=calls.FIXED, proposer=model_id, proposer_node="drafter"
+    )
+    roster = await verifier.roles.sessions.opened(session).pairing.connect(History())
+    assert roster is not None
+    assert roster.rivals[0].state.pace.places == PlaceRates.assuming(SAME_WEIGHTS_ACCEPTANCE.rate)
 
 
 @pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
