@@ -284,6 +284,17 @@ def stores_beside(verifier: Verifier) -> EvictedStores | None:
     return None if make is None else make(verifier)
 
 
+def for_drafts(verifier: Verifier) -> Verifier:
+    """A verifier of the same weights that drafts in less time, or `verifier` itself.
+
+    Its logits of ids that are surely unlikely may be -inf: what it says is good for a draft
+    alone. `verifier` is not to be used any more. Raises a `ModelUnusable`.
+    """
+    backend = BACKENDS.get(verifier.info.backend)
+    make = None if backend is None else _imported(backend, lambda each: each.drafting())
+    return verifier if make is None else make(verifier)
+
+
 def _told(reading: Progress | None, *folders: ModelFolder) -> AbstractContextManager[None]:
     """While it lasts `reading` hears of the weights in `folders`."""
     if reading is None:

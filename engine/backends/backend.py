@@ -41,6 +41,8 @@ UseOfDevice = Callable[[str], Callable[[], float | None]]
 where nothing is told. Raises `DeviceUnavailable`."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
+ForDrafts = Callable[[Verifier], Verifier]
+"""One of the same weights that drafts in less time, in place of the one that is given."""
 
 
 class LoadVerifier(Protocol):
@@ -159,6 +161,10 @@ class Backend(Protocol):
 
     def stores_beside(self) -> StoresBeside | None:
         """Makes stores in the process of one of its verifiers."""
+        ...
+
+    def drafting(self) -> ForDrafts | None:
+        """Has its verifiers draft in less time; None where they do as they are."""
         ...
 
     def arithmetic(self) -> ArithmeticOf:

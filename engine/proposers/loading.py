@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from kakeya_fleet.engine.backends import (
     AUTO,
+    for_drafts,
     import_backend,
     import_dflash,
     import_masked_diffusion,
@@ -26,6 +27,7 @@ from kakeya_fleet.engine.contracts.proposer_info import (
     MASKED_DIFFUSION,
 )
 from kakeya_fleet.engine.errors import DeviceUnavailable, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.memory.allocation import told_as_unloadable
 from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.json_object import read_json_object
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here
@@ -82,7 +84,7 @@ def load_proposer(
         raise _without_target(folder.model_id, target)
     if kind == AUTOREGRESSIVE:
         _begin(reading)
-        drafter = load_verifier(
+        loaded = load_verifier(
             folder,
             backend=backend,
             device=device,
@@ -90,6 +92,8 @@ def load_proposer(
             weights=weights,
             reading=reading,
         )
+        with told_as_unloadable(folder.path):
+            drafter = for_drafts(loaded)
         proposer = AutoregressiveProposer(drafter)
         drafter.pool.budget_bytes = kv_budget_bytes
         return QuotingProposer(proposer)

@@ -41,6 +41,20 @@ MUTANTS = (
         ("tests/engine/backends/dflash/test_candidate_path.py",),
     ),
     Mutant(
+        "a preview that reads the head for another row",
+        "engine/backends/torch_backend/compiled/decoder.cpp",
+        "panel_of_row(model.head, normed, row,",
+        "panel_of_row(model.head, normed, 0,",
+        ("tests/engine/backends/torch_backend/compiled/test_preview.py",),
+    ),
+    Mutant(
+        "a preview of the least likely ids",
+        "engine/backends/torch_backend/compiled/preview.h",
+        "return most[a] > most[b] ||",
+        "return most[a] < most[b] ||",
+        ("tests/engine/backends/torch_backend/compiled/test_preview.py",),
+    ),
+    Mutant(
         "a plain drafter that reads a whole history",
         "engine/proposers/autoregressive.py",
         "        if start > self._start:",

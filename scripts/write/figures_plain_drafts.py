@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
 
 REPORT = "plain_drafts"
+HEATS = ("greedy", "at 0.7")
+PREVIEWED = "previewed_drafts"
 OWN = ("alone", "n-gram", "plain int4", "auto")
 HEAD = "| tokens a second | chat | code | lists | rewriting | all |"
 
@@ -48,6 +50,15 @@ def ratios(found: Report) -> Sequence[str]:
     ]
 
 
+def previewed(found: Report) -> Sequence[str]:
+    """Milliseconds a drafted token, and accepted shares: by the whole head and with the preview."""
+    sides = [found[heat][side] for heat in HEATS for side in ("whole head", "preview")]
+    return [
+        *(f"{each['milliseconds_a_token']:.1f}" for each in sides[:2]),
+        *(f"{100 * each['accepted_share']:.1f}" for each in sides),
+    ]
+
+
 PLAIN_DRAFTS: Sequence[Declared] = (
     Table(FIGURES, HEAD, REPORT, speeds),
     Said(
@@ -63,5 +74,12 @@ PLAIN_DRAFTS: Sequence[Declared] = (
         "llama.cpp's best drafts {} times over its own decoding.",
         REPORT,
         ratios,
+    ),
+    Said(
+        FIGURES,
+        "A drafted token takes {} ms by the whole head and {} so; accepted are {} and {} % of "
+        "them greedily, {} and {} % at the temperature.",
+        PREVIEWED,
+        previewed,
     ),
 )

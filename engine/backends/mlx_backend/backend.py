@@ -89,6 +89,9 @@ class MlxBackend:
     def stores_beside(self) -> None:
         """None."""
 
+    def drafting(self) -> None:
+        """None."""
+
     def arithmetic(self) -> ArithmeticOf:
         """MLX's."""
         from kakeya_fleet.engine.backends.mlx_backend.arithmetic import arithmetic

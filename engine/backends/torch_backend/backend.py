@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kakeya_fleet.engine.backends.backend import (
         ArithmeticOf,
         FactsOfDevice,
+        ForDrafts,
         LoadDFlash,
         LoadEncoder,
         LoadMaskedDiffusion,
@@ -109,6 +110,12 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.stores_beside import stores_beside
 
         return stores_beside
+
+    def drafting(self) -> ForDrafts:
+        """Those whose forwards are compiled look at a head in few bits first."""
+        from kakeya_fleet.engine.backends.torch_backend.drafting import for_drafts
+
+        return for_drafts
 
     def arithmetic(self) -> ArithmeticOf:
         """Torch's, and the compiled decoder's."""

@@ -14,6 +14,7 @@
 #include "attention_parts.h"
 #include "lanes.h"
 #include "packed_attention.h"
+#include "preview.h"
 #include "product.h"
 #include "rounding.h"
 #include "steps.h"
@@ -24,9 +25,10 @@
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 8;
+constexpr int VERSION = 9;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
+constexpr int PANELS_AT_ONCE = 4;
 
 // What the threads of one call share.
 struct Call : Crew {
@@ -44,6 +46,7 @@ struct Call : Crew {
     const float* inputs = nullptr;
     const std::int32_t* chosen = nullptr;
     float* outputs = nullptr;
+    Preview* preview = nullptr;
     int rows;
 
     Rounded rounded;
@@ -305,9 +308,25 @@ void logits_job(void* context, unsigned) {
         const std::int64_t hidden = model.hidden;
         norm(call.batch->hidden + call.chosen[row] * hidden, model.last_norm, model.hidden, model.epsilon, call.batch->normed + row * hidden);
         round_for(model.head, normed, row);
+        if (call.preview) call.preview->prepare(row, call.batch->normed + row * hidden);
     });
     const std::int64_t width = static_cast<std::int64_t>(panels(model.head)) * PANEL;
-    product(call, 1, model.head, normed, call.rows, Written{call.outputs, width}, [](int) {});
+    const Written written{call.outputs, width};
+    if (!call.preview) {
+        product(call, 1, model.head, normed, call.rows, written, [](int) {});
+        return;
+    }
+    Preview& preview = *call.preview;
+    const int at_once = std::max(1, preview.panel_count() / (TURNS * static_cast<int>(call.barrier.threads())));
+    taken(call, 1, preview.panel_count(), at_once, [&](int panel) { preview.look(panel); });
+    rows_then(call, 2, call.rows, [&](int row) {
+        preview.choose(row);
+        std::fill_n(call.outputs + row * width, width, -INFINITY);
+    });
+    taken(call, 3, call.rows * preview.kept(), PANELS_AT_ONCE, [&](int task) {
+        const int row = task / preview.kept();
+        panel_of_row(model.head, normed, row, preview.chosen(row, task % preview.kept()), written);
+    });
 }
 
 void product_job(void* context, unsigned) {
@@ -360,9 +379,12 @@ void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* b
     kakeya::run(workers, call, threads, kakeya::layers_job);
 }
 
-void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, const std::int32_t* rows,
-                   std::int32_t count, float* logits, std::int32_t threads) {
-    kakeya::Call call(3, count, model->hidden);
+void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaPreview* preview, const KakeyaBatch* batch,
+                   const std::int32_t* rows, std::int32_t count, float* logits, std::int32_t threads) {
+    kakeya::Call call(4, count, model->hidden);
+    std::unique_ptr<kakeya::Preview> own;
+    if (preview) own = std::make_unique<kakeya::Preview>(*preview, count);
+    call.preview = own.get();
     call.model = model;
     call.batch = batch;
     call.chosen = rows;

@@ -14,7 +14,7 @@ extern "C" {
 // Of pairs, bfloat16 numbers whose inputs are rounded to such too, it has them for each two inputs:
 // columns side by side, both weights of each. Of whole numbers a panel is blocks, one for each 32
 // inputs: see product.h.
-enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3, KAKEYA_PAIRS = 4 };
+enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3, KAKEYA_PAIRS = 4, KAKEYA_INT2 = 5 };
 
 struct KakeyaMatrix {
     const void* panels;
@@ -41,6 +41,14 @@ struct KakeyaModel {
     const KakeyaLayer* layer;
     const float* last_norm;  // [hidden]
     KakeyaMatrix head;
+};
+
+// A head in few bits, of the same panels, as two of other inputs whose products are added: the first has those
+// `order` names first. Logits are computed in the `kept` panels where its own are the largest, 0 < kept <= panels.
+struct KakeyaPreview {
+    KakeyaMatrix large, rest;
+    const std::int32_t* order;  // [large.inputs + rest.inputs]
+    std::int32_t kept;
 };
 
 // Key slots of one segment of a cache: for each of its layers keys, then values
@@ -109,9 +117,10 @@ struct KakeyaBatch {
 void kakeya_layers(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, std::int32_t first,
                    std::int32_t end, std::int32_t phases, std::int32_t threads);
 
-// The logits [count, padded columns of the head] of the hidden states of `rows`.
-void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaBatch* batch, const std::int32_t* rows,
-                   std::int32_t count, float* logits, std::int32_t threads);
+// The logits [count, padded columns of the head] of the hidden states of `rows`: of all panels, or if there
+// is a `preview` of those that it keeps, and -inf in the others.
+void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaPreview* preview, const KakeyaBatch* batch,
+                   const std::int32_t* rows, std::int32_t count, float* logits, std::int32_t threads);
 
 // The product [rows, padded columns] of inputs [rows, matrix.inputs].
 void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,

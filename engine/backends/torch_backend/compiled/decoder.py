@@ -21,6 +21,11 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
     panels_of,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Product
+from kakeya_fleet.engine.backends.torch_backend.compiled.preview import (
+    Preview,
+    is_worth_it,
+    preview_of,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
     require_exact_products,
 )
@@ -194,12 +199,25 @@ class CompiledDecoder:
             torch.get_num_threads(),
         )
 
-    def logits(self, batch: Batch, rows: Sequence[int]) -> Tensor:
-        """Those of the hidden states of some rows, [n, vocabulary]."""
+    @property
+    def has_previews(self) -> bool:
+        """Whether the head is large enough."""
+        return is_worth_it(self._head)
+
+    def preview(self, sizes: Tensor) -> Preview:
+        """What tells where logits are large, of inputs that are as large as `sizes` [hidden]."""
+        return preview_of(self._head, sizes)
+
+    def logits(self, batch: Batch, rows: Sequence[int], preview: Preview | None = None) -> Tensor:
+        """Those of the hidden states of some rows, [n, vocabulary].
+
+        With a `preview` the largest of them alone, as it finds them, and -inf elsewhere.
+        """
         found = torch.empty(len(rows), self._head.width)
         self._functions.kakeya_logits(
             self._workers,
             ctypes.byref(self._model),
+            None if preview is None else ctypes.byref(preview.struct),
             ctypes.byref(batch),
             (ctypes.c_int32 * len(rows))(*rows),
             len(rows),

@@ -158,6 +158,7 @@ inline void store_four(std::int8_t* to, Lanes a, Lanes b, Lanes c, Lanes d) {
     _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(first, second)));
 }
 inline Ints low_halves(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x0f0f0f0f))}; }
+inline Ints low_quarters(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x03030303))}; }
 inline Ints high_halves(Ints a) { return low_halves({_mm512_srli_epi32(a.v, 4)}); }
 // Byte i of each, i of 0 .. 3, the lowest first.
 inline Ints byte_of(Ints a, int i) {
@@ -256,6 +257,10 @@ inline Ints low_halves(Ints x) {
     return {_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low)};
 }
 inline Ints high_halves(Ints x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+inline Ints low_quarters(Ints x) {
+    const __m256i low = _mm256_set1_epi32(0x03030303);
+    return {_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low)};
+}
 inline Ints byte_of(Ints x, int i) {
     const __m128i by = _mm_cvtsi32_si128(8 * i);
     const __m256i low = _mm256_set1_epi32(0xff);
@@ -389,6 +394,10 @@ inline Ints lowered(Ints x, int bits) {
 }
 inline Ints low_halves(Ints x) {
     for (int i = 0; i < LANES; ++i) x.v[i] &= 0x0f0f0f0f;
+    return x;
+}
+inline Ints low_quarters(Ints x) {
+    for (int i = 0; i < LANES; ++i) x.v[i] &= 0x03030303;
     return x;
 }
 inline Ints high_halves(Ints x) {

@@ -39,6 +39,7 @@ HEADERS = (
     "store_reads.h",
     "tile_calls.h",
     "product.h",
+    "preview.h",
     "rounding.h",
     "steps.h",
     "packed_attention.h",

@@ -106,7 +106,8 @@ inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel
 
 // The blocks of a panel of whole numbers. Weight w of a column is, of int8, its scale times (w - 128);
 // of int4 its scale times w, plus its minimum: both float16, as ggml's. Numbers go by four inputs: int4 has those of the
-// next four in the high halves of its bytes.
+// next four in the high halves of its bytes, int2 those of the next fours in the higher quarters. Of int2
+// w stands for its scale times (w - 1.5).
 struct Int8Block {
     std::uint16_t scales[PANEL];
     std::uint8_t numbers[GROUP / 4][PANEL][4];
@@ -118,8 +119,14 @@ struct Int4Block {
     std::uint8_t numbers[GROUP / 8][PANEL][4];
 };
 
+struct Int2Block {
+    std::uint16_t scales[PANEL];
+    std::uint8_t numbers[GROUP / 16][PANEL][4];
+};
+
 inline std::int32_t begun(const Int8Block&, std::int32_t sum) { return -128 * sum; }
 inline std::int32_t begun(const Int4Block&, std::int32_t) { return 0; }
+inline std::int32_t begun(const Int2Block&, std::int32_t) { return 0; }
 
 template <int ROWS, int STEP>
 inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
@@ -153,12 +160,36 @@ inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)
     }
 }
 
+template <int ROWS, int STEP>
+inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+    for (int sixteen = 0; sixteen < GROUP / 16; ++sixteen) {
+        Ints packed[STEP];
+        for (int lane = 0; lane < STEP; ++lane) {
+            ask_ahead<ROWS>(block.numbers[sixteen][(part + lane) * LANES]);
+            packed[lane] = load_whole(block.numbers[sixteen][(part + lane) * LANES]);
+        }
+        for (int four = 0; four < 4; ++four) {
+            Ints own[STEP];
+            for (int lane = 0; lane < STEP; ++lane) own[lane] = low_quarters(lowered(packed[lane], 2 * four));
+            for (int row = 0; row < ROWS; ++row) {
+                const Ints value = whole(bits_of(numbers[row] + 16 * sixteen + 4 * four));
+                for (int lane = 0; lane < STEP; ++lane) found[row][lane] = dot(found[row][lane], own[lane], value);
+            }
+        }
+    }
+}
+
 inline Lanes added(const Int8Block& block, int at, Ints dots, float scale, float, Lanes sum) {
     return fused(floats(dots), load_halves(block.scales + at) * all(scale), sum);
 }
 inline Lanes added(const Int4Block& block, int at, Ints dots, float scale, float scaled_sum, Lanes sum) {
     sum = fused(floats(dots), load_halves(block.scales + at) * all(scale), sum);
     return fused(load_halves(block.minima + at), all(scaled_sum), sum);
+}
+inline Lanes added(const Int2Block& block, int at, Ints dots, float scale, float scaled_sum, Lanes sum) {
+    const Lanes scales = load_halves(block.scales + at);
+    sum = fused(floats(dots), scales * all(scale), sum);
+    return fused(scales, all(-1.5f * scaled_sum), sum);
 }
 
 // Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order.
@@ -203,6 +234,10 @@ template <int ROWS>
 inline void add_up(const Inputs& inputs, int first, int count, const Int4Block* blocks, Lanes (&found)[ROWS][WIDE]) {
     add_up_blocks<ROWS>(inputs, first, count, blocks, found);
 }
+template <int ROWS>
+inline void add_up(const Inputs& inputs, int first, int count, const Int2Block* blocks, Lanes (&found)[ROWS][WIDE]) {
+    add_up_blocks<ROWS>(inputs, first, count, blocks, found);
+}
 
 // How many of these a panel has, and how many rows the registers have room for.
 template <class Weight>
@@ -224,6 +259,8 @@ template <>
 struct Layout<Int8Block> : BlockLayout<Int8Block> {};
 template <>
 struct Layout<Int4Block> : BlockLayout<Int4Block> {};
+template <>
+struct Layout<Int2Block> : BlockLayout<Int2Block> {};
 
 template <int ROWS, class Weight, class Take>
 inline void rows_of_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int first, int panel, const Take& take) {
@@ -260,9 +297,23 @@ inline void panel_of(const KakeyaMatrix& matrix, const Inputs& inputs, int rows,
     switch (matrix.format) {
         case KAKEYA_INT8: return one_panel<Int8Block>(matrix, inputs, rows, panel, take);
         case KAKEYA_INT4: return one_panel<Int4Block>(matrix, inputs, rows, panel, take);
+        case KAKEYA_INT2: return one_panel<Int2Block>(matrix, inputs, rows, panel, take);
         case KAKEYA_PAIRS: return one_panel<Pair>(matrix, inputs, rows, panel, take);
         case KAKEYA_BFLOAT16: return one_panel<bfloat16>(matrix, inputs, rows, panel, take);
         default: return one_panel<float>(matrix, inputs, rows, panel, take);
+    }
+}
+
+// The same of one row alone, with the same bits.
+template <class Take>
+inline void panel_of_row(const KakeyaMatrix& matrix, const Inputs& inputs, int row, int panel, const Take& take) {
+    switch (matrix.format) {
+        case KAKEYA_INT8: return rows_of_panel<1, Int8Block>(matrix, inputs, row, panel, take);
+        case KAKEYA_INT4: return rows_of_panel<1, Int4Block>(matrix, inputs, row, panel, take);
+        case KAKEYA_INT2: return rows_of_panel<1, Int2Block>(matrix, inputs, row, panel, take);
+        case KAKEYA_PAIRS: return rows_of_panel<1, Pair>(matrix, inputs, row, panel, take);
+        case KAKEYA_BFLOAT16: return rows_of_panel<1, bfloat16>(matrix, inputs, row, panel, take);
+        default: return rows_of_panel<1, float>(matrix, inputs, row, panel, take);
     }
 }
 

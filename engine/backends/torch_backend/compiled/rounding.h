@@ -26,7 +26,7 @@ struct Inputs {
     // Has a row ready for a product with weights of the format; it decides by itself what of it
     // is rounded to what.
     [[gnu::noinline]] void round_for(std::int32_t format, std::int64_t row, int count) const {
-        if (format == KAKEYA_INT8 || format == KAKEYA_INT4) round(row, count);
+        if (format == KAKEYA_INT8 || format == KAKEYA_INT4 || format == KAKEYA_INT2) round(row, count);
         if (format == KAKEYA_PAIRS)
             for (std::int64_t i = row * count; i < (row + 1) * count; ++i) narrow[i] = narrowed(numbers[i]);
     }

@@ -7,12 +7,12 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 PANEL = 32
 """Columns of a panel of weights."""
-FLOAT32, BFLOAT16, INT8, INT4, PAIRS = 0, 1, 2, 3, 4
+FLOAT32, BFLOAT16, INT8, INT4, PAIRS, INT2 = 0, 1, 2, 3, 4, 5
 """Formats of numbers in memory: PAIRS are bfloat16 with inputs rounded to such."""
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 8
+VERSION = 9
 """Of these structs; `kakeya_version` tells that of the library."""
 
 
@@ -60,6 +60,12 @@ class Model(Structure):
         ("last_norm", c_void_p),
         ("head", Matrix),
     )
+
+
+class Preview(Structure):
+    """A head in few bits, which tells where logits are computed."""
+
+    _fields_ = (("large", Matrix), ("rest", Matrix), ("order", c_void_p), ("kept", c_int32))
 
 
 class Segment(Structure):
@@ -193,6 +199,7 @@ def declare(library: ctypes.CDLL) -> None:
     library.kakeya_logits.argtypes = (
         c_void_p,
         POINTER(Model),
+        POINTER(Preview),
         POINTER(Batch),
         POINTER(c_int32),
         c_int32,

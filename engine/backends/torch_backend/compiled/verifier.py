@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from kakeya_fleet.engine.backends.slab_verifier import SlabVerifier
 from kakeya_fleet.engine.backends.torch_backend.compiled.batch import BatchOf, reads_packed
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers, CompiledDecoder
 from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
+from kakeya_fleet.engine.backends.torch_backend.compiled.preview import Preview
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     ATTEND,
     FINISH,
@@ -23,7 +25,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.tapped import Tapped
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.segment_products import merged
-from kakeya_fleet.engine.contracts.cache import CacheKind
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
@@ -36,16 +38,33 @@ ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
     """A loaded model on the CPU."""
 
-    def __init__(self, decoder: CompiledDecoder, info: VerifierInfo, layout: KvLayout) -> None:
-        """Of the first layers of `decoder`, as many as `layout` has."""
+    def __init__(
+        self,
+        decoder: CompiledDecoder,
+        info: VerifierInfo,
+        layout: KvLayout,
+        preview: Preview | None = None,
+    ) -> None:
+        """Of the first layers of `decoder`, as many as `layout` has.
+
+        With a `preview` logits are -inf but where it finds them the largest: for drafts alone.
+        """
         super().__init__(info, layout, PackingKernels(info.dtype), ROW_COUNTS)
         self._decoder = decoder
+        self._preview = preview
         self._buffers = Buffers(decoder.sizes, ROW_COUNTS[-1])
 
     @property
     def thread_count(self) -> int:
         """0: their number is of no influence on a bit."""
         return 0
+
+    def for_drafts(self) -> CompiledVerifier:
+        """The same weights; of a large vocabulary logits of unlikely ids are -inf."""
+        if not self._decoder.has_previews:
+            return self
+        preview = self._decoder.preview(self._sizes_before_head())
+        return CompiledVerifier(self._decoder, self._info, self._layout, preview)
 
     def shallow(self) -> CompiledVerifier:
         """The shortest prefix of the layers that has every kind of them."""
@@ -89,7 +108,9 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
             if feed.want_logits
             for row in range(first, first + count)
         ]
-        logits = self._decoder.logits(batch.struct, wanted).numpy() if wanted else None
+        logits = (
+            self._decoder.logits(batch.struct, wanted, self._preview).numpy() if wanted else None
+        )
         outputs: list[Output] = []
         done = 0
         for feed, first, count in zip(feeds, firsts, counts, strict=True):
@@ -166,6 +187,17 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
                     to.copy_(result)
             failing.pop_all()
         decoder.run(batch.struct, layer, layer + 1, FINISH)
+
+    def _sizes_before_head(self) -> Tensor:
+        """How large the head's inputs are, [hidden], behind ids at random."""
+        count, depth = ROW_COUNTS[-1], len(self._layout.layers)
+        ids = np.random.default_rng(0).integers(self._info.vocabulary_size, size=count).tolist()
+        cache = self.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=count))
+        (found,) = self.forward_batch([Feed(cache, ids, want_logits=False, taps=(depth,))])
+        cache.release()
+        if found.features is None:
+            raise AssertionError("a forward gave no outputs of a layer, which were asked for")
+        return torch.from_numpy(found.features[:, 0]).square().mean(dim=0)
 
     def _new_states(self) -> dict[int, RecurrentState]:
         return {}

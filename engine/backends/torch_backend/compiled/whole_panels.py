@@ -1,10 +1,10 @@
-"""Weights as whole numbers of eight or four bits, laid out for the compiled products.
+"""Weights as whole numbers of eight, four or two bits, laid out for the compiled products.
 
 Each 32 inputs of an output have a scale of their own, as ggml's Q8_0 and Q4_1 blocks have
 (https://github.com/ggml-org/ggml, `ggml-common.h`): of eight bits w = scale * q with q in -127 to
-127, of four w = scale * q + minimum with q in 0 to 15, scale and minimum in float16. Inputs are
-rounded to eight bits by the library, 32 at a time, so that products are sums of whole numbers and
-exact.
+127, of four w = scale * q + minimum with q in 0 to 15, scale and minimum in float16. Of two, which
+only tell where a product is large, w = scale * (q - 1.5) with q in 0 to 3. Inputs are rounded to
+eight bits by the library, 32 at a time, so that products are sums of whole numbers and exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
     new_bias,
     new_panels,
 )
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import INT4, INT8, PANEL, Matrix
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
+    INT2,
+    INT4,
+    INT8,
+    PANEL,
+    Matrix,
+)
 from kakeya_fleet.engine.errors import WeightFormatUnsupported
 from kakeya_fleet.engine.models.weight_choice import AUTO, GROUP
 
@@ -29,6 +35,12 @@ SCALE_BYTES = 2 * PANEL
 SHRUNK = (1.0, 0.96, 0.92, 0.88, 0.84)
 """Parts of a group's range that are tried with four bits: what is cut off may cost less than
 what a finer step wins."""
+FORMATS = {8: INT8, 4: INT4, 2: INT2}
+NUMBERS_OF_GROUP = {8: 1, 4: 2, 2: 1}
+"""Scale and minimum."""
+FOUR_STEPS = 0.9957
+"""The step of four levels that loses least of normally distributed numbers, by their root mean
+square. Source: Max, "Quantizing for Minimum Distortion" (1960), table II."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,7 @@ class WholePanels:
             bias=None if self.bias is None else self.bias.data_ptr(),
             inputs=self.blocks.shape[1] * GROUP,
             columns=self.columns,
-            format=INT8 if self.bits == 8 else INT4,
+            format=FORMATS[self.bits],
         )
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -65,6 +77,10 @@ class WholePanels:
         if self.bits == 8:
             whole = _bytes_at(self.blocks, SCALE_BYTES, 4)[panel, :, :, column].flatten(2)
             return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(1)
+        if self.bits == 2:
+            packed = _bytes_at(self.blocks, SCALE_BYTES, 16)[panel, :, :, column]
+            whole = torch.stack([packed >> 2 * four & 3 for four in range(4)], dim=3).flatten(2)
+            return ((whole.to(torch.float32) - 1.5) * scales[..., None]).flatten(1)
         minima = _numbers_at(self.blocks, SCALE_BYTES)[panel, :, column].to(torch.float32)
         packed = _bytes_at(self.blocks, 2 * SCALE_BYTES, 8)[panel, :, :, column]
         whole = torch.stack([packed & 15, packed >> 4], dim=3).flatten(2)
@@ -78,7 +94,7 @@ def whole_panels(product: Product, bits: int) -> WholePanels:
     `WeightFormatUnsupported` for weights whose scale float16 cannot say.
     """
     groups = product.inputs // GROUP
-    block_bytes = (1 if bits == 8 else 2) * SCALE_BYTES + PANEL * GROUP * bits // 8
+    block_bytes = NUMBERS_OF_GROUP[bits] * SCALE_BYTES + PANEL * GROUP * bits // 8
     blocks = new_panels(product, groups, block_bytes, dtype=torch.uint8)
     bias = new_bias(product)
 
@@ -90,6 +106,12 @@ def whole_panels(product: Product, bits: int) -> WholePanels:
             scales, whole = _of_eight(grouped)
             fours = whole.view(*whole.shape[:3], GROUP // 4, 4).permute(0, 2, 3, 1, 4)
             _bytes_at(blocks, SCALE_BYTES, 4)[panels, :, :, lanes] = fours
+        elif bits == 2:
+            scales, whole = _of_two(grouped)
+            quarters = whole.view(*whole.shape[:3], GROUP // 16, 4, 4)
+            shifted = quarters << torch.arange(0, 8, 2, dtype=torch.uint8)[:, None]
+            sixteens = shifted.sum(dim=4, dtype=torch.uint8).permute(0, 2, 3, 1, 4)
+            _bytes_at(blocks, SCALE_BYTES, 16)[panels, :, :, lanes] = sixteens
         else:
             scales, minima, whole = _of_four(grouped)
             # Of eight inputs the first four in low halves of bytes, the others in high ones.
@@ -114,6 +136,17 @@ def _of_eight(grouped: Tensor) -> tuple[Tensor, Tensor]:
     scales = _halves(grouped.abs().amax(dim=3) / 127.0)
     whole = torch.round(grouped / _divisor(scales)[..., None]).clamp_(-127, 127)
     return scales, (whole + 128).to(torch.uint8)
+
+
+def _of_two(grouped: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales [panel, lane, group] and whole numbers of weights [panel, lane, group, 32].
+
+    Larger ones than float16 can say are cut: where they are large is told all the same.
+    """
+    steps = grouped.square().mean(dim=3).sqrt_() * FOUR_STEPS
+    scales = _halves(steps.clamp_(max=torch.finfo(torch.float16).max))
+    whole = torch.floor(grouped / _divisor(scales)[..., None]).add_(2).clamp_(0, 3)
+    return scales, whole.to(torch.uint8)
 
 
 def _of_four(grouped: Tensor) -> tuple[Tensor, Tensor, Tensor]:

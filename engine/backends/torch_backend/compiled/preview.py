@@ -1,0 +1,91 @@
+"""A head in few bits, which tells where the likeliest ids are.
+
+A draft needs the likeliest ids of its model alone, and of a small model the head is a third of what
+a token reads. The head in two bits, but for the inputs that are large in all texts, which have
+eight, is a third of one in eight; where its logits are the largest, a sixteenth of the vocabulary,
+the head itself is read. What that wins and loses: scripts/bench/previewed_drafts.py.
+
+Sources: Shim et al., "SVD-Softmax: Fast Softmax Approximation on Large Vocabulary Neural Networks"
+(2017), whose preview is of fewer inputs; Dettmers et al., "LLM.int8()" (2022), for the few inputs
+that are large whatever the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from kakeya_fleet.engine.backends.torch_backend.compiled import structs
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import AnyPanels
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Product
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
+from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
+    WholePanels,
+    whole_panels,
+)
+from kakeya_fleet.engine.models.weight_choice import GROUP
+
+LARGE_BITS, REST_BITS = 8, 2
+KEPT = 16
+"""One of so many panels is kept."""
+LEAST_PANELS = 512
+"""Of a head that is worth a preview: a smaller one is little of what a token reads."""
+PART_PANELS = 32
+"""So many are read of the head at once."""
+
+
+class Preview:
+    """Of a head in panels."""
+
+    def __init__(self, head: AnyPanels, sizes: Tensor, kept: int) -> None:
+        """Logits are to be computed in `kept` panels a row, at most all of `head`.
+
+        `sizes` [inputs] are how large the head's inputs are; they are multiples of `GROUP`, two
+        of them at least.
+        """
+        order = sizes.argsort(descending=True, stable=True)
+        # Within both parts as they come.
+        self.order = torch.cat([order[:GROUP].sort().values, order[GROUP:].sort().values])
+        self.large = _some(head, self.order[:GROUP], LARGE_BITS)
+        self.rest = _some(head, self.order[GROUP:], REST_BITS)
+        # What the struct points into.
+        self._kept = (head, self.order.to(torch.int32))
+        rest = self.rest.matrix
+        if head.bias is not None:
+            rest.bias = head.bias.data_ptr()
+        self.struct = structs.Preview(
+            self.large.matrix, rest, self._kept[1].data_ptr(), min(kept, head.width // PANEL)
+        )
+
+
+def is_worth_it(head: AnyPanels) -> bool:
+    """Whether `head` is large, and groups that share a scale divide its inputs."""
+    inputs = int(head.matrix.inputs)
+    return head.width // PANEL >= LEAST_PANELS and inputs % GROUP == 0 and inputs > GROUP
+
+
+def preview_of(head: AnyPanels, sizes: Tensor) -> Preview:
+    """That of a head which it is worth for; see `Preview`."""
+    return Preview(head, sizes, head.width // PANEL // KEPT)
+
+
+def _some(head: AnyPanels, inputs: Tensor, bits: int) -> WholePanels:
+    """The head of some of its inputs."""
+    parts = [
+        Part(len(ids), len(inputs), has_bias=False, read=partial(_read, head, ids, inputs))
+        for ids in _ids(head)
+    ]
+    return whole_panels(Product(parts), bits)
+
+
+def _ids(head: AnyPanels) -> Iterator[Tensor]:
+    step = PART_PANELS * PANEL
+    for first in range(0, head.columns, step):
+        yield torch.arange(first, min(first + step, head.columns))
+
+
+def _read(head: AnyPanels, ids: Tensor, inputs: Tensor) -> tuple[Tensor, None]:
+    return head.rows(ids)[:, inputs], None
