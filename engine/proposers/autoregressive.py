@@ -11,7 +11,8 @@ The drafter reads the **latest** tokens of a history alone: of n, those from
 
 so at most R and never fewer than R / 2. It takes keys and values of R positions at most a
 session, however long that is, and what it drafts depends on the history alone, not on the pieces it
-came in. Each time that `start` moves, R / 2 tokens are read anew.
+came in, but for how a back end rounds few rows and many. Each time that `start` moves, R / 2 tokens
+are read anew.
 """
 
 from __future__ import annotations

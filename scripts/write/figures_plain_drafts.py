@@ -8,7 +8,7 @@ from scripts.write.figures_register import FIGURES, Declared, Report, Said, Tabl
 
 REPORT = "plain_drafts"
 HEATS = ("greedy", "at 0.7")
-PREVIEWED = "previewed_drafts"
+FORWARDS = "draft_forwards"
 OWN = ("alone", "n-gram", "plain int4", "auto")
 HEAD = "| tokens a second | chat | code | lists | rewriting | all |"
 
@@ -50,9 +50,9 @@ def ratios(found: Report) -> Sequence[str]:
     ]
 
 
-def previewed(found: Report) -> Sequence[str]:
+def forwards_for_drafts(found: Report) -> Sequence[str]:
     """Milliseconds a drafted token, and accepted shares: by the whole head and with the preview."""
-    sides = [found[heat][side] for heat in HEATS for side in ("whole head", "preview")]
+    sides = [found[heat][side] for heat in HEATS for side in ("as it verifies", "as it drafts")]
     return [
         *(f"{each['milliseconds_a_token']:.1f}" for each in sides[:2]),
         *(f"{100 * each['accepted_share']:.1f}" for each in sides),
@@ -79,7 +79,7 @@ PLAIN_DRAFTS: Sequence[Declared] = (
         FIGURES,
         "A drafted token takes {} ms by the whole head and {} so; accepted are {} and {} % of "
         "them greedily, {} and {} % at the temperature.",
-        PREVIEWED,
-        previewed,
+        FORWARDS,
+        forwards_for_drafts,
     ),
 )

@@ -13,8 +13,8 @@ extern "C" {
 // for each input k, its 32 weights side by side. Columns are padded with zeros to whole panels.
 // Of pairs, bfloat16 numbers whose inputs are rounded to such too, it has them for each two inputs:
 // columns side by side, both weights of each. Of whole numbers a panel is blocks, one for each 32
-// inputs: see product.h.
-enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3, KAKEYA_PAIRS = 4, KAKEYA_INT2 = 5 };
+// inputs: see product.h; of fine ones the same, by inputs of fifteen bits, not of eight.
+enum KakeyaFormat : std::int32_t { KAKEYA_FLOAT32 = 0, KAKEYA_BFLOAT16 = 1, KAKEYA_INT8 = 2, KAKEYA_INT4 = 3, KAKEYA_PAIRS = 4, KAKEYA_INT2 = 5, KAKEYA_FINE_INT8 = 6, KAKEYA_FINE_INT4 = 7 };
 
 struct KakeyaMatrix {
     const void* panels;

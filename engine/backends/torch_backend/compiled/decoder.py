@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -31,11 +30,17 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     BFLOAT16,
+    FINE_INT4,
+    FINE_INT8,
     FLOAT32,
+    INT4,
+    INT8,
     Batch,
     Layer,
+    Matrix,
     Model,
 )
+from kakeya_fleet.engine.backends.torch_backend.compiled.threads import Workers
 from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     JOINT,
     LibraryLayer,
@@ -46,6 +51,8 @@ from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
 from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, head_weights
 
 MOST_HEAD_SIZE = 512
+FINER = {INT8: FINE_INT8, INT4: FINE_INT4}
+"""Formats of the same weights, whose products take inputs of fifteen bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +170,8 @@ class CompiledDecoder:
             last_norm=self._last_norm.data_ptr(),
             head=self._head.matrix,
         )
-        self._workers = self._functions.kakeya_workers()
-        weakref.finalize(self, self._functions.kakeya_free_workers, self._workers)
+        self._finer = _finer(self._model)
+        self._workers = Workers(library)
 
     @property
     def layer_count(self) -> int:
@@ -187,11 +194,15 @@ class CompiledDecoder:
         """Of positions [n]."""
         return self._rotary.angles(positions[None])
 
-    def run(self, batch: Batch, first: int, end: int, phases: int) -> None:
-        """The layers `first` to `end`, exclusive, or some phases of them."""
+    def run(self, batch: Batch, first: int, end: int, phases: int, *, finely: bool = False) -> None:
+        """The layers `first` to `end`, exclusive, or some phases of them.
+
+        `finely` products in whole numbers take inputs of fifteen bits, not of eight. One row takes
+        hardly longer so, many take twice as long.
+        """
         self._functions.kakeya_layers(
             self._workers,
-            ctypes.byref(self._model),
+            ctypes.byref(self._finer if finely else self._model),
             ctypes.byref(batch),
             first,
             end,
@@ -208,7 +219,14 @@ class CompiledDecoder:
         """What tells where logits are large, of inputs that are as large as `sizes` [hidden]."""
         return preview_of(self._head, sizes)
 
-    def logits(self, batch: Batch, rows: Sequence[int], preview: Preview | None = None) -> Tensor:
+    def logits(
+        self,
+        batch: Batch,
+        rows: Sequence[int],
+        preview: Preview | None = None,
+        *,
+        finely: bool = False,
+    ) -> Tensor:
         """Those of the hidden states of some rows, [n, vocabulary].
 
         With a `preview` the largest of them alone, as it finds them, and -inf elsewhere.
@@ -216,7 +234,7 @@ class CompiledDecoder:
         found = torch.empty(len(rows), self._head.width)
         self._functions.kakeya_logits(
             self._workers,
-            ctypes.byref(self._model),
+            ctypes.byref(self._finer if finely else self._model),
             None if preview is None else ctypes.byref(preview.struct),
             ctypes.byref(batch),
             (ctypes.c_int32 * len(rows))(*rows),
@@ -265,6 +283,27 @@ class CompiledDecoder:
                 query_norm,
                 key_norm,
             )
+
+
+def _finer(model: Model) -> Model:
+    """The same weights; ctypes has it keep its layers."""
+    found = Model.from_buffer_copy(model)
+    found.layer = (Layer * model.layers)(
+        *(_finer_layer(model.layer[i]) for i in range(model.layers))
+    )
+    _refine(found.head)
+    return found
+
+
+def _finer_layer(layer: Layer) -> Layer:
+    found = Layer.from_buffer_copy(layer)
+    for matrix in (found.joint, found.output, found.gate_up, found.down):
+        _refine(matrix)
+    return found
+
+
+def _refine(matrix: Matrix) -> None:
+    matrix.format = FINER.get(matrix.format, matrix.format)
 
 
 def _head(checkpoint: Checkpoint, weights: str, dtype: torch.dtype) -> AnyPanels:

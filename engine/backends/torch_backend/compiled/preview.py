@@ -3,7 +3,7 @@
 A draft needs the likeliest ids of its model alone, and of a small model the head is a third of what
 a token reads. The head in two bits, but for the inputs that are large in all texts, which have
 eight, is a third of one in eight; where its logits are the largest, a sixteenth of the vocabulary,
-the head itself is read. What that wins and loses: scripts/bench/previewed_drafts.py.
+the head itself is read. What that wins and loses: scripts/bench/draft_forwards.py.
 
 Sources: Shim et al., "SVD-Softmax: Fast Softmax Approximation on Large Vocabulary Neural Networks"
 (2017), whose preview is of fewer inputs; Dettmers et al., "LLM.int8()" (2022), for the few inputs

@@ -193,6 +193,14 @@ inline Lanes added(const Int2Block& block, int at, Ints dots, float scale, float
 }
 
 // Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order.
+inline Lanes added_fine(const Int8Block& block, int at, Lanes dots, float scale, float, Lanes sum) {
+    return fused(dots, load_halves(block.scales + at) * all(scale), sum);
+}
+inline Lanes added_fine(const Int4Block& block, int at, Lanes dots, float scale, float scaled_sum, Lanes sum) {
+    sum = fused(dots, load_halves(block.scales + at) * all(scale), sum);
+    return fused(load_halves(block.minima + at), all(scaled_sum), sum);
+}
+
 template <int ROWS, class Block>
 inline void add_up_blocks(const Inputs& inputs, int first, int count, const Block* blocks, Lanes (&found)[ROWS][WIDE]) {
 #if KAKEYA_AVX512
@@ -239,6 +247,49 @@ inline void add_up(const Inputs& inputs, int first, int count, const Int2Block* 
     add_up_blocks<ROWS>(inputs, first, count, blocks, found);
 }
 
+// The same blocks by inputs of fifteen bits: what is left of each when it is rounded is multiplied too.
+template <class Block>
+struct Fine : Block {};
+
+template <int ROWS, class Block>
+inline void add_up(const Inputs& inputs, int first, int count, const Fine<Block>* blocks, Lanes (&found)[ROWS][WIDE]) {
+#if KAKEYA_AVX512
+    constexpr int STEP = WIDE;
+#else
+    constexpr int STEP = 1;
+#endif
+    const int groups = count / GROUP;
+    for (int part = 0; part < WIDE; part += STEP) {
+        Lanes sums[ROWS][STEP];
+        for (int row = 0; row < ROWS; ++row)
+            for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = all(0.0f);
+        for (int group = 0; group < groups; ++group) {
+            const Block& block = blocks[group];
+            const std::int8_t* numbers[2 * ROWS];
+            Ints own[2 * ROWS][STEP];
+            for (int row = 0; row < ROWS; ++row) {
+                const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
+                numbers[row] = inputs.whole + at * GROUP;
+                numbers[ROWS + row] = inputs.parts + at * GROUP;
+                for (int lane = 0; lane < STEP; ++lane) {
+                    own[row][lane] = whole(begun(block, inputs.sums[at]));
+                    own[ROWS + row][lane] = whole(begun(block, inputs.part_sums[at]));
+                }
+            }
+            dots<2 * ROWS, STEP>(block, part, numbers, own);
+            for (int row = 0; row < ROWS; ++row) {
+                const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
+                for (int lane = 0; lane < STEP; ++lane) {
+                    const Lanes both = fused(floats(own[ROWS + row][lane]), all(1.0f / PARTS), floats(own[row][lane]));
+                    sums[row][lane] = added_fine(block, (part + lane) * LANES, both, inputs.scales[at], inputs.scaled_sums[at], sums[row][lane]);
+                }
+            }
+        }
+        for (int row = 0; row < ROWS; ++row)
+            for (int lane = 0; lane < STEP; ++lane) found[row][part + lane] = sums[row][lane];
+    }
+}
+
 // How many of these a panel has, and how many rows the registers have room for.
 template <class Weight>
 struct Layout {
@@ -261,6 +312,11 @@ template <>
 struct Layout<Int4Block> : BlockLayout<Int4Block> {};
 template <>
 struct Layout<Int2Block> : BlockLayout<Int2Block> {};
+template <class Block>
+struct Layout<Fine<Block>> {
+    static constexpr int rows = 2;
+    static std::int64_t size(int inputs) { return inputs / GROUP; }
+};
 
 template <int ROWS, class Weight, class Take>
 inline void rows_of_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int first, int panel, const Take& take) {
@@ -298,6 +354,8 @@ inline void panel_of(const KakeyaMatrix& matrix, const Inputs& inputs, int rows,
         case KAKEYA_INT8: return one_panel<Int8Block>(matrix, inputs, rows, panel, take);
         case KAKEYA_INT4: return one_panel<Int4Block>(matrix, inputs, rows, panel, take);
         case KAKEYA_INT2: return one_panel<Int2Block>(matrix, inputs, rows, panel, take);
+        case KAKEYA_FINE_INT8: return one_panel<Fine<Int8Block>>(matrix, inputs, rows, panel, take);
+        case KAKEYA_FINE_INT4: return one_panel<Fine<Int4Block>>(matrix, inputs, rows, panel, take);
         case KAKEYA_PAIRS: return one_panel<Pair>(matrix, inputs, rows, panel, take);
         case KAKEYA_BFLOAT16: return one_panel<bfloat16>(matrix, inputs, rows, panel, take);
         default: return one_panel<float>(matrix, inputs, rows, panel, take);
@@ -311,6 +369,8 @@ inline void panel_of_row(const KakeyaMatrix& matrix, const Inputs& inputs, int r
         case KAKEYA_INT8: return rows_of_panel<1, Int8Block>(matrix, inputs, row, panel, take);
         case KAKEYA_INT4: return rows_of_panel<1, Int4Block>(matrix, inputs, row, panel, take);
         case KAKEYA_INT2: return rows_of_panel<1, Int2Block>(matrix, inputs, row, panel, take);
+        case KAKEYA_FINE_INT8: return rows_of_panel<1, Fine<Int8Block>>(matrix, inputs, row, panel, take);
+        case KAKEYA_FINE_INT4: return rows_of_panel<1, Fine<Int4Block>>(matrix, inputs, row, panel, take);
         case KAKEYA_PAIRS: return rows_of_panel<1, Pair>(matrix, inputs, row, panel, take);
         case KAKEYA_BFLOAT16: return rows_of_panel<1, bfloat16>(matrix, inputs, row, panel, take);
         default: return rows_of_panel<1, float>(matrix, inputs, row, panel, take);

@@ -7,8 +7,9 @@ from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 
 PANEL = 32
 """Columns of a panel of weights."""
-FLOAT32, BFLOAT16, INT8, INT4, PAIRS, INT2 = 0, 1, 2, 3, 4, 5
-"""Formats of numbers in memory: PAIRS are bfloat16 with inputs rounded to such."""
+FLOAT32, BFLOAT16, INT8, INT4, PAIRS, INT2, FINE_INT8, FINE_INT4 = 0, 1, 2, 3, 4, 5, 6, 7
+"""Formats of numbers in memory: PAIRS are bfloat16 with inputs rounded to such,
+FINE ones whole numbers with inputs of fifteen bits."""
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH

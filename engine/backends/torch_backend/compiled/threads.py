@@ -1,12 +1,23 @@
-"""Threads of the library's own, for what is no forward of a decoder."""
+"""Threads of the library's own."""
 
 from __future__ import annotations
 
+import ctypes
+import weakref
 from functools import lru_cache
 
 import torch
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+
+
+class Workers:
+    """Threads for one call at a time, which end with it; ctypes takes it as what it points to."""
+
+    def __init__(self, found: Library) -> None:
+        pointer = found.functions.kakeya_workers()
+        self._as_parameter_ = ctypes.c_void_p(pointer)
+        weakref.finalize(self, found.functions.kakeya_free_workers, pointer)
 
 
 def threads_for(numbers: int, of_one: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,11 +28,23 @@ from kakeya_fleet.engine.backends.torch_backend.segment_products import merged
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
-from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
 from kakeya_fleet.engine.kv.feed import EvictedRead
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """A forward has as many rows as tokens; these are the numbers that are checked at load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How a verifier computes whose choices are drafts alone.
+
+    Finely, so that more of them are right: what few rows take is the reading of weights, and it
+    costs them little. Only as many rows as go at once, which are a history's, do without. With a
+    `preview` logits of unlikely ids are -inf.
+    """
+
+    preview: Preview | None
 
 
 class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
@@ -43,15 +55,12 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         decoder: CompiledDecoder,
         info: VerifierInfo,
         layout: KvLayout,
-        preview: Preview | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
-        """Of the first layers of `decoder`, as many as `layout` has.
-
-        With a `preview` logits are -inf but where it finds them the largest: for drafts alone.
-        """
+        """Of the first layers of `decoder`, as many as `layout` has; `drafting` if it drafts."""
         super().__init__(info, layout, PackingKernels(info.dtype), ROW_COUNTS)
         self._decoder = decoder
-        self._preview = preview
+        self._drafting = drafting
         self._buffers = Buffers(decoder.sizes, ROW_COUNTS[-1])
 
     @property
@@ -60,11 +69,11 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         return 0
 
     def for_drafts(self) -> CompiledVerifier:
-        """The same weights; of a large vocabulary logits of unlikely ids are -inf."""
-        if not self._decoder.has_previews:
-            return self
-        preview = self._decoder.preview(self._sizes_before_head())
-        return CompiledVerifier(self._decoder, self._info, self._layout, preview)
+        """One of the same weights that drafts better, in less time; see `Drafting`."""
+        decoder, preview = self._decoder, None
+        if decoder.has_previews:
+            preview = decoder.preview(self._sizes_before_head())
+        return CompiledVerifier(decoder, self._info, self._layout, Drafting(preview))
 
     def shallow(self) -> CompiledVerifier:
         """The shortest prefix of the layers that has every kind of them."""
@@ -108,9 +117,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
             if feed.want_logits
             for row in range(first, first + count)
         ]
-        logits = (
-            self._decoder.logits(batch.struct, wanted, self._preview).numpy() if wanted else None
-        )
+        logits = self._logits(batch, wanted) if wanted else None
         outputs: list[Output] = []
         done = 0
         for feed, first, count in zip(feeds, firsts, counts, strict=True):
@@ -133,10 +140,18 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         depth = len(self._layout.layers)
         elsewhere = self._evicted(caches, counts, firsts)
         if not elsewhere:
-            self._decoder.run(batch.struct, 0, depth, WHOLE)
+            finely = self._drafting is not None and sum(counts) < ROW_COUNTS[-1]
+            self._decoder.run(batch.struct, 0, depth, WHOLE, finely=finely)
         else:
             for layer in range(depth):
                 self._layer_with_evicted(batch, layer, elsewhere)
+
+    def _logits(self, batch: BatchOf, rows: Sequence[int]) -> Logits:
+        drafting = self._drafting
+        preview = None if drafting is None else drafting.preview
+        found = self._decoder.logits(batch.struct, rows, preview, finely=drafting is not None)
+        logits: Logits = found.numpy()
+        return logits
 
     def _evicted(
         self, caches: Sequence[TensorCache], counts: Sequence[int], firsts: Sequence[int]

@@ -7,13 +7,13 @@ in one order, so that a row's bits depend neither on the other rows nor on the t
 from __future__ import annotations
 
 import ctypes
-import weakref
 
 import torch
 from torch import Tensor, nn
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.threads import Workers
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     WholePanels,
     whole_panels,
@@ -29,8 +29,7 @@ class Products:
 
     def __init__(self, library: Library) -> None:
         self.functions = library.functions
-        self.workers = self.functions.kakeya_workers()
-        weakref.finalize(self, self.functions.kakeya_free_workers, self.workers)
+        self.workers = Workers(library)
 
 
 class WholeLinear(nn.Module):

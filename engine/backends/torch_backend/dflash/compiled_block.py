@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Mapping
 from typing import cast
 
@@ -26,6 +25,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import (
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Product
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import Matrix
+from kakeya_fleet.engine.backends.torch_backend.compiled.threads import Workers
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     WholePanels,
     whole_panels,
@@ -54,8 +54,7 @@ class CompiledBlock:
     ) -> None:
         """`weights` by their stored names, of a drafter that `compiles`."""
         self._functions = library.functions
-        self._workers = self._functions.kakeya_workers()
-        weakref.finalize(self, self._functions.kakeya_free_workers, self._workers)
+        self._workers = Workers(library)
         self._config = config
         # The structs below point into these.
         self._kept: list[Tensor | WholePanels] = []

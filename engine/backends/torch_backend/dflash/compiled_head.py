@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends.dflash.kernels import Candidates
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.threads import Workers
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import WholePanels
 
 
@@ -20,8 +20,7 @@ class CompiledHead:
     def __init__(self, library: Library, head: WholePanels) -> None:
         """`head` in eight bits, [vocabulary_size, hidden_size]."""
         self._functions = library.functions
-        self._workers = self._functions.kakeya_workers()
-        weakref.finalize(self, self._functions.kakeya_free_workers, self._workers)
+        self._workers = Workers(library)
         self._head = head
         self._matrix = head.matrix
 

@@ -21,7 +21,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.preview import (
     preview_of,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
-from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier
+from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import CompiledVerifier, Drafting
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
@@ -55,7 +55,13 @@ def whole(
 
 def previewed(verifier: CompiledVerifier, kept: int = KEEPS) -> CompiledVerifier:
     preview = Preview(verifier._decoder._head, verifier._sizes_before_head(), kept)
-    return CompiledVerifier(verifier._decoder, verifier.info, verifier._layout, preview)
+    return drafting(verifier, preview)
+
+
+def drafting(verifier: CompiledVerifier, preview: Preview | None = None) -> CompiledVerifier:
+    """It with the whole head, unless there is a `preview`."""
+    parts = verifier._decoder, verifier.info, verifier._layout
+    return CompiledVerifier(*parts, Drafting(preview))
 
 
 def logits_of(verifier: Verifier, pieces: list[int]) -> Logits:
@@ -82,16 +88,18 @@ def test_what_is_left_are_the_heads_own_logits_where_the_rough_ones_are_largest(
     whole: CompiledVerifier,
 ) -> None:
     rough = previewed(whole)
-    expected, found = logits_of(whole, [24]), logits_of(rough, [24])
+    expected, found = logits_of(drafting(whole), [24]), logits_of(rough, [24])
     kept = np.isfinite(found)
     assert np.array_equal(found[kept], expected[kept])
     assert np.all(found[~kept] == -np.inf)
-    cache = whole.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=64))
+    drafts = drafting(whole)
+    cache = drafts.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=64))
     depth = whole.info.layer_count
-    features = whole.forward_batch([Feed(cache, TOKENS, False, (depth,))])[0].features
+    features = drafts.forward_batch([Feed(cache, TOKENS, False, (depth,))])[0].features
     assert features is not None
-    assert rough._preview is not None
-    guesses = guessed(rough._preview, features.reshape(len(TOKENS), -1))
+    assert rough._drafting is not None
+    assert rough._drafting.preview is not None
+    guesses = guessed(rough._drafting.preview, features.reshape(len(TOKENS), -1))
     most = np.maximum.reduceat(guesses, np.arange(0, VOCABULARY, PANEL), axis=1)
     for row, left in enumerate(kept):
         panels = {int(each) // PANEL for each in np.flatnonzero(left)}
@@ -119,7 +127,7 @@ def test_neither_cuts_nor_threads_change_what_is_left(whole: CompiledVerifier) -
 
 def test_one_that_keeps_all_leaves_all(whole: CompiledVerifier) -> None:
     everything = previewed(whole, kept=10_000)
-    assert np.array_equal(logits_of(everything, [24]), logits_of(whole, [24]))
+    assert np.array_equal(logits_of(everything, [24]), logits_of(drafting(whole), [24]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -204,14 +212,14 @@ def test_heads_that_it_is_worth_for_have_one(
     config = {**FITTING_GROUPS, "vocab_size": vocabulary, "hidden_size": size}
     folder = ModelFolder(random_checkpoint("LlamaForCausalLM", **config), "random")
     loaded = load_verifier(folder, backend="torch")
-    drafting = for_drafts(loaded)
-    assert isinstance(drafting, CompiledVerifier)
-    assert (drafting._preview is not None) is has_one
-    assert (drafting is loaded) is not has_one
+    drafts = for_drafts(loaded)
+    assert isinstance(drafts, CompiledVerifier)
+    assert drafts._drafting is not None
+    assert (drafts._drafting.preview is not None) is has_one
     # The verifier's own logits are whole all the same.
     assert np.isfinite(logits_of(loaded, [24])).all()
-    assert np.isfinite(logits_of(drafting, [24])).all() is np.bool_(not has_one)
-    state = AutoregressiveProposer(drafting).open(TOKENS)
+    assert np.isfinite(logits_of(drafts, [24])).all() is np.bool_(not has_one)
+    state = AutoregressiveProposer(drafts).open(TOKENS)
     assert len(state.propose([], 4, 1).token_ids) == 4
     state.close()
 

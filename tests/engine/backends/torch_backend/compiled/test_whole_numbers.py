@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends import for_drafts, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
+from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import FINER
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
     require_exact_products,
@@ -25,7 +26,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     whole_panels,
 )
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import ModelUnusable, WeightFormatUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.weight_choice import GROUP
@@ -48,10 +49,14 @@ def own() -> libraries.Library:
     return found
 
 
-def product(library: libraries.Library, panels: WholePanels, inputs: Tensor) -> Tensor:
+def product(
+    library: libraries.Library, panels: WholePanels, inputs: Tensor, *, finely: bool = False
+) -> Tensor:
     workers = library.functions.kakeya_workers()
     found = torch.empty(len(inputs), panels.width)
     matrix = panels.matrix
+    if finely:
+        matrix.format = FINER[matrix.format]
     library.functions.kakeya_product(
         workers, ctypes.byref(matrix), inputs.data_ptr(), len(inputs), found.data_ptr(), 2
     )
@@ -132,6 +137,37 @@ def test_a_number_that_is_none_is_seen(own: libraries.Library) -> None:
         assert not bool(found[1].isfinite().any())
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_inputs_of_fifteen_bits_are_nearer_a_hundred_times(
+    own: libraries.Library, bits: int
+) -> None:
+    """Of any number of rows, at the widest ranges; and a row's bits are its own."""
+    generator = torch.Generator().manual_seed(SEED)
+    panels = whole_panels(product_of(torch.randn(70, 96, generator=generator)), bits)
+    inputs = torch.randn(9, 96, generator=generator) * torch.logspace(-6, 6, 9)[:, None]
+    exact = inputs.double() @ panels.rows(torch.arange(70)).double().T
+
+    def apart(found: Tensor) -> Tensor:
+        return (found.double() - exact).abs().amax(1) / exact.abs().amax(1)
+
+    fine = product(own, panels, inputs, finely=True)
+    assert bool((apart(fine) < 1e-4).all())
+    assert bool((100 * apart(fine) < apart(product(own, panels, inputs))).all())
+    for count in (1, 2, 3, 5):
+        alone = [product(own, panels, each, finely=True) for each in torch.split(inputs, count)]
+        assert torch.equal(torch.cat(alone), fine), count
+
+
+def test_numbers_that_are_none_are_seen_finely_too(own: libraries.Library) -> None:
+    panels = whole_panels(product_of(torch.ones(32, 64)), 4)
+    inputs = torch.ones(3, 64)
+    inputs[1, 40], inputs[2] = float("inf"), 0.0
+    found = product(own, panels, inputs, finely=True)
+    assert bool((found[0] == 64.0).all())
+    assert not bool(found[1].isfinite().any())
+    assert bool((found[2] == 0.0).all())
+
+
 @pytest.fixture(scope="module")
 def of(random_checkpoint: Callable[..., Path]) -> Callable[[str, str], Verifier]:
     @cache
@@ -180,6 +216,37 @@ def test_eight_bits_are_nearer_to_the_checkpoint_than_four(
     assert 2 * apart("int8") < apart("int4") < 1.0, apart("int4")
 
 
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_a_drafter_computes_few_rows_finely_and_reads_as_a_verifier(
+    weights: str, of: Callable[[str, str], Verifier]
+) -> None:
+    verifier = of("LlamaForCausalLM", weights)
+    drafter = for_drafts(verifier)
+
+    def said(each: Verifier, pieces: Sequence[int]) -> Logits:
+        cache = each.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=128))
+        tokens = [index % 90 for index in range(sum(pieces))]
+        for count in pieces[:-1]:
+            each.forward(cache, [tokens.pop(0) for _ in range(count)], want_logits=False)
+        found = each.forward(cache, tokens, want_logits=True)
+        assert found is not None
+        cache.release()
+        return found.copy()
+
+    assert not np.array_equal(said(drafter, [5]), said(verifier, [5]))
+    assert np.array_equal(said(drafter, [3, 1, 2])[-1], said(drafter, [6])[-1])
+    # Behind a history that was read as verifiers do: all of what it attends to is theirs.
+    taps = Feed(
+        drafter.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=64)), range(64), False, (1,)
+    )
+    other = replace(taps, cache=verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=64)))
+    read, expected = drafter.forward_batch([taps])[0], verifier.forward_batch([other])[0]
+    assert read.features is not None
+    assert expected.features is not None
+    assert np.array_equal(read.features, expected.features)
+
+
 def test_processors_compute_the_same_bits(
     processors: dict[str, libraries.Library],
     random_checkpoint: Callable[..., Path],
@@ -198,6 +265,19 @@ def test_processors_compute_the_same_bits(
             verifier = load_verifier(folder, backend="torch", dtype="bfloat16", weights=weights)
             found.add(run(verifier, SPECS["ring"], [16], count=160).tobytes())
         assert len(found) == 1, weights
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_processors_find_the_same_finely(
+    bits: int, processors: dict[str, libraries.Library]
+) -> None:
+    generator = torch.Generator().manual_seed(SEED)
+    panels = whole_panels(product_of(torch.randn(70, 96, generator=generator)), bits)
+    inputs = torch.randn(7, 96, generator=generator)
+    found = {
+        product(each, panels, inputs, finely=True).numpy().tobytes() for each in processors.values()
+    }
+    assert len(found) == 1
 
 
 def test_sizes_that_groups_do_not_divide_are_refused_by_name(

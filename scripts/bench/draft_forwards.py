@@ -1,6 +1,6 @@
 """What a plain drafter wins by a head in two bits that tells where to read the head itself.
 
-    python -m scripts.bench.previewed_drafts
+    python -m scripts.bench.draft_forwards
 
 The published model in four bits drafts for itself in bfloat16, in this process: blocks behind
 prompts by kind of text, greedily and at temperature 0.7, by the whole head and with the preview,
@@ -109,8 +109,8 @@ def measured(count: int, most: int) -> dict[str, object]:
     verifier = load_verifier(folder, backend="torch", dtype=DTYPE)
     drafter = load_verifier(folder, backend="torch", dtype=DTYPE, weights=WEIGHTS)
     proposers = {
-        "whole head": AutoregressiveProposer(drafter),
-        "preview": AutoregressiveProposer(for_drafts(drafter)),
+        "as it verifies": AutoregressiveProposer(drafter),
+        "as it drafts": AutoregressiveProposer(for_drafts(drafter)),
     }
     prompts = [
         codec.tokens_for_chat([{"role": "user", "content": question}])
@@ -135,7 +135,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompts", type=int, default=2, help="of each kind")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/previewed_drafts.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/draft_forwards.json"))
     asked = parser.parse_args(words)
     found = measured(asked.tokens, asked.prompts)
     report = {
