@@ -1,12 +1,13 @@
-"""What a plain drafter wins by a head in two bits that tells where to read the head itself.
+"""What a plain drafter wins by forwards that are made for drafts.
 
     python -m scripts.bench.draft_forwards
 
 The published model in four bits drafts for itself in bfloat16, in this process: blocks behind
-prompts by kind of text, greedily and at temperature 0.7, by the whole head and with the preview,
-which take turns. What is accepted is what the verifier's answer has there; behind each block
-stands the answer itself. Of each side the median milliseconds a drafted token, and the share of
-drafted tokens that was accepted.
+prompts by kind of text, greedily and at temperature 0.7, by the forwards of a verifier of such
+weights and by a drafter's, which take turns. The latter's inputs have fifteen bits, and its head
+is looked at in two bits first. What is accepted is what the verifier's answer has there; behind
+each block stands the answer itself. Of each side the median milliseconds a drafted token, and the
+share of drafted tokens that was accepted.
 """
 
 from __future__ import annotations

@@ -41,6 +41,20 @@ MUTANTS = (
         ("tests/engine/backends/dflash/test_candidate_path.py",),
     ),
     Mutant(
+        "inputs whose finer part is lost",
+        "engine/backends/torch_backend/compiled/rounding.h",
+        "        if (is_fine) round_parts(row, count);\n",
+        "",
+        ("tests/engine/backends/torch_backend/compiled/test_whole_numbers.py",),
+    ),
+    Mutant(
+        "a drafter that computes as a verifier does",
+        "engine/backends/torch_backend/compiled/verifier.py",
+        "finely = self._drafting is not None and",
+        "finely = self._drafting is None and",
+        ("tests/engine/backends/torch_backend/compiled/test_whole_numbers.py",),
+    ),
+    Mutant(
         "a preview that reads the head for another row",
         "engine/backends/torch_backend/compiled/decoder.cpp",
         "panel_of_row(model.head, normed, row,",

@@ -51,7 +51,7 @@ def ratios(found: Report) -> Sequence[str]:
 
 
 def forwards_for_drafts(found: Report) -> Sequence[str]:
-    """Milliseconds a drafted token, and accepted shares: by the whole head and with the preview."""
+    """Milliseconds a drafted token, and accepted shares: by a verifier's forwards and its own."""
     sides = [found[heat][side] for heat in HEATS for side in ("as it verifies", "as it drafts")]
     return [
         *(f"{each['milliseconds_a_token']:.1f}" for each in sides[:2]),
@@ -77,7 +77,7 @@ PLAIN_DRAFTS: Sequence[Declared] = (
     ),
     Said(
         FIGURES,
-        "A drafted token takes {} ms by the whole head and {} so; accepted are {} and {} % of "
+        "A drafted token takes {} ms by the former and {} so; accepted are {} and {} % of "
         "them greedily, {} and {} % at the temperature.",
         FORWARDS,
         forwards_for_drafts,

@@ -1,4 +1,4 @@
-"""The benchmark of drafts with a preview of the head: a short run, and what documents say of it."""
+"""The benchmark of a drafter's own forwards: a short run, and what documents say of it."""
 
 import importlib.util
 import json
