@@ -16,9 +16,8 @@ def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["--prompts", "1", "--tokens", "12", "--out", str(out)]) == 0
     found = json.loads(out.read_bytes())
     for heat in HEATS:
-        whole, rough = found[heat]["as it verifies"], found[heat]["as it drafts"]
-        assert 0.0 < whole["accepted_share"] <= 1.0
-        assert abs(rough["accepted_share"] - whole["accepted_share"]) < 0.2
-        assert min(whole["milliseconds_a_token"], rough["milliseconds_a_token"]) > 0.0
+        for side in ("as it verifies", "as it drafts"):
+            assert 0.3 < found[heat][side]["accepted_share"] <= 1.0
+            assert found[heat][side]["milliseconds_a_token"] > 0.0
     assert len(forwards_for_drafts(found)) == 6
     assert "as it drafts" in capsys.readouterr().out
