@@ -5,15 +5,17 @@ the promise, and stands in the module of that file's room. Where the file is rew
 its mutants are rewritten with it.
 """
 
-from scripts.mutants import engine, fleet, membership, node, sdks, trust
+from scripts.mutants import drafts, engine, fleet, membership, models, node, sdks, trust
 from scripts.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 
 MUTANTS = (
+    *drafts.MUTANTS,
     *engine.MUTANTS,
     *fleet.MUTANTS,
     *membership.MUTANTS,
+    *models.MUTANTS,
     *node.MUTANTS,
     *sdks.MUTANTS,
     *trust.MUTANTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
@@ -26,9 +26,7 @@ from kakeya_fleet.engine.speculation.generation_report import (
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.node.grammars.grammars import Grammars, go_on
 from kakeya_fleet.node.grammars.matcher_guide import MatcherGuide
-from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
-from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
-from kakeya_fleet.node.planning.speed_ledger import SpeedLedger
+from kakeya_fleet.node.planning.draft_ledgers import DraftLedgers
 from kakeya_fleet.node.roles.verifier.observer import Finished
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
@@ -63,9 +61,7 @@ class Generations:
     def __init__(
         self,
         lifecycle: SessionLifecycle,
-        ledgers: Mapping[bool, AcceptanceLedger],
-        speeds: Mapping[bool, SpeedLedger],
-        draft_times: DraftTimeLedger,
+        ledgers: DraftLedgers,
         clock: Callable[[], float],
         *,
         draft_deadline_seconds: float,
@@ -73,8 +69,6 @@ class Generations:
         self._lifecycle = lifecycle
         self._observer = lifecycle.announcer.observer
         self._ledgers = ledgers
-        self._speeds = speeds
-        self._draft_times = draft_times
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
         self._grammars = Grammars()
@@ -240,29 +234,13 @@ class Generations:
         """Tells of a block, whether its client stays to the end or not."""
         self._observer.block(session, block)
         end = block.first_index + block.committed_count
-        looped = session.loops.after(history[block.first_index : end])
-        if not looped:
-            model_id, now = session.spec.model_id, self._clock()
-            self._speeds[sampled].record(session.session_id, model_id, block, now)
-        if block.proposer is None:
-            return
-        self._draft_times.record(
-            block.proposer,
-            drafted_count=block.drafted_count,
-            seconds=block.draft_seconds + block.wire_seconds,
-            found=block.found,
-            now=self._clock(),
+        self._ledgers.record(
+            session.session_id,
+            session.spec.model_id,
+            block,
+            sampled=sampled,
+            looped=session.loops.after(history[block.first_index : end]),
         )
-        if not looped:
-            _node_id, model_id = block.proposer
-            self._ledgers[sampled].record(
-                (session.spec.model_id, model_id),
-                session.session_id,
-                drafted_count=block.drafted_count,
-                tried_count=block.tried_count,
-                accepted_count=block.accepted_count,
-                now=self._clock(),
-            )
 
     def _finished(
         self,

@@ -25,15 +25,13 @@ from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
-from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.codec_ledger import CodecLedger, model_key
 from kakeya_fleet.node.planning.codec_store import CodecStore
-from kakeya_fleet.node.planning.draft_time_ledger import DraftTimeLedger
+from kakeya_fleet.node.planning.draft_ledgers import DraftLedgers
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.plan_wire import published
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
-from kakeya_fleet.node.planning.speed_ledger import SpeedLedger
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
@@ -124,9 +122,7 @@ class VerifierRole:
         self._spare_seconds = settings.spare_seconds
         self._trims_at = clock() + settings.spare_seconds
         self._computing: dict[str, Computing] = {}
-        self._ledgers = {sampled: AcceptanceLedger() for sampled in (False, True)}
-        self._draft_times = DraftTimeLedger()
-        self._speeds = {sampled: SpeedLedger() for sampled in (False, True)}
+        self._ledgers = DraftLedgers(clock)
         self._breakers = BreakerBook(
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
         )
@@ -158,8 +154,6 @@ class VerifierRole:
         self._generations = Generations(
             self._lifecycle,
             self._ledgers,
-            self._speeds,
-            self._draft_times,
             clock,
             draft_deadline_seconds=settings.draft_deadline_seconds,
         )
@@ -232,10 +226,8 @@ class VerifierRole:
     def acceptances(self) -> Mapping[tuple[str, str], MeasuredAcceptance]:
         """What was measured here, by verifier model and proposer model."""
         # Pairs of which only text at a temperature is known are told of by that.
-        return {**self._rates(sampled=True), **self._rates(sampled=False)}
-
-    def _rates(self, *, sampled: bool) -> Mapping[tuple[str, str], MeasuredAcceptance]:
-        return self._ledgers[sampled].rates(self._context.clock())
+        ledgers = self._ledgers
+        return {**ledgers.acceptances(sampled=True), **ledgers.acceptances(sampled=False)}
 
     def open_breakers(self) -> frozenset[ProposerKey]:
         """The proposers that are shut out here."""
@@ -389,17 +381,17 @@ class VerifierRole:
         return self.codecs.packing(model_key(served.verifier.info), quality, pinned)
 
     def _own_measurements(self) -> OwnMeasurements:
-        offer, now = self._archive.offer, self._context.clock()
+        offer, ledgers = self._archive.offer, self._ledgers
         return OwnMeasurements(
-            acceptances=self._rates(sampled=False),
-            sampled_acceptances=self._rates(sampled=True),
-            gains=self._speeds[False].gains(now),
-            sampled_gains=self._speeds[True].gains(now),
+            acceptances=ledgers.acceptances(sampled=False),
+            sampled_acceptances=ledgers.acceptances(sampled=True),
+            gains=ledgers.gains(sampled=False),
+            sampled_gains=ledgers.gains(sampled=True),
             open_breakers=self.open_breakers(),
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
             distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),
-            draft_times=self._draft_times.costs(now),
+            draft_times=ledgers.times(),
         )
 
 

@@ -75,7 +75,7 @@ async def test_what_greedy_text_taught_says_nothing_of_text_at_a_temperature(
     role, model_id = verifier.roles.verifier, pairing.plan.verifier.model_id
     for sampled in (False, True):
         for number in range(8):
-            role._ledgers[sampled].record(
+            role._ledgers._acceptances[sampled].record(
                 (model_id, "ngram"),
                 str(number),
                 drafted_count=64,
@@ -100,7 +100,7 @@ async def test_what_greedy_text_taught_says_nothing_of_text_at_a_temperature(
         assert pairing._request.sampled
     finally:
         # Shared with other tests of this node.
-        for ledger in role._ledgers.values():
+        for ledger in role._ledgers._acceptances.values():
             ledger._sessions.clear()
             ledger._measured_at.clear()
 
