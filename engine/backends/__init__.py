@@ -285,10 +285,10 @@ def stores_beside(verifier: Verifier) -> EvictedStores | None:
 
 
 def for_drafts(verifier: Verifier) -> Verifier:
-    """A verifier of the same weights that drafts in less time, or `verifier` itself.
+    """A verifier of the same weights that drafts better, or in less time; or `verifier` itself.
 
-    Its logits of ids that are surely unlikely may be -inf: what it says is good for a draft
-    alone. `verifier` is not to be used any more. Raises a `ModelUnusable`.
+    It rounds otherwise, and its logits of ids that are unlikely may be -inf: what it says is good
+    for a draft alone. Of the two one computes at a time. Raises a `ModelUnusable`.
     """
     backend = BACKENDS.get(verifier.info.backend)
     make = None if backend is None else _imported(backend, lambda each: each.drafting())

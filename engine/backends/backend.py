@@ -42,7 +42,7 @@ where nothing is told. Raises `DeviceUnavailable`."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
 ForDrafts = Callable[[Verifier], Verifier]
-"""One of the same weights that drafts in less time, in place of the one that is given."""
+"""One of the same weights that drafts better or in less time; see `engine.backends.for_drafts`."""
 
 
 class LoadVerifier(Protocol):
@@ -164,7 +164,7 @@ class Backend(Protocol):
         ...
 
     def drafting(self) -> ForDrafts | None:
-        """Has its verifiers draft in less time; None where they do as they are."""
+        """Has its verifiers draft better or in less time; None where they do as they are."""
         ...
 
     def arithmetic(self) -> ArithmeticOf:

@@ -112,7 +112,7 @@ class TorchBackend:
         return stores_beside
 
     def drafting(self) -> ForDrafts:
-        """Those whose forwards are compiled look at a head in few bits first."""
+        """Those whose forwards are compiled compute few rows finely, and of a head what matters."""
         from kakeya_fleet.engine.backends.torch_backend.drafting import for_drafts
 
         return for_drafts

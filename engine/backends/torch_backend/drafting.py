@@ -7,5 +7,5 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 
 
 def for_drafts(verifier: Verifier) -> Verifier:
-    """`verifier`, or one of its weights whose logits are those of likely ids alone."""
+    """`verifier`, or where its forwards are compiled what `CompiledVerifier.for_drafts` makes."""
     return verifier.for_drafts() if isinstance(verifier, CompiledVerifier) else verifier

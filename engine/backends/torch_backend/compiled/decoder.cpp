@@ -28,7 +28,6 @@ namespace {
 constexpr int VERSION = 9;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
-constexpr int PANELS_AT_ONCE = 4;
 
 // What the threads of one call share.
 struct Call : Crew {
@@ -317,13 +316,13 @@ void logits_job(void* context, unsigned) {
         return;
     }
     Preview& preview = *call.preview;
-    const int at_once = std::max(1, preview.panel_count() / (TURNS * static_cast<int>(call.barrier.threads())));
-    taken(call, 1, preview.panel_count(), at_once, [&](int panel) { preview.look(panel); });
+    taken(call, 1, preview.panel_count(), share_of(call, preview.panel_count()), [&](int panel) { preview.look(panel); });
     rows_then(call, 2, call.rows, [&](int row) {
         preview.choose(row);
         std::fill_n(call.outputs + row * width, width, -INFINITY);
     });
-    taken(call, 3, call.rows * preview.kept(), PANELS_AT_ONCE, [&](int task) {
+    const int kept = call.rows * preview.kept();
+    taken(call, 3, kept, share_of(call, kept), [&](int task) {
         const int row = task / preview.kept();
         panel_of_row(model.head, normed, row, preview.chosen(row, task % preview.kept()), written);
     });

@@ -52,12 +52,13 @@ class Preview:
         self.large = _some(head, self.order[:GROUP], LARGE_BITS)
         self.rest = _some(head, self.order[GROUP:], REST_BITS)
         # What the struct points into.
-        self._kept = (head, self.order.to(torch.int32))
+        names = self.order.to(torch.int32)
+        self._kept = (head, names)
         rest = self.rest.matrix
         if head.bias is not None:
             rest.bias = head.bias.data_ptr()
         self.struct = structs.Preview(
-            self.large.matrix, rest, self._kept[1].data_ptr(), min(kept, head.width // PANEL)
+            self.large.matrix, rest, names.data_ptr(), min(kept, head.width // PANEL)
         )
 
 

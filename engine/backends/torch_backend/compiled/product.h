@@ -179,35 +179,33 @@ inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)
     }
 }
 
-inline Lanes added(const Int8Block& block, int at, Ints dots, float scale, float, Lanes sum) {
-    return fused(floats(dots), load_halves(block.scales + at) * all(scale), sum);
-}
-inline Lanes added(const Int4Block& block, int at, Ints dots, float scale, float scaled_sum, Lanes sum) {
-    sum = fused(floats(dots), load_halves(block.scales + at) * all(scale), sum);
-    return fused(load_halves(block.minima + at), all(scaled_sum), sum);
-}
-inline Lanes added(const Int2Block& block, int at, Ints dots, float scale, float scaled_sum, Lanes sum) {
-    const Lanes scales = load_halves(block.scales + at);
-    sum = fused(floats(dots), scales * all(scale), sum);
-    return fused(scales, all(-1.5f * scaled_sum), sum);
-}
-
-// Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order.
-inline Lanes added_fine(const Int8Block& block, int at, Lanes dots, float scale, float, Lanes sum) {
+inline Lanes added(const Int8Block& block, int at, Lanes dots, float scale, float, Lanes sum) {
     return fused(dots, load_halves(block.scales + at) * all(scale), sum);
 }
-inline Lanes added_fine(const Int4Block& block, int at, Lanes dots, float scale, float scaled_sum, Lanes sum) {
+inline Lanes added(const Int4Block& block, int at, Lanes dots, float scale, float scaled_sum, Lanes sum) {
     sum = fused(dots, load_halves(block.scales + at) * all(scale), sum);
     return fused(load_halves(block.minima + at), all(scaled_sum), sum);
 }
+inline Lanes added(const Int2Block& block, int at, Lanes dots, float scale, float scaled_sum, Lanes sum) {
+    const Lanes scales = load_halves(block.scales + at);
+    sum = fused(dots, scales * all(scale), sum);
+    return fused(scales, all(-1.5f * scaled_sum), sum);
+}
 
-template <int ROWS, class Block>
+// The same blocks by inputs of fifteen bits.
+template <class Block>
+struct Fine : Block {};
+
+// Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order. Of FINE
+// inputs what rounding left of each is summed too.
+template <int ROWS, bool FINE, class Block>
 inline void add_up_blocks(const Inputs& inputs, int first, int count, const Block* blocks, Lanes (&found)[ROWS][WIDE]) {
 #if KAKEYA_AVX512
     constexpr int STEP = WIDE;
 #else
     constexpr int STEP = 1;
 #endif
+    constexpr int SUMS = FINE ? 2 * ROWS : ROWS;
     const int groups = count / GROUP;
     for (int part = 0; part < WIDE; part += STEP) {
         Lanes sums[ROWS][STEP];
@@ -215,18 +213,25 @@ inline void add_up_blocks(const Inputs& inputs, int first, int count, const Bloc
             for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = all(0.0f);
         for (int group = 0; group < groups; ++group) {
             const Block& block = blocks[group];
-            const std::int8_t* numbers[ROWS];
-            Ints own[ROWS][STEP];
+            const std::int8_t* numbers[SUMS];
+            Ints own[SUMS][STEP];
             for (int row = 0; row < ROWS; ++row) {
                 const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
                 numbers[row] = inputs.whole + at * GROUP;
                 for (int lane = 0; lane < STEP; ++lane) own[row][lane] = whole(begun(block, inputs.sums[at]));
+                if constexpr (FINE) {
+                    numbers[ROWS + row] = inputs.parts + at * GROUP;
+                    for (int lane = 0; lane < STEP; ++lane) own[ROWS + row][lane] = whole(begun(block, inputs.part_sums[at]));
+                }
             }
-            dots<ROWS, STEP>(block, part, numbers, own);
+            dots<SUMS, STEP>(block, part, numbers, own);
             for (int row = 0; row < ROWS; ++row) {
                 const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
-                for (int lane = 0; lane < STEP; ++lane)
-                    sums[row][lane] = added(block, (part + lane) * LANES, own[row][lane], inputs.scales[at], inputs.scaled_sums[at], sums[row][lane]);
+                for (int lane = 0; lane < STEP; ++lane) {
+                    Lanes all_of = floats(own[row][lane]);
+                    if constexpr (FINE) all_of = fused(floats(own[ROWS + row][lane]), all(1.0f / PARTS), all_of);
+                    sums[row][lane] = added(block, (part + lane) * LANES, all_of, inputs.scales[at], inputs.scaled_sums[at], sums[row][lane]);
+                }
             }
         }
         for (int row = 0; row < ROWS; ++row)
@@ -236,58 +241,20 @@ inline void add_up_blocks(const Inputs& inputs, int first, int count, const Bloc
 
 template <int ROWS>
 inline void add_up(const Inputs& inputs, int first, int count, const Int8Block* blocks, Lanes (&found)[ROWS][WIDE]) {
-    add_up_blocks<ROWS>(inputs, first, count, blocks, found);
+    add_up_blocks<ROWS, false>(inputs, first, count, blocks, found);
 }
 template <int ROWS>
 inline void add_up(const Inputs& inputs, int first, int count, const Int4Block* blocks, Lanes (&found)[ROWS][WIDE]) {
-    add_up_blocks<ROWS>(inputs, first, count, blocks, found);
+    add_up_blocks<ROWS, false>(inputs, first, count, blocks, found);
 }
 template <int ROWS>
 inline void add_up(const Inputs& inputs, int first, int count, const Int2Block* blocks, Lanes (&found)[ROWS][WIDE]) {
-    add_up_blocks<ROWS>(inputs, first, count, blocks, found);
+    add_up_blocks<ROWS, false>(inputs, first, count, blocks, found);
 }
-
-// The same blocks by inputs of fifteen bits: what is left of each when it is rounded is multiplied too.
-template <class Block>
-struct Fine : Block {};
 
 template <int ROWS, class Block>
 inline void add_up(const Inputs& inputs, int first, int count, const Fine<Block>* blocks, Lanes (&found)[ROWS][WIDE]) {
-#if KAKEYA_AVX512
-    constexpr int STEP = WIDE;
-#else
-    constexpr int STEP = 1;
-#endif
-    const int groups = count / GROUP;
-    for (int part = 0; part < WIDE; part += STEP) {
-        Lanes sums[ROWS][STEP];
-        for (int row = 0; row < ROWS; ++row)
-            for (int lane = 0; lane < STEP; ++lane) sums[row][lane] = all(0.0f);
-        for (int group = 0; group < groups; ++group) {
-            const Block& block = blocks[group];
-            const std::int8_t* numbers[2 * ROWS];
-            Ints own[2 * ROWS][STEP];
-            for (int row = 0; row < ROWS; ++row) {
-                const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
-                numbers[row] = inputs.whole + at * GROUP;
-                numbers[ROWS + row] = inputs.parts + at * GROUP;
-                for (int lane = 0; lane < STEP; ++lane) {
-                    own[row][lane] = whole(begun(block, inputs.sums[at]));
-                    own[ROWS + row][lane] = whole(begun(block, inputs.part_sums[at]));
-                }
-            }
-            dots<2 * ROWS, STEP>(block, part, numbers, own);
-            for (int row = 0; row < ROWS; ++row) {
-                const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
-                for (int lane = 0; lane < STEP; ++lane) {
-                    const Lanes both = fused(floats(own[ROWS + row][lane]), all(1.0f / PARTS), floats(own[row][lane]));
-                    sums[row][lane] = added_fine(block, (part + lane) * LANES, both, inputs.scales[at], inputs.scaled_sums[at], sums[row][lane]);
-                }
-            }
-        }
-        for (int row = 0; row < ROWS; ++row)
-            for (int lane = 0; lane < STEP; ++lane) found[row][part + lane] = sums[row][lane];
-    }
+    add_up_blocks<ROWS, true, Block>(inputs, first, count, blocks, found);
 }
 
 // How many of these a panel has, and how many rows the registers have room for.
@@ -348,33 +315,30 @@ inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows
     if (first < rows) some_rows<MOST - 1, Weight>(matrix, inputs, rows - first, first, panel, take);
 }
 
+// Calls make for the weights of the matrix's format.
+template <class Make>
+inline void by_format(const KakeyaMatrix& matrix, const Make& make) {
+    switch (matrix.format) {
+        case KAKEYA_INT8: return make.template operator()<Int8Block>();
+        case KAKEYA_INT4: return make.template operator()<Int4Block>();
+        case KAKEYA_INT2: return make.template operator()<Int2Block>();
+        case KAKEYA_FINE_INT8: return make.template operator()<Fine<Int8Block>>();
+        case KAKEYA_FINE_INT4: return make.template operator()<Fine<Int4Block>>();
+        case KAKEYA_PAIRS: return make.template operator()<Pair>();
+        case KAKEYA_BFLOAT16: return make.template operator()<bfloat16>();
+        default: return make.template operator()<float>();
+    }
+}
+
 template <class Take>
 inline void panel_of(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
-    switch (matrix.format) {
-        case KAKEYA_INT8: return one_panel<Int8Block>(matrix, inputs, rows, panel, take);
-        case KAKEYA_INT4: return one_panel<Int4Block>(matrix, inputs, rows, panel, take);
-        case KAKEYA_INT2: return one_panel<Int2Block>(matrix, inputs, rows, panel, take);
-        case KAKEYA_FINE_INT8: return one_panel<Fine<Int8Block>>(matrix, inputs, rows, panel, take);
-        case KAKEYA_FINE_INT4: return one_panel<Fine<Int4Block>>(matrix, inputs, rows, panel, take);
-        case KAKEYA_PAIRS: return one_panel<Pair>(matrix, inputs, rows, panel, take);
-        case KAKEYA_BFLOAT16: return one_panel<bfloat16>(matrix, inputs, rows, panel, take);
-        default: return one_panel<float>(matrix, inputs, rows, panel, take);
-    }
+    by_format(matrix, [&]<class Weight>() { one_panel<Weight>(matrix, inputs, rows, panel, take); });
 }
 
 // The same of one row alone, with the same bits.
 template <class Take>
 inline void panel_of_row(const KakeyaMatrix& matrix, const Inputs& inputs, int row, int panel, const Take& take) {
-    switch (matrix.format) {
-        case KAKEYA_INT8: return rows_of_panel<1, Int8Block>(matrix, inputs, row, panel, take);
-        case KAKEYA_INT4: return rows_of_panel<1, Int4Block>(matrix, inputs, row, panel, take);
-        case KAKEYA_INT2: return rows_of_panel<1, Int2Block>(matrix, inputs, row, panel, take);
-        case KAKEYA_FINE_INT8: return rows_of_panel<1, Fine<Int8Block>>(matrix, inputs, row, panel, take);
-        case KAKEYA_FINE_INT4: return rows_of_panel<1, Fine<Int4Block>>(matrix, inputs, row, panel, take);
-        case KAKEYA_PAIRS: return rows_of_panel<1, Pair>(matrix, inputs, row, panel, take);
-        case KAKEYA_BFLOAT16: return rows_of_panel<1, bfloat16>(matrix, inputs, row, panel, take);
-        default: return rows_of_panel<1, float>(matrix, inputs, row, panel, take);
-    }
+    by_format(matrix, [&]<class Weight>() { rows_of_panel<1, Weight>(matrix, inputs, row, panel, take); });
 }
 
 inline int panels(const KakeyaMatrix& matrix) { return (matrix.columns + PANEL - 1) / PANEL; }

@@ -70,6 +70,9 @@ inline void taken(Crew& call, int phase, int count, int at_once, const Task& tas
         for (int i = first; i < std::min(first + at_once, count); ++i) task(i);
 }
 
+// So many tasks, or panels, that each thread comes `TURNS` times.
+inline int share_of(const Crew& call, int count) { return std::max(1, count / (TURNS * static_cast<int>(call.barrier.threads()))); }
+
 // then(row) for all rows once everybody is here: in one thread if they are few.
 template <class Then>
 inline void rows_then(Crew& call, int phase, int rows, const Then& then) {
@@ -87,8 +90,7 @@ inline void rows_then(Crew& call, int phase, int rows, const Then& then) {
 template <class Weight = void, int MOST = 0, class Take, class Then>
 inline void product(Crew& call, int phase, const KakeyaMatrix& matrix, const Inputs& inputs, int rows, const Take& take, const Then& then) {
     const int count = panels(matrix);
-    const int at_once = std::max(1, count / (TURNS * static_cast<int>(call.barrier.threads())));
-    taken(call, phase, count, at_once, [&](int panel) {
+    taken(call, phase, count, share_of(call, count), [&](int panel) {
         if constexpr (std::is_void_v<Weight>)
             panel_of(matrix, inputs, rows, panel, take);
         else
