@@ -284,15 +284,16 @@ def stores_beside(verifier: Verifier) -> EvictedStores | None:
     return None if make is None else make(verifier)
 
 
-def for_drafts(verifier: Verifier) -> Verifier:
+def for_drafts(verifier: Verifier, folder: ModelFolder) -> Verifier:
     """A verifier of the same weights that drafts better, or in less time; or `verifier` itself.
 
     It rounds otherwise, and its logits of ids that are unlikely may be -inf: what it says is good
-    for a draft alone. Of the two one computes at a time. Raises a `ModelUnusable`.
+    for a draft alone. Of the two one computes at a time. Raises a `ModelUnusable`, one of them
+    where what it has besides the weights in `folder` does not fit into the memory that is left.
     """
     backend = BACKENDS.get(verifier.info.backend)
     make = None if backend is None else _imported(backend, lambda each: each.drafting())
-    return verifier if make is None else make(verifier)
+    return verifier if make is None else make(verifier, folder)
 
 
 def _told(reading: Progress | None, *folders: ModelFolder) -> AbstractContextManager[None]:

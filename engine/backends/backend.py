@@ -41,7 +41,7 @@ UseOfDevice = Callable[[str], Callable[[], float | None]]
 where nothing is told. Raises `DeviceUnavailable`."""
 StoresBeside = Callable[[Verifier], EvictedStores | None]
 """Evicted stores in a verifier's own process; None for one whose pool takes no others."""
-ForDrafts = Callable[[Verifier], Verifier]
+ForDrafts = Callable[[Verifier, ModelFolder], Verifier]
 """One of the same weights that drafts better or in less time; see `engine.backends.for_drafts`."""
 
 

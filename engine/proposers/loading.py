@@ -93,7 +93,7 @@ def load_proposer(
             reading=reading,
         )
         with told_as_unloadable(folder.path):
-            drafter = for_drafts(loaded)
+            drafter = for_drafts(loaded, folder)
         proposer = AutoregressiveProposer(drafter)
         drafter.pool.budget_bytes = kv_budget_bytes
         return QuotingProposer(proposer)

@@ -111,7 +111,7 @@ def measured(count: int, most: int) -> dict[str, object]:
     drafter = load_verifier(folder, backend="torch", dtype=DTYPE, weights=WEIGHTS)
     proposers = {
         "as it verifies": AutoregressiveProposer(drafter),
-        "as it drafts": AutoregressiveProposer(for_drafts(drafter)),
+        "as it drafts": AutoregressiveProposer(for_drafts(drafter, folder)),
     }
     prompts = [
         codec.tokens_for_chat([{"role": "user", "content": question}])

@@ -23,6 +23,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Prod
 from kakeya_fleet.engine.backends.torch_backend.compiled.preview import (
     Preview,
     is_worth_it,
+    preview_bytes,
     preview_of,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
@@ -211,9 +212,9 @@ class CompiledDecoder:
         )
 
     @property
-    def has_previews(self) -> bool:
-        """Whether the head is large enough."""
-        return is_worth_it(self._head)
+    def preview_bytes(self) -> int:
+        """What a preview takes; 0 where the head is too small for one."""
+        return preview_bytes(self._head) if is_worth_it(self._head) else 0
 
     def preview(self, sizes: Tensor) -> Preview:
         """What tells where logits are large, of inputs that are as large as `sizes` [hidden]."""

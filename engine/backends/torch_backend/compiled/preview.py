@@ -24,6 +24,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Prod
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
     WholePanels,
+    block_bytes,
     whole_panels,
 )
 from kakeya_fleet.engine.models.weight_choice import GROUP
@@ -66,6 +67,12 @@ def is_worth_it(head: AnyPanels) -> bool:
     """Whether `head` is large, and groups that share a scale divide its inputs."""
     inputs = int(head.matrix.inputs)
     return head.width // PANEL >= LEAST_PANELS and inputs % GROUP == 0 and inputs > GROUP
+
+
+def preview_bytes(head: AnyPanels) -> int:
+    """What the preview takes of a head which it is worth for."""
+    panels, rest = head.width // PANEL, int(head.matrix.inputs) // GROUP - 1
+    return panels * (block_bytes(LARGE_BITS) + rest * block_bytes(REST_BITS))
 
 
 def preview_of(head: AnyPanels, sizes: Tensor) -> Preview:

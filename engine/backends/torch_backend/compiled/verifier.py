@@ -68,10 +68,15 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         """0: their number is of no influence on a bit."""
         return 0
 
+    @property
+    def preview_bytes(self) -> int:
+        """What drafting takes besides the weights."""
+        return self._decoder.preview_bytes
+
     def for_drafts(self) -> CompiledVerifier:
         """One of the same weights that drafts better, in less time; see `Drafting`."""
         decoder, preview = self._decoder, None
-        if decoder.has_previews:
+        if self.preview_bytes:
             preview = decoder.preview(self._sizes_before_head())
         return CompiledVerifier(decoder, self._info, self._layout, Drafting(preview))
 

@@ -94,8 +94,7 @@ def whole_panels(product: Product, bits: int) -> WholePanels:
     `WeightFormatUnsupported` for weights whose scale float16 cannot say.
     """
     groups = product.inputs // GROUP
-    block_bytes = NUMBERS_OF_GROUP[bits] * SCALE_BYTES + PANEL * GROUP * bits // 8
-    blocks = new_panels(product, groups, block_bytes, dtype=torch.uint8)
+    blocks = new_panels(product, groups, block_bytes(bits), dtype=torch.uint8)
     bias = new_bias(product)
 
     def put(piece: Piece) -> None:
@@ -127,6 +126,11 @@ def whole_panels(product: Product, bits: int) -> WholePanels:
 
     product.lay_out(put)
     return WholePanels(blocks, None if bias is None else bias.flatten(), product.columns, bits)
+
+
+def block_bytes(bits: int) -> int:
+    """Of a panel's group of inputs, its scales included."""
+    return NUMBERS_OF_GROUP[bits] * SCALE_BYTES + PANEL * GROUP * bits // 8
 
 
 def _of_eight(grouped: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,8 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import Compile
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import whole_panels
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
+from kakeya_fleet.engine.errors import OutOfMemory
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from tests.engine.backends.torch_backend.compiled.test_whole_numbers import FITTING_GROUPS, product
@@ -212,7 +214,7 @@ def test_heads_that_it_is_worth_for_have_one(
     config = {**FITTING_GROUPS, "vocab_size": vocabulary, "hidden_size": size}
     folder = ModelFolder(random_checkpoint("LlamaForCausalLM", **config), "random")
     loaded = load_verifier(folder, backend="torch")
-    drafts = for_drafts(loaded)
+    drafts = for_drafts(loaded, folder)
     assert isinstance(drafts, CompiledVerifier)
     assert drafts._drafting is not None
     assert (drafts._drafting.preview is not None) is has_one
@@ -224,9 +226,32 @@ def test_heads_that_it_is_worth_for_have_one(
     state.close()
 
 
+def test_a_preview_that_does_not_fit_is_refused_before_it_is_made(
+    random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {**FITTING_GROUPS, "vocab_size": LARGE, "hidden_size": 96}
+    folder = ModelFolder(random_checkpoint("LlamaForCausalLM", **config), "random")
+    loaded = load_verifier(folder, backend="torch")
+    assert isinstance(loaded, CompiledVerifier)
+    needed = loaded.preview_bytes
+    # Of 96 inputs 32 have eight bits and the others two, each 32 with a scale of sixteen.
+    assert needed == LARGE * (32 * 8 + 16 + 2 * (32 * 2 + 16)) // 8
+    left = needed
+    monkeypatch.setattr(system_memory, "available_bytes", lambda: left)
+    drafts = for_drafts(loaded, folder)
+    assert isinstance(drafts, CompiledVerifier)
+    assert drafts._drafting is not None
+    preview = drafts._drafting.preview
+    assert preview is not None
+    assert preview.large.blocks.nbytes + preview.rest.blocks.nbytes == needed
+    left = needed - 1
+    with pytest.raises(OutOfMemory, match=f"needs {needed:,} bytes"):
+        for_drafts(loaded, folder)
+
+
 def test_what_is_not_compiled_drafts_as_it_is(
     random_checkpoint: Callable[..., Path],
 ) -> None:
     folder = ModelFolder(random_checkpoint("Gemma3ForCausalLM"), "random")
     loaded = load_verifier(folder, backend="torch")
-    assert for_drafts(loaded) is loaded
+    assert for_drafts(loaded, folder) is loaded

@@ -222,7 +222,7 @@ def test_a_drafter_computes_few_rows_finely_and_reads_as_a_verifier(
     weights: str, of: Callable[[str, str], Verifier]
 ) -> None:
     verifier = of("LlamaForCausalLM", weights)
-    drafter = for_drafts(verifier)
+    drafter = for_drafts(verifier, ModelFolder(Path(), "random"))
 
     def said(each: Verifier, pieces: Sequence[int]) -> Logits:
         cache = each.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=128))
