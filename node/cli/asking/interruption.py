@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
 from typing import TypeVar
@@ -31,20 +33,42 @@ def run_interruptible(
     interruption = Interruption(farewell)
 
     async def supervised() -> Result:
-        task = asyncio.ensure_future(work)
-        interruption.cancels(task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if interruption.came:
-                raise KeyboardInterrupt from None
-            raise
+        with woken_by_signals():
+            task = asyncio.ensure_future(work)
+            interruption.cancels(task.cancel)
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if interruption.came:
+                    raise KeyboardInterrupt from None
+                raise
 
     before = signal.signal(signal.SIGINT, interruption.take)
     try:
         return asyncio.run(supervised())
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def woken_by_signals() -> Iterator[None]:
+    """The running loop, which is the main thread's, wakes for each signal.
+
+    Handlers run between two instructions: one that is due for a signal that another thread took,
+    or that came just before the loop went to sleep, would wait until something else wakes it.
+    """
+    loop = asyncio.get_running_loop()
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        for end in (reading, writing):
+            end.settimeout(0.0)
+        loop.add_reader(reading, reading.recv, 64)
+        before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(reading)
 
 
 class Interruption:
