@@ -15,11 +15,11 @@ from kakeya.options import GenerateOptions
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support import checkpoint as random_model
+from tests.support.checkpoint import POSITION_BYTES
 
 WINDOW_TOKENS = 512
 MOST_TOKENS = 7_000
 """Of a generation that is left before its end: two archives have room for its history."""
-POSITION_BYTES = 256
 ONE_CHUNK = f"archive={CHUNK_KEYS * POSITION_BYTES >> 20}MiB"
 HISTORY = tuple(
     (7 * index + index // 11 + index * index // 1013) % 96

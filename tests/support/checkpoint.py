@@ -10,10 +10,17 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 VOCABULARY_SIZE = 96
 POSITIONS = 4096
+HEAD_SIZE = 32
+POSITION_BYTES = 2 * 2 * HEAD_SIZE * 4
+"""Of keys and values: two layers with a head each, float32."""
 
 
-def make(folder: Path, positions: int = POSITIONS) -> Path:
-    """Writes config, weights and tokenizer; returns the folder."""
+def make(folder: Path, positions: int = POSITIONS, *, head_size: int = HEAD_SIZE) -> Path:
+    """Writes config, weights and tokenizer; returns the folder.
+
+    Heads that are no multiple of 32 are computed by torch's operators, all others by the compiled
+    decoder, as those of the models that people have.
+    """
     config = Qwen3Config(
         vocab_size=VOCABULARY_SIZE,
         hidden_size=32,
@@ -21,7 +28,7 @@ def make(folder: Path, positions: int = POSITIONS) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
-        head_dim=16,
+        head_dim=head_size,
         max_position_embeddings=positions,
         tie_word_embeddings=False,
         # Large enough that the next token depends on the text.

@@ -32,12 +32,13 @@ from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice
 from scripts.train import tiny_dflash
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.checkpoint import POSITION_BYTES
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(160)]
 MAX_TOKENS = 40
-WIDTH, KV_HEADS, HEAD_DIM, LAYERS = 32, 1, 16, 2
+WIDTH, KV_HEADS, HEAD_DIM, LAYERS = 32, 1, 32, 2
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -147,7 +148,7 @@ async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: calls.C
 
 
 async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: calls.Caller) -> None:
-    # 256 slots, as the planner counts: 256 bytes of keys and values each, and 128 of a vector.
+    # 256 slots, as the planner counts: keys and values of each, and 128 bytes of a vector.
     request = runtime_pb2.CreateSessionRequest(
         model_id="random",
         kv_strategy=RESTORED,
@@ -157,9 +158,9 @@ async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: calls.
     )
     session = await caller.stub.CreateSession(request, timeout=30)
     info = await caller.info(session.session_id)
-    assert info.kv_bytes == 256 * (256 + 128)
+    assert info.kv_bytes == 256 * (POSITION_BYTES + 128)
     assert session.plan.kv_bytes == info.plan.kv_bytes == info.kv_bytes
-    assert any("96.0 KiB" in reason for reason in session.plan.reasons)
+    assert any("160.0 KiB" in reason for reason in session.plan.reasons)
 
 
 async def test_a_rebuilt_archive_has_the_same_map_or_none(

@@ -28,13 +28,14 @@ from kakeya_fleet.node.roles.archive.shared_store import Sharing
 from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.checkpoint import POSITION_BYTES
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
 SINK, WINDOW = 4, 64
 MAX_TOKENS = 24
 CHUNK = 1024
-CHUNK_BYTES = CHUNK * 256
+CHUNK_BYTES = CHUNK * POSITION_BYTES
 ONE_CHUNK = f"archive={CHUNK_BYTES}"
 PROMPT = [(7 * index + index // 11 + index * index // 1013) % 96 for index in range(3 * CHUNK)]
 TWO_RANGES = CHUNK + 200
@@ -244,7 +245,7 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
     assert not info.plan.HasField("archive")
     assert any("kept here" in reason and "grows" in reason for reason in info.plan.reasons)
     # It is counted, in the session's bytes and the node's.
-    assert info.restorer.own_bytes == info.restorer.evicted_bytes >= count * 256
+    assert info.restorer.own_bytes == info.restorer.evicted_bytes >= count * POSITION_BYTES
     assert info.kv_bytes == before.kv_bytes + info.restorer.own_bytes
     assert verifier_node.roles.load_numbers().kv_bytes == held + info.restorer.own_bytes
     # A fork has its own part of it.
@@ -286,7 +287,7 @@ async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
         await node.roles.close()
         with monkeypatch.context() as patched, pytest.raises(grpc.aio.AioRpcError) as caught:
             if name == "wide":
-                patched.setattr(pool, "budget_bytes", pool.used_bytes + 512 * 256 - 1)
+                patched.setattr(pool, "budget_bytes", pool.used_bytes + 512 * POSITION_BYTES - 1)
             if name == "foreign":
                 patched.setattr(
                     archive_stores.TorchArchiveStores, "arithmetic", "of another machine"

@@ -22,6 +22,7 @@ from kakeya.v1 import (
 from kakeya_fleet.node.rpc.grpc_settings import DATA_MESSAGE_BYTES
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.checkpoint import POSITION_BYTES
 from tests.support.neighbourhood import Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -156,7 +157,7 @@ async def test_a_bad_creation_opens_no_session(client: calls.Caller, verifier: N
 async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
     neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
-    settings = replace(nodes.SETTINGS, kv_budget_bytes=100_000)
+    settings = replace(nodes.SETTINGS, kv_budget_bytes=200_000)
     small = await neighbourhood.start("small", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(small.channel)
     session = await client.open(window=100)
@@ -173,15 +174,15 @@ async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
     assert "never fits" in refusal.text
     assert refusal.retry_seconds is None, "no retry will find room"
     assert (await client.info(session)).history_length == len(PROMPT)
-    assert small.roles.load_numbers().kv_bytes <= 100_000
+    assert small.roles.load_numbers().kv_bytes <= 200_000
     await small.stop()
 
 
 async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_name(
     neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
-    # Keys and values of 256 positions: one layer with two heads of sixteen values of four bytes.
-    segment = 256 * 2 * 2 * 16 * 4
+    # Memory is taken by so many positions.
+    segment = 256 * POSITION_BYTES
     settings = replace(nodes.SETTINGS, kv_budget_bytes=2 * segment)
     small = await neighbourhood.start("growing", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(small.channel)
@@ -214,7 +215,7 @@ async def test_a_request_id_for_another_kind_of_session_is_refused(client: calls
 
 
 async def test_an_unknown_session_is_not_found(client: calls.Caller) -> None:
-    for name in ("", ANYONE, "x" * 100_000, "\x00\n"):
+    for name in ("", ANYONE, "x" * 200_000, "\x00\n"):
         for method, request in (
             ("AppendTokens", runtime_pb2.AppendTokensRequest(session_id=name, token_ids=[1])),
             ("Generate", runtime_pb2.GenerateRequest(session_id=name, max_tokens=1)),
