@@ -213,6 +213,17 @@ def check_tool_count(listed: Sequence[object]) -> None:
         raise bad_field("tools", f"{len(listed)} tools are more than {MAX_TOOLS}")
 
 
+def function_tool(tool: Fields, *, parameters: str) -> Mapping[str, object]:
+    """A tool of another dialect's, whose schema is its field `parameters`, in OpenAI's shape.
+
+    In the order in which models are shown tools: a template may write them as they come.
+    """
+    described = {"description": tool.text("description")} if "description" in tool else {}
+    schema = tool.get(parameters) or {}
+    function = {"name": tool.text("name"), **described, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
 def _tool(tool: Fields, name: str) -> Mapping[str, object]:
     if tool.text("type") != "function":
         raise unsupported(f"{name}.type", f"{name} is no function; tools here are functions")

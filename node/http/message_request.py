@@ -9,6 +9,7 @@ from kakeya_fleet.node.http.chat_request import (
     MAX_MESSAGES,
     ChatRequest,
     check_tool_count,
+    function_tool,
     template_messages,
 )
 from kakeya_fleet.node.http.fields import Fields, as_list
@@ -217,7 +218,4 @@ def _tool(tool: Fields) -> Mapping[str, object]:
     name = tool.text("name")
     if not name:
         raise bad_field(tool.named("name"), f"{tool.named('name')} is missing")
-    function: dict[str, object] = {"name": name, "parameters": tool.get("input_schema") or {}}
-    if "description" in tool:
-        function["description"] = tool.text("description")
-    return {"type": "function", "function": function}
+    return function_tool(tool, parameters="input_schema")

@@ -13,6 +13,7 @@ from kakeya_fleet.node.http.chat_request import (
     ChatRequest,
     check_tool_count,
     choice_of,
+    function_tool,
     template_messages,
 )
 from kakeya_fleet.node.http.fields import Fields, as_list
@@ -202,7 +203,4 @@ def _tool(tool: Fields) -> Mapping[str, object]:
     name = tool.text("name")
     if not name:
         raise bad_field(tool.named("name"), f"{tool.named('name')} is missing")
-    function: dict[str, object] = {"name": name, "parameters": tool.get("parameters") or {}}
-    if "description" in tool:
-        function["description"] = tool.text("description")
-    return {"type": "function", "function": function}
+    return function_tool(tool, parameters="parameters")

@@ -21,6 +21,7 @@ import subprocess
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -54,6 +55,12 @@ MakeIdentity = Callable[[], Identity]
 MakeCard = Callable[..., SignedCard]
 Scrape = Callable[[str], Awaitable[str]]
 Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+
+
+@pytest.fixture(scope="session")
+def random_checkpoint(random_checkpoint: Callable[..., Path]) -> Callable[..., Path]:
+    """As everywhere, with heads that the compiled decoder computes, as it does people's models."""
+    return partial(random_checkpoint, head_dim=32)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,7 +27,7 @@ from tests.node.conftest import Scrape, StartAgent
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
 TOKENS = 80
-HEAD_DIM, KV_HEADS, LAYERS = 16, 2, 2
+HEAD_DIM, KV_HEADS, LAYERS = 32, 2, 2
 
 
 @dataclass

@@ -29,7 +29,7 @@ TOKENS = 120
 MANY_TOKENS = 200
 """That an archive is lost in the midst of."""
 WINDOW = 24
-HEAD_DIM, KV_HEADS, LAYERS = 16, 2, 2
+HEAD_DIM, KV_HEADS, LAYERS = 32, 2, 2
 CODECS = {KvQuality.HIGH: "kvarn4", KvQuality.ECONOMY: "kvarn3"}
 
 

@@ -1,5 +1,6 @@
 """Bodies that cannot be answered name the field at fault; harmless fields are taken."""
 
+import json
 import math
 from dataclasses import replace
 from typing import cast
@@ -285,6 +286,20 @@ def test_a_grammar_that_is_too_large_says_so() -> None:
 
 MESSAGES: dict[str, object] = {**CHAT, "max_tokens": 4}
 RESPONSE: dict[str, object] = {"model": "m", "input": "hello"}
+
+
+def test_a_tool_is_shown_to_a_model_alike_whatever_the_dialect() -> None:
+    """Letter by letter: a template writes it as it comes."""
+    schema = {"type": "object"}
+    named = {"name": "f", "description": "It does."}
+    function = {**named, "parameters": schema}
+    asked = {"tools": [{"type": "function", "function": function}]}
+    expected = json.dumps(read_chat({**CHAT, **asked}).tools)
+    assert json.dumps(read_ollama_chat({**CHAT, **asked}).tools) == expected
+    read = read_response({**RESPONSE, "tools": [{"type": "function", **function}]})
+    assert json.dumps(read.tools) == expected
+    read = read_messages({**MESSAGES, "tools": [{"input_schema": schema, **named}]})
+    assert json.dumps(read.tools) == expected
 
 
 @pytest.mark.parametrize(
