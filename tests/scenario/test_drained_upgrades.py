@@ -9,9 +9,10 @@ from kakeya import AsyncClient, AsyncSession, StopReason, Tokens
 from kakeya.options import SessionOptions
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
-TOKENS = 1900
-"""As many as the model has positions for, but for the prompt: no answer ends before its node has
-heard that it is to go."""
+TOKENS = 300
+"""No answer ends before its node has heard that it is to go: slowed until then, it says them in
+ten seconds."""
+STANDS_SECONDS = 0.1
 KV: SessionOptions = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 RESUMED: SessionOptions = {**KV, "resume": True}
 # What running generations get before the node goes: they go at once, to go on elsewhere.
@@ -55,12 +56,12 @@ async def test_streams_of_a_verifier_that_drains_go_on_at_another(
         expected = await undisturbed(calm, prompt)
         sessions = await opened(client, prompt, 3)
         begun = [asyncio.Event() for _ in sessions]
-        with leaving.slowed():
+        with leaving.slowed(STANDS_SECONDS):
             streams = [
                 asyncio.create_task(streamed(*pair)) for pair in zip(sessions, begun, strict=True)
             ]
             await asyncio.gather(*(each.wait() for each in begun))
-        leaving.signal(signal.SIGTERM)
+            leaving.signal(signal.SIGTERM)
         assert await asyncio.gather(*streams) == [expected] * len(sessions)
         for session in sessions:
             assert [each.reason for each in session.resumptions] == ["DRAINING"]
@@ -78,10 +79,10 @@ async def test_where_it_is_the_only_one_streams_wait_for_its_return(
         expected = await undisturbed(client, prompt)
         running, idle = await opened(client, prompt, 2)
         begun = asyncio.Event()
-        with alone.slowed():
+        with alone.slowed(STANDS_SECONDS):
             stream = asyncio.create_task(streamed(running, begun))
             await begun.wait()
-        alone.signal(signal.SIGTERM)
+            alone.signal(signal.SIGTERM)
         assert await asyncio.to_thread(alone.wait) == 0
         assert not stream.done()
         # One that asks only now, while nobody is there.

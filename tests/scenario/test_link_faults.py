@@ -125,7 +125,7 @@ async def until(condition: Callable[[], object], seen: Callable[[], object] = st
         if held:
             return
         assert time.monotonic() < end, f"it did not come about: {seen()}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
 
 
 async def form_rings(*agents: AgentProcess) -> None:

@@ -12,12 +12,16 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 from scripts.support.placement import when_it_can_be_had
 from tests.support.patience import PATIENCE_SECONDS
 
-MAX_TOKENS = 300
-"""Behind a prompt of 120, six times sink and window together."""
-MIDDLE = MAX_TOKENS // 3
-LASTING_TOKENS = 1900
-"""As many as the model has positions for, but for the prompt: much is left to draft when a fault
-strikes in the middle, however late a reader is."""
+MAX_TOKENS = 120
+"""Behind a prompt as long, six times sink and window together."""
+MIDDLE = 40
+LASTING_TOKENS = 360
+"""Much is left to draft when a fault strikes in the middle, however late a reader is: a verifier
+that is slowed has the rest said in seconds."""
+STANDS_SECONDS = 0.1
+"""At a time, while it is slowed: less than half of what a draft is waited for."""
+ROOM_TOKENS = 1900
+"""As many as the model has positions for, but for the prompt."""
 
 
 async def proposer_for(
@@ -53,7 +57,7 @@ async def generate_with_fault(
         struck = moment == 0
         if struck:
             fault()
-        with verifier.slowed() as speed_up:
+        with verifier.slowed(STANDS_SECONDS) as speed_up:
             async for tokens in generation:
                 token_ids.extend(tokens.token_ids)
                 if not struck and len(token_ids) >= moment:
@@ -181,7 +185,7 @@ async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
         await session.append(prompt)
         # The first drafts of a busy machine may be late, or the way of the vectors not open yet.
         while not (await session.generate(40).collect()).done.speculation.drafted_count:
-            assert session.history_length < LASTING_TOKENS // 2
+            assert session.history_length < ROOM_TOKENS // 2
         first.kill()
         without = await session.generate(60).collect()
         assert without.done.speculation.drop_reason is not None
@@ -190,7 +194,7 @@ async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
         assert second.node_id == first.node_id
         drafts_soundly = False
         # The first attempts may still meet the connection that broke.
-        while not drafts_soundly and session.history_length < 1900:
+        while not drafts_soundly and session.history_length < ROOM_TOKENS:
             after = (await session.generate(50).collect()).done.speculation
             drafts_soundly = after.drafted_count > 0 and not after.faults
         assert drafts_soundly

@@ -22,8 +22,9 @@ from kakeya import (
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 64
-# More than a node is ahead of its reader when a fault strikes.
-MAX_TOKENS = 200
+# More than a node that is slowed is ahead of its reader when a fault strikes.
+MAX_TOKENS = 100
+STANDS_SECONDS = 0.1
 # Of an archive's answer. One that was quick is waited for a second at least.
 DEADLINE_SECONDS = 3
 
@@ -119,7 +120,7 @@ async def with_fault(
     generation = session.generate(MAX_TOKENS)
     token_ids: list[int] = []
     struck = False
-    with verifier.slowed() as speed_up:
+    with verifier.slowed(STANDS_SECONDS) as speed_up:
         async for tokens in generation:
             token_ids.extend(tokens.token_ids)
             if not struck and len(token_ids) >= moment:

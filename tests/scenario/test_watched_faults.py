@@ -19,9 +19,10 @@ from kakeya.v1 import (
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support.patience import PATIENCE_SECONDS
 
-TOKENS = 1900
-"""As many as the model has positions for, but for what comes before: the proposer is dead long
-before the last of them."""
+TOKENS = 360
+"""The proposer is dead long before the last of them, which a verifier that is slowed says in
+seconds."""
+STANDS_SECONDS = 0.1
 FIRST_TOKENS = 16
 KILLED_AFTER = 40
 
@@ -98,7 +99,7 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
         async for message in stub.Generate(first, timeout=60):
             token_count += len(message.tokens.token_ids)
         request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=TOKENS)
-        with verifier.slowed() as speed_up:
+        with verifier.slowed(STANDS_SECONDS) as speed_up:
             async for message in stub.Generate(request, timeout=60):
                 token_count += len(message.tokens.token_ids)
                 if token_count >= FIRST_TOKENS + KILLED_AFTER and not killed:

@@ -10,6 +10,8 @@ serve        HTTP in this process with limits of the test's choice, in front of 
 slow_reading a long prompt of `serve` is read piece by piece, as streams look at it
 """
 
+from __future__ import annotations
+
 import asyncio
 import http.client
 import json
@@ -25,7 +27,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -43,6 +44,7 @@ from kakeya_fleet.node.http.settings import HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.node.http.clients import openai
 from tests.support.homes import home as home
 from tests.support.own_cache import own_cache
 
@@ -137,7 +139,7 @@ def served_by(address: str) -> set[str]:
         return {each["id"] for each in json.load(response)["data"]}
 
 
-OpenAiOf = Callable[[AgentProcess], openai.OpenAI]
+OpenAiOf = Callable[[AgentProcess], "openai.OpenAI"]
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from kakeya_fleet.node.http.answer_text import Piece
 from kakeya_fleet.node.http.answering import Delta, End
 from kakeya_fleet.node.http.message_shape import MessageShape
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
+from tests.node.http.clients import openai
 from tests.node.http.conftest import WEATHER_CALL, Ask, HttpFleet, OpenAiOf, http_of
 
 if TYPE_CHECKING:

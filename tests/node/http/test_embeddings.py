@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ollama
-import openai
 import pytest
 
 from kakeya import Client
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.embedding_request import MAX_TEXTS
+from tests.node.http.clients import ollama, openai
 from tests.node.http.conftest import Ask, HttpFleet, OpenAiOf, http_of
 
 

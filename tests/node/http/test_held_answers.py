@@ -1,13 +1,15 @@
 """Answers held to a form, asked for by the official client of OpenAI."""
 
+from __future__ import annotations
+
 import json
 from typing import Annotated, Any
 
-import openai
 import pytest
 from pydantic import BaseModel, Field
 from tokenizers import pre_tokenizers
 
+from tests.node.http.clients import openai
 from tests.node.http.conftest import Ask, HttpFleet, OpenAiOf
 
 CHAT: Any = [{"role": "user", "content": "Describe a person."}]

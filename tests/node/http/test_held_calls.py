@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer
 
@@ -19,6 +17,7 @@ from kakeya_fleet.node.grammars.compiling import compiled
 from kakeya_fleet.node.http.chat_request import read_chat
 from kakeya_fleet.node.http.held_calls import CLOSING, OPENING, held_grammar
 from kakeya_fleet.node.http.refusal import HttpRefusal
+from tests.node.http.clients import anthropic, openai
 from tests.node.http.conftest import HttpFleet, OpenAiOf, http_of
 from tests.sdk.test_chat_families import FAMILIES, files_of
 

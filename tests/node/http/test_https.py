@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import ssl
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
-import openai
 import pytest
 
 from kakeya.v1 import trust_pb2
 from kakeya_fleet.node.trust.tls import authorities_pem
 from tests.node.conftest import Eventually, RunningAgent
+from tests.node.http.clients import openai
 from tests.support.calls import until
 from tests.support.homes import Home, keys_of, local
 from tests.support.members import first_keeper
@@ -216,37 +213,31 @@ async def test_a_stream_ends_when_its_key_is_revoked(home: Home, serving: Runnin
     assert "[DONE]" not in rest
 
 
-PROGRAM = """
-import openai
-client = openai.OpenAI()
-asked = [{"role": "user", "content": "Hi"}]
-answer = client.chat.completions.create(model="tiny", max_tokens=4, messages=asked)
-print(answer.usage.completion_tokens)
-"""
-
-
 async def test_the_official_client_trusts_it_by_a_file(
-    home: Home, serving: RunningAgent, tmp_path: Path
+    home: Home, serving: RunningAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its own process the file is told by SSL_CERT_FILE, in a program to its HTTP client."""
+    """Of whoever writes no line for it the file is told by SSL_CERT_FILE, else to the HTTP client.
+
+    The client is made anew, and reads its variables then.
+    """
     key = await home.key("app")
     await known(serving, 1)
     asking = Asking(home, serving)
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", PROGRAM],
-        env={
-            "SSL_CERT_FILE": str(asking.bundle),
-            "OPENAI_API_KEY": key,
-            "OPENAI_BASE_URL": f"{asking.base}/v1",
-            "PATH": os.environ["PATH"],
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout.strip() == "4", done.stderr
+
+    def told_by_variables() -> object:
+        with openai.OpenAI() as client:
+            answer = client.chat.completions.create(
+                model="tiny", max_tokens=4, messages=[{"role": "user", "content": "Hi"}]
+            )
+        return answer.usage and answer.usage.completion_tokens
+
+    with monkeypatch.context() as told:
+        told.setenv("OPENAI_API_KEY", key)
+        told.setenv("OPENAI_BASE_URL", f"{asking.base}/v1")
+        with pytest.raises(openai.APIConnectionError):
+            await asyncio.to_thread(told_by_variables)
+        told.setenv("SSL_CERT_FILE", str(asking.bundle))
+        assert await asyncio.to_thread(told_by_variables) == 4
     (other := tmp_path / "other.pem").write_bytes(
         authorities_pem(first_keeper(tmp_path / "other", "other"))
     )

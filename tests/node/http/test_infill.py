@@ -1,8 +1,9 @@
 """Answers between two texts."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -12,6 +13,7 @@ from kakeya.tokenizer_folder import TokenizerFolder
 from kakeya_fleet.node.http.infill import MARKS, infill_ids
 from kakeya_fleet.node.http.prompt_encoding import PromptBound
 from kakeya_fleet.node.http.refusal import HttpRefusal
+from tests.node.http.clients import openai
 from tests.node.http.conftest import Ask, HttpFleet, OpenAiOf
 
 BOUND = PromptBound("coder", 20, "prompt")

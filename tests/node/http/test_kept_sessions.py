@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import openai
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, SessionNotFound
@@ -27,6 +26,7 @@ from kakeya_fleet.node.http.kept_sessions import (
 )
 from kakeya_fleet.node.http.request_options import SessionFields
 from kakeya_fleet.node.metrics import NodeMetrics
+from tests.node.http.clients import openai
 from tests.node.http.conftest import Ask, HttpFleet, OpenAiOf, RunAgent, UntilReady, until
 
 ONE, OTHER = HttpCaller(Caller("127.0.0.1")), HttpCaller(Caller("key k"), "kky_k")
@@ -187,23 +187,23 @@ def test_how_much_two_histories_share() -> None:
         assert found == 4 * expected, seed
 
 
+GREEDY: dict[str, Any] = {"temperature": 0}
+DRAWN: dict[str, Any] = {"temperature": 0.9, "seed": 11}
+# What the node generated behind a stop string is none of the conversation.
+STOPPED: dict[str, Any] = {"temperature": 0.9, "seed": 3, "stop": ["e", "("]}
+
+
 @pytest.mark.parametrize(
-    "sampling",
-    [
-        {"temperature": 0},
-        {"temperature": 0.9, "seed": 11},
-        # What the node generated behind a stop string is none of the conversation.
-        {"temperature": 0.9, "seed": 3, "stop": ["e", "("]},
-    ],
+    ("way", "sampling"),
+    [("one", GREEDY), ("one", STOPPED), ("gate", DRAWN), ("gate", STOPPED)],
 )
-@pytest.mark.parametrize("way", ["one", "gate"])
-def test_ten_turns_are_those_of_fresh_sessions(
+def test_six_turns_are_those_of_fresh_sessions(
     fleet: HttpFleet, openai_of: OpenAiOf, sampling: dict[str, Any], way: str
 ) -> None:
     client = openai_of(getattr(fleet, way))
     messages: list[Any] = [{"role": "system", "content": f"Some rules, {way} {sampling}. " * 4}]
     prompt_tokens = 0
-    for turn in range(10):
+    for turn in range(6):
         messages.append({"role": "user", "content": f"Question {turn}?"})
 
         def ask(*, reuse: bool, messages: list[Any] = messages) -> openai.types.chat.ChatCompletion:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
+from tests.node.http.clients import openai
 from tests.node.http.conftest import CALL_ID, HttpFleet, OpenAiOf, http_of
 
 OPTIONS: dict[str, Any] = {"max_tokens": 8, "temperature": 0}

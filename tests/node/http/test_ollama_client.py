@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import ollama
-import openai
 import pytest
 
 from kakeya_fleet.node.http.answer_text import Piece
@@ -16,6 +14,7 @@ from kakeya_fleet.node.http.ollama_request import read_ollama_chat
 from kakeya_fleet.node.http.ollama_shape import OllamaShape, _message
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
+from tests.node.http.clients import ollama, openai
 from tests.node.http.conftest import WEATHER_CALL, Ask, HttpFleet, OpenAiOf, http_of
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "num_predict": 8}

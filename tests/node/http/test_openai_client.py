@@ -1,24 +1,28 @@
 """The official client of OpenAI against a real fleet."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
-from openai.types import Completion, CompletionUsage
-from openai.types.chat import (
-    ChatCompletion,
-    ChatCompletionChunk,
-    ChatCompletionMessageParam,
-    ChatCompletionToolParam,
-)
 from tokenizers import pre_tokenizers
 
 from kakeya import Client
 from kakeya.text import TextCodec
 from scripts.support.agent_process import AgentProcess
+from tests.node.http.clients import openai
 from tests.node.http.conftest import HttpFleet, OpenAiOf
+
+if TYPE_CHECKING:
+    from openai.types import Completion, CompletionUsage
+    from openai.types.chat import (
+        ChatCompletion,
+        ChatCompletionChunk,
+        ChatCompletionMessageParam,
+        ChatCompletionToolParam,
+    )
 
 PROMPT = "import os\nimport sys\n\n\ndef main("
 CHAT: list[ChatCompletionMessageParam] = [

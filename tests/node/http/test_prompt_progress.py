@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import aiohttp
-import openai
 import pytest
 
 from kakeya import AsyncSession, NodeUnreachable
@@ -18,6 +17,7 @@ from kakeya_fleet.node.http.prompt_reading import (
     PromptProgress,
     PromptReading,
 )
+from tests.node.http.clients import openai
 from tests.node.http.conftest import ServeHttp
 
 SAID = "x = [1, 2]\n" * 150

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
-import openai
 import pytest
 
 from kakeya_fleet.node.http.answer_text import Piece
@@ -13,6 +12,7 @@ from kakeya_fleet.node.http.answering import Delta, End
 from kakeya_fleet.node.http.response_request import read_response
 from kakeya_fleet.node.http.response_shape import ResponseShape
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
+from tests.node.http.clients import openai
 from tests.node.http.conftest import WEATHER_CALL, HttpFleet, OpenAiOf
 
 ASKED: dict[str, Any] = {"model": "toy", "max_output_tokens": 8, "temperature": 0}
