@@ -122,14 +122,21 @@ def chosen(words: Sequence[str]) -> list[Mutant]:
     return [each for each in MUTANTS if not words or any(word in each.name for word in words)]
 
 
+def runs_of(mutants: Sequence[Mutant]) -> list[tuple[str, ...]]:
+    """Arguments of pytest that together select all tests of `mutants`: those with options apart."""
+    plain = {each.tests for each in mutants if not any(word.startswith("-") for word in each.tests)}
+    together = tuple(sorted({test for tests in plain for test in tests}))
+    return [*([together] if together else []), *sorted({each.tests for each in mutants} - plain)]
+
+
 def plant(mutants: Sequence[Mutant]) -> int:
     """Plants all, prints a line each, returns how many were not caught."""
     with copied_tree() as root:
         print("without a fault: ", end="", flush=True)
-        tests = sorted({test for mutant in mutants for test in mutant.tests})
-        if run_tests(root, tests, (_PASSED,)) != _PASSED:
-            print("the tests fail already")
-            return len(mutants)
+        for tests in runs_of(mutants):
+            if run_tests(root, tests, (_PASSED,)) != _PASSED:
+                print(f"tests fail already: {' '.join(tests)}")
+                return len(mutants)
         print("the tests pass")
         found = []
         for mutant in mutants:

@@ -31,7 +31,7 @@ GROWING = CacheSpec(
 )
 WHOLE = dataclasses.replace(GROWING, grows=False)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=900)
-TEXT = [(17 * index + index * index // 3) % 96 for index in range(480)]
+TEXT = [(17 * index + index * index // 3) % 96 for index in range(424)]
 # Of a whole step across the border of a tile that leaves the window.
 SIZES = ([1], [64], [5, 63, 1], [16, 7])
 MIXED = SIZES[2]
@@ -55,9 +55,12 @@ def test_blocks_and_when_memory_is_taken_change_no_bit(
     verifier: Verifier, straight: np.ndarray, spec: CacheSpec, sizes: list[int]
 ) -> None:
     cache = verifier.allocate(spec)
-    count = len(TEXT) if sizes != [1] else 3 * TILE + 10
-    found = caches.run(verifier, cache, TEXT[:count], sizes)
-    assert found.tobytes() == straight[:count].tobytes()
+    # One at a time where the first tile fills, and where the first and the second are packed.
+    first, count = (TILE - 8, 3 * TILE + 10) if sizes == [1] else (0, len(TEXT))
+    if first:
+        caches.run(verifier, cache, TEXT[:first], [16])
+    found = caches.run(verifier, cache, TEXT[first:count], sizes)
+    assert found.tobytes() == straight[first:count].tobytes()
     cache.release()
 
 

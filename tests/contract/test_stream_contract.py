@@ -31,13 +31,16 @@ from tests.support.small_verifiers import DEVICES, VERIFIERS, small_verifier
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
 ONE_BY_ONE = (
-    *([token] for token in PROMPT[:20]),
-    PROMPT[20:50],
-    *([token] for token in PROMPT[50:70]),
-    PROMPT[70:120],
-    *([token] for token in PROMPT[120:]),
+    *([token] for token in PROMPT[:18]),
+    PROMPT[18:48],
+    *([token] for token in PROMPT[48:52]),
+    PROMPT[52:62],
+    *([token] for token in PROMPT[62:68]),
+    PROMPT[68:126],
+    *([token] for token in PROMPT[126:130]),
+    PROMPT[130:],
 )
-"""Until past the short sink and window, and round the rings of 64 and of 128 slots."""
+"""Past both sinks and windows, and where the rings of 64 and of 128 slots go round."""
 COUNT = 40
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 HELD = replace(SEEDED, frequency_penalty=0.5, presence_penalty=0.25)

@@ -15,6 +15,11 @@ from tests.support.forwards import logits_of
 
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
+SPANS = (
+    *((0, 18, 1), (18, 46, 7), (46, 52, 1), (52, 62, 10), (62, 68, 1)),
+    *((68, 80, 12), (80, 88, 1), (88, 124, 12), (124, 150, 1)),
+)
+"""First, end and size of blocks: one at a time where sinks, windows, rings and tiles end."""
 
 
 def test_the_card_of_the_model(verifier: Verifier) -> None:
@@ -78,9 +83,15 @@ def test_the_positions_of_the_model_are_a_limit_for_every_cache(
 
 @pytest.fixture(scope="module")
 def single_steps(verifier: Verifier, spec: CacheSpec) -> Logits:
-    """The logits of `HISTORY`, one token a forward."""
+    """The logits of `HISTORY`, one token a forward wherever what is seen changes its place."""
     cache = verifier.allocate(spec)
-    return np.concatenate([logits_of(verifier, cache, [token]) for token in HISTORY])
+    return np.concatenate(
+        [
+            logits_of(verifier, cache, HISTORY[first : first + size])
+            for start, end, size in SPANS
+            for first in range(start, end, size)
+        ]
+    )
 
 
 def test_logits_are_a_function_of_the_history_bit_for_bit(

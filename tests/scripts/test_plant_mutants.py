@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scripts.mutants import MUTANTS, Mutant
-from scripts.plant_mutants import Verdict, misplaced, planted, verdict
+from scripts.plant_mutants import Verdict, misplaced, planted, runs_of, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,6 +45,12 @@ def test_each_can_be_planted_and_names_tests_that_are_there() -> None:
         if not (ROOT / test.partition("::")[0]).is_file() or not _defines(test)
     ]
     assert missing == []
+
+
+def test_tests_with_options_are_run_apart() -> None:
+    mutants = [fault("", "b.py"), fault("", "a.py", "-k", "x"), fault("", "a.py", "b.py")]
+    assert runs_of(mutants) == [("a.py", "b.py"), ("a.py", "-k", "x")]
+    assert runs_of(mutants[1:2]) == [("a.py", "-k", "x")]
 
 
 def _named(arguments: tuple[str, ...]) -> list[str]:

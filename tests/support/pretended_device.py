@@ -10,7 +10,7 @@ what comes out can be compared with the processor's own, bit for bit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from kakeya_fleet.engine.contracts.device import CUDA
 
@@ -143,12 +142,12 @@ class Calls(TorchFunctionMode):
             return args[0].held.tolist()
         if func is Tensor.__getitem__ and isinstance(args[0], PretendedTensor):
             _check_places(func, _tensors(args[1:]))
-            return PretendedTensor(args[0].held[tree_map(_held, args[1])])
+            return PretendedTensor(args[0].held[_mapped(_held, args[1])])
         if func is Tensor.__setitem__ and isinstance(args[0], PretendedTensor):
             target, index, given = args
             if isinstance(given, Tensor):
                 self._device.count(given.device, target.device)
-            target.held[tree_map(_held, index)] = _held(given)
+            target.held[_mapped(_held, index)] = _held(given)
             return None
         return func(*args, **options)
 
@@ -165,8 +164,8 @@ def computed(func: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         options["device"] = torch.device("cpu") if on_device else asked
     wrappers = {id(each.held): each for each in there}
     with torch._C._DisableTorchDispatch():
-        found = func(*tree_map(_held, tuple(args)), **tree_map(_held, options))
-    return tree_map(lambda each: _wrapped(each, wrappers), found) if on_device else found
+        found = func(*_mapped(_held, tuple(args)), **_mapped(_held, options))
+    return _mapped(lambda each: _wrapped(each, wrappers), found) if on_device else found
 
 
 def _names(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
@@ -187,9 +186,27 @@ def _wrapped(each: Any, wrappers: Mapping[int, PretendedTensor]) -> Any:
     return PretendedTensor(each) if known is None else known
 
 
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with every leaf changed.
+
+    Torch's own trees know every kind of container, and take most of a forward's time for it.
+    """
+    if isinstance(value, tuple | list):
+        made = [_mapped(change, each) for each in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if isinstance(value, dict):
+        return {key: _mapped(change, each) for key, each in value.items()}
+    return change(value)
+
+
 def _tensors(value: Any) -> list[Tensor]:
-    leaves, _ = tree_flatten(value)
-    return [each for each in leaves if isinstance(each, Tensor)]
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return []
+    return [tensor for each in value for tensor in _tensors(each)]
 
 
 def _check_places(func: Any, tensors: Sequence[Tensor]) -> None:

@@ -44,7 +44,7 @@ scores of no keys, and recurrent ones."""
 TOLERANCE = {"Gemma4ForCausalLM": 5e-5, GEMMA4_26B: 5e-5}
 """Of the largest logit, 2e-6 for the others. Gemma 4 in the library's own caches: up to 2e-5."""
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=300)
-TOKENS = caches.HISTORY[:130]
+TOKENS = caches.HISTORY[:110]
 SINGLE = 71
 """No multiple of a block: behind it blocks of 16 lie otherwise than from the start."""
 
@@ -60,13 +60,15 @@ def load(random_checkpoint: Callable[..., Path]) -> Callable[[str], Verifier]:
 
 @pytest.fixture(scope="module")
 def rows(load: Callable[[str], Verifier]) -> Callable[[str], np.ndarray]:
-    """The logits of `TOKENS`, one token at a time until some time past sink and window."""
+    """The logits of `TOKENS`, one at a time until past every window and where a segment ends."""
 
     def run(family: str) -> np.ndarray:
         verifier = load(family)
         straight = verifier.allocate(caches.restored())
-        single = caches.run(verifier, straight, TOKENS[:SINGLE], [1])
-        return np.concatenate([single, caches.run(verifier, straight, TOKENS[SINGLE:], [16])])
+        spans = ((0, 30, 1), (30, 60, 6), (60, SINGLE, 1), (SINGLE, len(TOKENS), 16))
+        return np.concatenate(
+            [caches.run(verifier, straight, TOKENS[a:b], [size]) for a, b, size in spans]
+        )
 
     return cache(run)
 

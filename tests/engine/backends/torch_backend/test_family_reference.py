@@ -68,7 +68,7 @@ GENERATED = (
     "Gemma 4",
     "Qwen3.5",
 )
-HISTORY = [(13 * index + index * index // 3) % 96 for index in range(120)]
+HISTORY = [(13 * index + index * index // 3) % 96 for index in range(80)]
 """Past sink, window and sliding window of each cache, and round the ring of 64 slots."""
 SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=1024),

@@ -59,8 +59,9 @@ SAMPLINGS = {
         temperature=0.9, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=11
     ),
 }
-PROMPT = [(17 * index + index * index // 3) % 96 for index in range(70)]
-COUNT = 40
+PROMPT = [(17 * index + index * index // 3) % 96 for index in range(58)]
+"""With the answer it is past sink and window, and round the ring of 64 slots."""
+COUNT = 24
 
 
 def loaded(random_checkpoint: Callable[..., Path], architecture: str) -> Verifier:
@@ -117,4 +118,8 @@ def test_neither_drafts_nor_the_cache_change_a_token(
 def test_the_check_at_load_finds_every_kind_of_layer_exact(
     random_checkpoint: Callable[..., Path], architecture: str
 ) -> None:
-    assert settle(loaded(random_checkpoint, architecture)).exact
+    verifier = loaded(random_checkpoint, architecture)
+    # Which of all agree is no matter of the kind of layer: the least, a block, the most.
+    counts = verifier.row_counts
+    verifier.use_row_counts(sorted({counts[0], verifier.info.width, counts[-1]}))
+    assert settle(verifier).exact

@@ -55,8 +55,16 @@ def checkpoint(folder: Path, architecture: str) -> Path:
     """Some 100 MB of random numbers in bfloat16."""
     options = {"layer_types": ["full_attention"] * 9} if architecture.startswith("Gemma") else {}
     config = getattr(transformers, architecture).config_class(**SIZES | options)
-    torch.manual_seed(3)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.to_empty(device="cpu")
+    model.tie_weights()
+    # The same ones over and over: nobody computes with them, and drawing all takes seconds.
+    drawn = 0.02 * torch.randn(1 << 16, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            count = parameter.numel()
+            parameter.copy_(drawn.repeat(-(-count // len(drawn)))[:count].view_as(parameter))
     model.save_pretrained(folder)
     save_random_checkpoint(
         folder / "small", architecture, hidden_size=64, head_dim=32, intermediate_size=64

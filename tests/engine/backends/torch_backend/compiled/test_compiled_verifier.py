@@ -39,6 +39,13 @@ SPECS = {
 PACKED = CacheSpec(CacheKind.PACKED, capacity=600, sink=64, window=64, codec="kvarn4v3", grows=True)
 TOKENS = [(17 * index + index * index // 3) % 96 for index in range(560)]
 """Past both rings, and into the third segment of 256 slots."""
+DTYPES = ("float32", "bfloat16")
+MET = {
+    (family, DTYPES[(number + place // 2 + place % 2) % 2], name)
+    for number, family in enumerate(FAMILIES)
+    for place, name in enumerate(SPECS)
+}
+"""The caches in which each is compared with torch."""
 CUTS = ([64], [3, 1, 16, 7])
 SPANS = ((0, 72, 1), (72, 248, 16), (248, 312, 1), (312, 504, 16), (504, 560, 1))
 """First, end and size of blocks: one at a time where rings, tiles and segments begin and end."""
@@ -128,7 +135,8 @@ def test_it_computes_what_torch_does(
         patched.delenv(libraries.SWITCH)
         compiled = of(family, dtype)
     for name, spec in SPECS.items():
-        if (family, name) == (SLIDING, "restored"):
+        # Pairs: every family and each dtype meet every cache.
+        if (family, name) == (SLIDING, "restored") or (family, dtype, name) not in MET:
             continue
         found, expected = run(compiled, spec, [16]), run(reference, spec, [16])
         apart = np.abs(found - expected)
