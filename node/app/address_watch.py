@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 import structlog
@@ -45,6 +46,7 @@ class AddressWatch:
         self._events = events
         self._http_address = http_address
         self._lost = ""
+        self._is_elsewhere = False
         self.on_move: list[Callable[[], None]] = []
         """Called when the node answers elsewhere."""
 
@@ -55,12 +57,23 @@ class AddressWatch:
             await self.look()
 
     async def look(self) -> None:
-        """Looks once, and acts on what changed."""
+        """Looks once, and acts on what changed.
+
+        While connections take all files that may be open nothing changes: to look takes one.
+        """
         before = self._own.addresses
-        is_elsewhere, has_moved = self._surroundings.look(), self._own.look()
-        self._tell_of_loss()
-        if not is_elsewhere and not has_moved:
+        try:
+            # Until it is acted on: what is looked at next may fail where this did not.
+            self._is_elsewhere |= self._surroundings.look()
+            has_moved = self._own.look()
+            self._tell_of_loss()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
             return
+        if not self._is_elsewhere and not has_moved:
+            return
+        self._is_elsewhere = False
         await self._peers.reroute()
         if has_moved:
             self._move(before)
