@@ -28,6 +28,19 @@ export class Follower {
     return this.messages.filter((message) => message.type === type).length;
   }
 
+  /**
+   * When the node's own word was heard last, milliseconds since 1970; 0 while the node is not reached.
+   * That is in a whole fleet too, which makes void what waited to be told before it.
+   */
+  heardAt(nodeId: string): number {
+    const told = this.messages.flatMap((message) => {
+      if (message.type === "fleet") return message.fleet.nodes;
+      return message.type === "node" || message.type === "history" ? [message.node] : [];
+    });
+    const latest = told.findLast((node) => node.nodeId === nodeId);
+    return latest?.reachable ? latest.heardAt : 0;
+  }
+
   pause(): void {
     this.#response?.pause();
   }

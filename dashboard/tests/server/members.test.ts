@@ -114,7 +114,7 @@ test("a node of this machine is called as its owner, and never before that is kn
   child.tell({ nodes: [node.address] });
   child.tell({ access: access(node.address, made.one, true) });
   expect((await child.line("watching"))["node"]).toBe(node.address);
-  await until(() => follower.count("history") === 1, "the node's own word");
+  await until(() => follower.heardAt(fleet.nodes[0]?.nodeId ?? "") > 0, "the node's own word");
   expect(node.strangers()).toBe(0);
   follower.close();
 });

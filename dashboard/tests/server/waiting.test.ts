@@ -19,6 +19,10 @@ async function node(): Promise<SyntheticNodes> {
   return started;
 }
 
+function idOf({ nodes }: SyntheticNodes): string {
+  return nodes[0]?.nodeId ?? "";
+}
+
 test("a node that comes later is found, and again on the port that it comes back on", async () => {
   const board = await dashboard("");
   children.push(board.child);
@@ -38,16 +42,16 @@ test("a node that comes later is found, and again on the port that it comes back
   board.child.tell({ nodes: [first.address] });
   expect((await board.child.line("watching"))["node"]).toBe(first.address);
   // On a busy machine a stream may break meanwhile, and is opened again.
-  await until(() => follower.count("history") > 0, "the node's own word");
+  await until(() => follower.heardAt(idOf(first)) > 0, "the node's own word");
 
   await first.child.end();
   board.child.tell({ nodes: [] });
   expect((await board.child.line("waiting"))["for"]).toBe("a node of the fleet “synthetic”");
-  const told = follower.count("history");
   const again = await node();
+  const since = Date.now();
   board.child.tell({ nodes: [again.address] });
   expect((await board.child.line("watching"))["node"]).toBe(again.address);
-  await until(() => follower.count("history") > told, "the node's own word at its new port");
+  await until(() => follower.heardAt(idOf(again)) > since, "the node's own word at its new port");
   follower.close();
 });
 
