@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 
 class LateModule:
-    """A module that is imported when something of it is asked for."""
+    """A module that is imported when something of it is asked for.
+
+    Not so by `node.config.deferred_import`: that loads for names with underscores too, which pytest
+    asks of all that a test module has.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
