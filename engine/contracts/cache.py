@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.positions import evicted_end
@@ -21,7 +21,11 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.memory.slab_pool import Slab
 
 if TYPE_CHECKING:
-    from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+    from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
+
+KeysValues: TypeAlias = "tuple[Raw, ...]"
+"""Of n positions as they lie in a cache, keys with rotary positions applied: an array for each
+group of `engine.contracts.kv_layout.KvLayout.groups`, [layers, 2, kv_heads, n, head_dim]."""
 
 
 class CacheKind(StrEnum):
@@ -177,6 +181,22 @@ class KvCache(Protocol):
 
     def fork_bytes(self, length: int) -> int:
         """Bytes that `fork(length)` takes or reserves from the pool."""
+        ...
+
+    def keys_values(self, first: int, end: int) -> KeysValues | None:
+        """A copy of those of the positions `first` to `end`, exclusive.
+
+        None where some are not there any more, were never written, or are not in this process.
+        """
+        ...
+
+    def take_keys_values(self, count: int, numbers: KeysValues) -> None:
+        """Appends `count` positions, 1 to `widest`, that a model of the same weights computed.
+
+        The numbers may be flat, and of another format than the cache's. Raises with nothing
+        taken: `BadParameters` for numbers that are not as many as the layers have, or not finite,
+        `KvStrategyUnsupported` for a cache that takes none, `ContextExceeded`, `OutOfKvMemory`.
+        """
         ...
 
     def fill(self, count: int, seed: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
@@ -78,6 +79,14 @@ class DraftState(Protocol):
         """Reads some of the history that it is behind, in a bounded time. Raises `DraftFailed`."""
         ...
 
+    def take_keys_values(self, first: int, count: int, numbers: KeysValues) -> None:
+        """Those of `count` >= 1 committed positions from `first` on, of a verifier of its weights.
+
+        What it cannot use it reads by itself. Raises `BadParameters` for numbers that are not
+        those of so many positions of its model, `DraftFailed` where it has no memory for them.
+        """
+        ...
+
     def close(self) -> None:
         """Gives back what it holds besides its own memory; it is not used again."""
         ...
@@ -96,6 +105,9 @@ class EagerDraftState:
 
     def read(self) -> None:
         """There is nothing to read."""
+
+    def take_keys_values(self, first: int, count: int, numbers: KeysValues) -> None:
+        """It has none."""
 
     def close(self) -> None:
         """There is nothing to give back."""

@@ -22,16 +22,13 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 )
 from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
 from kakeya_fleet.engine.contracts.positions import evicted_end
+from kakeya_fleet.engine.contracts.raw_numbers import FORMATS, is_finite
 from kakeya_fleet.engine.errors import RestorerRefused
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.tile import Packed
 
-FORMATS = {"float32": "<f4", "bfloat16": "<u2"}
-"""Of numbers as they lie in the cache; see `engine.contracts.evicted_store.Raw`."""
 VECTOR_FORMAT, VECTOR_ITEM_BYTES = "<f4", 4
-# An exponent of ones: infinite, or not a number.
-_BFLOAT16_EXPONENT = 0x7F80
 
 ArrayShape: TypeAlias = "tuple[np.dtype[np.generic], tuple[int, ...]]"
 
@@ -240,15 +237,6 @@ class EvictedShape:
 def deposited(evicted: Evicted) -> tuple[Raw, ...]:
     """The arrays of a deposit."""
     return evicted.groups if isinstance(evicted, EvictedKeysValues) else (evicted,)
-
-
-def is_finite(array: Raw) -> bool:
-    """Whether all numbers are finite."""
-    if array.dtype == np.uint16:
-        exponents = array.view(np.uint16) & _BFLOAT16_EXPONENT
-        return not bool((exponents == _BFLOAT16_EXPONENT).any())
-    # One call where nearly all are; a sum that overflows proves nothing.
-    return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
 
 
 def _shown(found: Sequence[ArrayShape]) -> str:

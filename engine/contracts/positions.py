@@ -167,6 +167,10 @@ class Placement(Protocol):
         """The shortest history whose keys are still there once `written` were written."""
         ...
 
+    def has(self, first: int, end: int, written: int) -> bool:
+        """Whether `first` to `end`, exclusive, are all still there once `written` were written."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ContiguousPlacement:
@@ -196,6 +200,10 @@ class ContiguousPlacement:
     def forkable_from(self, written: int) -> int:  # noqa: ARG002 - of no influence here
         """Every prefix is there."""
         return 0
+
+    def has(self, first: int, end: int, written: int) -> bool:
+        """What was written is there."""
+        return self.origin <= first <= end <= written
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,12 @@ class RingPlacement:
     def forkable_from(self, written: int) -> int:
         """The bound of the proof in `RingLayout`, with `written` as its last position's end."""
         return max(0, written + self.layout.widest_window - 1 - self.layout.ring)
+
+    def has(self, first: int, end: int, written: int) -> bool:
+        """Those of the sink, and the latest that the ring holds."""
+        oldest = max(self.layout.sink, written - self.layout.ring)
+        in_sink = end <= self.layout.sink or oldest == self.layout.sink
+        return first <= end <= written and (in_sink or first >= oldest)
 
 
 def contiguous_placement(end: int, origin: int = 0) -> ContiguousPlacement:

@@ -19,7 +19,9 @@ class ProposerInfo:
     proposer of any tokenizer's ids, and `target_weights_digest` that of the one
     verifier it was made for, else empty. `block_size` is the most tokens of one
     draft and `context_length` the most positions; 0 means no limit. `backend`
-    and `dtype` are empty for a proposer without tensors.
+    and `dtype` are empty for a proposer without tensors. Of histories of up to
+    `given_history_tokens` it takes the keys and values that a verifier of its weights has,
+    instead of reading them; 0 for one that takes none.
     """
 
     model_id: str
@@ -33,3 +35,4 @@ class ProposerInfo:
     target_weights_digest: str = ""
     dtype: str = ""
     backend: str = ""
+    given_history_tokens: int = 0

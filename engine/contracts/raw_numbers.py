@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -9,8 +10,12 @@ import numpy as np
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 
+FORMATS = {"float32": "<f4", "bfloat16": "<u2"}
+"""Of numbers as they lie in a cache; see `engine.contracts.evicted_store.Raw`."""
 _SHIFT = 16
 """A bfloat16 is the upper half of a float32."""
+_BFLOAT16_EXPONENT = 0x7F80
+"""An exponent of ones: infinite, or not a number."""
 
 
 def as_float32(numbers: Raw) -> Floats:
@@ -18,6 +23,15 @@ def as_float32(numbers: Raw) -> Floats:
     if numbers.dtype == np.uint16:
         return (numbers.astype(np.uint32) << _SHIFT).view(np.float32)
     return cast("Floats", numbers)
+
+
+def is_finite(array: Raw) -> bool:
+    """Whether all numbers are finite."""
+    if array.dtype == np.uint16:
+        exponents = array.view(np.uint16) & _BFLOAT16_EXPONENT
+        return not bool((exponents == _BFLOAT16_EXPONENT).any())
+    # One call where nearly all are; a sum that overflows proves nothing.
+    return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
 
 
 def in_format(numbers: Floats, dtype: str) -> Raw:

@@ -9,9 +9,11 @@ import itertools
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import NoReturn
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KeysValues
 from kakeya_fleet.engine.contracts.positions import resident_count
+from kakeya_fleet.engine.errors import KvStrategyUnsupported
 from kakeya_fleet.engine.group.commands import Command, Note
 from kakeya_fleet.engine.group.conversation import Answers, Conversation, refusal
 from kakeya_fleet.engine.group.fields import (
@@ -245,6 +247,14 @@ class GroupCache:
     def reach(self) -> int:
         """The positions below this have their memory."""
         return self._reach
+
+    def keys_values(self, first: int, end: int) -> None:  # noqa: ARG002 no rank has all heads
+        """In no one process."""
+        return
+
+    def take_keys_values(self, count: int, numbers: KeysValues) -> NoReturn:  # noqa: ARG002
+        """Raises `KvStrategyUnsupported`."""
+        raise KvStrategyUnsupported("a cache of a group of ranks takes no keys and values")
 
     def growth_bytes(self, count: int) -> int:
         """Bytes that the next `count` positions take from each rank's pool, of one segment at most.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Generic
 
 import numpy as np
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
+from kakeya_fleet.engine.contracts.raw_numbers import FORMATS, as_float32, in_format, is_finite
+from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.kv.group_store import GroupStore
 from kakeya_fleet.engine.kv.kernels import Array, Kernels
 from kakeya_fleet.engine.kv.slot_writes import Write, writes
@@ -96,6 +100,39 @@ class LayerStores(Generic[Array]):
         return max(
             (store.placement.forkable_from(written) for store in self.by_group.values()), default=0
         )
+
+    def positions(self, first: int, end: int, written: int) -> tuple[Raw, ...] | None:
+        """Each store's `GroupStore.positions`; None unless all are there after `written`."""
+        stores = self.by_group.values()
+        if not all(store.placement.has(first, end, written) for store in stores):
+            return None
+        return tuple(store.positions(first, end) for store in stores)
+
+    def shaped(self, count: int, numbers: Sequence[Raw]) -> list[Raw]:
+        """Finite numbers of `count` positions, a store each, in its shape and format.
+
+        Raises `BadParameters`.
+        """
+        wanted = [math.prod(store.shape_of(count)) for store in self.by_group.values()]
+        if [each.size for each in numbers] != wanted:
+            raise BadParameters(
+                f"{count} positions of this model have {wanted} numbers by group of layers, not"
+                f" {[each.size for each in numbers]}",
+                field="keys_values",
+            )
+        if not all(map(is_finite, numbers)):
+            raise BadParameters("keys and values are not all finite", field="keys_values")
+        made = []
+        for store, each in zip(self.by_group.values(), numbers, strict=True):
+            is_own = each.dtype == FORMATS[store.dtype]
+            own = each if is_own else in_format(as_float32(each), store.dtype)
+            made.append(own.reshape(store.shape_of(count)))
+        return made
+
+    def put(self, first: int, numbers: Sequence[Raw]) -> None:
+        """Stores what `shaped` gave, of positions from `first` on, which are writable."""
+        for store, each in zip(self.by_group.values(), numbers, strict=True):
+            store.put(first, each)
 
     def reach(self, limit: int) -> int:
         """The positions below this, `limit` at most, have their memory."""

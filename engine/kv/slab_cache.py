@@ -17,7 +17,7 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
 from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
 from kakeya_fleet.engine.contracts.positions import evicted_end, resident_count
-from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, KvStrategyUnsupported
 from kakeya_fleet.engine.kv.chunks import cut
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
 from kakeya_fleet.engine.kv.group_store import GroupStore
@@ -269,6 +269,30 @@ class SlabCache(Generic[Array, AnyState]):
         self._truncatable_from = self._length
         self._length += count
         self._written = max(self._written, self._length)
+
+    def keys_values(self, first: int, end: int) -> tuple[Raw, ...] | None:
+        """A copy of those of `first` to `end`; None where they are not all there.
+
+        Nor with recurrent layers, whose states are of the last position alone.
+        """
+        if self.states or not 0 <= first <= end <= self._length:
+            return None
+        return self._stores.positions(first, end, self._written)
+
+    def take_keys_values(self, count: int, numbers: Sequence[Raw]) -> None:
+        """Appends `count` positions that were computed elsewhere. See `KvCache` for errors."""
+        if self.states or self._spec.hands_over:
+            raise KvStrategyUnsupported(
+                "a cache with recurrent states, or that hands over what it evicts, takes no keys"
+                " and values"
+            )
+        if not 1 <= count <= self.widest:
+            raise BadParameters(f"{count} positions; it takes 1 to {self.widest} at once")
+        self.check_room(count)
+        shaped = self._stores.shaped(count, numbers)
+        self.prepare(count)
+        self._stores.put(self._length, shaped)
+        self.advance(count)
 
     def fill(self, count: int, seed: int) -> None:
         """Makes an empty cache one of `count` positions with random keys and values."""

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from typing import cast
 
 from kakeya_fleet.engine.contracts.blocking import Result, Runner
-from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, Draft, DraftState, Proposer
+from kakeya_fleet.engine.contracts.cache import KeysValues
+from kakeya_fleet.engine.contracts.draft import (
+    ConditionedDraftState,
+    Draft,
+    DraftState,
+    Proposer,
+)
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
+from kakeya_fleet.engine.proposers.giving import Giving
 
 
 async def run_inline(step: Callable[[], Result], /) -> Result:
@@ -49,7 +56,8 @@ class LocalDraftSource:
     for `ngram` and a quick model unless they are many, in its own thread for others. One step runs
     at a time, in the order of the calls. `features`, for a proposer that needs
     context vectors, is asked where `draft` is awaited, before each step, for
-    those that the state does not know.
+    those that the state does not know. With `giving`, a proposer of the verifier's weights is
+    given what it would have to read.
     """
 
     def __init__(
@@ -59,12 +67,15 @@ class LocalDraftSource:
         clock: Callable[[], float] = time.perf_counter,
         *,
         features: FeaturesSince | None = None,
+        giving: Giving | None = None,
     ) -> None:
         self._open_state: Callable[[Sequence[int]], DraftState] = proposer.open
         self._needs_features = proposer.encoder is not None
         self._runner = runner
         self._clock = clock
         self._features = features
+        self._giving = giving
+        self._drafted_count = 0
         self._turn = asyncio.Lock()
         self._catching_up = CatchingUp()
         self._state: DraftState | None = None
@@ -126,6 +137,10 @@ class LocalDraftSource:
         if state is not None and self._catching_up.is_under_way:
             state.commit(history[state.length :])
             return Draft(())
+        if self._giving is not None:
+            known = state.length if state is not None else 0
+            await self._giving.give(history, known, self._drafted_count, self._take)
+            state, self._drafted_count = self._state, block.size + len(block.assumed)
         known = state.length if state is not None else 0
         fresh = self._fresh_features()
         taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
@@ -143,6 +158,18 @@ class LocalDraftSource:
         if not draft.token_ids and state is not None and state.is_behind and not self._closed:
             self._catching_up.begin(state, self._runner(LONG))
         return draft
+
+    async def _take(self, token_ids: Sequence[int], numbers: KeysValues) -> None:
+        """Has the state take tokens with their keys and values, in the proposer's thread."""
+
+        def take() -> None:
+            if self._state is None:
+                self._state = self._open_state(())
+            first = self._state.length
+            self._state.commit(token_ids)
+            self._state.take_keys_values(first, len(token_ids), numbers)
+
+        await self._runner(len(token_ids))(take)
 
     def _give_back(self) -> None:
         """No step of the state runs now."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
@@ -70,6 +71,10 @@ class QuotingDraftState:
     def read(self) -> None:
         """The model reads some of the history that it is behind. Raises `DraftFailed`."""
         self._inner.read()
+
+    def take_keys_values(self, first: int, count: int, numbers: KeysValues) -> None:
+        """The model takes them. Raises as it does."""
+        self._inner.take_keys_values(first, count, numbers)
 
     def close(self) -> None:
         """Gives back what the model holds."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KeysValues, KvCache
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
@@ -405,6 +405,20 @@ class Session:
             return cache
 
         self._cache.replace(anew)
+
+    def keys_values(self, first: int, end: int) -> KeysValues | None:
+        """A copy of those of the history's positions `first` to `end`, exclusive.
+
+        None where they are not all there: not computed yet, evicted, or at rest. Raises
+        `SessionNotFound`.
+        """
+        if end > self._computed or self.is_resting:
+            return None
+        cache = self._cache.borrow()
+        try:
+            return cache.keys_values(first, end)
+        finally:
+            self._cache.hand_back()
 
     def end(self, reason: str) -> None:
         """Gives the memory back; `reason` completes the sentence "the session was ...".

@@ -62,7 +62,9 @@ class ModelOffer:
     `block_size` is the most tokens of a draft, 0 for no limit. One that is conditioned
     on a verifier's hidden states takes vectors of `feature_width` values that the
     encoder `encoder_digest` makes of the outputs of `tapped_layers`; 0 and empty for all
-    others.
+    others. Of histories of up to `given_history_tokens` a proposer takes the keys and values of
+    a verifier of its weights on its own machine, and reads them by itself else; 0 for those that
+    always do.
     """
 
     model_id: str
@@ -90,6 +92,7 @@ class ModelOffer:
     thread_count: int = 0
     evicted_arithmetic: str = ""
     arithmetic: str = ""
+    given_history_tokens: int = 0
 
     @property
     def drafts_ahead(self) -> bool:

@@ -271,6 +271,7 @@ def _check_offer(offer: ModelOffer) -> None:
         offer.feature_width,
         offer.block_size,
         offer.history_layer_count,
+        offer.given_history_tokens,
         *offer.tapped_layers,
     )
     _require(
@@ -302,7 +303,12 @@ def _check_conditioning(offer: ModelOffer) -> None:
     )
     _require(
         offer.role is Role.PROPOSER
-        or not (any(told) or offer.target_weights_digest or offer.block_size),
+        or not (
+            any(told)
+            or offer.target_weights_digest
+            or offer.block_size
+            or offer.given_history_tokens
+        ),
         CardRule.BAD_MODEL,
         f"{offer.model_id!r} is no proposer but drafts for a verifier",
     )

@@ -24,7 +24,7 @@ def transport_of(pair: PredictedPair) -> Transport | None:
         return Transport.LOCAL
     if not pair.proposer.offer.feature_width or not _offers_roads(verifier, proposer):
         return Transport.GRPC
-    if _is_one_host(verifier, proposer):
+    if is_one_host(verifier, proposer):
         return Transport.LOCAL
     stays = _keeps_its_ring(verifier) or _keeps_its_ring(proposer)
     return Transport.GRPC if stays else Transport.RING
@@ -47,7 +47,7 @@ def transport_reasons(pair: PredictedPair) -> tuple[str, ...]:
             return (f"{way}gRPC: rings stay within their hosts in this fleet.",)
         offer = "offer" if len(without) > 1 else "offers"
         return (f"{way}gRPC: {' and '.join(without)} {offer} no ring.",)
-    first = "shared memory" if _is_one_host(verifier.card, proposer.card) else "the ring"
+    first = "shared memory" if is_one_host(verifier.card, proposer.card) else "the ring"
     return (
         f"{way}gRPC at first; {first} will be tried, and kept where real tensors arrive "
         "faster over it.",
@@ -64,7 +64,7 @@ def _keeps_its_ring(card: Card) -> bool:
     return ip is not None and ip.is_loopback
 
 
-def _is_one_host(one: Card, other: Card) -> bool:
+def is_one_host(one: Card, other: Card) -> bool:
     """Whether both run on one machine; told by their addresses where a card does not say."""
     if one.host_id and other.host_id:
         return one.host_id == other.host_id

@@ -203,6 +203,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         thread_count=offer.thread_count,
         evicted_arithmetic=offer.evicted_arithmetic,
         arithmetic=offer.arithmetic,
+        given_history_tokens=offer.given_history_tokens,
     )
 
 
@@ -234,6 +235,7 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         thread_count=wire.thread_count,
         evicted_arithmetic=wire.evicted_arithmetic,
         arithmetic=wire.arithmetic,
+        given_history_tokens=wire.given_history_tokens,
     )
 
 

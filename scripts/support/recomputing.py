@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Never
 
-from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KeysValues, KvCache
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier, VerifierInfo
@@ -82,6 +82,14 @@ class RecomputingCache:
     def reach(self) -> int:
         """No position keeps memory, so none waits for it."""
         return sys.maxsize
+
+    def keys_values(self, first: int, end: int) -> None:  # noqa: ARG002 - the contract's
+        """It has none."""
+        return
+
+    def take_keys_values(self, count: int, numbers: KeysValues) -> Never:  # noqa: ARG002
+        """Raises `KvStrategyUnsupported`."""
+        raise KvStrategyUnsupported("this cache takes no keys and values")
 
     def growth_bytes(self, count: int) -> int:  # noqa: ARG002 - the contract's
         """Nothing stays."""

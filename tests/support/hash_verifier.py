@@ -18,7 +18,7 @@ from typing import Never, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KeysValues, KvCache
 from kakeya_fleet.engine.contracts.positions import round_up
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
 from kakeya_fleet.engine.errors import (
@@ -218,6 +218,14 @@ class HashCache:
     @property
     def reach(self) -> int:
         return min(self.rule.limit, len(self.slabs) * SEGMENT)
+
+    def keys_values(self, first: int, end: int) -> None:
+        """It has none."""
+        return
+
+    def take_keys_values(self, count: int, numbers: KeysValues) -> Never:
+        """Raises `KvStrategyUnsupported`."""
+        raise KvStrategyUnsupported("this cache takes no keys and values")
 
     def growth_bytes(self, count: int) -> int:
         end = min(self.length + count, self.rule.limit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape, is_finite
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     PartialAttention,
     Raw,
 )
+from kakeya_fleet.engine.contracts.raw_numbers import is_finite
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.roles.archive.position_tags import TAG_BYTES, Tags
 

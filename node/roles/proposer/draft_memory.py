@@ -48,18 +48,18 @@ class DraftMemory:
         self.history.take(KEPT_ID_BYTES * count)
         return length
 
-    def await_block(self, proposal: wire.DraftProposal) -> None:
-        """The proposal waits. Raises `BadParameters` and `TooManyStreams`."""
-        if len(proposal.assumed_token_ids) > MAX_ASSUMED:
+    def await_block(self, asked: wire.DraftProposal | wire.DraftHistory) -> None:
+        """What was asked waits. Raises `BadParameters` and `TooManyStreams`."""
+        if isinstance(asked, wire.DraftProposal) and len(asked.assumed_token_ids) > MAX_ASSUMED:
             raise BadParameters(
-                f"{len(proposal.assumed_token_ids)} assumed ids; a block has {MAX_ASSUMED} at most",
+                f"{len(asked.assumed_token_ids)} assumed ids; a block has {MAX_ASSUMED} at most",
                 field="assumed_token_ids",
             )
-        self.waiting.take(_waiting_bytes(proposal))
+        self.waiting.take(_waiting_bytes(asked))
 
-    def answered(self, proposal: wire.DraftProposal) -> None:
+    def answered(self, asked: wire.DraftProposal | wire.DraftHistory) -> None:
         """It waits no more."""
-        self.waiting.give_back(_waiting_bytes(proposal))
+        self.waiting.give_back(_waiting_bytes(asked))
 
 
 class DraftMemories:
@@ -77,6 +77,8 @@ class DraftMemories:
             yield DraftMemory(self.limits, history, waiting)
 
 
-def _waiting_bytes(proposal: wire.DraftProposal) -> int:
-    ids = len(proposal.committed_token_ids) + len(proposal.assumed_token_ids)
-    return MESSAGE_BYTES + WAITING_ID_BYTES * ids
+def _waiting_bytes(asked: wire.DraftProposal | wire.DraftHistory) -> int:
+    ids = WAITING_ID_BYTES * len(asked.committed_token_ids)
+    if isinstance(asked, wire.DraftProposal):
+        return MESSAGE_BYTES + ids + WAITING_ID_BYTES * len(asked.assumed_token_ids)
+    return MESSAGE_BYTES + ids + sum(map(len, asked.keys_values))

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya_fleet.engine.contracts.draft import (
@@ -27,6 +27,7 @@ from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
 from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemory
 from kakeya_fleet.node.roles.proposer.drawing_wire import drawing_of
+from kakeya_fleet.node.roles.proposer.history_wire import numbers_of
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 
@@ -41,6 +42,9 @@ def no_inbox(_link_id: str) -> FeatureInbox | None:
     """No link is open."""
     return None
 
+
+Asked: TypeAlias = "wire.DraftProposal | wire.DraftHistory"
+"""What is answered by a block, in order."""
 
 _Vectors = tuple[int, ContextVectors]
 """Context vectors, and the position of the first."""
@@ -77,7 +81,7 @@ class DraftSession:
         self._cancelled_through = 0
         self._drafting_id = 0
         """Of the block that is being drafted; 0 for none."""
-        self._waiting: deque[wire.DraftProposal] = deque()
+        self._waiting: deque[Asked] = deque()
         self._changed = asyncio.Event()
         self._ended = False
         self._failure: Exception | None = None
@@ -95,16 +99,18 @@ class DraftSession:
             self._state.close()
 
     def accept(self, request: wire.DraftRequest) -> None:
-        """Takes a proposal or a cancel.
+        """Takes a proposal, a history or a cancel.
 
         Raises `BadParameters`, `TokenOutOfVocabulary`, `TooManyStreams`.
         """
         kind = request.WhichOneof("kind")
         if kind == "proposal":
-            self._check(request.proposal)
-            self._memory.await_block(request.proposal)
-            self._last_block_id = request.proposal.block_id
-            self._waiting.append(request.proposal)
+            check_block_size(request.proposal.block_size)
+            drawing_of(request.proposal)
+            self._await(request.proposal)
+        elif kind == "history":
+            self._check_given(request.history)
+            self._await(request.history)
         elif kind == "cancel":
             through = min(request.cancel.through_block_id, self._last_block_id)
             self._cancelled_through = max(self._cancelled_through, through)
@@ -112,7 +118,8 @@ class DraftSession:
                 self._state.take_back()
         else:
             raise BadParameters(
-                f"a draft stream takes proposals and cancels after its opening, not {kind}",
+                "a draft stream takes proposals, histories and cancels after its opening, not"
+                f" {kind}",
                 field="kind",
             )
         self._changed.set()
@@ -134,22 +141,25 @@ class DraftSession:
         """
         while self._failure is None:
             if self._waiting:
-                proposal = self._waiting.popleft()
+                asked = self._waiting.popleft()
                 try:
-                    return await self._answered(proposal)
+                    return await self._answered(asked)
                 finally:
-                    self._memory.answered(proposal)
+                    self._memory.answered(asked)
             if self._ended:
                 return None
             self._changed.clear()
             await self._changed.wait()
         raise self._failure
 
-    async def _answered(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
+    async def _answered(self, asked: Asked) -> wire.DraftResponse:
         if self._catching_up.is_under_way:
             # Nothing is drafted, at once: its verifier decodes alone meanwhile.
-            return self._committed(self._opened(), proposal)
-        response = await self._drafted(proposal)
+            return self._committed(self._opened(), asked)
+        if isinstance(asked, wire.DraftHistory):
+            run = self._served.runner(len(asked.committed_token_ids))
+            return await run(partial(self._given, asked))
+        response = await self._drafted(asked)
         if not response.token_ids and self._opened().is_behind:
             self._catching_up.begin(self._opened(), self._served.run_long)
         return response
@@ -168,31 +178,54 @@ class DraftSession:
         finally:
             self._drafting_id = 0
 
-    def _check(self, proposal: wire.DraftProposal) -> None:
+    def _await(self, asked: Asked) -> None:
+        """Has it wait for its turn, once it is checked."""
         most = self._memory.limits.waiting_proposals
         if len(self._waiting) >= most:
             raise BadParameters(
                 f"{most} proposals wait for their blocks; read them first", field="proposal"
             )
-        if proposal.block_id != self._last_block_id + 1:
+        if asked.block_id != self._last_block_id + 1:
             raise BadParameters(
-                f"block_id is {proposal.block_id}; it must rise by one from {self._last_block_id}",
+                f"block_id is {asked.block_id}; it must rise by one from {self._last_block_id}",
                 field="block_id",
             )
-        check_block_size(proposal.block_size)
-        drawing_of(proposal)
-        check_ids(proposal.committed_token_ids, self._vocabulary_size)
-        check_ids(proposal.assumed_token_ids, self._vocabulary_size)
+        check_ids(asked.committed_token_ids, self._vocabulary_size)
+        if isinstance(asked, wire.DraftProposal):
+            check_ids(asked.assumed_token_ids, self._vocabulary_size)
         longest = self._memory.limits.history_tokens
-        if proposal.base_length > longest:
+        if asked.base_length > longest:
             raise BadParameters(
-                f"base_length is {proposal.base_length}; a stream holds {longest}",
+                f"base_length is {asked.base_length}; a stream holds {longest}",
                 field="base_length",
             )
         # Also of what is answered as stale: its tokens were sent all the same.
         self._told_length = self._memory.keep(
-            self._told_length, len(proposal.committed_token_ids), "committed_token_ids"
+            self._told_length, len(asked.committed_token_ids), "committed_token_ids"
         )
+        self._memory.await_block(asked)
+        self._last_block_id = asked.block_id
+        self._waiting.append(asked)
+
+    def _check_given(self, history: wire.DraftHistory) -> None:
+        """Raises `BadParameters` for what this proposer does not take."""
+        offer = self._served.offer
+        if not offer.given_history_tokens:
+            raise BadParameters(
+                f"{offer.model_id} takes no keys and values; send the tokens with a proposal",
+                field="history",
+            )
+        if history.base_length > offer.given_history_tokens:
+            raise BadParameters(
+                f"base_length is {history.base_length}; {offer.model_id} takes keys and values of"
+                f" histories of up to {offer.given_history_tokens} tokens",
+                field="base_length",
+            )
+        if not history.committed_token_ids:
+            raise BadParameters(
+                "committed_token_ids is empty; it must hold at least one id",
+                field="committed_token_ids",
+            )
 
     async def _arrived(self, proposal: wire.DraftProposal) -> _Vectors | None:
         """The context vectors that the proposal needs and the state has not got.
@@ -243,7 +276,17 @@ class DraftSession:
         response.compute_seconds = time.perf_counter() - started
         return response
 
-    def _committed(self, state: DraftState, proposal: wire.DraftProposal) -> wire.DraftResponse:
+    def _given(self, history: wire.DraftHistory) -> wire.DraftResponse:
+        """Runs where the proposer's steps run."""
+        state = self._opened()
+        first = state.length
+        response = self._committed(state, history)
+        if response.status != wire.DRAFT_STATUS_STALE:
+            count = len(history.committed_token_ids)
+            state.take_keys_values(first, count, numbers_of(history))
+        return response
+
+    def _committed(self, state: DraftState, proposal: Asked) -> wire.DraftResponse:
         """Takes its committed tokens in; the answer, DRAFTED without tokens where it is wanted."""
         response = wire.DraftResponse(block_id=proposal.block_id)
         if state.length + len(proposal.committed_token_ids) != proposal.base_length:

@@ -19,10 +19,12 @@ import grpc
 import grpc.aio
 
 from kakeya.v1 import proposer_pb2 as wire
+from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.node.roles.proposer.drawing_wire import drawing_to_wire
+from kakeya_fleet.node.roles.proposer.history_wire import history_to_wire
 
 # Proposals without an answer. The speculative loop keeps two in flight; a
 # proposer that answers none must not make the list grow.
@@ -104,38 +106,56 @@ class DraftStream:
         drawing: Drawing | None = None,
     ) -> PendingDraft:
         """Sends what was committed since the last proposal, and asks for a block."""
-        if len(self._waiting) >= MAX_UNANSWERED:
-            self._break(DraftFaultKind.UNREACHABLE, "the proposer answers none of its proposals")
-        started = time.perf_counter()
-        base_length = len(history)
-        pending = PendingDraft(
-            self._next_block_id,
-            base_length,
-            block_size,
-            started,
-            asyncio.get_running_loop().create_future(),
-        )
-        if self._failure is not None:
-            pending.answer.set_exception(self._failure)
-            return pending
-        proposal = wire.DraftProposal(
-            block_id=pending.block_id,
-            committed_token_ids=history[self._known_length :],
-            base_length=base_length,
-            assumed_token_ids=assumed,
-            block_size=block_size,
-            drawing=None if drawing is None else drawing_to_wire(drawing),
-        )
-        self._next_block_id += 1
-        self._known_length = base_length
-        self._waiting.append(pending)
-        self._requests.put_nowait(wire.DraftRequest(proposal=proposal))
+        committed = history[self._known_length :]
+        pending = self._pending(len(history), block_size)
+        if not pending.answer.done():
+            proposal = wire.DraftProposal(
+                block_id=pending.block_id,
+                committed_token_ids=committed,
+                base_length=pending.base_length,
+                assumed_token_ids=assumed,
+                block_size=block_size,
+                drawing=None if drawing is None else drawing_to_wire(drawing),
+            )
+            self._requests.put_nowait(wire.DraftRequest(proposal=proposal))
+        return pending
+
+    def give(self, token_ids: Sequence[int], numbers: KeysValues) -> PendingDraft:
+        """Sends what was committed next, with its keys and values; answered without tokens."""
+        pending = self._pending(self._known_length + len(token_ids), 0)
+        if not pending.answer.done():
+            self._requests.put_nowait(
+                wire.DraftRequest(
+                    history=history_to_wire(
+                        pending.block_id, pending.base_length, token_ids, numbers
+                    )
+                )
+            )
         return pending
 
     def take_back(self, pending: PendingDraft) -> None:
         """Tells the proposer to forget a proposal that nobody waits for any more."""
         pending.answer.cancel()
         self._send_cancels()
+
+    def _pending(self, base_length: int, block_size: int) -> PendingDraft:
+        """What is about to be asked, behind `base_length` tokens; failed on a broken stream."""
+        if len(self._waiting) >= MAX_UNANSWERED:
+            self._break(DraftFaultKind.UNREACHABLE, "the proposer answers none of its proposals")
+        pending = PendingDraft(
+            self._next_block_id,
+            base_length,
+            block_size,
+            time.perf_counter(),
+            asyncio.get_running_loop().create_future(),
+        )
+        if self._failure is not None:
+            pending.answer.set_exception(self._failure)
+            return pending
+        self._next_block_id += 1
+        self._known_length = base_length
+        self._waiting.append(pending)
+        return pending
 
     async def close(self) -> None:
         """Ends the call; proposals in flight fail with UNREACHABLE."""

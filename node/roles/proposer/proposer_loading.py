@@ -115,6 +115,7 @@ def proposer_offer(proposer: Proposer, clock: Callable[[], float]) -> ModelOffer
         encoder_digest=spec.digest if spec is not None else "",
         tapped_layers=spec.taps if spec is not None else (),
         block_size=info.block_size,
+        given_history_tokens=info.given_history_tokens,
     )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import grpc.aio
 
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
+from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender
 from kakeya_fleet.node.roles.proposer.draft_stream import DraftStream
 from kakeya_fleet.node.rpc.trace_context import outgoing
@@ -39,6 +42,8 @@ class RemoteDraftSource:
     of what was committed travel before each proposal. A proposer that was started
     anew, or has lost vectors, gets the latest again; a draft that lacks them fails
     with FEATURES. The sender is closed with the source.
+
+    With `giving`, a proposer of the verifier's weights is given what it would have to read.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class RemoteDraftSource:
         open_timeout: float = OPEN_TIMEOUT_SECONDS,
         observe: Callable[[float], None] = _ignore,
         sender: FeatureSender | None = None,
+        giving: Giving | None = None,
     ) -> None:
         self._stub = proposer_pb2_grpc.ProposerServiceStub(channel)
         self._model_id = model_id
@@ -59,6 +65,8 @@ class RemoteDraftSource:
         self._open_timeout = open_timeout
         self._observe = observe
         self._sender = sender
+        self._giving = giving
+        self._drafted_count = 0
         self._preparing: asyncio.Task[None] | None = None
         self._stream: DraftStream | None = None
         self._retired: set[asyncio.Task[None]] = set()
@@ -86,6 +94,11 @@ class RemoteDraftSource:
             # The last token has been through no forward yet.
             self._sender.push(len(history) - 1)
         stream = self._opened(history, link_id)
+        if self._giving is not None:
+            await self._giving.give(
+                history, stream.known_length, self._drafted_count, partial(_put, stream)
+            )
+            self._drafted_count = block_size + len(assumed)
         pending = stream.propose(history, assumed, block_size, drawing)
         try:
             return await pending.answer
@@ -147,7 +160,7 @@ class RemoteDraftSource:
         self._retire()
         opening = wire.DraftOpen(
             model_id=self._model_id,
-            prefix_token_ids=history[:],
+            prefix_token_ids=() if self._gives(history) else history[:],
             vocabulary_size=self._vocabulary_size,
             tokenizer_digest=self._tokenizer_digest,
             feature_link_id=link_id,
@@ -167,6 +180,10 @@ class RemoteDraftSource:
         )
         return self._stream
 
+    def _gives(self, history: Sequence[int]) -> bool:
+        """Whether the history is to go with its keys and values, once these are computed."""
+        return self._giving is not None and len(history) <= self._giving.most
+
     def _rewind(self, features_end: int) -> None:
         if self._sender is not None:
             self._sender.rewind(features_end)
@@ -179,3 +196,8 @@ class RemoteDraftSource:
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
         self._stream = None
+
+
+async def _put(stream: DraftStream, token_ids: Sequence[int], numbers: KeysValues) -> None:
+    """Waits until the proposer has them. Raises `DraftFailed`."""
+    await stream.give(token_ids, numbers).answer

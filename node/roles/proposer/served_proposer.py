@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from kakeya_fleet.engine.contracts.blocking import Result, Runner
 from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.proposers.local_source import FeaturesSince, LocalDraftSource
 from kakeya_fleet.fleet.cards.card import ModelOffer
 
@@ -126,10 +127,12 @@ class ServedProposer:
         """What runs a step that takes in `token_count` tokens or context vectors."""
         return self.run if token_count <= self.inline_tokens else self.run_long
 
-    def source(self, features: FeaturesSince | None) -> LocalDraftSource:
+    def source(
+        self, features: FeaturesSince | None, giving: Giving | None = None
+    ) -> LocalDraftSource:
         """Drafts for one session of this node, until either ends."""
         self.used()
-        source = LocalDraftSource(self.proposer, self.runner, features=features)
+        source = LocalDraftSource(self.proposer, self.runner, features=features, giving=giving)
         self._sources.add(source)
         return source
 

@@ -1,4 +1,4 @@
-"""Brings a session the encoder of its proposer's context vectors."""
+"""What a session's proposer has of its verifier: an encoder's context vectors, keys and values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import structlog
 
+from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
@@ -20,12 +22,13 @@ from kakeya_fleet.node.links.features.encoder_fetch import (
 )
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
+from kakeya_fleet.node.roles.verifier.history_giving import giving_to
 
 _log = structlog.get_logger(__name__)
 
 
 class Conditioning:
-    """The encoder of one session, for whichever proposer its plan has.
+    """The encoder of one session, for whichever proposer its plan has, and what it gives.
 
     Belongs to the event loop's thread. A session whose proposer takes no context
     vectors has none made.
@@ -51,6 +54,7 @@ class Conditioning:
         self._encoders = encoders
         self._opening_seconds = opening_seconds
         self._session: Session | None = None
+        self._run: Runner | None = None
         self._bringing: tuple[str, asyncio.Task[None]] | None = None
 
     @property
@@ -58,9 +62,9 @@ class Conditioning:
         """The session that vectors are made of; None before `attach`."""
         return self._session
 
-    def attach(self, session: Session) -> None:
-        """Says which session it is."""
-        self._session = session
+    def attach(self, session: Session, run: Runner) -> None:
+        """Says which session it is; `run` runs steps in its verifier's thread."""
+        self._session, self._run = session, run
 
     def offer(self, placement: Placement | None, role: Role = Role.PROPOSER) -> ModelOffer | None:
         """What the card of the placement's node says of its model."""
@@ -72,6 +76,14 @@ class Conditioning:
                     if offer.model_id == placement.model_id:
                         return offer
         return None
+
+    def giving(self, placement: Placement) -> Giving | None:
+        """What of the session a proposer of its verifier's weights need not read."""
+        session, run, offer = self._session, self._run, self.offer(placement)
+        if session is None or run is None or offer is None:
+            return None
+        cards = {view.card.node_id: view.card for view in self._fleet.nodes()}
+        return giving_to(offer, cards[placement.node_id], cards[self._fleet.self_id], session, run)
 
     def begin(self, placement: Placement | None) -> None:
         """Fetches the encoder of a plan's proposer unless the session has it; waits for nothing."""

@@ -187,7 +187,7 @@ class DraftConnections:
             if served is None:
                 # Withdrawn since the plan was made.
                 return None
-            local = served.source(_reader(features))
+            local = served.source(_reader(features), self._conditioning.giving(placement))
             return DraftConnection(placement, local, None, state, features, served.withdrawn)
         channel = self._channel(placement.node_id)
         if channel is None:
@@ -200,6 +200,7 @@ class DraftConnections:
             open_timeout=context.opening_seconds,
             observe=context.observe_round_trip,
             sender=self._sender(placement, channel, features),
+            giving=self._conditioning.giving(placement),
         )
         return DraftConnection(placement, source, channel, state, features)
 

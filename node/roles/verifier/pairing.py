@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.contracts.draft import ProposerKey
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.sessions.history import History
@@ -138,9 +139,12 @@ class Pairing:
         """
         return self._request.block_size or 0
 
-    def attach(self, session: Session) -> None:
-        """Says which session it is, and begins to fetch what its proposer's vectors need."""
-        self._conditioning.attach(session)
+    def attach(self, session: Session, run: Runner) -> None:
+        """Says which session it is, and begins to fetch what its proposer's vectors need.
+
+        `run` runs steps in its verifier's thread.
+        """
+        self._conditioning.attach(session, run)
         self._conditioning.begin(self._takes_vectors())
 
     async def conditioned(self) -> bool:

@@ -300,6 +300,6 @@ class SessionLifecycle:
             made.decision.reason,
         )
         self.registry.open(made.record, session)
-        pairing.attach(made.record.session)
+        pairing.attach(made.record.session, made.served.worker.run)
         self.announcer.observer.opened(session)
         return session

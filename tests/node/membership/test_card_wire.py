@@ -47,6 +47,7 @@ OFFER = ModelOffer(
     target_weights_digest="cc",
     feature_width=256,
     encoder_digest="dd",
+    given_history_tokens=2048,
     tapped_layers=(0, 3),
     block_size=15,
     history_layer_count=3,

@@ -414,6 +414,11 @@ class ModelOffer:
     is equal, and may have others elsewhere: a session resumes first where it is equal. Empty for
     proposers, for groups, and from nodes that do not tell.
     """
+    given_history_tokens: int = 0
+    """Longest history, in tokens, of which a proposer takes the keys and values that a verifier of
+    its weights on its own machine has (DraftHistory), instead of reading it. 0 for one that reads
+    every history by itself, and for verifiers.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def model_offer(message: model_pb2.ModelOffer) -> values.ModelOffer:
         thread_count=message.thread_count,
         evicted_arithmetic=message.evicted_arithmetic,
         arithmetic=message.arithmetic,
+        given_history_tokens=message.given_history_tokens,
     )
 
 

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kakeya/v1/proposer.proto\x12\tkakeya.v1\"l\n\x13ProposeBlockRequest\x12\x1b\n\x13\x63ommitted_token_ids\x18\x01 \x03(\r\x12\x12\n\nblock_size\x18\x02 \x01(\r\x12\x12\n\nstep_count\x18\x03 \x01(\r\x12\x10\n\x08model_id\x18\x04 \x01(\t\"|\n\x14ProposeBlockResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1c\n\x14\x64iffusion_step_count\x18\x02 \x01(\r\x12\x1a\n\x12\x66orward_pass_count\x18\x03 \x01(\r\x12\x17\n\x0f\x63ompute_seconds\x18\x04 \x01(\x01\"\x83\x01\n\tDraftOpen\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x18\n\x10prefix_token_ids\x18\x02 \x03(\r\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x18\n\x10tokenizer_digest\x18\x04 \x01(\t\x12\x17\n\x0f\x66\x65\x61ture_link_id\x18\x05 \x01(\t\"\xbb\x01\n\rDraftProposal\x12\x10\n\x08\x62lock_id\x18\x01 \x01(\x04\x12\x1b\n\x13\x63ommitted_token_ids\x18\x02 \x03(\r\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\x04\x12\x19\n\x11\x61ssumed_token_ids\x18\x04 \x03(\r\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x12\n\nstep_count\x18\x06 \x01(\r\x12#\n\x07\x64rawing\x18\x07 \x01(\x0b\x32\x12.kakeya.v1.Drawing\"Y\n\x07\x44rawing\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\r\n\x05top_k\x18\x04 \x01(\r\x12\r\n\x05min_p\x18\x05 \x01(\x02\"\'\n\x0b\x44raftCancel\x12\x18\n\x10through_block_id\x18\x01 \x01(\x04\"\x94\x01\n\x0c\x44raftRequest\x12$\n\x04open\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.DraftOpenH\x00\x12,\n\x08proposal\x18\x02 \x01(\x0b\x32\x18.kakeya.v1.DraftProposalH\x00\x12(\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x16.kakeya.v1.DraftCancelH\x00\x42\x06\n\x04kind\"\xda\x01\n\rDraftResponse\x12\x10\n\x08\x62lock_id\x18\x01 \x01(\x04\x12&\n\x06status\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.DraftStatus\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\x04\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x1c\n\x14\x64iffusion_step_count\x18\x05 \x01(\r\x12\x1a\n\x12\x66orward_pass_count\x18\x06 \x01(\r\x12\x17\n\x0f\x63ompute_seconds\x18\x07 \x01(\x01\x12\x14\n\x0c\x66\x65\x61tures_end\x18\x08 \x01(\x04*\x9c\x01\n\x0b\x44raftStatus\x12\x1c\n\x18\x44RAFT_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44RAFT_STATUS_DRAFTED\x10\x01\x12\x16\n\x12\x44RAFT_STATUS_STALE\x10\x02\x12\x1a\n\x16\x44RAFT_STATUS_CANCELLED\x10\x03\x12!\n\x1d\x44RAFT_STATUS_FEATURES_MISSING\x10\x04\x32\xa2\x01\n\x0fProposerService\x12O\n\x0cProposeBlock\x12\x1e.kakeya.v1.ProposeBlockRequest\x1a\x1f.kakeya.v1.ProposeBlockResponse\x12>\n\x05\x44raft\x12\x17.kakeya.v1.DraftRequest\x1a\x18.kakeya.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18kakeya/v1/proposer.proto\x12\tkakeya.v1\"l\n\x13ProposeBlockRequest\x12\x1b\n\x13\x63ommitted_token_ids\x18\x01 \x03(\r\x12\x12\n\nblock_size\x18\x02 \x01(\r\x12\x12\n\nstep_count\x18\x03 \x01(\r\x12\x10\n\x08model_id\x18\x04 \x01(\t\"|\n\x14ProposeBlockResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1c\n\x14\x64iffusion_step_count\x18\x02 \x01(\r\x12\x1a\n\x12\x66orward_pass_count\x18\x03 \x01(\r\x12\x17\n\x0f\x63ompute_seconds\x18\x04 \x01(\x01\"\x83\x01\n\tDraftOpen\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x18\n\x10prefix_token_ids\x18\x02 \x03(\r\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x18\n\x10tokenizer_digest\x18\x04 \x01(\t\x12\x17\n\x0f\x66\x65\x61ture_link_id\x18\x05 \x01(\t\"\xbb\x01\n\rDraftProposal\x12\x10\n\x08\x62lock_id\x18\x01 \x01(\x04\x12\x1b\n\x13\x63ommitted_token_ids\x18\x02 \x03(\r\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\x04\x12\x19\n\x11\x61ssumed_token_ids\x18\x04 \x03(\r\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x12\n\nstep_count\x18\x06 \x01(\r\x12#\n\x07\x64rawing\x18\x07 \x01(\x0b\x32\x12.kakeya.v1.Drawing\"Y\n\x07\x44rawing\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\r\n\x05top_k\x18\x04 \x01(\r\x12\r\n\x05min_p\x18\x05 \x01(\x02\"v\n\x0c\x44raftHistory\x12\x10\n\x08\x62lock_id\x18\x01 \x01(\x04\x12\x1b\n\x13\x63ommitted_token_ids\x18\x02 \x03(\r\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\x04\x12\x13\n\x0bkeys_values\x18\x04 \x03(\x0c\x12\r\n\x05\x64type\x18\x05 \x01(\t\"\'\n\x0b\x44raftCancel\x12\x18\n\x10through_block_id\x18\x01 \x01(\x04\"\xc0\x01\n\x0c\x44raftRequest\x12$\n\x04open\x18\x01 \x01(\x0b\x32\x14.kakeya.v1.DraftOpenH\x00\x12,\n\x08proposal\x18\x02 \x01(\x0b\x32\x18.kakeya.v1.DraftProposalH\x00\x12(\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x16.kakeya.v1.DraftCancelH\x00\x12*\n\x07history\x18\x04 \x01(\x0b\x32\x17.kakeya.v1.DraftHistoryH\x00\x42\x06\n\x04kind\"\xda\x01\n\rDraftResponse\x12\x10\n\x08\x62lock_id\x18\x01 \x01(\x04\x12&\n\x06status\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.DraftStatus\x12\x13\n\x0b\x62\x61se_length\x18\x03 \x01(\x04\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x1c\n\x14\x64iffusion_step_count\x18\x05 \x01(\r\x12\x1a\n\x12\x66orward_pass_count\x18\x06 \x01(\r\x12\x17\n\x0f\x63ompute_seconds\x18\x07 \x01(\x01\x12\x14\n\x0c\x66\x65\x61tures_end\x18\x08 \x01(\x04*\x9c\x01\n\x0b\x44raftStatus\x12\x1c\n\x18\x44RAFT_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44RAFT_STATUS_DRAFTED\x10\x01\x12\x16\n\x12\x44RAFT_STATUS_STALE\x10\x02\x12\x1a\n\x16\x44RAFT_STATUS_CANCELLED\x10\x03\x12!\n\x1d\x44RAFT_STATUS_FEATURES_MISSING\x10\x04\x32\xa2\x01\n\x0fProposerService\x12O\n\x0cProposeBlock\x12\x1e.kakeya.v1.ProposeBlockRequest\x1a\x1f.kakeya.v1.ProposeBlockResponse\x12>\n\x05\x44raft\x12\x17.kakeya.v1.DraftRequest\x1a\x18.kakeya.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.proposer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTSTATUS']._serialized_start=1104
-  _globals['_DRAFTSTATUS']._serialized_end=1260
+  _globals['_DRAFTSTATUS']._serialized_start=1268
+  _globals['_DRAFTSTATUS']._serialized_end=1424
   _globals['_PROPOSEBLOCKREQUEST']._serialized_start=39
   _globals['_PROPOSEBLOCKREQUEST']._serialized_end=147
   _globals['_PROPOSEBLOCKRESPONSE']._serialized_start=149
@@ -43,12 +43,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAFTPROPOSAL']._serialized_end=597
   _globals['_DRAWING']._serialized_start=599
   _globals['_DRAWING']._serialized_end=688
-  _globals['_DRAFTCANCEL']._serialized_start=690
-  _globals['_DRAFTCANCEL']._serialized_end=729
-  _globals['_DRAFTREQUEST']._serialized_start=732
-  _globals['_DRAFTREQUEST']._serialized_end=880
-  _globals['_DRAFTRESPONSE']._serialized_start=883
-  _globals['_DRAFTRESPONSE']._serialized_end=1101
-  _globals['_PROPOSERSERVICE']._serialized_start=1263
-  _globals['_PROPOSERSERVICE']._serialized_end=1425
+  _globals['_DRAFTHISTORY']._serialized_start=690
+  _globals['_DRAFTHISTORY']._serialized_end=808
+  _globals['_DRAFTCANCEL']._serialized_start=810
+  _globals['_DRAFTCANCEL']._serialized_end=849
+  _globals['_DRAFTREQUEST']._serialized_start=852
+  _globals['_DRAFTREQUEST']._serialized_end=1044
+  _globals['_DRAFTRESPONSE']._serialized_start=1047
+  _globals['_DRAFTRESPONSE']._serialized_end=1265
+  _globals['_PROPOSERSERVICE']._serialized_start=1427
+  _globals['_PROPOSERSERVICE']._serialized_end=1589
 # @@protoc_insertion_point(module_scope)

@@ -274,6 +274,56 @@ class Drawing(_message.Message):
 Global___Drawing: _TypeAlias = Drawing  # noqa: Y015
 
 @_typing.final
+class DraftHistory(_message.Message):
+    """Commits tokens with the keys and values that the verifier has of them, for a
+    proposer of its weights whose offer has given_history_tokens. Answered as a
+    proposal, with a block without tokens. What a proposer is not given, it reads.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCK_ID_FIELD_NUMBER: _builtins.int
+    COMMITTED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BASE_LENGTH_FIELD_NUMBER: _builtins.int
+    KEYS_VALUES_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    block_id: _builtins.int
+    """Rises by one with every proposal and history of the stream."""
+    base_length: _builtins.int
+    """Length of the history after committed_token_ids were added; at most the
+    offer's given_history_tokens.
+    """
+    dtype: _builtins.str
+    """Their format: float32 or bfloat16."""
+    @_builtins.property
+    def committed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens committed since the last proposal or history; at least one."""
+
+    @_builtins.property
+    def keys_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """For each group of layers that are alike, in the order of their first layers:
+        numbers [layers, 2, kv_heads, committed tokens, head_dim], row-major and
+        little-endian, keys first and with rotary positions applied.
+        """
+
+    def __init__(
+        self,
+        *,
+        block_id: _builtins.int = ...,
+        committed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        base_length: _builtins.int = ...,
+        keys_values: _abc.Iterable[_builtins.bytes] | None = ...,
+        dtype: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "block_id", b"block_id", "committed_token_ids", b"committed_token_ids", "dtype", b"dtype", "keys_values", b"keys_values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraftHistory: _TypeAlias = DraftHistory  # noqa: Y015
+
+@_typing.final
 class DraftCancel(_message.Message):
     """Takes proposals back; what is not drafted yet is answered as cancelled."""
 
@@ -304,6 +354,7 @@ class DraftRequest(_message.Message):
     OPEN_FIELD_NUMBER: _builtins.int
     PROPOSAL_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def open(self) -> Global___DraftOpen:
         """Opens the stream."""
@@ -316,18 +367,23 @@ class DraftRequest(_message.Message):
     def cancel(self) -> Global___DraftCancel:
         """Takes proposals back."""
 
+    @_builtins.property
+    def history(self) -> Global___DraftHistory:
+        """Commits tokens with their keys and values."""
+
     def __init__(
         self,
         *,
         open: Global___DraftOpen | None = ...,
         proposal: Global___DraftProposal | None = ...,
         cancel: Global___DraftCancel | None = ...,
+        history: Global___DraftHistory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "kind", b"kind", "open", b"open", "proposal", b"proposal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "history", b"history", "kind", b"kind", "open", b"open", "proposal", b"proposal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "kind", b"kind", "open", b"open", "proposal", b"proposal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "history", b"history", "kind", b"kind", "open", b"open", "proposal", b"proposal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["open", "proposal", "cancel"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["open", "proposal", "cancel", "history"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 

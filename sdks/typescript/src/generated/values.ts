@@ -371,6 +371,12 @@ export interface ModelOffer {
    * for proposers, for groups, and from nodes that do not tell.
    */
   readonly arithmetic: string;
+  /**
+   * Longest history, in tokens, of which a proposer takes the keys and values that a verifier of
+   * its weights on its own machine has (DraftHistory), instead of reading it. 0 for one that reads
+   * every history by itself, and for verifiers.
+   */
+  readonly givenHistoryTokens: number;
 }
 
 /** The end of a pair: one model on one node. */

@@ -142,6 +142,7 @@ export function modelOffer(message = create(modelPb.ModelOfferSchema)): values.M
     threadCount: message.threadCount,
     evictedArithmetic: message.evictedArithmetic,
     arithmetic: message.arithmetic,
+    givenHistoryTokens: message.givenHistoryTokens,
   };
 }
 

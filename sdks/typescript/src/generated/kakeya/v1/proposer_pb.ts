@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/proposer.proto.
  */
 export const file_kakeya_v1_proposer: GenFile = /*@__PURE__*/
-  fileDesc("ChhrYWtleWEvdjEvcHJvcG9zZXIucHJvdG8SCWtha2V5YS52MSJsChNQcm9wb3NlQmxvY2tSZXF1ZXN0EhsKE2NvbW1pdHRlZF90b2tlbl9pZHMYASADKA0SEgoKYmxvY2tfc2l6ZRgCIAEoDRISCgpzdGVwX2NvdW50GAMgASgNEhAKCG1vZGVsX2lkGAQgASgJInwKFFByb3Bvc2VCbG9ja1Jlc3BvbnNlEhEKCXRva2VuX2lkcxgBIAMoDRIcChRkaWZmdXNpb25fc3RlcF9jb3VudBgCIAEoDRIaChJmb3J3YXJkX3Bhc3NfY291bnQYAyABKA0SFwoPY29tcHV0ZV9zZWNvbmRzGAQgASgBIoMBCglEcmFmdE9wZW4SEAoIbW9kZWxfaWQYASABKAkSGAoQcHJlZml4X3Rva2VuX2lkcxgCIAMoDRIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SGAoQdG9rZW5pemVyX2RpZ2VzdBgEIAEoCRIXCg9mZWF0dXJlX2xpbmtfaWQYBSABKAkiuwEKDURyYWZ0UHJvcG9zYWwSEAoIYmxvY2tfaWQYASABKAQSGwoTY29tbWl0dGVkX3Rva2VuX2lkcxgCIAMoDRITCgtiYXNlX2xlbmd0aBgDIAEoBBIZChFhc3N1bWVkX3Rva2VuX2lkcxgEIAMoDRISCgpibG9ja19zaXplGAUgASgNEhIKCnN0ZXBfY291bnQYBiABKA0SIwoHZHJhd2luZxgHIAEoCzISLmtha2V5YS52MS5EcmF3aW5nIlkKB0RyYXdpbmcSEwoLdGVtcGVyYXR1cmUYASABKAISDAoEc2VlZBgCIAEoBBINCgV0b3BfcBgDIAEoAhINCgV0b3BfaxgEIAEoDRINCgVtaW5fcBgFIAEoAiInCgtEcmFmdENhbmNlbBIYChB0aHJvdWdoX2Jsb2NrX2lkGAEgASgEIpQBCgxEcmFmdFJlcXVlc3QSJAoEb3BlbhgBIAEoCzIULmtha2V5YS52MS5EcmFmdE9wZW5IABIsCghwcm9wb3NhbBgCIAEoCzIYLmtha2V5YS52MS5EcmFmdFByb3Bvc2FsSAASKAoGY2FuY2VsGAMgASgLMhYua2FrZXlhLnYxLkRyYWZ0Q2FuY2VsSABCBgoEa2luZCLaAQoNRHJhZnRSZXNwb25zZRIQCghibG9ja19pZBgBIAEoBBImCgZzdGF0dXMYAiABKA4yFi5rYWtleWEudjEuRHJhZnRTdGF0dXMSEwoLYmFzZV9sZW5ndGgYAyABKAQSEQoJdG9rZW5faWRzGAQgAygNEhwKFGRpZmZ1c2lvbl9zdGVwX2NvdW50GAUgASgNEhoKEmZvcndhcmRfcGFzc19jb3VudBgGIAEoDRIXCg9jb21wdXRlX3NlY29uZHMYByABKAESFAoMZmVhdHVyZXNfZW5kGAggASgEKpwBCgtEcmFmdFN0YXR1cxIcChhEUkFGVF9TVEFUVVNfVU5TUEVDSUZJRUQQABIYChREUkFGVF9TVEFUVVNfRFJBRlRFRBABEhYKEkRSQUZUX1NUQVRVU19TVEFMRRACEhoKFkRSQUZUX1NUQVRVU19DQU5DRUxMRUQQAxIhCh1EUkFGVF9TVEFUVVNfRkVBVFVSRVNfTUlTU0lORxAEMqIBCg9Qcm9wb3NlclNlcnZpY2USTwoMUHJvcG9zZUJsb2NrEh4ua2FrZXlhLnYxLlByb3Bvc2VCbG9ja1JlcXVlc3QaHy5rYWtleWEudjEuUHJvcG9zZUJsb2NrUmVzcG9uc2USPgoFRHJhZnQSFy5rYWtleWEudjEuRHJhZnRSZXF1ZXN0Ghgua2FrZXlhLnYxLkRyYWZ0UmVzcG9uc2UoATABYgZwcm90bzM");
+  fileDesc("ChhrYWtleWEvdjEvcHJvcG9zZXIucHJvdG8SCWtha2V5YS52MSJsChNQcm9wb3NlQmxvY2tSZXF1ZXN0EhsKE2NvbW1pdHRlZF90b2tlbl9pZHMYASADKA0SEgoKYmxvY2tfc2l6ZRgCIAEoDRISCgpzdGVwX2NvdW50GAMgASgNEhAKCG1vZGVsX2lkGAQgASgJInwKFFByb3Bvc2VCbG9ja1Jlc3BvbnNlEhEKCXRva2VuX2lkcxgBIAMoDRIcChRkaWZmdXNpb25fc3RlcF9jb3VudBgCIAEoDRIaChJmb3J3YXJkX3Bhc3NfY291bnQYAyABKA0SFwoPY29tcHV0ZV9zZWNvbmRzGAQgASgBIoMBCglEcmFmdE9wZW4SEAoIbW9kZWxfaWQYASABKAkSGAoQcHJlZml4X3Rva2VuX2lkcxgCIAMoDRIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SGAoQdG9rZW5pemVyX2RpZ2VzdBgEIAEoCRIXCg9mZWF0dXJlX2xpbmtfaWQYBSABKAkiuwEKDURyYWZ0UHJvcG9zYWwSEAoIYmxvY2tfaWQYASABKAQSGwoTY29tbWl0dGVkX3Rva2VuX2lkcxgCIAMoDRITCgtiYXNlX2xlbmd0aBgDIAEoBBIZChFhc3N1bWVkX3Rva2VuX2lkcxgEIAMoDRISCgpibG9ja19zaXplGAUgASgNEhIKCnN0ZXBfY291bnQYBiABKA0SIwoHZHJhd2luZxgHIAEoCzISLmtha2V5YS52MS5EcmF3aW5nIlkKB0RyYXdpbmcSEwoLdGVtcGVyYXR1cmUYASABKAISDAoEc2VlZBgCIAEoBBINCgV0b3BfcBgDIAEoAhINCgV0b3BfaxgEIAEoDRINCgVtaW5fcBgFIAEoAiJ2CgxEcmFmdEhpc3RvcnkSEAoIYmxvY2tfaWQYASABKAQSGwoTY29tbWl0dGVkX3Rva2VuX2lkcxgCIAMoDRITCgtiYXNlX2xlbmd0aBgDIAEoBBITCgtrZXlzX3ZhbHVlcxgEIAMoDBINCgVkdHlwZRgFIAEoCSInCgtEcmFmdENhbmNlbBIYChB0aHJvdWdoX2Jsb2NrX2lkGAEgASgEIsABCgxEcmFmdFJlcXVlc3QSJAoEb3BlbhgBIAEoCzIULmtha2V5YS52MS5EcmFmdE9wZW5IABIsCghwcm9wb3NhbBgCIAEoCzIYLmtha2V5YS52MS5EcmFmdFByb3Bvc2FsSAASKAoGY2FuY2VsGAMgASgLMhYua2FrZXlhLnYxLkRyYWZ0Q2FuY2VsSAASKgoHaGlzdG9yeRgEIAEoCzIXLmtha2V5YS52MS5EcmFmdEhpc3RvcnlIAEIGCgRraW5kItoBCg1EcmFmdFJlc3BvbnNlEhAKCGJsb2NrX2lkGAEgASgEEiYKBnN0YXR1cxgCIAEoDjIWLmtha2V5YS52MS5EcmFmdFN0YXR1cxITCgtiYXNlX2xlbmd0aBgDIAEoBBIRCgl0b2tlbl9pZHMYBCADKA0SHAoUZGlmZnVzaW9uX3N0ZXBfY291bnQYBSABKA0SGgoSZm9yd2FyZF9wYXNzX2NvdW50GAYgASgNEhcKD2NvbXB1dGVfc2Vjb25kcxgHIAEoARIUCgxmZWF0dXJlc19lbmQYCCABKAQqnAEKC0RyYWZ0U3RhdHVzEhwKGERSQUZUX1NUQVRVU19VTlNQRUNJRklFRBAAEhgKFERSQUZUX1NUQVRVU19EUkFGVEVEEAESFgoSRFJBRlRfU1RBVFVTX1NUQUxFEAISGgoWRFJBRlRfU1RBVFVTX0NBTkNFTExFRBADEiEKHURSQUZUX1NUQVRVU19GRUFUVVJFU19NSVNTSU5HEAQyogEKD1Byb3Bvc2VyU2VydmljZRJPCgxQcm9wb3NlQmxvY2sSHi5rYWtleWEudjEuUHJvcG9zZUJsb2NrUmVxdWVzdBofLmtha2V5YS52MS5Qcm9wb3NlQmxvY2tSZXNwb25zZRI+CgVEcmFmdBIXLmtha2V5YS52MS5EcmFmdFJlcXVlc3QaGC5rYWtleWEudjEuRHJhZnRSZXNwb25zZSgBMAFiBnByb3RvMw");
 
 /**
  * One stateless draft.
@@ -265,6 +265,60 @@ export const DrawingSchema: GenMessage<Drawing> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_proposer, 4);
 
 /**
+ * Commits tokens with the keys and values that the verifier has of them, for a
+ * proposer of its weights whose offer has given_history_tokens. Answered as a
+ * proposal, with a block without tokens. What a proposer is not given, it reads.
+ *
+ * @generated from message kakeya.v1.DraftHistory
+ */
+export type DraftHistory = Message<"kakeya.v1.DraftHistory"> & {
+  /**
+   * Rises by one with every proposal and history of the stream.
+   *
+   * @generated from field: uint64 block_id = 1;
+   */
+  blockId: bigint;
+
+  /**
+   * Tokens committed since the last proposal or history; at least one.
+   *
+   * @generated from field: repeated uint32 committed_token_ids = 2;
+   */
+  committedTokenIds: number[];
+
+  /**
+   * Length of the history after committed_token_ids were added; at most the
+   * offer's given_history_tokens.
+   *
+   * @generated from field: uint64 base_length = 3;
+   */
+  baseLength: bigint;
+
+  /**
+   * For each group of layers that are alike, in the order of their first layers:
+   * numbers [layers, 2, kv_heads, committed tokens, head_dim], row-major and
+   * little-endian, keys first and with rotary positions applied.
+   *
+   * @generated from field: repeated bytes keys_values = 4;
+   */
+  keysValues: Uint8Array[];
+
+  /**
+   * Their format: float32 or bfloat16.
+   *
+   * @generated from field: string dtype = 5;
+   */
+  dtype: string;
+};
+
+/**
+ * Describes the message kakeya.v1.DraftHistory.
+ * Use `create(DraftHistorySchema)` to create a new message.
+ */
+export const DraftHistorySchema: GenMessage<DraftHistory> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_proposer, 5);
+
+/**
  * Takes proposals back; what is not drafted yet is answered as cancelled.
  *
  * @generated from message kakeya.v1.DraftCancel
@@ -283,7 +337,7 @@ export type DraftCancel = Message<"kakeya.v1.DraftCancel"> & {
  * Use `create(DraftCancelSchema)` to create a new message.
  */
 export const DraftCancelSchema: GenMessage<DraftCancel> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_proposer, 5);
+  messageDesc(file_kakeya_v1_proposer, 6);
 
 /**
  * One message of the verifier's side of a draft stream.
@@ -320,6 +374,14 @@ export type DraftRequest = Message<"kakeya.v1.DraftRequest"> & {
      */
     value: DraftCancel;
     case: "cancel";
+  } | {
+    /**
+     * Commits tokens with their keys and values.
+     *
+     * @generated from field: kakeya.v1.DraftHistory history = 4;
+     */
+    value: DraftHistory;
+    case: "history";
   } | { case: undefined; value?: undefined };
 };
 
@@ -328,7 +390,7 @@ export type DraftRequest = Message<"kakeya.v1.DraftRequest"> & {
  * Use `create(DraftRequestSchema)` to create a new message.
  */
 export const DraftRequestSchema: GenMessage<DraftRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_proposer, 6);
+  messageDesc(file_kakeya_v1_proposer, 7);
 
 /**
  * One block, answering one proposal.
@@ -400,7 +462,7 @@ export type DraftResponse = Message<"kakeya.v1.DraftResponse"> & {
  * Use `create(DraftResponseSchema)` to create a new message.
  */
 export const DraftResponseSchema: GenMessage<DraftResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_proposer, 7);
+  messageDesc(file_kakeya_v1_proposer, 8);
 
 /**
  * What became of a proposal.
