@@ -168,7 +168,7 @@ class Placement(Protocol):
         ...
 
     def has(self, first: int, end: int, written: int) -> bool:
-        """Whether `first` to `end`, exclusive, are all still there once `written` were written."""
+        """Whether `first` to `end` > `first` are all still there once `written` were written."""
         ...
 
 
@@ -203,7 +203,7 @@ class ContiguousPlacement:
 
     def has(self, first: int, end: int, written: int) -> bool:
         """What was written is there."""
-        return self.origin <= first <= end <= written
+        return self.origin <= first < end <= written
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +243,9 @@ class RingPlacement:
 
     def has(self, first: int, end: int, written: int) -> bool:
         """Those of the sink, and the latest that the ring holds."""
-        oldest = max(self.layout.sink, written - self.layout.ring)
-        in_sink = end <= self.layout.sink or oldest == self.layout.sink
-        return first <= end <= written and (in_sink or first >= oldest)
+        oldest = written - self.layout.ring
+        in_ring = end <= self.layout.sink or max(first, self.layout.sink) >= oldest
+        return 0 <= first < end <= written and in_ring
 
 
 def contiguous_placement(end: int, origin: int = 0) -> ContiguousPlacement:

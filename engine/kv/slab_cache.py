@@ -275,7 +275,7 @@ class SlabCache(Generic[Array, AnyState]):
 
         Nor with recurrent layers, whose states are of the last position alone.
         """
-        if self.states or not 0 <= first <= end <= self._length:
+        if self.states or not 0 <= first < end <= self._length:
             return None
         return self._stores.positions(first, end, self._written)
 

@@ -9,7 +9,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, KeysValues
 from kakeya_fleet.engine.errors import SessionNotFound
 from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.fleet.cards.card import Card, ModelOffer
+from kakeya_fleet.fleet.cards.card import Card, ModelOffer, Role
 from kakeya_fleet.fleet.placement.acceptance_prior import has_same_weights
 from kakeya_fleet.fleet.placement.transport import is_one_host
 from kakeya_fleet.node.roles.worker import WorkerClosed
@@ -28,6 +28,9 @@ def giving_to(
     info, spec = session.verifier.info, session.spec
     is_given = offer.given_history_tokens and is_one_host(where, here)
     if not is_given or not has_same_weights(info.weights_digest, offer.weights_digest):
+        return None
+    if any(own.rank_count for own in here.offers(Role.VERIFIER) if own.model_id == info.model_id):
+        # Each rank has its heads alone.
         return None
 
     async def read(first: int, end: int) -> KeysValues | None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from kakeya_fleet.engine.contracts.positions import (
     SLOT_MULTIPLE,
     attends,
+    contiguous_placement,
     resident_count,
     ring_layout,
+    ring_placement,
     round_up,
 )
 
@@ -122,3 +124,26 @@ def test_slots_are_whole_multiples_and_few(sink: int, window: int, width: int) -
 
 def test_slots_beyond_the_positions_are_not_kept() -> None:
     assert ring_layout(4, 10**9, 16, 1000).slots == ring_layout(4, 1000, 16, 1000).slots
+
+
+@given(sink=SMALL, window=WINDOWS, written=st.integers(0, 400), first=st.integers(-2, 400))
+@example(sink=4, window=40, written=300, first=176)
+@example(sink=4, window=40, written=300, first=175)
+def test_a_ring_has_what_its_slots_hold(sink: int, window: int, written: int, first: int) -> None:
+    placement = ring_placement(sink, window, 1024)
+
+    def is_there(position: int) -> bool:
+        if not 0 <= position < written:
+            return False
+        return placement.layout.held(placement.slot(position), written) == position
+
+    for end in (first, first + 1, first + 3, sink, written, written + 1):
+        there = first < end and all(is_there(position) for position in range(first, end))
+        assert placement.has(first, end, written) is there, end
+
+
+def test_what_is_never_written_over_is_there_once_it_was_written() -> None:
+    placement = contiguous_placement(5000, origin=1024)
+    assert placement.has(1024, 3000, 3000)
+    for first, end in ((1023, 2000), (1024, 3001), (2000, 2000)):
+        assert not placement.has(first, end, 3000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,14 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends import BACKENDS
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
-from kakeya_fleet.engine.contracts.verifier import Logits
-from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
+from kakeya_fleet.engine.contracts.draft import DraftState
+from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
+from kakeya_fleet.engine.errors import (
+    BadParameters,
+    DraftFailed,
+    DraftFaultKind,
+    ModelUnusable,
+)
 from kakeya_fleet.engine.proposers.autoregressive import (
     MOST_BEHIND,
     READ_AT_ONCE,
@@ -253,3 +260,106 @@ def test_real_models_draft_what_they_say(
         history += committed
     state.close()
     assert verifier.pool.used_bytes == 0
+
+
+@pytest.fixture(params=VERIFIERS)
+def small(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
+    return small_verifier(request.param, random_checkpoint)
+
+
+class Counted:
+    """A verifier, and the tokens of its forwards."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+        self.token_count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._verifier, name)
+
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        self.token_count += len(token_ids)
+        return self._verifier.forward(cache, token_ids, want_logits=want_logits)
+
+
+TEXT = [(7 * index + index * index // 5) % 96 for index in range(300)]
+
+
+def read_by(verifier: Verifier, count: int) -> KvCache:
+    cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=600))
+    for first in range(0, count, 16):
+        verifier.forward(cache, TEXT[first : min(count, first + 16)], want_logits=False)
+    return cache
+
+
+def give(state: DraftState, source: KvCache, first: int, end: int) -> None:
+    numbers = source.keys_values(first, end)
+    assert numbers is not None
+    state.take_keys_values(first, end - first, numbers)
+
+
+def test_what_it_is_given_it_does_not_read(small: Verifier) -> None:
+    """In pieces, behind drafts that were not accepted, and again into what it has."""
+    counted = Counted(small)
+    proposer = AutoregressiveProposer(cast(Verifier, counted), most_read=400)
+    assert proposer.info.given_history_tokens == 400
+    source = read_by(small, 250)
+    state, reading = proposer.open(()), proposer.open(TEXT[:200])
+    for first, end in ((0, 150), (150, 199)):
+        state.commit(TEXT[first:end])
+        give(state, source, first, end)
+    state.commit(TEXT[199:200])
+    assert not state.is_behind
+    counted.token_count = 0
+    drafted = state.propose((), 4, 0).token_ids
+    assert counted.token_count == 4
+    assert drafted == caught_up(reading).propose((), 4, 0).token_ids
+    # None of the draft was committed, and more than it reads at once.
+    for each in (state, reading):
+        each.commit(TEXT[200:250])
+    give(state, source, 199, 249)
+    give(state, source, 100, 120)
+    give(state, source, 120, 249)
+    counted.token_count = 0
+    drafted = state.propose((), 4, 0).token_ids
+    assert counted.token_count == 4
+    assert drafted == caught_up(reading).propose((), 4, 0).token_ids
+    for held in (state, reading):
+        held.close()
+    source.release()
+    assert small.pool.used_bytes == 0
+
+
+def test_what_it_cannot_use_it_reads_by_itself(small: Verifier) -> None:
+    source = read_by(small, 250)
+    proposer = AutoregressiveProposer(small, most_read=MOST_READ)
+    expected = caught_up(proposer.open(TEXT[:200])).propose((), 4, 0).token_ids
+    # Beyond what it reads its positions are others.
+    long = proposer.open(TEXT[:200])
+    give(long, source, 0, 100)
+    assert caught_up(long).propose((), 4, 0).token_ids == expected
+    # A gap, and what is not committed.
+    proposer = AutoregressiveProposer(small, most_read=400)
+    gap = proposer.open(TEXT[:100])
+    give(gap, source, 20, 60)
+    give(gap, source, 0, 120)
+    assert gap.is_behind
+    expected = caught_up(proposer.open(TEXT[:100])).propose((), 4, 0).token_ids
+    assert caught_up(gap).propose((), 4, 0).token_ids == expected
+
+
+def test_numbers_of_another_model_are_refused_and_cost_nothing(small: Verifier) -> None:
+    state = AutoregressiveProposer(small, most_read=400).open(TEXT[:100])
+    numbers = read_by(small, 99).keys_values(0, 99)
+    assert numbers is not None
+    with pytest.raises(BadParameters, match="99 positions of this model have"):
+        state.take_keys_values(0, 99, tuple(each[:1] for each in numbers))
+    assert state.is_behind
+    state.take_keys_values(0, 99, numbers)
+    assert not state.is_behind
+
+
+def test_one_that_keeps_no_keys_is_given_none() -> None:
+    assert AutoregressiveProposer(hashing.HashVerifier()).info.given_history_tokens == 0

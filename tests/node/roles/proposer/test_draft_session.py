@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Never, Self, cast
 
 import grpc.aio
+import numpy as np
 import pytest
 
 from kakeya.v1 import proposer_pb2
 from kakeya_fleet.engine.contracts.blocking import Runner
+from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState, Proposer
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
-from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.engine.contracts.raw_numbers import as_float32
+from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
@@ -31,6 +34,7 @@ from kakeya_fleet.node.roles.proposer.draft_memory import (
     DraftMemory,
 )
 from kakeya_fleet.node.roles.proposer.draft_session import DraftSession, propose_once
+from kakeya_fleet.node.roles.proposer.history_wire import history_to_wire
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
 from kakeya_fleet.node.roles.worker import ModelWorker
@@ -38,6 +42,7 @@ from kakeya_fleet.node.rpc.refusals import TokenizerDiffers, TooManyStreams
 from tests.support.allowances import allowances_of
 from tests.support.patience import PATIENCE_SECONDS
 
+DRAFTED = proposer_pb2.DRAFT_STATUS_DRAFTED
 Context = grpc.aio.ServicerContext[proposer_pb2.DraftRequest, proposer_pb2.DraftResponse]
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 
@@ -179,6 +184,129 @@ async def test_no_proposal_has_more_than_a_session_can_mean() -> None:
     assert refused.value.metadata["field"] == "assumed_token_ids"
     with pytest.raises(BadParameters):
         DraftSession(served(NgramProposer()), opening_with([1] * 101), memory(short))
+
+
+class Given(EagerDraftState):
+    """Notes what it is given; drafts the length of its history."""
+
+    model_id = "m"
+    info = ProposerInfo("m", "autoregressive", given_history_tokens=100)
+    encoder = None
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.taken: list[tuple[int, int, list[list[float]]]] = []
+
+    def open(self, prefix: Sequence[int]) -> Self:
+        self.length = len(prefix)
+        return self
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        self.length += len(token_ids)
+
+    def take_keys_values(self, first: int, count: int, numbers: KeysValues) -> None:
+        self.taken.append((first, count, [as_float32(each).tolist() for each in numbers]))
+
+    def propose(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Draft:
+        return Draft((self.length,))
+
+
+def history(block_id: int, base_length: int, **fields: Any) -> proposer_pb2.DraftRequest:
+    told: dict[str, Any] = {
+        "committed_token_ids": [5, 6],
+        "keys_values": [np.arange(4, dtype="<f4").tobytes(), np.ones(2, "<f4").tobytes()],
+        "dtype": "float32",
+        **fields,
+    }
+    return proposer_pb2.DraftRequest(
+        history=proposer_pb2.DraftHistory(block_id=block_id, base_length=base_length, **told)
+    )
+
+
+async def test_what_is_given_is_taken_in_the_order_of_the_stream() -> None:
+    proposer = Given()
+    session = DraftSession(served(proposer, given_history_tokens=100), OPENING, memory())
+    halves = history_to_wire(2, 16, [7, 8], (np.array([0x3F80, 0xC000], np.uint16),))
+    for request in (
+        history(1, 14),
+        proposer_pb2.DraftRequest(history=halves),
+        proposal(3, 16),
+    ):
+        session.accept(request)
+    for block_id, base_length in ((1, 14), (2, 16)):
+        response = await answer_of(session)
+        assert (response.block_id, response.base_length) == (block_id, base_length)
+        assert (response.status, list(response.token_ids)) == (DRAFTED, [])
+    assert proposer.taken == [(12, 2, [[0.0, 1.0, 2.0, 3.0], [1.0, 1.0]]), (14, 2, [[1.0, -2.0]])]
+    assert list((await answer_of(session)).token_ids) == [16]
+
+
+async def test_what_was_taken_back_is_committed_and_what_does_not_fit_is_stale() -> None:
+    proposer = Given()
+    session = DraftSession(served(proposer, given_history_tokens=100), OPENING, memory())
+    for request in (history(1, 14), cancel(1), history(2, 17)):
+        session.accept(request)
+    assert (await answer_of(session)).status == proposer_pb2.DRAFT_STATUS_CANCELLED
+    assert (proposer.length, len(proposer.taken)) == (14, 1)
+    stale = await answer_of(session)
+    assert (stale.status, stale.base_length) == (proposer_pb2.DRAFT_STATUS_STALE, 14)
+    assert (proposer.length, len(proposer.taken)) == (14, 1)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (history(1, 101), "base_length"),
+        (history(1, 14, committed_token_ids=[]), "committed_token_ids"),
+        (history(2, 14), "block_id"),
+    ],
+)
+async def test_a_history_that_cannot_be_is_refused_at_once(
+    request_: proposer_pb2.DraftRequest, field: str
+) -> None:
+    session = DraftSession(served(Given(), given_history_tokens=100), OPENING, memory())
+    with pytest.raises(BadParameters) as refused:
+        session.accept(request_)
+    assert refused.value.metadata["field"] == field
+
+
+async def test_unknown_ids_and_numbers_are_refused() -> None:
+    session = DraftSession(served(Given(), given_history_tokens=100), OPENING, memory())
+    with pytest.raises(TokenOutOfVocabulary):
+        session.accept(history(1, 14, committed_token_ids=[5, 96]))
+    for fields, field in (
+        ({"dtype": "float16"}, "dtype"),
+        ({"dtype": ""}, "dtype"),
+        ({"keys_values": [b"12345"]}, "keys_values"),
+    ):
+        session = DraftSession(served(Given(), given_history_tokens=100), OPENING, memory())
+        session.accept(history(1, 14, **fields))
+        with pytest.raises(BadParameters) as refused:
+            await session.next_response()
+        assert refused.value.metadata["field"] == field
+
+
+async def test_who_takes_none_says_so() -> None:
+    session = DraftSession(served(Given()), OPENING, memory())
+    with pytest.raises(BadParameters, match="m takes no keys and values"):
+        session.accept(history(1, 14))
+
+
+async def test_bytes_that_wait_to_be_taken_are_bounded() -> None:
+    limits = DraftLimits(waiting_bytes=4 * MESSAGE_BYTES)
+    session = DraftSession(served(Given(), given_history_tokens=100), OPENING, memory(limits))
+    session.accept(history(1, 14, keys_values=[bytes(2 * MESSAGE_BYTES)]))
+    with pytest.raises(TooManyStreams):
+        session.accept(history(2, 16, keys_values=[bytes(2 * MESSAGE_BYTES)]))
+    await session.next_response()
+    session = DraftSession(served(Given(), given_history_tokens=100), OPENING, memory(limits))
+    session.accept(history(1, 14, keys_values=[bytes(2 * MESSAGE_BYTES)]))
 
 
 async def test_streams_share_the_bytes_of_what_waits_and_of_what_they_keep() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.backends import installed_backends
+from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.quoting import QuotingProposer
@@ -24,6 +26,7 @@ from kakeya_fleet.node.roles.proposer.served_proposer import JUDGED_STEPS
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.replacing import replace_method
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -126,6 +129,75 @@ async def test_drafts_of_the_same_weights_are_taken_at_a_temperature_too(
     assert told.drafted_count > TOKENS // 2
     # All but quotes, of which random text has few.
     assert told.accepted_count > 0.8 * told.drafted_count
+
+
+class Reading:
+    """How many tokens a drafter's own forwards take in."""
+
+    def __init__(self, node: nodes.Node) -> None:
+        (served,) = node.roles.proposer.by_model.values()
+        assert isinstance(served.proposer, QuotingProposer)
+        assert isinstance(served.proposer.inner, AutoregressiveProposer)
+        self._verifier = served.proposer.inner._verifier
+        self._honest = self._verifier.forward
+        self.token_count = 0
+
+    def __enter__(self) -> Reading:
+        replace_method(self._verifier, "forward", self._counted)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        replace_method(self._verifier, "forward", self._honest)
+
+    def _counted(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        self.token_count += len(token_ids)
+        return self._honest(cache, token_ids, want_logits=want_logits)
+
+
+@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+async def test_a_drafter_of_this_machine_reads_nothing_that_its_verifier_has_read(
+    drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
+) -> None:
+    """Nor a second turn's prompt, nor what was said before its stream rested; the same stream."""
+    verifier, drafter = drafting
+    caller = calls.Caller(verifier.channel)
+    (model_id,) = verifier.roles.verifiers
+    said = []
+    with Reading(drafter if proposer_node == "drafter" else verifier) as reading:
+        for named in ("", proposer_node):
+            session = await caller.open(
+                model_id=model_id,
+                window=512,
+                mode=calls.FIXED if named else calls.OFF,
+                proposer=model_id if named else "",
+                proposer_node=named,
+                block_size=BLOCK if named else 0,
+            )
+            for turn in (LONG_PROMPT[:150], PROMPT):
+                await caller.append(session, turn)
+                said.append(await caller.generate(session, TOKENS))
+                if named:
+                    verifier.roles.sessions.opened(session).pairing.rest()
+            await caller.close(session)
+    assert [each.token_ids for each in said[2:]] == [each.token_ids for each in said[:2]]
+    told = [each.done.speculation for each in said[2:]]
+    assert sum(each.drafted_count for each in told) > TOKENS
+    assert not any(each.faults for each in told)
+    # It computes its drafts, and the few tokens at whose places its verifier said others.
+    assert reading.token_count < len(PROMPT) + 4 * TOKENS
+
+
+async def test_a_window_that_has_left_the_prompt_behind_has_the_drafter_read(
+    drafting: tuple[nodes.Node, nodes.Node],
+) -> None:
+    verifier, drafter = drafting
+    with Reading(drafter) as reading:
+        paired, session = await stream(verifier, LONG_PROMPT[:60], "drafter")
+    assert paired.done.speculation.drafted_count > 0
+    assert reading.token_count >= 59
+    await calls.Caller(verifier.channel).close(session)
 
 
 async def test_a_first_session_begins_with_what_is_assumed_of_the_same_weights(
