@@ -1,13 +1,14 @@
-"""What a plain drafter wins by forwards that are made for drafts.
+"""What a plain drafter wins by forwards that are made for drafts, and by what it need not read.
 
     python -m scripts.bench.draft_forwards
 
 The published model in four bits drafts for itself in bfloat16, in this process: blocks behind
 prompts by kind of text, greedily and at temperature 0.7, by the forwards of a verifier of such
 weights and by a drafter's, which take turns. The latter's inputs have fifteen bits, and its head
-is looked at in two bits first. What is accepted is what the verifier's answer has there; behind
-each block stands the answer itself. Of each side the median milliseconds a drafted token, and the
-share of drafted tokens that was accepted.
+is looked at in two bits first. A third side has these forwards and is given the verifier's keys and
+values of the prompt, which the others read. What is accepted is what the verifier's answer has
+there; behind each block stands the answer itself. Of each side the median milliseconds a drafted
+token and before the first one, and the share of drafted tokens that was accepted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +25,7 @@ from pathlib import Path
 from kakeya.text import TextCodec
 from kakeya_fleet.engine.backends import for_drafts, load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters, choose_token
@@ -41,6 +43,9 @@ class Side:
     """A proposer, and what was seen of it."""
 
     proposer: AutoregressiveProposer
+    is_given: bool = False
+    begun: list[float] = field(default_factory=list)
+    """Milliseconds from a prompt to a drafted token, by prompt."""
     milliseconds: list[float] = field(default_factory=list)
     """A drafted token, by block."""
     drafted: int = 0
@@ -49,6 +54,7 @@ class Side:
     def told(self) -> dict[str, float]:
         """For the report."""
         return {
+            "milliseconds_before": statistics.median(self.begun),
             "milliseconds_a_token": statistics.median(self.milliseconds),
             "accepted_share": self.accepted / self.drafted,
         }
@@ -60,8 +66,8 @@ def answer(
     parameters: SamplingParameters,
     stops: set[int],
     count: int,
-) -> list[int]:
-    """What the verifier says by itself, up to one of `stops`."""
+) -> tuple[list[int], KvCache]:
+    """What the verifier says by itself, up to one of `stops`, and the cache that has it."""
     cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=len(prompt) + count))
     said: list[int] = []
     widest = verifier.row_counts[-1]
@@ -75,19 +81,27 @@ def answer(
             raise AssertionError("a forward gave no logits, which were asked for")
         coming = [choose_token(logits[-1], parameters, len(prompt) + len(said))]
         said += coming
-    cache.release()
-    return said
+    return said, cache
 
 
 def draft_along(
-    side: Side, prompt: Sequence[int], said: Sequence[int], parameters: SamplingParameters
+    side: Side,
+    prompt: Sequence[int],
+    said: Sequence[int],
+    parameters: SamplingParameters,
+    cache: KvCache,
 ) -> None:
     """Blocks behind the prompt and what of the answer was committed; all of it is."""
-    state = side.proposer.open(prompt)
+    state, began = side.proposer.open(prompt), time.perf_counter()
+    count = len(prompt) - 1
+    numbers = cache.keys_values(0, count) if side.is_given else None
+    if numbers is not None:
+        state.take_keys_values(0, count, numbers)
     while state.is_behind:
         state.read()
     # The first block reads the end of the prompt too.
     state.propose((), 1, 1)
+    side.begun.append(1e3 * (time.perf_counter() - began))
     done = 0
     while done < len(said):
         draft = state.propose((), BLOCK, 1, parameters.drawing)
@@ -109,22 +123,26 @@ def measured(count: int, most: int) -> dict[str, object]:
     codec = TextCodec.from_folder(folder.path)
     verifier = load_verifier(folder, backend="torch", dtype=DTYPE)
     drafter = load_verifier(folder, backend="torch", dtype=DTYPE, weights=WEIGHTS)
-    proposers = {
-        "as it verifies": AutoregressiveProposer(drafter),
-        "as it drafts": AutoregressiveProposer(for_drafts(drafter, folder)),
-    }
+    verifying = AutoregressiveProposer(drafter)
+    drafting = AutoregressiveProposer(for_drafts(drafter, folder))
     prompts = [
         codec.tokens_for_chat([{"role": "user", "content": question}])
         for questions in KINDS.values()
         for question in questions[:most]
     ]
-    found: dict[str, object] = {}
+    lengths = [len(prompt) for prompt in prompts]
+    found: dict[str, object] = {"prompt_tokens": [min(lengths), max(lengths)]}
     for heat, parameters in HEATS.items():
-        sides = {name: Side(proposer) for name, proposer in proposers.items()}
+        sides = {
+            "as it verifies": Side(verifying),
+            "as it drafts": Side(drafting),
+            "given": Side(drafting, is_given=True),
+        }
         for prompt in prompts:
-            said = answer(verifier, prompt, parameters, set(codec.stop_token_ids), count)
+            said, cache = answer(verifier, prompt, parameters, set(codec.stop_token_ids), count)
             for side in sides.values():
-                draft_along(side, prompt, said, parameters)
+                draft_along(side, prompt, said, parameters, cache)
+            cache.release()
         found[heat] = {name: side.told() for name, side in sides.items()}
     return found
 

@@ -59,6 +59,16 @@ def forwards_for_drafts(found: Report) -> Sequence[str]:
     ]
 
 
+def given_histories(found: Report) -> Sequence[str]:
+    """Prompts' tokens; milliseconds before a first draft, read and given; then accepted shares."""
+    read, given = (found[HEATS[0]][side] for side in ("as it drafts", "given"))
+    return [
+        *map(str, found["prompt_tokens"]),
+        *(f"{each['milliseconds_before']:.0f}" for each in (read, given)),
+        *(f"{100 * found[heat]['given']['accepted_share']:.1f}" for heat in HEATS),
+    ]
+
+
 PLAIN_DRAFTS: Sequence[Declared] = (
     Table(FIGURES, HEAD, REPORT, speeds),
     Said(
@@ -81,5 +91,12 @@ PLAIN_DRAFTS: Sequence[Declared] = (
         "them greedily, {} and {} % at the temperature.",
         FORWARDS,
         forwards_for_drafts,
+    ),
+    Said(
+        FIGURES,
+        "behind prompts of {} to {} tokens a first draft comes {} ms later where they are read, {} "
+        "where they are given; accepted are {} and {} % then.",
+        FORWARDS,
+        given_histories,
     ),
 )
