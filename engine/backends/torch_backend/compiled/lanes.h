@@ -26,6 +26,9 @@
 #if !defined(KAKEYA_AVX512)
 #define KAKEYA_AVX512 0
 #endif
+#if !defined(KAKEYA_AVX2)
+#define KAKEYA_AVX2 0
+#endif
 
 namespace kakeya {
 
@@ -278,6 +281,25 @@ inline __m256 pairs_of_eight(__m256 x, __m256i weights, __m256i inputs) {
 }
 inline Lanes pair_dot(Lanes x, Ints weights, Ints inputs) {
     return {pairs_of_eight(x.a, weights.a, inputs.a), pairs_of_eight(x.b, weights.b, inputs.b)};
+}
+inline Ints plus(Ints x, Ints y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+// In halves of 16 bits: sums + two products of bytes each, unsigned ones of `weights`, below 16, and
+// signed ones of `inputs`. Eight times two of them are at most 16 * 15 * 128, below 2 ** 15.
+inline Ints few_added(Ints sums, Ints weights, Ints inputs) {
+    return {_mm256_add_epi16(sums.a, _mm256_maddubs_epi16(weights.a, inputs.a)), _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(weights.b, inputs.b))};
+}
+// The sum of both halves of each.
+inline Ints folded(Ints x) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    return {_mm256_madd_epi16(x.a, ones), _mm256_madd_epi16(x.b, ones)};
+}
+// The bfloat16 numbers in the upper and in the lower halves.
+inline Lanes upper_of(Ints x) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    return {_mm256_castsi256_ps(_mm256_and_si256(x.a, upper)), _mm256_castsi256_ps(_mm256_and_si256(x.b, upper))};
+}
+inline Lanes lower_of(Ints x) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(x.a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(x.b, 16))};
 }
 inline Ints dot(Ints x, Ints weights, Ints inputs) {
     return {dot_of_eight(x.a, weights.a, inputs.a), dot_of_eight(x.b, weights.b, inputs.b)};

@@ -73,6 +73,30 @@ struct Pair {
     bfloat16 numbers[2];
 };
 
+#if KAKEYA_AVX2
+// The upper halves of two inputs' weights, for all rows, and then the lower ones: so the sums of
+// MOST_ROWS rows stay in the sixteen registers.
+template <int ROWS>
+inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel, Lanes (&found)[ROWS][WIDE]) {
+    const Flushing flushing;
+    const std::int64_t stride = count;
+    const float* numbers = inputs.wide + first * stride;
+    for (int part = 0; part < WIDE; ++part) {
+        Lanes sums[ROWS];
+        for (int row = 0; row < ROWS; ++row) sums[row] = all(0.0f);
+        const Pair* weights = panel + part * LANES;
+        for (int k = 0; k < count; k += 2, weights += PANEL) {
+            ask_ahead<ROWS>(weights);
+            const Ints own = load_whole(weights);
+            const Lanes upper = upper_of(own);
+            for (int row = 0; row < ROWS; ++row) sums[row] = fused(upper, all(numbers[row * stride + k + 1]), sums[row]);
+            const Lanes lower = lower_of(own);
+            for (int row = 0; row < ROWS; ++row) sums[row] = fused(lower, all(numbers[row * stride + k]), sums[row]);
+        }
+        for (int row = 0; row < ROWS; ++row) found[row][part] = sums[row];
+    }
+}
+#else
 template <int ROWS>
 inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel, Lanes (&found)[ROWS][WIDE]) {
     const Flushing flushing;
@@ -103,6 +127,7 @@ inline void add_up(const Inputs& inputs, int first, int count, const Pair* panel
             for (int lane = 0; lane < STEP; ++lane) found[row][part + lane] = sums[row][lane];
     }
 }
+#endif
 
 // The blocks of a panel of whole numbers. Weight w of a column is, of int8, its scale times (w - 128);
 // of int4 its scale times w, plus its minimum: both float16, as ggml's. Numbers go by four inputs: int4 has those of the
@@ -143,6 +168,40 @@ inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)
     }
 }
 
+#if KAKEYA_AVX2
+// A group of weights below 16 is summed in halves of 16 bits, which hold it.
+template <int ROWS, int STEP>
+inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+    static_assert(STEP == 1 && GROUP == 32);
+    Ints halves[ROWS];
+    for (int row = 0; row < ROWS; ++row) halves[row] = whole(0);
+    for (int eight = 0; eight < GROUP / 8; ++eight) {
+        ask_ahead<ROWS>(block.numbers[eight][part * LANES]);
+        const Ints own = load_whole(block.numbers[eight][part * LANES]);
+        const Ints low = low_halves(own);
+        for (int row = 0; row < ROWS; ++row) halves[row] = few_added(halves[row], low, whole(bits_of(numbers[row] + 8 * eight)));
+        const Ints high = high_halves(own);
+        for (int row = 0; row < ROWS; ++row) halves[row] = few_added(halves[row], high, whole(bits_of(numbers[row] + 8 * eight + 4)));
+    }
+    for (int row = 0; row < ROWS; ++row) found[row][0] = plus(found[row][0], folded(halves[row]));
+}
+
+template <int ROWS, int STEP>
+inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+    static_assert(STEP == 1 && GROUP == 32);
+    Ints halves[ROWS];
+    for (int row = 0; row < ROWS; ++row) halves[row] = whole(0);
+    for (int sixteen = 0; sixteen < GROUP / 16; ++sixteen) {
+        ask_ahead<ROWS>(block.numbers[sixteen][part * LANES]);
+        const Ints packed = load_whole(block.numbers[sixteen][part * LANES]);
+        for (int four = 0; four < 4; ++four) {
+            const Ints own = low_quarters(lowered(packed, 2 * four));
+            for (int row = 0; row < ROWS; ++row) halves[row] = few_added(halves[row], own, whole(bits_of(numbers[row] + 16 * sixteen + 4 * four)));
+        }
+    }
+    for (int row = 0; row < ROWS; ++row) found[row][0] = plus(found[row][0], folded(halves[row]));
+}
+#else
 template <int ROWS, int STEP>
 inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
     for (int eight = 0; eight < GROUP / 8; ++eight) {
@@ -178,6 +237,7 @@ inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)
         }
     }
 }
+#endif
 
 inline Lanes added(const Int8Block& block, int at, Lanes dots, float scale, float, Lanes sum) {
     return fused(dots, load_halves(block.scales + at) * all(scale), sum);
@@ -268,22 +328,21 @@ struct Layout<Pair> {
     static constexpr int rows = MOST_ROWS;
     static std::int64_t size(int inputs) { return static_cast<std::int64_t>(inputs) / 2 * PANEL; }
 };
-template <class Block>
+template <class Block, int ROWS = MOST_ROWS / 2>
 struct BlockLayout {
-    static constexpr int rows = MOST_ROWS / 2;
+    static constexpr int rows = ROWS;
     static std::int64_t size(int inputs) { return inputs / GROUP; }
 };
 template <>
 struct Layout<Int8Block> : BlockLayout<Int8Block> {};
 template <>
-struct Layout<Int4Block> : BlockLayout<Int4Block> {};
+struct Layout<Int4Block> : BlockLayout<Int4Block, KAKEYA_AVX2 ? 4 : MOST_ROWS / 2> {};
 template <>
 struct Layout<Int2Block> : BlockLayout<Int2Block> {};
 template <class Block>
-struct Layout<Fine<Block>> {
-    static constexpr int rows = 2;
-    static std::int64_t size(int inputs) { return inputs / GROUP; }
-};
+struct Layout<Fine<Block>> : BlockLayout<Block, 2> {};
+template <>
+struct Layout<Fine<Int4Block>> : BlockLayout<Int4Block, KAKEYA_AVX2 ? 4 : 2> {};
 
 template <int ROWS, class Weight, class Take>
 inline void rows_of_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int first, int panel, const Take& take) {
@@ -307,12 +366,16 @@ inline void some_rows(const KakeyaMatrix& matrix, const Inputs& inputs, int rows
     }
 }
 
-// take(row, panel, outputs) gets the outputs of each row of inputs [rows, matrix.inputs]; MOST rows go at once.
+// take(row, panel, outputs) gets the outputs of each row of inputs [rows, matrix.inputs]; MOST rows go at once at most.
 template <class Weight, int MOST = Layout<Weight>::rows, class Take>
 inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
     int first = 0;
-    for (; rows - first >= MOST; first += MOST) rows_of_panel<MOST, Weight>(matrix, inputs, first, panel, take);
-    if (first < rows) some_rows<MOST - 1, Weight>(matrix, inputs, rows - first, first, panel, take);
+    // As many in each pass as there can be: one row alone takes as long as several.
+    for (int left = (rows + MOST - 1) / MOST; left > 0; --left) {
+        const int some = (rows - first + left - 1) / left;
+        some_rows<MOST, Weight>(matrix, inputs, some, first, panel, take);
+        first += some;
+    }
 }
 
 // Calls make for the weights of the matrix's format.

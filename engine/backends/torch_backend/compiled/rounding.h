@@ -12,6 +12,8 @@
 namespace kakeya {
 
 constexpr int GROUP = 32;
+// Whether pairs are multiplied as float32, of inputs that are widened once a row.
+constexpr bool WIDENS_PAIRS = KAKEYA_AVX2;
 constexpr float PARTS = 254.0f;  // half a one is 127 of them
 
 // Of rows [rows, count]: the numbers themselves, and, once they are rounded, each 32 of them as
@@ -23,6 +25,8 @@ struct Inputs {
     std::int32_t* sums = nullptr;
     float* scaled_sums = nullptr;
     bfloat16* narrow = nullptr;
+    // Those again, as float32: where each product would have to widen them.
+    float* wide = nullptr;
     // What rounding left of each, in whole parts of which one number has 254, and the sums of 32: of fine formats.
     std::int8_t* parts = nullptr;
     std::int32_t* part_sums = nullptr;
@@ -34,7 +38,10 @@ struct Inputs {
         if (is_fine || format == KAKEYA_INT8 || format == KAKEYA_INT4 || format == KAKEYA_INT2) round(row, count);
         if (is_fine) round_parts(row, count);
         if (format == KAKEYA_PAIRS)
-            for (std::int64_t i = row * count; i < (row + 1) * count; ++i) narrow[i] = narrowed(numbers[i]);
+            for (std::int64_t i = row * count; i < (row + 1) * count; ++i) {
+                narrow[i] = narrowed(numbers[i]);
+                if constexpr (WIDENS_PAIRS) wide[i] = widened(narrow[i]);
+            }
     }
 
     // Behind `round`.
@@ -93,9 +100,9 @@ struct Inputs {
 // The memory for rows of up to so many inputs.
 class Rounded {
   public:
-    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP), scaled_sums_(rows * most / GROUP), narrow_(rows * most), parts_(rows * most), part_sums_(rows * most / GROUP) {}
+    Rounded(std::int64_t rows, std::int64_t most) : whole_(rows * most), scales_(rows * most / GROUP), sums_(rows * most / GROUP), scaled_sums_(rows * most / GROUP), narrow_(rows * most), wide_(WIDENS_PAIRS ? rows * most : 0), parts_(rows * most), part_sums_(rows * most / GROUP) {}
 
-    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data(), scaled_sums_.data(), narrow_.data(), parts_.data(), part_sums_.data()}; }
+    Inputs of(const float* numbers) { return {numbers, whole_.data(), scales_.data(), sums_.data(), scaled_sums_.data(), narrow_.data(), wide_.data(), parts_.data(), part_sums_.data()}; }
 
   private:
     std::vector<std::int8_t> whole_;
@@ -103,6 +110,7 @@ class Rounded {
     std::vector<std::int32_t> sums_;
     std::vector<float> scaled_sums_;
     std::vector<bfloat16> narrow_;
+    std::vector<float> wide_;
     std::vector<std::int8_t> parts_;
     std::vector<std::int32_t> part_sums_;
 };
