@@ -145,9 +145,9 @@ class DraftLimits:
     )
     waiting_bytes: int = knob(
         128 * MIB,
-        "Of all streams: 1 KiB a proposal, 4 bytes an id, and what keys and values are on their way, "
-        "some 2 MiB of a session's at once. A proposal has the tokens since the one before it, so "
-        "that 1,000 streams take 2 MiB.",
+        "Of all streams: 1 KiB a proposal, 4 bytes an id, and keys and values on their way, 2 MiB "
+        "of a session's at once. A proposal has the tokens since the one before it, so that 1,000 "
+        "streams take 2 MiB.",
     )
     history_tokens: int = knob(
         1 << 21,
