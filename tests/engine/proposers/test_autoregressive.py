@@ -340,13 +340,13 @@ def test_what_it_cannot_use_it_reads_by_itself(small: Verifier) -> None:
     long = proposer.open(TEXT[:200])
     give(long, source, 0, 100)
     assert caught_up(long).propose((), 4, 0).token_ids == expected
-    # A gap, and what is not committed.
+    # A gap, also where both sides of it have the same tokens, and what is not committed.
     proposer = AutoregressiveProposer(small, most_read=400)
-    gap = proposer.open(TEXT[:100])
+    gap = proposer.open(TEXT[:10] * 10)
     give(gap, source, 20, 60)
     give(gap, source, 0, 120)
     assert gap.is_behind
-    expected = caught_up(proposer.open(TEXT[:100])).propose((), 4, 0).token_ids
+    expected = caught_up(proposer.open(TEXT[:10] * 10)).propose((), 4, 0).token_ids
     assert caught_up(gap).propose((), 4, 0).token_ids == expected
 
 
