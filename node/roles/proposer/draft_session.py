@@ -153,12 +153,15 @@ class DraftSession:
         raise self._failure
 
     async def _answered(self, asked: Asked) -> wire.DraftResponse:
-        if self._catching_up.is_under_way:
-            # Nothing is drafted, at once: its verifier decodes alone meanwhile.
-            return self._committed(self._opened(), asked)
+        reads = self._catching_up.is_under_way
         if isinstance(asked, wire.DraftHistory):
+            if reads:
+                return self._taken(asked)
             run = self._served.runner(len(asked.committed_token_ids))
             return await run(partial(self._given, asked))
+        if reads:
+            # Nothing is drafted, at once: its verifier decodes alone meanwhile.
+            return self._committed(self._opened(), asked)
         response = await self._drafted(asked)
         if not response.token_ids and self._opened().is_behind:
             self._catching_up.begin(self._opened(), self._served.run_long)
@@ -277,13 +280,20 @@ class DraftSession:
         return response
 
     def _given(self, history: wire.DraftHistory) -> wire.DraftResponse:
-        """Runs where the proposer's steps run."""
+        """Takes its keys and values too. Runs where the proposer's steps run."""
         state = self._opened()
         first = state.length
-        response = self._committed(state, history)
-        if response.status != wire.DRAFT_STATUS_STALE:
+        response = self._taken(history)
+        if response.status == wire.DRAFT_STATUS_TAKEN:
             count = len(history.committed_token_ids)
             state.take_keys_values(first, count, numbers_of(history))
+        return response
+
+    def _taken(self, history: wire.DraftHistory) -> wire.DraftResponse:
+        """Takes its tokens in; what is cancelled is committed all the same."""
+        response = self._committed(self._opened(), history)
+        if response.status != wire.DRAFT_STATUS_STALE:
+            response.status = wire.DRAFT_STATUS_TAKEN
         return response
 
     def _committed(self, state: DraftState, proposal: Asked) -> wire.DraftResponse:

@@ -35,7 +35,10 @@ DraftCall: TypeAlias = grpc.aio.StreamStreamCall[wire.DraftRequest, wire.DraftRe
 
 @dataclass(slots=True)
 class PendingDraft:
-    """A proposal on its way; `answer` is cancelled when nobody wants it any more."""
+    """A proposal on its way, or what is given, of `block_size` 0.
+
+    `answer` is cancelled when nobody wants it any more.
+    """
 
     block_id: int
     base_length: int
@@ -60,7 +63,7 @@ class DraftStream:
         observe: Callable[[float], None],
         features_missing: Callable[[int], None] = _nothing_to_send,
     ) -> None:
-        """`observe` takes each answer's round trip in seconds.
+        """`observe` takes each draft's round trip in seconds.
 
         `features_missing` hears up to which position the proposer has context
         vectors whenever it lacks some.
@@ -224,7 +227,8 @@ class DraftStream:
             return
         pending = self._waiting.popleft()
         seconds = time.perf_counter() - pending.started
-        self._observe(seconds)
+        if pending.block_size:
+            self._observe(seconds)
         if response.status == wire.DRAFT_STATUS_FEATURES_MISSING:
             self._features_missing(response.features_end)
         if not pending.answer.done():
@@ -260,7 +264,8 @@ class DraftStream:
                 DraftFaultKind.FEATURES,
                 f"the proposer has context vectors up to position {response.features_end} only",
             )
-        if response.status != wire.DRAFT_STATUS_DRAFTED:
+        drafts = pending.block_size > 0
+        if response.status != (wire.DRAFT_STATUS_DRAFTED if drafts else wire.DRAFT_STATUS_TAKEN):
             return DraftFailed(
                 DraftFaultKind.STALE,
                 f"the proposer answered proposal {pending.block_id} with status {response.status}",

@@ -39,6 +39,8 @@ class _DraftStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DraftStat
     """Context vectors of the history are lost, refused or late; nothing was
     drafted. The verifier sends them again from features_end on.
     """
+    DRAFT_STATUS_TAKEN: _DraftStatus.ValueType  # 5
+    """The tokens of a history are committed."""
 
 class DraftStatus(_DraftStatus, metaclass=_DraftStatusEnumTypeWrapper):
     """What became of a proposal."""
@@ -57,6 +59,8 @@ DRAFT_STATUS_FEATURES_MISSING: DraftStatus.ValueType  # 4
 """Context vectors of the history are lost, refused or late; nothing was
 drafted. The verifier sends them again from features_end on.
 """
+DRAFT_STATUS_TAKEN: DraftStatus.ValueType  # 5
+"""The tokens of a history are committed."""
 Global___DraftStatus: _TypeAlias = DraftStatus  # noqa: Y015
 
 @_typing.final
@@ -276,8 +280,8 @@ Global___Drawing: _TypeAlias = Drawing  # noqa: Y015
 @_typing.final
 class DraftHistory(_message.Message):
     """Commits tokens with the keys and values that the verifier has of them, for a
-    proposer of its weights whose offer has given_history_tokens. Answered as a
-    proposal, with a block without tokens. What a proposer is not given, it reads.
+    proposer of its weights whose offer has given_history_tokens. Answered in turn
+    by DRAFT_STATUS_TAKEN. What a proposer is not given, it reads.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -42,7 +42,7 @@ from kakeya_fleet.node.rpc.refusals import TokenizerDiffers, TooManyStreams
 from tests.support.allowances import allowances_of
 from tests.support.patience import PATIENCE_SECONDS
 
-DRAFTED = proposer_pb2.DRAFT_STATUS_DRAFTED
+TAKEN = proposer_pb2.DRAFT_STATUS_TAKEN
 Context = grpc.aio.ServicerContext[proposer_pb2.DraftRequest, proposer_pb2.DraftResponse]
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 
@@ -242,7 +242,7 @@ async def test_what_is_given_is_taken_in_the_order_of_the_stream() -> None:
     for block_id, base_length in ((1, 14), (2, 16)):
         response = await answer_of(session)
         assert (response.block_id, response.base_length) == (block_id, base_length)
-        assert (response.status, list(response.token_ids)) == (DRAFTED, [])
+        assert (response.status, list(response.token_ids)) == (TAKEN, [])
     assert proposer.taken == [(12, 2, [[0.0, 1.0, 2.0, 3.0], [1.0, 1.0]]), (14, 2, [[1.0, -2.0]])]
     assert list((await answer_of(session)).token_ids) == [16]
 
@@ -252,7 +252,7 @@ async def test_what_was_taken_back_is_committed_and_what_does_not_fit_is_stale()
     session = DraftSession(served(proposer, given_history_tokens=100), OPENING, memory())
     for request in (history(1, 14), cancel(1), history(2, 17)):
         session.accept(request)
-    assert (await answer_of(session)).status == proposer_pb2.DRAFT_STATUS_CANCELLED
+    assert (await answer_of(session)).status == TAKEN
     assert (proposer.length, len(proposer.taken)) == (14, 1)
     stale = await answer_of(session)
     assert (stale.status, stale.base_length) == (proposer_pb2.DRAFT_STATUS_STALE, 14)

@@ -10,10 +10,13 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
+import numpy as np
 import pytest
 
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc
+from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sessions.history import History
@@ -364,3 +367,22 @@ async def test_a_stream_that_never_opens_is_ended(neighbourhood: nodes.Neighbour
         await call.read()
     assert calls.refused(caught.value).reason == "BAD_REQUEST"
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
+
+
+async def test_a_proposer_that_takes_no_keys_and_values_refuses_them(
+    proposer: nodes.Node,
+) -> None:
+    """As one does whose card said otherwise: it costs the drafts alone."""
+    read: list[tuple[int, int]] = []
+
+    async def numbers(first: int, end: int) -> KeysValues:
+        read.append((first, end))
+        return (np.zeros((1, 2, 1, end - first, 4), np.float32),)
+
+    source = source_to(proposer, giving=Giving(numbers, 1000))
+    history = History(REPEATING)
+    with pytest.raises(DraftFailed, match="takes no keys and values") as failed:
+        await source.draft(history.until(len(REPEATING)), (), 4)
+    assert failed.value.kind is DraftFaultKind.UNREACHABLE
+    assert read
+    await source.close()
