@@ -13,19 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.positions import evicted_end
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.memory.slab_pool import Slab
 
 if TYPE_CHECKING:
-    from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
-
-KeysValues: TypeAlias = "tuple[Raw, ...]"
-"""Of n positions as they lie in a cache, keys with rotary positions applied: an array for each
-group of `engine.contracts.kv_layout.KvLayout.groups`, [layers, 2, kv_heads, n, head_dim]."""
+    from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 
 
 class CacheKind(StrEnum):

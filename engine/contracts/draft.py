@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 
 MAX_BLOCK_SIZE = 64
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 
+KeysValues: TypeAlias = "tuple[Raw, ...]"
+"""Of n positions as they lie in a cache, keys with rotary positions applied: an array for each
+group of `engine.contracts.kv_layout.KvLayout.groups`, [layers, 2, kv_heads, n, head_dim]."""
 FORMATS = {"float32": "<f4", "bfloat16": "<u2"}
 """Of numbers as they lie in a cache; see `engine.contracts.evicted_store.Raw`."""
 _SHIFT = 16

@@ -11,8 +11,9 @@ import weakref
 from collections.abc import Sequence
 from typing import NoReturn
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KeysValues
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import resident_count
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import KvStrategyUnsupported
 from kakeya_fleet.engine.group.commands import Command, Note
 from kakeya_fleet.engine.group.conversation import Answers, Conversation, refusal

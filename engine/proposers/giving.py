@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
-from kakeya_fleet.engine.contracts.cache import KeysValues
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 
 FEW = 8
 """Unread tokens that a drafter's next forward takes in as well as one."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from kakeya_fleet.engine.contracts.blocking import Result, Runner
-from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
@@ -18,6 +17,7 @@ from kakeya_fleet.engine.contracts.draft import (
 )
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 from kakeya_fleet.engine.proposers.giving import Giving

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kakeya_fleet.engine.contracts.cache import CacheSpec, KeysValues, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.errors import EmptyHistory, InvariantViolated, OutOfKvMemory
 from kakeya_fleet.engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount

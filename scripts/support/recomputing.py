@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Never
 
-from kakeya_fleet.engine.contracts.cache import CacheSpec, KeysValues, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier, VerifierInfo
 from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported
 from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool

@@ -18,8 +18,9 @@ from typing import Never, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KeysValues, KvCache
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.positions import round_up
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
 from kakeya_fleet.engine.errors import (
     BadParameters,

@@ -19,9 +19,9 @@ import grpc
 import grpc.aio
 
 from kakeya.v1 import proposer_pb2 as wire
-from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.drawing import Drawing
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.node.roles.proposer.drawing_wire import drawing_to_wire
 from kakeya_fleet.node.roles.proposer.history_wire import history_to_wire

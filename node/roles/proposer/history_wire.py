@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kakeya.v1 import proposer_pb2 as wire
-from kakeya_fleet.engine.contracts.cache import KeysValues
-from kakeya_fleet.engine.contracts.raw_numbers import FORMATS
+from kakeya_fleet.engine.contracts.raw_numbers import FORMATS, KeysValues
 from kakeya_fleet.engine.errors import BadParameters
 
 

@@ -11,9 +11,9 @@ import grpc.aio
 
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
-from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.drawing import Drawing
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender

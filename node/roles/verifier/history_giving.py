@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from kakeya_fleet.engine.contracts.blocking import Runner
-from kakeya_fleet.engine.contracts.cache import CacheKind, KeysValues
+from kakeya_fleet.engine.contracts.cache import CacheKind
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import SessionNotFound
 from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.sessions.session import Session

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kakeya_fleet.engine.contracts.cache import KeysValues
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.giving import FEW, FIRST_POSITIONS, PIECE_BYTES, Giving
 

@@ -13,11 +13,10 @@ import pytest
 
 from kakeya.v1 import proposer_pb2
 from kakeya_fleet.engine.contracts.blocking import Runner
-from kakeya_fleet.engine.contracts.cache import KeysValues
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState, Proposer
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
-from kakeya_fleet.engine.contracts.raw_numbers import as_float32
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues, as_float32
 from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource, run_inline
 from kakeya_fleet.engine.proposers.ngram import NgramProposer

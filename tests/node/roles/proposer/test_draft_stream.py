@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc
-from kakeya_fleet.engine.contracts.cache import KeysValues
+from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
