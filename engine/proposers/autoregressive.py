@@ -13,7 +13,7 @@ so at most R and never fewer than R / 2. It takes keys and values of R positions
 session, however long that is, and what it drafts depends on the history alone, not on the pieces it
 came in, but for how a back end rounds few rows and many. Each time that `start` moves, R / 2 tokens
 are read anew. Of up to R tokens a verifier of the same weights on the same machine gives its keys
-and values instead (`giving.py`): that takes a twentieth of the time, on the cores that both share.
+and values instead (`giving.py`): that takes a tenth of the time, on the cores that both share.
 """
 
 from __future__ import annotations

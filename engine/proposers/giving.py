@@ -2,7 +2,7 @@
 
 The keys and values of a history are a function of its tokens and of the weights: what the verifier
 has of a prompt is what the drafter would compute, but for its fewer bits. Where both share the
-cores of one machine, to copy them takes a twentieth of the time that reading takes, and no bit is
+cores of one machine, to copy them takes a tenth of the time that reading takes, and no bit is
 rounded twice: what is drafted behind them is right more often. A drafter of another machine reads
 by itself, on cores of its own.
 """
