@@ -19,8 +19,14 @@ FEW = 8
 """Unread tokens that a drafter's next forward takes in as well as one."""
 FIRST_POSITIONS = 4
 """Of the first piece: it tells what a position takes, of the largest models half a megabyte."""
+WAIT_SECONDS = 0.1
+"""Of a draft for what it is given: a fraction of a draft's deadline, some 25 pieces."""
 PIECE_BYTES = 1 << 20
 """Of each other piece: a quarter of what a message holds, half a millisecond to copy."""
+
+
+Put = Callable[[Sequence[int], KeysValues], Coroutine[None, None, None]]
+"""Has a drafter take the next tokens of a history with their keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +40,20 @@ class Giving:
     read: Callable[[int, int], Awaitable[KeysValues | None]]
     most: int
 
-    async def give(
-        self,
-        history: Sequence[int],
-        known: int,
-        drafted: int,
-        put: Callable[[Sequence[int], KeysValues], Coroutine[None, None, None]],
-    ) -> None:
+    def is_due(self, length: int, known: int, drafted: int) -> bool:
+        """Whether a drafter that knows `known` tokens would have to read, of a history so long.
+
+        Not what it has drafted itself, `drafted` tokens at the last time.
+        """
+        return length <= self.most and length - 1 - known > drafted + FEW
+
+    async def give(self, history: Sequence[int], known: int, put: Put) -> None:
         """Has `put` what the drafter of the first `known` tokens has not read of `history`.
 
         That is each time the next tokens, with their keys and values; not the last one, which has
-        none yet. Nothing where the drafter has drafted most of it, `drafted` tokens at the last
-        time, and from where on the verifier has not got all. Raises what `put` raises.
+        none yet, and nothing from where on the verifier has not got all. Raises what `put` raises.
         """
         end = len(history) - 1
-        if len(history) > self.most or end - known <= drafted + FEW:
-            return
         first, count = known, FIRST_POSITIONS
         putting: asyncio.Task[None] | None = None
         try:
@@ -67,6 +71,66 @@ class Giving:
         finally:
             if putting is not None:
                 await _ended(putting)
+
+
+class HistoryGiver:
+    """Gives to one drafter what it would have to read. Belongs to the event loop's thread.
+
+    A draft waits a moment for it; a long history goes beside the stream, which has no drafts
+    meanwhile.
+    """
+
+    def __init__(self, giving: Giving | None) -> None:
+        """Gives nothing where `giving` is None."""
+        self._giving = giving
+        self._task: asyncio.Task[None] | None = None
+        self._drafted = 0
+
+    def gives(self, length: int) -> bool:
+        """Whether a history of `length` tokens goes with its keys and values, once it has them."""
+        return self._giving is not None and length <= self._giving.most
+
+    async def given(self, history: Sequence[int], known: int, block_size: int, put: Put) -> bool:
+        """Whether a draft of `block_size` tokens may be asked for; else more is on its way.
+
+        `known` tokens of the history are known to the drafter, or on their way. Raises what `put`
+        raised.
+        """
+        giving = self._giving
+        if giving is None:
+            return True
+        if self._task is None:
+            if not giving.is_due(len(history), known, self._drafted):
+                self._drafted = block_size
+                return True
+            self._task = asyncio.create_task(giving.give(history, known, put), name="give-history")
+        task = self._task
+        await asyncio.wait((task,), timeout=WAIT_SECONDS)
+        if not task.done():
+            return False
+        self._task, self._drafted = None, block_size
+        task.result()
+        return True
+
+    def drop(self) -> asyncio.Task[None] | None:
+        """Ends what is on its way, whose outcome is nobody's concern; the task that ends."""
+        task, self._task, self._drafted = self._task, None, 0
+        if task is not None:
+            task.cancel()
+            task.add_done_callback(_seen)
+        return task
+
+    async def close(self) -> None:
+        """Ends it; nothing is put when this returns."""
+        task = self.drop()
+        if task is not None:
+            await asyncio.wait((task,))
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Looks at how it ended, so that nobody misses its error."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _byte_count(numbers: KeysValues) -> int:

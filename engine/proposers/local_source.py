@@ -20,7 +20,7 @@ from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
-from kakeya_fleet.engine.proposers.giving import Giving
+from kakeya_fleet.engine.proposers.giving import Giving, HistoryGiver
 
 
 async def run_inline(step: Callable[[], Result], /) -> Result:
@@ -74,8 +74,7 @@ class LocalDraftSource:
         self._runner = runner
         self._clock = clock
         self._features = features
-        self._giving = giving
-        self._drafted_count = 0
+        self._giver = HistoryGiver(giving)
         self._turn = asyncio.Lock()
         self._catching_up = CatchingUp()
         self._state: DraftState | None = None
@@ -126,6 +125,7 @@ class LocalDraftSource:
     async def close(self) -> None:
         """Ends the source, which lets go of the proposer; a draft in flight fails: UNREACHABLE."""
         self._closed = True
+        await self._giver.close()
         await self._catching_up.close()
         self._open_state, self._runner = _refused, always_inline
         # Else the draft that is under way does it.
@@ -137,10 +137,11 @@ class LocalDraftSource:
         if state is not None and self._catching_up.is_under_way:
             state.commit(history[state.length :])
             return Draft(())
-        if self._giving is not None:
-            known = state.length if state is not None else 0
-            await self._giving.give(history, known, self._drafted_count, self._take)
-            state, self._drafted_count = self._state, block.size + len(block.assumed)
+        known = state.length if state is not None else 0
+        coming = block.size + len(block.assumed)
+        if not await self._giver.given(history, known, coming, self._take):
+            return Draft(())
+        state = self._state
         known = state.length if state is not None else 0
         fresh = self._fresh_features()
         taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)

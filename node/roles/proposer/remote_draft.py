@@ -15,7 +15,7 @@ from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
-from kakeya_fleet.engine.proposers.giving import Giving
+from kakeya_fleet.engine.proposers.giving import Giving, HistoryGiver
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender
 from kakeya_fleet.node.roles.proposer.draft_stream import DraftStream
 from kakeya_fleet.node.rpc.trace_context import outgoing
@@ -65,8 +65,7 @@ class RemoteDraftSource:
         self._open_timeout = open_timeout
         self._observe = observe
         self._sender = sender
-        self._giving = giving
-        self._drafted_count = 0
+        self._giver = HistoryGiver(giving)
         self._preparing: asyncio.Task[None] | None = None
         self._stream: DraftStream | None = None
         self._retired: set[asyncio.Task[None]] = set()
@@ -94,11 +93,10 @@ class RemoteDraftSource:
             # The last token has been through no forward yet.
             self._sender.push(len(history) - 1)
         stream = self._opened(history, link_id)
-        if self._giving is not None:
-            await self._giving.give(
-                history, stream.known_length, self._drafted_count, partial(_put, stream)
-            )
-            self._drafted_count = block_size + len(assumed)
+        coming = block_size + len(assumed)
+        put = partial(_put, stream)
+        if not await self._giver.given(history, stream.known_length, coming, put):
+            return Draft(())
         pending = stream.propose(history, assumed, block_size, drawing)
         try:
             return await pending.answer
@@ -160,7 +158,7 @@ class RemoteDraftSource:
         self._retire()
         opening = wire.DraftOpen(
             model_id=self._model_id,
-            prefix_token_ids=() if self._gives(history) else history[:],
+            prefix_token_ids=() if self._giver.gives(len(history)) else history[:],
             vocabulary_size=self._vocabulary_size,
             tokenizer_digest=self._tokenizer_digest,
             feature_link_id=link_id,
@@ -180,16 +178,13 @@ class RemoteDraftSource:
         )
         return self._stream
 
-    def _gives(self, history: Sequence[int]) -> bool:
-        """Whether the history is to go with its keys and values, once these are computed."""
-        return self._giving is not None and len(history) <= self._giving.most
-
     def _rewind(self, features_end: int) -> None:
         if self._sender is not None:
             self._sender.rewind(features_end)
 
     def _retire(self) -> None:
         """Ends the stream in a task of its own: a draft never waits for an old one."""
+        self._giver.drop()
         if self._stream is None:
             return
         task = asyncio.create_task(self._stream.close(), name="draft-stream-close")
