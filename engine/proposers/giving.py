@@ -112,19 +112,21 @@ class HistoryGiver:
         task.result()
         return True
 
-    def drop(self) -> asyncio.Task[None] | None:
-        """Ends what is on its way, whose outcome is nobody's concern; the task that ends."""
+    def drop(self) -> None:
+        """Ends what is on its way, whose outcome is nobody's concern."""
         task, self._task, self._drafted = self._task, None, 0
         if task is not None:
             task.cancel()
             task.add_done_callback(_seen)
-        return task
 
     async def close(self) -> None:
-        """Ends it; nothing is put when this returns."""
-        task = self.drop()
+        """Ends it; nothing is put when this returns, to whomever of several that wait."""
+        task = self._task
         if task is not None:
+            task.cancel()
             await asyncio.wait((task,))
+            _seen(task)
+            self._task = None
 
 
 def _seen(task: asyncio.Task[None]) -> None:

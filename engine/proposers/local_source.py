@@ -107,6 +107,8 @@ class LocalDraftSource:
                 self._check_open()
             finally:
                 if self._closed:
+                    # A piece of the history may be in the proposer's thread still.
+                    await self._giver.close()
                     self._give_back()
         return Draft(
             draft.token_ids,

@@ -189,6 +189,32 @@ async def test_a_drafter_of_this_machine_reads_nothing_that_its_verifier_has_rea
     assert reading.token_count < len(PROMPT) + 4 * TOKENS
 
 
+@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+async def test_the_stream_of_one_that_was_given_its_prompt_goes_on_past_the_window(
+    drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
+) -> None:
+    verifier, drafter = drafting
+    caller = calls.Caller(verifier.channel)
+    (model_id,) = verifier.roles.verifiers
+    said = []
+    with Reading(drafter if proposer_node == "drafter" else verifier) as reading:
+        for named in ("", proposer_node):
+            session = await caller.open(
+                model_id=model_id,
+                window=len(PROMPT) + 10,
+                mode=calls.FIXED if named else calls.OFF,
+                proposer=model_id if named else "",
+                proposer_node=named,
+                block_size=BLOCK if named else 0,
+            )
+            await caller.append(session, PROMPT)
+            said.append(await caller.generate(session, 3 * len(PROMPT)))
+            await caller.close(session)
+    assert said[1].token_ids == said[0].token_ids
+    assert said[1].done.speculation.drafted_count > 0
+    assert reading.token_count > 0
+
+
 async def test_a_window_that_has_left_the_prompt_behind_has_the_drafter_read(
     drafting: tuple[nodes.Node, nodes.Node],
 ) -> None:
