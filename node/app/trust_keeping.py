@@ -18,6 +18,7 @@ from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.statement_exchange import StatementExchange
+from kakeya_fleet.node.rpc.closed_channels import closed_under_call
 from kakeya_fleet.node.trust.certificates import hosts_of
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.background import BackgroundTasks
@@ -120,7 +121,7 @@ class TrustKeeping:
             except BadCertificate as error:
                 _log.warning("not_renewed", keeper=node_id, cause=error.cause)
             except asyncio.CancelledError:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
+                if not closed_under_call():
                     raise
                 # The channel was closed under the call: statements have come meanwhile.
                 _log.info("not_renewed", keeper=node_id, cause="channels were opened anew")

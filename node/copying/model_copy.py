@@ -18,6 +18,9 @@ from kakeya_fleet.engine.models.pulled_models import PulledPart, StoredModel
 from kakeya_fleet.node.copying.disk_threads import DiskThreads
 from kakeya_fleet.node.copying.piece_plan import PiecePlan
 from kakeya_fleet.node.copying.sources import (
+    CLOSED,
+    MOST_CHANNELS,
+    ChannelClosed,
     Source,
     SourceBusy,
     SourceFault,
@@ -216,7 +219,7 @@ class ModelCopy:
 
     async def _work(self, state: SourceState, part: PulledPart, plan: PiecePlan) -> None:
         """Asks one source for one piece after the other. Raises `SourceFault`."""
-        node_id, busy = state.source.node_id, 0
+        node_id, busy, closed = state.source.node_id, 0, 0
         # One for all its pieces: pages of new memory cost more than the bytes that come.
         buffer = bytearray(part.manifest.piece_bytes)
         while not plan.is_done:
@@ -226,7 +229,11 @@ class ModelCopy:
                 continue
             try:
                 await self._bring(state, part, plan, piece, buffer)
-                busy = 0
+                busy = closed = 0
+            except ChannelClosed:
+                closed += 1
+                if closed == MOST_CHANNELS:
+                    raise SourceFault(CLOSED) from None
             except SourceBusy:
                 busy += 1
                 if busy > MOST_BUSY:

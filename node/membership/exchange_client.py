@@ -27,6 +27,7 @@ from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to
 from kakeya_fleet.node.membership.exchange_limits import ANSWER_LIMITS
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.closed_channels import closed_under_call
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
 Request = TypeVar("Request")
@@ -157,8 +158,7 @@ class ExchangeClient:
             self._count(_result(error.code()))
             return Unanswered(kakeya_error(error, address))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if not closed_under_call():
                 raise
             # The channel was closed under the call: the node moved or has gone.
             self._count("unreachable")

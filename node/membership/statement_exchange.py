@@ -14,6 +14,7 @@ from kakeya.v1 import trust_pb2, trust_pb2_grpc
 from kakeya_fleet.fleet.errors import StatementRejected
 from kakeya_fleet.fleet.trust.statements import Statement
 from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.rpc.closed_channels import closed_under_call
 from kakeya_fleet.node.trust.statement_wire import statement_from_wire, statement_to_wire
 from kakeya_fleet.node.trust.trust import Trust
 from kakeya_fleet.node.watch.background import BackgroundTasks
@@ -70,7 +71,7 @@ class StatementExchange:
             _log.debug("statements_not_exchanged", address=address, reason=fault.reason)
             return False
         except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
+            if not closed_under_call():
                 raise
             _log.debug("statements_not_exchanged", address=address, reason=CLOSED)
             return False

@@ -26,6 +26,7 @@ from kakeya_fleet.fleet.views.node_view import (
     PairOfNodes,
 )
 from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.rpc.closed_channels import closed_under_call
 from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
 NODE_LIMITS: Mapping[str, int] = {"links": MAX_NODES, "acceptances": 1024}
@@ -203,8 +204,7 @@ class Planner:
             # Planned without measurements: the plan's rejections say so.
             return
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if not closed_under_call():
                 raise
             # The channel was closed under the call: the node moved or has gone.
             return

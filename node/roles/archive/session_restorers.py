@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.backends import load_map_encoder
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
@@ -102,10 +102,10 @@ class Restorers:
         )
         found.check_verifier(info.model_id, info.weights_digest)
         # What it makes decides tokens: it computes as the verifier does.
-        key = found.encoder_digest, info.backend
+        key = found.spec.digest, info.backend
         encoder = self._encoders.get(key)
         if encoder is None:
-            encoder = await asyncio.to_thread(load_encoder, found.folder, backend=info.backend)
+            encoder = await asyncio.to_thread(load_map_encoder, found, backend=info.backend)
             self._encoders[key] = encoder
         if encoder.spec.digest != found.encoder_digest:
             raise TrainedForAnother(

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 import pytest
+import pytest_asyncio
 
 from kakeya.v1 import model_service_pb2 as wire
 from kakeya.v1.model_service_pb2_grpc import add_ModelServiceServicer_to_server as register
@@ -22,12 +23,15 @@ from kakeya_fleet.engine.errors import ModelCacheUnwritable, ModelInUse
 from kakeya_fleet.engine.models import pulled_models
 from kakeya_fleet.engine.models.model_manifest import Piece
 from kakeya_fleet.engine.models.pulled_models import PulledPart, stored, stored_models
+from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.node.copying import model_copy, piece_plan, sources
 from kakeya_fleet.node.copying.disk_threads import DiskThreads
 from kakeya_fleet.node.copying.model_copy import ModelCopy, SourceState
 from kakeya_fleet.node.copying.sources import Source
+from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.rpc.refusals import ModelNotCopied
 from tests.node.conftest import Serve
+from tests.support.calls import until
 from tests.support.model_sources import PIECE_BYTES, FilesNode, answer_of, model_of
 
 if TYPE_CHECKING:
@@ -61,7 +65,7 @@ class Machines:
         name = "abcdefgh"[len(self.nodes)]
         channel = await self._serve(partial(register, node))
         self.nodes.append(node)
-        self.sources.append(Source(name * 64, name, channel))
+        self.sources.append(Source(name * 64, name, lambda: channel))
         return node
 
     def copy(self) -> ModelCopy:
@@ -72,6 +76,47 @@ class Machines:
             time.monotonic,
             lambda done, total: self.progress.append((done, total)),
         )
+
+
+class Reopened:
+    """The channel of now to a node, which its own node closes and opens anew."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel: grpc.aio.Channel | None = None
+        self.opened = 0
+
+    def __call__(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._address)
+            self.opened += 1
+        return self._channel
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+
+@pytest_asyncio.fixture
+async def reopened() -> AsyncIterator[Callable[[FilesNode], Awaitable[Reopened]]]:
+    """reopened(node): the way to it."""
+    servers, ways = [], []
+
+    async def start(node: FilesNode) -> Reopened:
+        server = make_server()
+        register(node, server)
+        port = listen(server, "127.0.0.1", 0, 0)
+        await server.start()
+        servers.append(server)
+        ways.append(Reopened(f"127.0.0.1:{port}"))
+        return ways[-1]
+
+    yield start
+    for way in ways:
+        await way.close()
+    for server in servers:
+        await server.stop(None)
 
 
 @pytest.fixture
@@ -232,6 +277,61 @@ async def test_one_that_is_busy_is_asked_again(
     await copy.run()
     check_whole()
     assert faults(copy) == {"a": ""}
+
+
+@pytest.mark.parametrize("when", [{0}, {3}, {2, 9, 10}], ids=str)
+async def test_a_channel_that_is_opened_anew_is_no_fault_of_its_source(
+    machines: Machines, reopened: Callable[[FilesNode], Awaitable[Reopened]], when: set[int]
+) -> None:
+    """As with every new certificate, and every change of networks: its only source goes on."""
+
+    async def close(number: int, _context: Context) -> None:
+        if number in when:
+            await way.close()
+
+    way = await reopened(FilesNode(FILES, before=close))
+    machines.sources.append(Source("a" * 64, "a", way))
+    copy = machines.copy()
+    await copy.run()
+    check_whole()
+    assert faults(copy) == {"a": ""}
+    assert way.opened == 1 + len(when)
+    total = model_of(FILES).byte_count
+    assert machines.progress[-1] == (total, total)
+
+
+async def test_a_channel_that_is_closed_while_files_are_told_is_no_fault(
+    machines: Machines, reopened: Callable[[FilesNode], Awaitable[Reopened]]
+) -> None:
+    node = FilesNode(FILES, tells_after=asyncio.Event())
+    way = await reopened(node)
+    machines.sources.append(Source("a" * 64, "a", way))
+    copy = machines.copy()
+    running = asyncio.ensure_future(copy.run())
+    await until(lambda: way.opened == 1)
+    await way.close()
+    assert node.tells_after is not None
+    node.tells_after.set()
+    await running
+    check_whole()
+    assert faults(copy) == {"a": ""}
+
+
+async def test_a_channel_that_is_always_closed_and_a_node_that_left_are_told(
+    machines: Machines, reopened: Callable[[FilesNode], Awaitable[Reopened]]
+) -> None:
+    async def close(_number: int, _context: Context) -> None:
+        await way.close()
+
+    def left() -> grpc.aio.Channel:
+        raise NodeNotFound("no node 'b' is known here", node_id="b")
+
+    way = await reopened(FilesNode(FILES, before=close))
+    machines.sources += [Source("a" * 64, "a", way), Source("b" * 64, "b", left)]
+    copy = machines.copy()
+    with pytest.raises(ModelNotCopied):
+        await copy.run()
+    assert faults(copy) == {"a": sources.CLOSED, "b": "it has left the fleet"}
 
 
 async def test_when_nobody_is_left_each_is_named_and_the_next_copy_goes_on(
