@@ -21,14 +21,17 @@ from kakeya_fleet.engine.models import weight_choice
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.own_dtype import settled_dtype
 from kakeya_fleet.engine.models.weight_reading import told_of_weights
+from kakeya_fleet.engine.restoration.narrowed_encoder import NarrowedEncoder
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.backends.backend import Backend
     from kakeya_fleet.engine.contracts.draft import Proposer
     from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+    from kakeya_fleet.engine.contracts.features import FeatureEncoder
     from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
     from kakeya_fleet.engine.contracts.verifier import Verifier
     from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
+    from kakeya_fleet.engine.restoration.learned_map import LearnedMap
     from kakeya_fleet.engine.restoration.stores import EvictedStores
     from kakeya_fleet.engine.verifiers.thread_count import Threads
 
@@ -220,6 +223,19 @@ def load_encoder(folder: Path, *, backend: str = AUTO) -> ContextEncoder:
     """
     named = BACKENDS.get(backend) or BACKENDS[suited_backend()]
     return _imported(named, lambda each: each.encoders())(folder)
+
+
+def load_map_encoder(found: LearnedMap, *, backend: str = AUTO) -> FeatureEncoder:
+    """What makes the vectors that a learned map takes, as `load_encoder` makes its drafter's.
+
+    Raises a `ModelUnusable`, also when no back end is installed.
+    """
+    encoder = load_encoder(found.folder, backend=backend)
+    if not found.narrows:
+        return encoder
+    named = BACKENDS.get(backend) or BACKENDS[suited_backend()]
+    products = _imported(named, lambda each: each.narrowings())(found, encoder.spec.width)
+    return NarrowedEncoder(encoder, products, found.width)
 
 
 def make_encoder(weights: EncoderWeights) -> ContextEncoder:

@@ -14,11 +14,16 @@ from typing import Any, Protocol
 
 from kakeya_fleet.engine.contracts.device import AUTO, DeviceFacts
 from kakeya_fleet.engine.contracts.draft import Proposer
-from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.feature_encoder import (
+    ContextEncoder,
+    EncoderWeights,
+    Products,
+)
 from kakeya_fleet.engine.contracts.model_on_paper import ModelOnPaper
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.kv.kernels import Kernels
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.learned_map import LearnedMap
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
@@ -28,6 +33,9 @@ LoadEncoder = Callable[[Path], ContextEncoder]
 """Of a DFlash drafter's folder. Raises a `ModelUnusable`."""
 MakeEncoder = Callable[[EncoderWeights], ContextEncoder]
 """Of weights that came from another node."""
+LoadNarrowing = Callable[[LearnedMap, int], Products]
+"""The first part of a map that narrows, for context vectors of so many values. Raises
+`WeightsMismatch`."""
 NewStores = Callable[[int], EvictedStores]
 """Evicted stores that share a budget in bytes."""
 Prepare = Callable[[str], None]
@@ -149,6 +157,10 @@ class Backend(Protocol):
 
     def encoder_maker(self) -> MakeEncoder:
         """Makes such an encoder of its weights."""
+        ...
+
+    def narrowings(self) -> LoadNarrowing:
+        """Loads what makes of context vectors the fewer numbers that a learned map takes."""
         ...
 
     def masked_diffusion(self) -> LoadMaskedDiffusion | None:

@@ -18,19 +18,24 @@ from kakeya_fleet.engine.models.digests import weights_digest
 from kakeya_fleet.engine.models.model_folder import SHIPPED
 
 MAP_FOLDER = "restorer"
+OF_VECTORS = "features"
+"""The source of maps that take context vectors as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedMap:
-    """A drafter's map from context vectors of `width` values to a verifier's keys and values.
+    """A drafter's map from context vectors to a verifier's keys and values.
 
-    Digests are SHA-256 in hexadecimal: of the map, of the verifier's weights, and of
-    the encoder that makes the vectors. `folder` is the drafter's.
+    `width` values a position are deposited: the context vector, or, where the map
+    `narrows`, what its first part makes of it on the verifier's side. Digests are
+    SHA-256 in hexadecimal: of the map, of the verifier's weights, and of the encoder
+    that makes the vectors. `folder` is the drafter's.
     """
 
     model_id: str
     folder: Path
     width: int
+    narrows: bool
     map_digest: str
     verifier_model_id: str
     verifier_digest: str
@@ -88,7 +93,8 @@ def read_map(model_id: str, folder: Path) -> LearnedMap:
         )
     try:
         entries = json.loads(path.read_bytes())
-        width = int(entries["width"])
+        rank = int(entries["rank"]) if entries["source"] == OF_VECTORS else 0
+        width = rank or int(entries["width"])
         names = [
             str(entries[key]) for key in ("verifier_model_id", "verifier_digest", "encoder_digest")
         ]
@@ -96,7 +102,8 @@ def read_map(model_id: str, folder: Path) -> LearnedMap:
         raise ModelUnusable(
             f"{path} does not say what it belongs to: {error!r}", path=str(path)
         ) from error
-    return LearnedMap(model_id, folder, width, map_digest(path.parent, entries), *names)
+    digest = map_digest(path.parent, entries)
+    return LearnedMap(model_id, folder, width, rank > 0, digest, *names)
 
 
 def find_map(model_id: str, verifier_digest: str, drafters: Mapping[str, Path]) -> LearnedMap:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         FactsOfDevice,
         LoadDFlash,
         LoadEncoder,
+        LoadNarrowing,
         LoadShard,
         LoadVerifier,
         MakeEncoder,
@@ -79,6 +80,12 @@ class MlxBackend:
         from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 
         return ContextEncoder
+
+    def narrowings(self) -> LoadNarrowing:
+        """Products as the encoder's."""
+        from kakeya_fleet.engine.backends.mlx_backend.dflash import load_narrowing
+
+        return load_narrowing
 
     def masked_diffusion(self) -> None:
         """None."""

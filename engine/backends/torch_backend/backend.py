@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LoadDFlash,
         LoadEncoder,
         LoadMaskedDiffusion,
+        LoadNarrowing,
         LoadShard,
         LoadVerifier,
         MakeEncoder,
@@ -90,6 +91,12 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.context_products import context_encoder
 
         return context_encoder
+
+    def narrowings(self) -> LoadNarrowing:
+        """Products as the encoder's."""
+        from kakeya_fleet.engine.backends.torch_backend.context_products import load_narrowing
+
+        return load_narrowing
 
     def masked_diffusion(self) -> LoadMaskedDiffusion:
         """Masked-diffusion proposers."""

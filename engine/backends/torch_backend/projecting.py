@@ -1,6 +1,7 @@
 """Evicted stores whose keys and values a learned map makes of context vectors.
 
-A deposit brings one vector of `width` values a position, and the store keeps what the map
+A deposit brings one vector of `width` values a position, the context vector or what the map's
+first part made of it, and the store keeps what the map
 makes of it: as many bytes as if keys and values themselves had come. Keeping the vectors
 would cost a product for every evicted position in every step that attends to it, of
 `2 width kv_heads head_dim` multiplications a layer, where attending takes
@@ -66,9 +67,9 @@ def _check(shape: EvictedShape, projection: Projection, encoder: FeatureEncoder 
         (shape.group_of[index].shape.kv_heads, shape.group_of[index].shape.head_dim)
         for index in sorted(shape.group_of)
     ]
-    if asked != kept or config.width != shape.width:
+    if asked != kept or config.deposited != shape.width:
         raise TrainedForAnother(
-            f"the projection makes layers {asked} of {config.width} values, the verifier"
+            f"the projection makes layers {asked} of {config.deposited} values, the verifier"
             f" evicts layers {kept} and vectors of {shape.width}",
             trained_for=config.verifier_model_id,
         )
@@ -89,8 +90,8 @@ def _check_threads(shape: EvictedShape, projection: Projection) -> None:
     vectors = torch.randn(ROWS, shape.width, generator=torch.Generator().manual_seed(0))
     positions = torch.arange(ROWS)
     with one_thread():
-        alone = projection.keys_values(vectors, positions)
-    here = projection.keys_values(vectors, positions)
+        alone = projection.restored(vectors, positions)
+    here = projection.restored(vectors, positions)
     pairs = zip(alone, here, strict=True)
     if not all(torch.equal(*parts) for each in pairs for parts in zip(*each, strict=True)):
         threads = str(torch.get_num_threads())
@@ -128,7 +129,7 @@ def _restoring(shape: EvictedShape, projection: Projection) -> Restoring:
             vectors = torch.zeros(ROWS, shape.width)
             own = slice(low - start, high - start)
             vectors.numpy()[own] = evicted[low - first : high - first]
-            made = projection.keys_values(vectors, torch.arange(start, start + ROWS))
+            made = projection.restored(vectors, torch.arange(start, start + ROWS))
             for group, numbers in zip(shape.groups, found, strict=True):
                 for place, layer in enumerate(group.layers):
                     for kind, part in enumerate(made[order[layer]]):

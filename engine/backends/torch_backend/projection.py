@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, WeightsMismatch
 from kakeya_fleet.engine.models.digests import weights_digest
+from kakeya_fleet.engine.restoration.learned_map import OF_VECTORS
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -36,7 +37,7 @@ VERSION = 1
 class Source(StrEnum):
     """What the map takes."""
 
-    FEATURES = "features"
+    FEATURES = OF_VECTORS
     KEYS_VALUES = "keys_values"
 
 
@@ -58,7 +59,9 @@ class RestoredLayer:
 class ProjectionConfig:
     """The shape of a map, and which pair it belongs to.
 
-    `width` values a context vector; `rank` 0 is a full matrix. With the source
+    `width` values a context vector; `rank` 0 is a full matrix. A map of a rank from `features`
+    is in two parts: the verifier's side makes `rank` values of a vector, which travel, and the
+    archive's keys and values of those. With the source
     `keys_values` the drafter has `drafter_layers` layers of `drafter_kv_heads`
     heads of `drafter_head_dim`. Digests are SHA-256 in hexadecimal: of the
     verifier's weights, and of the encoder that made the vectors.
@@ -76,6 +79,11 @@ class ProjectionConfig:
     drafter_layers: int = 0
     drafter_kv_heads: int = 0
     drafter_head_dim: int = 0
+
+    @property
+    def deposited(self) -> int:
+        """Numbers of one position that travel to where they are restored."""
+        return self.rank if self.rank and self.source is Source.FEATURES else self.width
 
     @property
     def inputs(self) -> int:
@@ -131,13 +139,23 @@ class Projection(nn.Module):
 
         `vectors` [n, width], `positions` [n] int64. Rows are independent.
         """
-        source = self._source(vectors)
-        flat = self.up(source if self.down is None else self.down(source))
+        return self.restored(self.narrowed(vectors), positions)
+
+    def narrowed(self, vectors: Tensor) -> Tensor:
+        """What is deposited, [n, config.deposited], of vectors [n, width]."""
+        if self.down is None or self.config.source is not Source.FEATURES:
+            return vectors
+        made: Tensor = self.down(vectors)
+        return made
+
+    def restored(self, deposited: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """As `keys_values`, of what `narrowed` gave."""
+        flat = self.up(self._source(deposited))
         cos, sin = self._rotation(positions)
         found = []
         first = 0
         for index, layer in enumerate(self.config.layers):
-            shape = (len(vectors), layer.kv_heads, layer.head_dim)
+            shape = (len(flat), layer.kv_heads, layer.head_dim)
             keys = flat[:, first : first + layer.size].view(shape)
             values = flat[:, first + layer.size : first + 2 * layer.size].view(shape)
             first += 2 * layer.size
@@ -159,11 +177,17 @@ class Projection(nn.Module):
         scaling = self.config.rotary_scaling
         return angles.cos() * scaling, angles.sin() * scaling
 
-    def _source(self, vectors: Tensor) -> Tensor:
-        """What the map takes [n, inputs]."""
+    def _source(self, deposited: Tensor) -> Tensor:
+        """What `up` takes."""
         config = self.config
         if config.source is Source.FEATURES:
-            return vectors
+            return deposited
+        source = self._drafter_keys_values(deposited)
+        return source if self.down is None else self.down(source)
+
+    def _drafter_keys_values(self, vectors: Tensor) -> Tensor:
+        """[n, inputs] of vectors [n, width]."""
+        config = self.config
         made = self.drafter(vectors).view(
             len(vectors), config.drafter_layers, 2, config.drafter_kv_heads, config.drafter_head_dim
         )

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -25,46 +26,69 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
 from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.feature_encoder import (
+    ContextEncoder,
+    EncoderWeights,
+    PairedProducts,
+)
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import BadParameters, RestorerRefused, TrainedForAnother
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.narrowed_encoder import NarrowedEncoder
 from tests.support import evicted_stores
 from tests.support import restored_caches as caches
 from tests.support.forwards import logits_of
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
-RESTORER = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, WIDTH)
 LENGTH = 80
+
+
+class Case(NamedTuple):
+    """What a map is of."""
+
+    dtype: str
+    family: str
+    source: Source
+    rank: int
+
+    @property
+    def deposited(self) -> int:
+        """A map of a rank from context vectors is deposited in so many numbers."""
+        return self.rank if self.rank and self.source is Source.FEATURES else WIDTH
+
+    @property
+    def restorer(self) -> RestorerSpec:
+        return RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, self.deposited)
 
 
 # Each pair of a dtype, a family and a source. Of Gemma 4 one layer's keys are restored, for
 # itself and for another that shares them.
 CASES = (
-    ("float32", "Qwen3ForCausalLM", Source.FEATURES),
-    ("bfloat16", "Qwen3ForCausalLM", Source.KEYS_VALUES),
-    ("float32", "Gemma4ForCausalLM", Source.KEYS_VALUES),
-    ("bfloat16", "Gemma4ForCausalLM", Source.FEATURES),
+    Case("float32", "Qwen3ForCausalLM", Source.FEATURES, 16),
+    Case("bfloat16", "Qwen3ForCausalLM", Source.KEYS_VALUES, 16),
+    Case("float32", "Gemma4ForCausalLM", Source.KEYS_VALUES, 0),
+    Case("bfloat16", "Gemma4ForCausalLM", Source.FEATURES, 0),
 )
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
-def case(request: pytest.FixtureRequest) -> tuple[str, str, Source]:
-    made: tuple[str, str, Source] = request.param
+def case(request: pytest.FixtureRequest) -> Case:
+    made: Case = request.param
     return made
 
 
 @pytest.fixture(scope="module")
-def verifier(case: tuple[str, str, Source], random_checkpoint: Callable[..., Path]) -> Verifier:
-    dtype, family, _ = case
-    return load_verifier(ModelFolder(random_checkpoint(family), "random"), dtype=dtype)
+def verifier(case: Case, random_checkpoint: Callable[..., Path]) -> Verifier:
+    folder = ModelFolder(random_checkpoint(case.family), "random")
+    return load_verifier(folder, dtype=case.dtype)
 
 
 @pytest.fixture(scope="module")
-def spec() -> CacheSpec:
-    made: CacheSpec = caches.restored(3, 16, RESTORER)
+def spec(case: Case) -> CacheSpec:
+    made: CacheSpec = caches.restored(3, 16, case.restorer)
     return made
 
 
@@ -76,12 +100,12 @@ def encoder() -> ContextEncoder:
     return ContextEncoder(EncoderWeights(fc, norm, 1e-6, TAPS))
 
 
-def random_projection(shape: EvictedShape, encoder: ContextEncoder, source: Source) -> Projection:
+def random_projection(shape: EvictedShape, encoder: ContextEncoder, case: Case) -> Projection:
     layers = [shape.group_of[layer].shape for layer in sorted(shape.group_of)]
     config = ProjectionConfig(
-        source=source,
+        source=case.source,
         width=WIDTH,
-        rank=16,
+        rank=case.rank,
         layers=tuple(RestoredLayer(layer.kv_heads, layer.head_dim, True) for layer in layers),
         norm_eps=1e-6,
         rotary_scaling=1.0,
@@ -102,18 +126,31 @@ def random_projection(shape: EvictedShape, encoder: ContextEncoder, source: Sour
 
 @pytest.fixture(scope="module")
 def projection(
-    case: tuple[str, str, Source], verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder
+    case: Case, verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder
 ) -> Projection:
-    return random_projection(verifier.evicted_shape(spec), encoder, case[2])
+    return random_projection(verifier.evicted_shape(spec), encoder, case)
+
+
+@pytest.fixture(scope="module")
+def given(case: Case, encoder: ContextEncoder, projection: Projection) -> FeatureEncoder:
+    """What makes what is deposited."""
+    if case.deposited == WIDTH:
+        return encoder
+    assert projection.down is not None
+    return NarrowedEncoder(encoder, PairedProducts(projection.down.weight.numpy()), case.deposited)
 
 
 @pytest.fixture
 def allocate(
-    verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder, projection: Projection
+    case: Case,
+    verifier: Verifier,
+    spec: CacheSpec,
+    given: FeatureEncoder,
+    projection: Projection,
 ) -> Callable[[], KvCache]:
     def make() -> KvCache:
         shape = verifier.evicted_shape(spec)
-        store = projecting_store(shape, RESTORER, kv_pool(), projection, encoder)
+        store = projecting_store(shape, case.restorer, kv_pool(), projection, given)
         return verifier.allocate(spec, store)
 
     return make
@@ -152,13 +189,13 @@ def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], Kv
 
 
 def test_its_vectors_are_counted(
-    verifier: Verifier, spec: CacheSpec, allocate: Callable[[], KvCache]
+    case: Case, verifier: Verifier, spec: CacheSpec, allocate: Callable[[], KvCache]
 ) -> None:
     before = verifier.pool.used_bytes
     cache, plain = allocate(), verifier.allocate(caches.restored(3, 16))
     slots = 64
     assert cache.memory_bytes == verifier.bytes_needed(spec)
-    assert cache.memory_bytes == plain.memory_bytes + slots * WIDTH * 4
+    assert cache.memory_bytes == plain.memory_bytes + slots * case.deposited * 4
     assert sum(slab.nbytes for slab in cache.slabs) == cache.memory_bytes
     caches.run(verifier, cache, caches.HISTORY[:100], [16])
     assert cache.memory_bytes == verifier.bytes_needed(spec)
@@ -185,20 +222,21 @@ def test_a_filled_cache_is_as_one_that_has_read(
 
 
 def test_a_positions_keys_do_not_depend_on_the_cut_of_deposits(
-    verifier: Verifier, spec: CacheSpec, projection: Projection
+    case: Case, verifier: Verifier, spec: CacheSpec, projection: Projection
 ) -> None:
     shape = verifier.evicted_shape(spec)
-    vectors = np.random.default_rng(0).standard_normal((60, WIDTH), np.float32)
-    whole = projecting_store(shape, RESTORER, kv_pool(), projection)
+    width = case.deposited
+    vectors = np.random.default_rng(0).standard_normal((60, width), np.float32)
+    whole = projecting_store(shape, case.restorer, kv_pool(), projection)
     whole.deposit(3, vectors)
     for cut in (1, 5, 16, 40):
-        parted = projecting_store(shape, RESTORER, kv_pool(), projection)
+        parted = projecting_store(shape, case.restorer, kv_pool(), projection)
         for first in range(0, 60, cut):
             parted.deposit(3 + first, vectors[first : first + cut])
         for one, other in zip(whole._groups, parted._groups, strict=True):
             assert np.array_equal(one.positions(3, 63), other.positions(3, 63)), cut
     # And they are the map's, at their own positions.
-    made = projection.keys_values(torch.from_numpy(vectors), torch.arange(3, 63))
+    made = projection.restored(torch.from_numpy(vectors), torch.arange(3, 63))
     numbers = whole._groups[0].positions(3, 63)
     first_group = from_raw(numbers, torch_dtype(shape.dtype)).float()
     tolerance = 1e-4 if shape.dtype == "float32" else 0.1
@@ -207,21 +245,22 @@ def test_a_positions_keys_do_not_depend_on_the_cut_of_deposits(
 
 
 def test_threads_that_round_the_map_otherwise_are_refused_with_the_mend(
+    case: Case,
     verifier: Verifier,
     spec: CacheSpec,
     projection: Projection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shape = verifier.evicted_shape(spec)
-    honest = projection.keys_values
+    honest = projection.restored
 
     def of_threads(vectors: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
         factor = 1.5 if torch.get_num_threads() == 2 else 1.0
         return [(keys * factor, values) for keys, values in honest(vectors, positions)]
 
-    monkeypatch.setattr(projection, "keys_values", of_threads)
-    store = projecting_store(shape, RESTORER, kv_pool(), projection)
-    vectors = np.random.default_rng(0).standard_normal((3, WIDTH), np.float32)
+    monkeypatch.setattr(projection, "restored", of_threads)
+    store = projecting_store(shape, case.restorer, kv_pool(), projection)
+    vectors = np.random.default_rng(0).standard_normal((3, case.deposited), np.float32)
 
     def deposit(threads: int) -> int:
         TorchThreads().use(threads)
@@ -237,11 +276,11 @@ def test_threads_that_round_the_map_otherwise_are_refused_with_the_mend(
 
 
 def test_what_cannot_be_mapped_is_refused(
-    verifier: Verifier, spec: CacheSpec, projection: Projection
+    case: Case, verifier: Verifier, spec: CacheSpec, projection: Projection
 ) -> None:
     shape = verifier.evicted_shape(spec)
-    store = projecting_store(shape, RESTORER, kv_pool(), projection)
-    vectors = np.ones((5, WIDTH), np.float32)
+    store = projecting_store(shape, case.restorer, kv_pool(), projection)
+    vectors = np.ones((5, case.deposited), np.float32)
     broken = vectors.copy()
     broken[3, 2] = np.nan
     huge = vectors * np.float32(3e38)
@@ -256,18 +295,22 @@ def test_what_cannot_be_mapped_is_refused(
 
 
 def test_a_map_of_another_pair_is_named(
-    verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder, projection: Projection
+    case: Case,
+    verifier: Verifier,
+    spec: CacheSpec,
+    encoder: ContextEncoder,
+    projection: Projection,
 ) -> None:
     shape = verifier.evicted_shape(spec)
     weights = EncoderWeights(encoder.weights.fc * 2, encoder.weights.norm, 1e-6, TAPS)
     with pytest.raises(TrainedForAnother):
-        projecting_store(shape, RESTORER, kv_pool(), projection, ContextEncoder(weights))
+        projecting_store(shape, case.restorer, kv_pool(), projection, ContextEncoder(weights))
     small = EvictedShape(
-        shape.groups, shape.dtype, shape.sink, shape.window, shape.context_length, WIDTH - 1
+        shape.groups, shape.dtype, shape.sink, shape.window, shape.context_length, shape.width - 1
     )
     with pytest.raises(TrainedForAnother):
-        projecting_store(small, RESTORER, kv_pool(), projection, encoder)
-    without_encoder = TorchEvictedStore(shape, RESTORER, kv_pool())
+        projecting_store(small, case.restorer, kv_pool(), projection, encoder)
+    without_encoder = TorchEvictedStore(shape, case.restorer, kv_pool())
     with pytest.raises(BadParameters, match="encoder"):
         verifier.allocate(spec, without_encoder)
     for fc, taps in (
@@ -275,7 +318,7 @@ def test_a_map_of_another_pair_is_named(
         (encoder.weights.fc[:, :HIDDEN].copy(), TAPS),
     ):
         of_another = ContextEncoder(EncoderWeights(fc, encoder.weights.norm, 1e-6, taps))
-        store = TorchEvictedStore(shape, RESTORER, kv_pool(), encoder=of_another)
+        store = TorchEvictedStore(shape, case.restorer, kv_pool(), encoder=of_another)
         with pytest.raises(TrainedForAnother):
             verifier.allocate(spec, store)
     for restorer in (

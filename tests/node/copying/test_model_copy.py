@@ -295,7 +295,7 @@ async def test_a_channel_that_is_opened_anew_is_no_fault_of_its_source(
     await copy.run()
     check_whole()
     assert faults(copy) == {"a": ""}
-    assert way.opened == 1 + len(when)
+    assert 1 < way.opened <= 1 + len(when)
     total = model_of(FILES).byte_count
     assert machines.progress[-1] == (total, total)
 

@@ -39,15 +39,17 @@ PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(160)]
 MAX_TOKENS = 40
 WIDTH, KV_HEADS, HEAD_DIM, LAYERS = 32, 1, 32, 2
+DEPOSITED = 16
+"""Numbers of the good map."""
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def write_map(drafter: Path, verifier_digest: str, seed: int) -> None:
-    """A random learned map in the drafter's folder."""
+def write_map(drafter: Path, verifier_digest: str, seed: int, rank: int) -> None:
+    """A random learned map of a rank in the drafter's folder."""
     config = ProjectionConfig(
         source=Source.FEATURES,
         width=WIDTH,
-        rank=0,
+        rank=rank,
         layers=(RestoredLayer(KV_HEADS, HEAD_DIM, key_norm=True),) * LAYERS,
         norm_eps=1e-6,
         rotary_scaling=1.0,
@@ -76,7 +78,8 @@ def drafters(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     ):
         folder = root / name / ("foreign" if name == "foreign" else "drafter")
         folders[name] = tiny_dflash.write_random_dflash(folder, checkpoint, manifest=False)
-        write_map(folders[name], verifier_digest, seed)
+        rank = DEPOSITED if name == "good" else 0
+        write_map(folders[name], verifier_digest, seed, rank)
     return folders
 
 
@@ -148,7 +151,7 @@ async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: calls.C
 
 
 async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: calls.Caller) -> None:
-    # 256 slots, as the planner counts: keys and values of each, and 128 bytes of a vector.
+    # 256 slots, as the planner counts: keys and values of each, and 64 bytes of a vector.
     request = runtime_pb2.CreateSessionRequest(
         model_id="random",
         kv_strategy=RESTORED,
@@ -158,9 +161,9 @@ async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: calls.
     )
     session = await caller.stub.CreateSession(request, timeout=30)
     info = await caller.info(session.session_id)
-    assert info.kv_bytes == 256 * (POSITION_BYTES + 128)
+    assert info.kv_bytes == 256 * (POSITION_BYTES + 4 * DEPOSITED)
     assert session.plan.kv_bytes == info.plan.kv_bytes == info.kv_bytes
-    assert any("160.0 KiB" in reason for reason in session.plan.reasons)
+    assert any("144.0 KiB" in reason for reason in session.plan.reasons)
 
 
 async def test_a_rebuilt_archive_has_the_same_map_or_none(
