@@ -24,7 +24,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.backends import load_map_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
@@ -150,7 +150,7 @@ class Session:
         encoder: FeatureEncoder | None = None
         if shape.restorer == RestorerKind.PROJECTION:
             found = read_map(DRAFTER, SHIPPED[DRAFTER])
-            spec, digest, encoder = found.spec, found.verifier_digest, load_encoder(found.folder)
+            spec, digest, encoder = found.spec, found.verifier_digest, load_map_encoder(found)
         evicted = shape.evicted(shape.layers, spec.width)
         ways = self._on_loop(
             lambda: ArchiveWays(

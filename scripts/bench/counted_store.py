@@ -22,14 +22,20 @@ BLOCK = 1024
 
 
 class CountedStore(WrappedStore):
-    """`bytes_asked` are those of deposits and queries, `bytes_answered` those of
-    partial outputs: the tensors alone, without frames.
+    """`bytes_asked` are those of deposits and queries, of which `bytes_deposited` is a part,
+    `bytes_answered` those of partial outputs: the tensors alone, without frames.
     """
 
     def __init__(self, store: EvictedStore, shape: EvictedShape) -> None:
         super().__init__(store, shape)
         self.bytes_asked = 0
+        self.bytes_deposited = 0
         self.bytes_answered = 0
+
+    @property
+    def deposited_bytes_a_position(self) -> float:
+        """Of the positions that were deposited."""
+        return self.bytes_deposited / max(1, self.length - self._shape.sink)
 
     @property
     def bytes_crossed(self) -> int:
@@ -52,9 +58,11 @@ class CountedStore(WrappedStore):
     def deposit(self, first: int, evicted: Evicted) -> None:
         """Takes final positions."""
         if isinstance(evicted, EvictedKeysValues):
-            self.bytes_asked += sum(array.nbytes for array in evicted.groups)
+            byte_count = sum(array.nbytes for array in evicted.groups)
         else:
-            self.bytes_asked += evicted.nbytes
+            byte_count = evicted.nbytes
+        self.bytes_deposited += byte_count
+        self.bytes_asked += byte_count
         super().deposit(first, evicted)
 
     def begin(self, queries: EvictedQueries) -> None:

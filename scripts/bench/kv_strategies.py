@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,13 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
+from scripts.bench.counted_store import CountedStore
 from scripts.bench.watched_store import WatchedStore
 
 Numbers = NDArray[np.float32]
 KeysValues = tuple[Numbers, Numbers]
 """Keys and values [kv_heads, n, head_dim]."""
+Store = TypeVar("Store", bound=EvictedStore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +102,37 @@ class Caches:
     @contextmanager
     def opened(self, strategy: Strategy, capacity: int) -> Iterator[KvCache]:
         """An empty cache."""
-        spec = self.spec(strategy, capacity)
-        store = None
-        if strategy.restorer is not None:
-            shape = self._verifier.evicted_shape(spec)
-            store = self._restorers[strategy.restorer].make(shape)
-        cache = self._verifier.allocate(spec, store)
-        try:
+        with self._seen(strategy, capacity, lambda store, _: store) as (cache, _):
             yield cache
-        finally:
-            cache.release()
 
     @contextmanager
     def watched(
         self, strategy: Strategy, capacity: int
     ) -> Iterator[tuple[KvCache, WatchedStore | None]]:
         """An empty cache with its store, which can be looked at; None where there is none."""
-        if strategy.restorer is None:
-            with self.opened(strategy, capacity) as cache:
-                yield cache, None
-            return
+        with self._seen(strategy, capacity, WatchedStore) as found:
+            yield found
+
+    @contextmanager
+    def counted(
+        self, strategy: Strategy, capacity: int
+    ) -> Iterator[tuple[KvCache, CountedStore | None]]:
+        """An empty cache with its store, which counts what crosses; None where there is none."""
+        with self._seen(strategy, capacity, CountedStore) as found:
+            yield found
+
+    @contextmanager
+    def _seen(
+        self,
+        strategy: Strategy,
+        capacity: int,
+        wrap: Callable[[EvictedStore, EvictedShape], Store],
+    ) -> Iterator[tuple[KvCache, Store | None]]:
         spec = self.spec(strategy, capacity)
-        shape = self._verifier.evicted_shape(spec)
-        store = WatchedStore(self._restorers[strategy.restorer].make(shape), shape)
+        store = None
+        if strategy.restorer is not None:
+            shape = self._verifier.evicted_shape(spec)
+            store = wrap(self._restorers[strategy.restorer].make(shape), shape)
         cache = self._verifier.allocate(spec, store)
         try:
             yield cache, store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.backends import load_map_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, load_projection
@@ -93,7 +93,7 @@ class Restoring:
         return Restorer(spec, lambda shape: self._opened(spec, shape, None, None))
 
     def _projection(self, found: LearnedMap) -> Restorer:
-        encoder = load_encoder(found.folder)
+        encoder = load_map_encoder(found)
         projection = load_projection(found.path)
         return Restorer(
             found.spec,
@@ -118,10 +118,10 @@ class Restoring:
 
 
 def _mapped(projection: Projection, vectors: Numbers, first: int) -> Mapping[int, KeysValues]:
-    """Each layer's keys and values of vectors [n, width] from position `first` on."""
+    """Each layer's keys and values of what was deposited, [n, width], from `first` on."""
     positions = torch.arange(first, first + len(vectors))
     with torch.inference_mode():
-        layers = projection.keys_values(torch.from_numpy(vectors), positions)
+        layers = projection.restored(torch.from_numpy(vectors), positions)
     return {index: (keys.numpy(), values.numpy()) for index, (keys, values) in enumerate(layers)}
 
 

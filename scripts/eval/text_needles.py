@@ -6,7 +6,7 @@ In the published model's own language; `scripts.eval.recall_task` is in the ship
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kakeya.text import TextCodec
@@ -45,7 +45,7 @@ def text_needles(
         yield TextNeedle(tuple(codec.encode(text)), code)
 
 
-def is_hit(codec: TextCodec, needle: TextNeedle, answered: list[int]) -> bool:
-    """Whether the answer begins with the code, and has no digit more."""
+def is_hit(codec: TextCodec, answer: str, answered: Sequence[int]) -> bool:
+    """Whether what was answered begins with the code `answer`, and has no digit more."""
     text = codec.decode(answered).strip()
-    return text.startswith(needle.answer) and not text[len(needle.answer) :][:1].isdigit()
+    return text.startswith(answer) and not text[len(answer) :][:1].isdigit()

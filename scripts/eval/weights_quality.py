@@ -77,7 +77,8 @@ def recalled(
 ) -> dict[str, object]:
     """Facts that the side recalls, with Wilson's interval of 95 %."""
     hits = sum(
-        is_hit(codec, needle, side.continued(needle.prompt, ANSWER_TOKENS)) for needle in needles
+        is_hit(codec, needle.answer, side.continued(needle.prompt, ANSWER_TOKENS))
+        for needle in needles
     )
     return {
         "hits": hits,

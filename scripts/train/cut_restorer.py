@@ -5,7 +5,7 @@
 
 Of all maps of a rank the nearest one on the verifier's own text, each layer's keys and values
 counting alike: the singular value decomposition of what the map makes of the drafter's context
-vectors (Eckart and Young, 1936). A position then takes `rank` numbers where it is deposited.
+vectors (Eckart and Young, 1936). Of a position `rank` numbers then travel to the archive.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     load_projection,
     save_projection,
 )
-from scripts.train.drafter_start import context_vectors, cut
+from scripts.train.drafter_start import context_regression
 from scripts.train.pair_export import load_drafter
 from scripts.train.pair_run import first_rows
+from scripts.train.regression import Regression
 from scripts.train.rows import read_rows
 
 
-def cut_map(full: Projection, vectors: torch.Tensor, rank: int) -> Projection:
-    """The map of a `rank` that is nearest to `full`, which has none, on vectors [n, width].
+def cut_map(full: Projection, seen: Regression, rank: int) -> Projection:
+    """The map of a `rank` that is nearest to `full`, which has none, on the inputs `seen`.
 
     Raises ValueError for a map that has a rank already, and for one that is no smaller.
     """
@@ -40,7 +41,7 @@ def cut_map(full: Projection, vectors: torch.Tensor, rank: int) -> Projection:
     smaller = Projection(dataclasses.replace(full.config, rank=rank))
     for name in ("inverse_frequencies", "key_norms"):
         getattr(smaller, name).copy_(getattr(full, name))
-    down, up = cut(vectors, full.up.weight.double().T, len(full.config.layers), rank)
+    down, up = seen.cut(full.up.weight.double().T, len(full.config.layers), rank)
     assert smaller.down is not None
     with torch.no_grad():
         smaller.down.weight.copy_(down)
@@ -58,8 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
     target = AutoModelForCausalLM.from_pretrained(options.target, dtype=torch.float32).eval()
     drafter = load_drafter(options.drafter)
     rows = first_rows(read_rows(options.rows), torch.device("cpu"))
-    vectors = context_vectors(drafter, target, rows)
-    smaller = cut_map(load_projection(options.restorer), vectors, options.rank)
+    seen = context_regression(drafter, target, rows)
+    smaller = cut_map(load_projection(options.restorer), seen, options.rank)
     save_projection(smaller, options.out, torch.bfloat16)
 
 

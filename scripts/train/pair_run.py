@@ -26,7 +26,12 @@ from kakeya_fleet.engine.models.digests import weights_digest
 from scripts.eval.recall_task import RecallFormat, recall_format
 from scripts.train.checkpoint import Progress, load_checkpoint
 from scripts.train.drafter_model import Drafter, DrafterShape
-from scripts.train.drafter_start import start_context, start_from, start_projection
+from scripts.train.drafter_start import (
+    context_regression,
+    start_context,
+    start_from,
+    start_projection,
+)
 from scripts.train.pair_export import load_drafter
 from scripts.train.pair_losses import Written
 from scripts.train.rows import RowBatch, read_rows
@@ -195,7 +200,8 @@ def prepare(options: argparse.Namespace) -> Run:
             # Those of the drafter inside the map are the drafter's own; see restored_forward.
             parameter.requires_grad_("drafter" not in name)
         if projection.config.source is Source.FEATURES:
-            start_projection(projection, drafter, target, first_rows(rows, device))
+            found = context_regression(drafter, target, first_rows(rows, device))
+            start_projection(projection, found)
     code = python_corpus.encode(tokenizer, training if projection is not None else [])
     trained = nn.ModuleDict({"drafter": drafter})
     if projection is not None:

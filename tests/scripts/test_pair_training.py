@@ -18,12 +18,13 @@ from transformers import (
 )
 
 import scripts.train.cut_restorer as cut_restorer
+import scripts.train.fit_restorer as fit_restorer
 import scripts.train.guess_loss as guess_loss
 import scripts.train.pair as train_pair
 import scripts.train.pair_step as pair_step
 import scripts.train.python_corpus as python_corpus
 import scripts.train.rows as train_rows
-from kakeya_fleet.engine.backends import load_encoder, load_verifier
+from kakeya_fleet.engine.backends import load_map_encoder, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import load_projection
@@ -37,6 +38,8 @@ from scripts.train.checkpoint import CHECKPOINT_NAME
 from scripts.train.drafter_model import Drafter
 from scripts.train.pair_export import load_drafter
 from scripts.train.pair_run import prepare
+from scripts.train.prompts import write_prompts
+from scripts.train.regression import Regression
 from scripts.train.restored_forward import Eviction, restore, run_verifier
 from tests.support.forwards import logits_of
 
@@ -176,6 +179,8 @@ def test_a_map_is_cut_to_the_nearest_one_of_fewer_numbers(
     full = load_projection(exported / "restorer")
     vectors = torch.randn(50, full.config.inputs, generator=torch.Generator().manual_seed(1))
     made = full.up(vectors)
+    seen = Regression(vectors.shape[1], made.shape[1])
+    seen.add(vectors, made)
     errors = []
     for rank in (4, 16, full.config.inputs - 1):
         words = f"--target {target} --drafter {exported} --rows {rows} --rank {rank}"
@@ -190,9 +195,9 @@ def test_a_map_is_cut_to_the_nearest_one_of_fewer_numbers(
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.25
     with pytest.raises(ValueError, match="has rank 4 already"):
-        cut_restorer.cut_map(load_projection(tmp_path / "4"), vectors, 2)
+        cut_restorer.cut_map(load_projection(tmp_path / "4"), seen, 2)
     with pytest.raises(ValueError, match="not between 0 and the map's"):
-        cut_restorer.cut_map(full, vectors, full.config.inputs)
+        cut_restorer.cut_map(full, seen, full.config.inputs)
 
 
 def test_the_manifest_names_the_pair_and_every_file(exported: Path, target: Path) -> None:
@@ -327,6 +332,23 @@ def test_the_served_drafter_guesses_what_the_trained_one_does(target: Path, expo
     assert list(served) == guesses
 
 
+def trained_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray:
+    """The same of the training's own forward."""
+    model = AutoModelForCausalLM.from_pretrained(target)
+    drafter = load_drafter(folder)
+    projection = load_projection(folder / "restorer")
+    rows = torch.tensor([tokens])
+    with torch.no_grad():
+        taps = drafter.shape.taps
+        source = run_verifier(model, rows, taps).taps
+        for _ in range(6):  # the vectors of a forward that itself saw restored keys: a fixed point
+            made = restore(projection, drafter.encode(source), drafter)
+            seen = run_verifier(model, rows, taps, Eviction(4, 16, made))
+            source = seen.taps
+        found: np.ndarray = model.lm_head(seen.hidden)[0, -8:].numpy()
+    return found
+
+
 def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray:
     """The logits of the last 8 of `tokens` in a restored cache, sink 4 and window 16."""
     verifier = load_verifier(ModelFolder(target, "toy"), backend="torch")
@@ -337,7 +359,7 @@ def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray
         learned.spec,
         kv_pool(),
         load_projection(learned.path),
-        load_encoder(folder),
+        load_map_encoder(learned),
     )
     cache = verifier.allocate(spec, store)
     for first in range(0, len(tokens) - 8, 4):
@@ -350,16 +372,34 @@ def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray
 
 def test_the_trained_path_is_the_one_that_serves(target: Path, exported: Path) -> None:
     """Logits of a restored session equal those of the training's forward, past the window."""
-    model = AutoModelForCausalLM.from_pretrained(target)
-    drafter = load_drafter(exported)
-    projection = load_projection(exported / "restorer")
-    tokens = torch.from_numpy(np.random.default_rng(6).integers(0, 4096, (1, 60)))
-    with torch.no_grad():
-        taps = drafter.shape.taps
-        source = run_verifier(model, tokens, taps).taps
-        for _ in range(6):  # the vectors of a forward that itself saw restored keys: a fixed point
-            made = restore(projection, drafter.encode(source), drafter)
-            seen = run_verifier(model, tokens, taps, Eviction(4, 16, made))
-            source = seen.taps
-        expected = model.lm_head(seen.hidden)[0, -8:].numpy()
-    assert np.abs(expected - restored_logits(target, exported, tokens[0].tolist())).max() < 1e-4
+    tokens = np.random.default_rng(6).integers(0, 4096, 60).tolist()
+    expected = trained_logits(target, exported, tokens)
+    assert np.abs(expected - restored_logits(target, exported, tokens)).max() < 1e-4
+
+
+def test_maps_are_fitted_in_several_sizes_and_serve_as_they_were_fitted(
+    target: Path, exported: Path, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(8)
+    texts = [rng.integers(0, 4096, rng.integers(3, 60)) for _ in range(40)]
+    write_prompts(tmp_path / "texts.npz", texts, [0] * len(texts), held_out=8)
+    words = f"--target {target} --drafter {exported} --prompts {tmp_path / 'texts.npz'}"
+    sizes = "--ranks 32 12 4 --length 48 --tokens 700 --held-out-tokens 150"
+    fit_restorer.main([*words.split(), *sizes.split(), "--out", str(tmp_path / "fitted")])
+    tokens = rng.integers(0, 4096, 60).tolist()
+    missed, fit = [], {}
+    for rank in (32, 12, 4):
+        folder = tmp_path / "fitted" / str(rank)
+        assert load_drafter(folder).shape == load_drafter(exported).shape
+        found = read_map("toy-dflash", folder)
+        assert (found.width, found.narrows) == (rank, rank < 32)
+        found.check_verifier("toy", weights_digest(target))
+        fit = json.loads((folder / "restorer" / "fit.json").read_text())
+        missed.append(fit["missed"]["keys"] + fit["missed"]["values"])
+        served = restored_logits(target, folder, tokens)
+        assert np.abs(trained_logits(target, folder, tokens) - served).max() < 1e-3, rank
+    assert missed == sorted(missed)
+    assert 0 < missed[0] < 1 < missed[-1] + 1
+    # Whole rows of the texts that there are: none of one that is held out.
+    assert fit["tokens"] == min(700, sum(map(len, texts[:-8]))) // 48 * 48
+    assert fit["held_out_tokens"] == min(150, sum(map(len, texts[-8:]))) // 48 * 48

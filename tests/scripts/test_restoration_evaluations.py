@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 import scripts.bench.restored as bench_restored
 import scripts.eval.needle as eval_needle
 import scripts.eval.perplexity as eval_perplexity
+import scripts.eval.restored_text as eval_restored_text
 from kakeya_fleet.engine.backends import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
@@ -240,3 +241,48 @@ def test_slopes_and_crossings() -> None:
     assert crossing(cells(0.5, 0.6, 0.9), "r", 1) is None
     assert crossing(cells(1.5, 1.6, 1.9), "r", 1) == 256.0
     assert crossing(cells(1.5, 0.6, 0.9), "r", 1) is None
+
+
+def test_real_text_is_read_by_each_side_and_the_exact_ones_agree(
+    verifier: Path, drafter: Path, tmp_path: Path
+) -> None:
+    words = (
+        f"--model {verifier} --restorers {drafter} --archive 64MiB --texts 1 --length 300"
+        " --contexts 260 --facts 1 2 --quoted 2 --quoted-prompt 60 --quoted-answer 90"
+        " --rounds 2 --steps 3 --window 48"
+    )
+    target = tmp_path / "text.json"
+    eval_restored_text.main([*words.split(), "--out", str(target)])
+    report = json.loads(target.read_text())
+    full, window, archive, learned = report["texts"]["pages"]
+    assert (full, window, archive) == ("full", "sink_window", "restored archive")
+    for by_side in report["texts"].values():
+        ((own,), (left,), (kept,), (made,)) = (side["bands"] for side in by_side.values())
+        assert own["to"] - own["from"] == 299
+        assert (own["divergence_nats"], own["same_choice"]) == (0.0, 1.0)
+        assert kept["divergence_nats"] < 1e-6
+        assert kept["perplexity"] == pytest.approx(own["perplexity"], rel=1e-5)
+        assert left["divergence_nats"] > 1e-6
+        assert made["divergence_nats"] > 1e-6
+    asked = report["facts"]["260"]
+    for side in asked.values():
+        # Five texts of one fact and five of two, each fact asked for in three ways.
+        assert side["cases"] == 45
+        assert {name: cell["cases"] for name, cell in side["by_facts"].items()} == {
+            "1": 15,
+            "2": 30,
+        }
+        assert {cell["cases"] for cell in side["by_depth"].values()} == {9}
+    assert {where: cell["whole"]["cases"] for where, cell in report["quotes"][full].items()} == {
+        "just outside the window": 2,
+        "of the prompt": 2,
+    }
+    assert report["quotes"][full] == report["quotes"][archive]
+    steps = report["steps"]["sides"]
+    assert steps[full]["bytes_a_step"] == steps[window]["bytes_a_step"] == 0
+    assert 0 < steps[learned]["bytes_a_step"] == steps[archive]["bytes_a_step"]
+    # One vector of 32 float32 numbers; keys and values of two layers of 32 each.
+    assert steps[learned]["bytes_a_position"] == 32 * 4
+    assert steps[archive]["bytes_a_position"] == 2 * 2 * 32 * 4
+    assert steps[full]["verifier_bytes"] > steps[archive]["verifier_bytes"]
+    assert steps[archive]["restorer_bytes"] == steps[learned]["restorer_bytes"] > 0

@@ -1,0 +1,331 @@
+"""What a window forgets of real text, and what each restorer gives back: a published model.
+
+    python -m scripts.eval.restored_text --restorers OUT/576 OUT/256 OUT/128 \\
+        --out benchmarks/restored_text.json
+
+Through this engine's verifier in its own format and its caches: full attention, sink and window,
+an archive in another process, and learned maps that deposit fewer numbers a position
+(`scripts.train.fit_restorer` writes their folders). Each side reads the same:
+
+- texts, this repository's pages and its code, that no map was fitted on: perplexity by position,
+  and how far the next tokens' distributions are from full attention's;
+- texts with facts, asked for in several words behind them (`text_questions`);
+- answers of hundreds of tokens, of which a part that has just left the window is begun again, and
+  a part of the prompt: how much of what follows is said word for word (`text_quotes`);
+- single tokens behind the longest text: how many a second in turns with the other sides, what they
+  send and are answered, and what is kept where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kakeya.text import TextCodec
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.model_sources import resolve_model
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.verifiers.exactness import settle
+from scripts.bench.counted_store import CountedStore
+from scripts.bench.intervals import summary
+from scripts.bench.machine import ROOT, command, machine, write_report
+from scripts.eval.recall_measure import wilson_interval
+from scripts.eval.restorers import Restoring
+from scripts.eval.teacher_forced import read
+from scripts.eval.text_needles import ANSWER_TOKENS, is_hit
+from scripts.eval.text_questions import AskedText, Question, asked_texts
+from scripts.eval.text_quotes import WHOLE, QuotedText, quoted_texts, said_on
+from scripts.eval.text_sides import (
+    Side,
+    continued,
+    perplexity_of,
+    read_text,
+    sides_of,
+    told_apart,
+)
+
+KINDS = {"pages": ("docs", "*.md"), "code": ("engine", "*.py")}
+"""Folders of texts by kind, and which files of them."""
+ENDS = (1024, 2048, 4096)
+"""Positions at which a band ends and the next begins."""
+EVERY = 16
+"""Positions from one whose distribution is compared to the next."""
+NOTES = {
+    "perplexity": "of the tokens in a band of positions, of all texts of a kind",
+    "divergence_nats": f"from full attention, the mean over every {EVERY}th position of a band",
+    "same_choice": "share of those positions at which the likeliest token is full attention's",
+    "facts": "of each number of facts in a text, questions whose answer is the code and no more",
+    "quotes": f"tokens of {WHOLE} that follow a cue word for word, and quotes that are whole",
+    "verifier_bytes": "bytes of the verifier's cache, asked of its tensors",
+    "restorer_bytes": "bytes of the tensors that keep what was evicted, in the archive's process",
+    "bytes_a_position": "of the tensors of deposits",
+    "bytes_a_step": "of the tensors of queries and partial outputs of single tokens, without them",
+    "tokens_per_second": "single tokens behind the longest text, sides in turns: medians by turn",
+}
+
+
+def texts_of(codec: TextCodec, kind: str) -> list[int]:
+    """All files of a kind, one behind the other."""
+    folder, pattern = KINDS[kind]
+    files = sorted((ROOT / folder).rglob(pattern))
+    return codec.encode("\n".join(file.read_text(encoding="utf-8") for file in files))
+
+
+def bands(length: int) -> list[tuple[int, int]]:
+    """Of `length` predicted tokens."""
+    ends = [end for end in ENDS if end < length]
+    return list(zip([0, *ends], [*ends, length], strict=True))
+
+
+def language(
+    verifier: Verifier, sides: Sequence[Side], texts: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """Each side's figures by band, of texts of one length; the first side is compared with."""
+    spans = bands(len(texts[0]) - 1)
+    parts = [slice(-(-first // EVERY), -(-end // EVERY)) for first, end in spans]
+    nats: dict[str, list[np.ndarray]] = {side.name: [] for side in sides}
+    apart: dict[str, list[list[dict[str, float]]]] = {side.name: [] for side in sides}
+    speeds: dict[str, list[float]] = {side.name: [] for side in sides}
+    for text in texts:
+        own: np.ndarray | None = None
+        for side in sides:
+            with side.opened(len(text)) as cache:
+                reading = read_text(verifier, cache, text, EVERY)
+            own = reading.places if own is None else own
+            compared = [told_apart(own[part], reading.places[part]) for part in parts]
+            apart[side.name].append(compared)
+            nats[side.name].append(reading.nats)
+            speeds[side.name].append(len(text) / reading.seconds)
+            print(f"{side.name}: {perplexity_of([reading.nats]):.2f}", file=sys.stderr)
+    return {
+        name: {
+            "bands": [
+                {
+                    "from": first,
+                    "to": end,
+                    "perplexity": perplexity_of([costs[first:end] for costs in nats[name]]),
+                    **_means([by_text[index] for by_text in apart[name]]),
+                }
+                for index, (first, end) in enumerate(spans)
+            ],
+            "read_tokens_per_second": statistics.median(speeds[name]),
+        }
+        for name in nats
+    }
+
+
+def _means(cells: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.fmean(cell[name] for cell in cells) for name in cells[0]}
+
+
+def _cases(hits: int, count: int) -> dict[str, Any]:
+    return {"hits": hits, "cases": count, "wilson_95": list(wilson_interval(hits, count))}
+
+
+def facts(
+    verifier: Verifier, side: Side, codec: TextCodec, texts: Sequence[AskedText]
+) -> dict[str, Any]:
+    """What a side recalls: of all, and by the number of facts, the depth and the words."""
+    asked: list[tuple[int, Question, bool]] = []
+    for text in texts:
+        with side.opened(len(text.tokens) + 64) as cache:
+            read(verifier, cache, text.tokens)
+            for question in text.questions:
+                fork = cache.fork(cache.length)
+                said = continued(verifier, fork, question.prompt, ANSWER_TOKENS)
+                fork.release()
+                asked.append((text.facts, question, is_hit(codec, question.answer, said)))
+    found = _cases(sum(hit for *_, hit in asked), len(asked))
+    for name, keys in (
+        ("by_facts", [count for count, *_ in asked]),
+        ("by_depth", [question.depth for _, question, _ in asked]),
+        ("by_phrasing", [question.phrasing for _, question, _ in asked]),
+    ):
+        hits = Counter(key for key, (*_, hit) in zip(keys, asked, strict=True) if hit)
+        counts = Counter(keys)
+        found[name] = {str(key): _cases(hits[key], counts[key]) for key in sorted(counts)}
+    return found
+
+
+def quotes(verifier: Verifier, side: Side, texts: Iterable[QuotedText]) -> dict[str, Any]:
+    """By where a quote is from."""
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        with side.opened(len(text.tokens) + 64) as cache:
+            read(verifier, cache, text.tokens)
+            for quote in text.quotes:
+                fork = cache.fork(cache.length)
+                said = continued(verifier, fork, quote.cue, WHOLE)
+                fork.release()
+                found.setdefault(quote.where, []).append(said_on(quote, said))
+    return {
+        where: {
+            "tokens": statistics.fmean(counts),
+            "whole": _cases(sum(count == WHOLE for count in counts), len(counts)),
+        }
+        for where, counts in found.items()
+    }
+
+
+def steps(
+    verifier: Verifier, sides: Sequence[Side], text: Sequence[int], rounds: int, tokens: int
+) -> dict[str, Any]:
+    """Single tokens behind a text, the sides in shuffled turns."""
+    rng = random.Random(0)
+    with ExitStack() as stack:
+        behind = {
+            side.name: stack.enter_context(side.counted(len(text) + rounds * tokens + 1))
+            for side in sides
+        }
+        for cache, _ in behind.values():
+            read(verifier, cache, text)
+        speeds: dict[str, list[float]] = {side.name: [] for side in sides}
+        crossed: dict[str, int] = dict.fromkeys(speeds, 0)
+        for _ in range(rounds):
+            for side in rng.sample(list(sides), len(sides)):
+                cache, store = behind[side.name]
+                before = _asked_and_answered(store)
+                began = time.perf_counter()
+                continued(verifier, cache, [text[-1]], tokens)
+                speeds[side.name].append(tokens / (time.perf_counter() - began))
+                crossed[side.name] += _asked_and_answered(store) - before
+        return {
+            name: {
+                "tokens_per_second": summary(speeds[name]),
+                "over_full": summary(
+                    [one / two for one, two in zip(found, speeds[sides[0].name], strict=True)]
+                ),
+                "bytes_a_position": _deposited(behind[name][1]),
+                "bytes_a_step": crossed[name] / (rounds * tokens),
+                "verifier_bytes": behind[name][0].memory_bytes,
+                "restorer_bytes": getattr(behind[name][0].evicted, "stored_bytes", 0),
+            }
+            for name, found in speeds.items()
+        }
+
+
+def _deposited(store: CountedStore | None) -> float:
+    return 0.0 if store is None else store.deposited_bytes_a_position
+
+
+def _asked_and_answered(store: CountedStore | None) -> int:
+    return 0 if store is None else store.bytes_crossed - store.bytes_deposited
+
+
+def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The report."""
+    began = time.monotonic()
+    folder = resolve_model(arguments.model)
+    codec = TextCodec.from_folder(folder.path)
+    verifier = load_verifier(folder, backend="torch", dtype="auto")
+    settle(verifier)
+    window = arguments.window
+    with ExitStack() as stack:
+        restorings = [
+            stack.enter_context(closing(Restoring(verifier, learned, arguments.archive)))
+            for learned in arguments.restorers
+        ]
+        sides = sides_of(verifier, arguments.sink, window, restorings)
+        pages = {kind: texts_of(codec, kind) for kind in KINDS}
+        rng = random.Random(arguments.seed)
+        read_by_kind = {}
+        for kind, ids in pages.items():
+            starts = [rng.randrange(len(ids) - arguments.length) for _ in range(arguments.texts)]
+            texts = [ids[start : start + arguments.length] for start in starts]
+            read_by_kind[kind] = language(verifier, sides, texts)
+        by_context: dict[str, dict[str, Any]] = {}
+        for context in arguments.contexts:
+            asked = list(
+                asked_texts(
+                    codec, pages["pages"], context, arguments.facts, arguments.seed + context
+                )
+            )
+            by_context[str(context)] = {}
+            for side in sides:
+                by_context[str(context)][side.name] = facts(verifier, side, codec, asked)
+                hits = by_context[str(context)][side.name]["hits"]
+                print(f"{context} tokens, {side.name}: {hits} facts", file=sys.stderr)
+        quoted = list(
+            quoted_texts(
+                verifier,
+                sides[0],
+                pages["pages"],
+                count=arguments.quoted,
+                prompt=arguments.quoted_prompt,
+                answer=arguments.quoted_answer,
+                window=window,
+                seed=arguments.seed,
+            )
+        )
+        quoted_by = {side.name: quotes(verifier, side, quoted) for side in sides}
+        print(quoted_by, file=sys.stderr)
+        longest = pages["pages"][: arguments.length - arguments.rounds * arguments.steps - 1]
+        behind = steps(verifier, sides, longest, arguments.rounds, arguments.steps)
+        maps = [each.description for each in restorings]
+    info = verifier.info
+    return {
+        "command": command(__file__),
+        "machine": machine(),
+        "threads": torch.get_num_threads(),
+        "model": info.model_id,
+        "weights_digest": info.weights_digest,
+        "maps": maps,
+        "sink_tokens": arguments.sink,
+        "window_tokens": window,
+        "texts_of_a_kind": arguments.texts,
+        "tokens_of_a_text": arguments.length,
+        "seed": arguments.seed,
+        "notes": NOTES,
+        "texts": read_by_kind,
+        "facts": by_context,
+        "quotes": quoted_by,
+        "quoted_answer_tokens": arguments.quoted_answer,
+        "steps": {"context_tokens": len(longest), "sides": behind},
+        "wall_seconds": round(time.monotonic() - began),
+    }
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", default="smollm2")
+    add("--restorers", nargs="+", required=True, help="drafters with maps: folders, shipped ones")
+    add("--texts", type=int, default=2, help="of each kind")
+    add("--length", type=int, default=8000, help="tokens of a text")
+    add("--contexts", type=int, nargs="+", default=[1000, 2000, 4000], help="of facts")
+    add("--facts", type=int, nargs="+", default=[1, 2, 4], help="in a text")
+    add("--quoted", type=int, default=12, help="answers of which is quoted")
+    add("--quoted-prompt", type=int, default=300, help="tokens")
+    add("--quoted-answer", type=int, default=700, help="tokens")
+    add("--rounds", type=int, default=5, help="turns of each side behind the longest text")
+    add("--steps", type=int, default=16, help="tokens of a turn")
+    add("--sink", type=int, default=4)
+    add("--window", type=int, default=256)
+    add("--seed", type=int, default=2026)
+    add("--archive", default="1GiB", help="bytes of each archive's process, or local")
+    add("--out", type=Path, default=Path("benchmarks/restored_text.json"))
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Evaluates, and writes the report."""
+    arguments = parse(words)
+    write_report(arguments.out, evaluate(arguments))
+
+
+if __name__ == "__main__":
+    main()
