@@ -12,7 +12,7 @@ an archive in another process, and learned maps that deposit fewer numbers a pos
 - texts with facts, asked for in several words behind them (`text_questions`);
 - answers of hundreds of tokens, of which a part that has just left the window is begun again, and
   a part of the prompt: how much of what follows is said word for word (`text_quotes`);
-- single tokens behind the longest text: how many a second in turns with the other sides, what they
+- single tokens behind a text: how many a second in turns with the other sides, what they
   send and are answered, and what is kept where.
 """
 
@@ -37,6 +37,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.verifiers.exactness import settle
+from kakeya_fleet.node.planning.kv_quality import bits_of
 from scripts.bench.counted_store import CountedStore
 from scripts.bench.intervals import summary
 from scripts.bench.machine import ROOT, command, machine, write_report
@@ -69,9 +70,9 @@ NOTES = {
     "quotes": f"tokens of {WHOLE} that follow a cue word for word, and quotes that are whole",
     "verifier_bytes": "bytes of the verifier's cache, asked of its tensors",
     "restorer_bytes": "bytes of the tensors that keep what was evicted, in the archive's process",
-    "bytes_a_position": "of the tensors of deposits",
+    "bytes_a_position": "of the tensors of deposits; where a codec packs them, by its bits",
     "bytes_a_step": "of the tensors of queries and partial outputs of single tokens, without them",
-    "tokens_per_second": "single tokens behind the longest text, sides in turns: medians by turn",
+    "tokens_per_second": "single tokens behind a text, sides in turns: medians by turn",
 }
 
 
@@ -201,22 +202,29 @@ def steps(
                 speeds[side.name].append(tokens / (time.perf_counter() - began))
                 crossed[side.name] += _asked_and_answered(store) - before
         return {
-            name: {
+            (name := side.name): {
                 "tokens_per_second": summary(speeds[name]),
                 "over_full": summary(
-                    [one / two for one, two in zip(found, speeds[sides[0].name], strict=True)]
+                    [
+                        one / two
+                        for one, two in zip(speeds[name], speeds[sides[0].name], strict=True)
+                    ]
                 ),
-                "bytes_a_position": _deposited(behind[name][1]),
+                "bytes_a_position": _deposited(side, behind[name][1]),
                 "bytes_a_step": crossed[name] / (rounds * tokens),
                 "verifier_bytes": behind[name][0].memory_bytes,
                 "restorer_bytes": getattr(behind[name][0].evicted, "stored_bytes", 0),
             }
-            for name, found in speeds.items()
+            for side in sides
         }
 
 
-def _deposited(store: CountedStore | None) -> float:
-    return 0.0 if store is None else store.deposited_bytes_a_position
+def _deposited(side: Side, store: CountedStore | None) -> float:
+    if store is None:
+        return 0.0
+    # Bfloat16 numbers, before the store's client packs them.
+    packed = bits_of(side.codec) / 16 if side.codec else 1.0
+    return store.deposited_bytes_a_position * packed
 
 
 def _asked_and_answered(store: CountedStore | None) -> int:
@@ -270,7 +278,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         )
         quoted_by = {side.name: quotes(verifier, side, quoted) for side in sides}
         print(quoted_by, file=sys.stderr)
-        longest = pages["pages"][: arguments.length - arguments.rounds * arguments.steps - 1]
+        longest = pages["pages"][: arguments.behind]
         behind = steps(verifier, sides, longest, arguments.rounds, arguments.steps)
         maps = [each.description for each in restorings]
     info = verifier.info
@@ -311,6 +319,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--quoted", type=int, default=12, help="answers of which is quoted")
     add("--quoted-prompt", type=int, default=300, help="tokens")
     add("--quoted-answer", type=int, default=700, help="tokens")
+    add("--behind", type=int, default=4000, help="tokens, of single ones")
     add("--rounds", type=int, default=5, help="turns of each side behind the longest text")
     add("--steps", type=int, default=16, help="tokens of a turn")
     add("--sink", type=int, default=4)

@@ -80,6 +80,10 @@ class Restoring:
         """That of the archive, for other processes; `LOCAL` when there is none."""
         return self._address or LOCAL
 
+    def packed(self, codec: str) -> Restorer:
+        """A restorer that keeps keys and values in the archive, packed by a codec."""
+        return self._elsewhere(RestorerSpec(RestorerKind.ARCHIVE, codec=codec))
+
     def close(self) -> None:
         """Ends the ways to the archive, and its process if it was started here."""
         self._loop.run_until_complete(self._ways.close())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.cache import CacheKind, KvCache
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.contracts.verifier import Verifier
@@ -21,6 +22,7 @@ from scripts.eval.restorers import Restoring
 from scripts.eval.teacher_forced import chunk_tokens, parts
 
 ARCHIVE = Strategy(CacheKind.RESTORED, RestorerKind.ARCHIVE)
+ECONOMY = "kvarn3"
 PROJECTION = Strategy(CacheKind.RESTORED, RestorerKind.PROJECTION)
 
 
@@ -31,6 +33,8 @@ class Side:
     name: str
     caches: Caches
     strategy: Strategy
+    codec: str = ""
+    """Which packs what is evicted, on its way and where it is kept."""
 
     @contextmanager
     def opened(self, capacity: int) -> Iterator[KvCache]:
@@ -48,11 +52,18 @@ class Side:
 def sides_of(
     verifier: Verifier, sink: int, window: int, restorings: Sequence[Restoring]
 ) -> list[Side]:
-    """Full attention first; a learned map of each of `restorings`, the widest first."""
+    """Full attention first; a learned map of each of `restorings`, the widest first.
+
+    With an archive whose keys and values a codec packs, that of the quality `economy`, by whole
+    tiles, behind a sink of one.
+    """
     all_caches = [Caches(verifier, sink, window, each.restorers) for each in restorings]
     found = [
         Side(strategy.name, all_caches[0], strategy) for strategy in (FULL, SINK_WINDOW, ARCHIVE)
     ]
+    packed = {RestorerKind.ARCHIVE: restorings[0].packed(ECONOMY)}
+    name = f"{ARCHIVE.name}, {ECONOMY}"
+    found.append(Side(name, Caches(verifier, TILE, window, packed), ARCHIVE, ECONOMY))
     maps = [
         (each.restorers[RestorerKind.PROJECTION].spec.width, caches)
         for each, caches in zip(restorings, all_caches, strict=True)

@@ -249,21 +249,24 @@ def test_real_text_is_read_by_each_side_and_the_exact_ones_agree(
     words = (
         f"--model {verifier} --restorers {drafter} --archive 64MiB --texts 1 --length 300"
         " --contexts 260 --facts 1 2 --quoted 2 --quoted-prompt 60 --quoted-answer 90"
-        " --rounds 2 --steps 3 --window 48"
+        " --behind 280 --rounds 2 --steps 3 --window 64"
     )
     target = tmp_path / "text.json"
     eval_restored_text.main([*words.split(), "--out", str(target)])
     report = json.loads(target.read_text())
-    full, window, archive, learned = report["texts"]["pages"]
+    full, window, archive, packed, learned = report["texts"]["pages"]
     assert (full, window, archive) == ("full", "sink_window", "restored archive")
     for by_side in report["texts"].values():
-        ((own,), (left,), (kept,), (made,)) = (side["bands"] for side in by_side.values())
+        by_name = {name: side["bands"][0] for name, side in by_side.items()}
+        own, left, kept = by_name[full], by_name[window], by_name[archive]
+        made, rounded = by_name[learned], by_name[packed]
         assert own["to"] - own["from"] == 299
         assert (own["divergence_nats"], own["same_choice"]) == (0.0, 1.0)
         assert kept["divergence_nats"] < 1e-6
         assert kept["perplexity"] == pytest.approx(own["perplexity"], rel=1e-5)
         assert left["divergence_nats"] > 1e-6
         assert made["divergence_nats"] > 1e-6
+        assert rounded["divergence_nats"] > kept["divergence_nats"]
     asked = report["facts"]["260"]
     for side in asked.values():
         # Five texts of one fact and five of two, each fact asked for in three ways.
