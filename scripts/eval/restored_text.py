@@ -231,6 +231,13 @@ def _asked_and_answered(store: CountedStore | None) -> int:
     return 0 if store is None else store.bytes_crossed - store.bytes_deposited
 
 
+def _without_folders(line: str, folders: Sequence[str]) -> str:
+    """The line without where the maps lie on this machine."""
+    for folder in folders:
+        line = line.replace(folder, f"OUT/{Path(folder).name}" if "/" in folder else folder)
+    return line
+
+
 def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     """The report."""
     began = time.monotonic()
@@ -283,7 +290,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         maps = [each.description for each in restorings]
     info = verifier.info
     return {
-        "command": command(__file__),
+        "command": _without_folders(command(__file__), arguments.restorers),
         "machine": machine(),
         "threads": torch.get_num_threads(),
         "model": info.model_id,

@@ -18,6 +18,7 @@ from scripts.write import figures_faults
 from scripts.write.figures_agents import AGENTS
 from scripts.write.figures_automatic_drafts import AUTOMATIC_DRAFTS
 from scripts.write.figures_codecs import CODECS
+from scripts.write.figures_conversation import CONVERSATION
 from scripts.write.figures_copies import COPIES
 from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_fitted import FITTED
@@ -30,6 +31,7 @@ from scripts.write.figures_register import (
     FigureDiffers,
     unreported,
 )
+from scripts.write.figures_restored_text import RESTORED_TEXT
 from scripts.write.figures_settings import SETTINGS
 from scripts.write.figures_structured import STRUCTURED
 from scripts.write.figures_tables import TABLES
@@ -41,10 +43,12 @@ DECLARED: Sequence[Declared] = (
     *AGENTS,
     *AUTOMATIC_DRAFTS,
     *CODECS,
+    *CONVERSATION,
     *COPIES,
     *EXPERTS,
     *FITTED,
     *PLAIN_DRAFTS,
+    *RESTORED_TEXT,
     *STRUCTURED,
     *TRAINED_DRAFTER,
     figures_faults.COUNTED,
