@@ -19,6 +19,7 @@ an archive in another process, and learned maps that deposit fewer numbers a pos
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 import sys
@@ -246,9 +247,13 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     verifier = load_verifier(folder, backend="torch", dtype="auto")
     settle(verifier)
     window = arguments.window
+    # Verifier and archive compute in turns: each may have all of the cores.
+    threads = torch.get_num_threads()
     with ExitStack() as stack:
         restorings = [
-            stack.enter_context(closing(Restoring(verifier, learned, arguments.archive)))
+            stack.enter_context(
+                closing(Restoring(verifier, learned, arguments.archive, threads=threads))
+            )
             for learned in arguments.restorers
         ]
         sides = sides_of(verifier, arguments.sink, window, restorings)
@@ -259,6 +264,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
             starts = [rng.randrange(len(ids) - arguments.length) for _ in range(arguments.texts)]
             texts = [ids[start : start + arguments.length] for start in starts]
             read_by_kind[kind] = language(verifier, sides, texts)
+            print(json.dumps(read_by_kind[kind]), file=sys.stderr)
         by_context: dict[str, dict[str, Any]] = {}
         for context in arguments.contexts:
             asked = list(
@@ -269,8 +275,8 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
             by_context[str(context)] = {}
             for side in sides:
                 by_context[str(context)][side.name] = facts(verifier, side, codec, asked)
-                hits = by_context[str(context)][side.name]["hits"]
-                print(f"{context} tokens, {side.name}: {hits} facts", file=sys.stderr)
+                told = json.dumps(by_context[str(context)][side.name])
+                print(f"{context} tokens, {side.name}: {told}", file=sys.stderr)
         quoted = list(
             quoted_texts(
                 verifier,
@@ -284,7 +290,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
             )
         )
         quoted_by = {side.name: quotes(verifier, side, quoted) for side in sides}
-        print(quoted_by, file=sys.stderr)
+        print(json.dumps(quoted_by), file=sys.stderr)
         longest = pages["pages"][: arguments.behind]
         behind = steps(verifier, sides, longest, arguments.rounds, arguments.steps)
         maps = [each.description for each in restorings]
@@ -292,7 +298,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "command": _without_folders(command(__file__), arguments.restorers),
         "machine": machine(),
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "model": info.model_id,
         "weights_digest": info.weights_digest,
         "maps": maps,
@@ -321,7 +327,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--restorers", nargs="+", required=True, help="drafters with maps: folders, shipped ones")
     add("--texts", type=int, default=2, help="of each kind")
     add("--length", type=int, default=8000, help="tokens of a text")
-    add("--contexts", type=int, nargs="+", default=[1000, 2000, 4000], help="of facts")
+    add("--contexts", type=int, nargs="+", default=[1000, 2000], help="of facts")
     add("--facts", type=int, nargs="+", default=[1, 2, 4], help="in a text")
     add("--quoted", type=int, default=12, help="answers of which is quoted")
     add("--quoted-prompt", type=int, default=300, help="tokens")
