@@ -1,4 +1,4 @@
-"""The tables of scripts/eval/needle.py and scripts/eval/perplexity.py, in Markdown."""
+"""The tables of scripts/eval/needle.py, in Markdown."""
 
 from __future__ import annotations
 
@@ -83,22 +83,6 @@ def controls_markdown(report: Mapping[str, Any]) -> str:
     )
 
 
-def perplexity_markdown(report: Mapping[str, Any]) -> str:
-    """Bits per byte by the positions of the predicted tokens."""
-    names = list(report["strategies"])
-    bands = [f"{band['from']:,} to {band['to']:,}" for band in report["strategies"][names[0]]]
-    rows = []
-    for name in names:
-        cells = [
-            f"{band['bits_per_byte']:.3f} ({_signed(band['over_full']['mean'])})"
-            if band["over_full"]
-            else f"{band['bits_per_byte']:.3f}"
-            for band in report["strategies"][name]
-        ]
-        rows.append([LABELS.get(name, name), *cells])
-    return _table(["bits per byte at positions", *bands], rows)
-
-
 def _recall(found: Mapping[str, Any]) -> str:
     low, high = found["wilson_95"]
     return f"{100 * found['recall']:.1f} ({100 * low:.0f} to {100 * high:.0f})"
@@ -128,10 +112,6 @@ def _by_layer(errors: Sequence[float] | None) -> str:
 
 def _bytes(count: int) -> str:
     return f"{count / 1024:,.0f} KiB"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.3f}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

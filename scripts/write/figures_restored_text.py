@@ -17,8 +17,8 @@ APART = (
     "| code: divergence, nats | equal choices, % |"
 )
 RECALL = (
-    "| facts recalled, of those asked for | in a thousand tokens, of one | of four "
-    "| in two thousand, of one | of four |"
+    "| facts recalled | of one in a thousand tokens | of two | of four | asked in the first words "
+    "| the second | the third |"
 )
 QUOTES = (
     "| said word for word, of 24 tokens | just outside the window: tokens | whole "
@@ -70,19 +70,13 @@ def apart(found: Report) -> list[str]:
 
 
 def recall(found: Report) -> list[str]:
-    """A row a side: hits by context and by the number of facts in a text."""
-    contexts = found["facts"].values()
-    return [
-        line(
-            named(side),
-            *(
-                f"{cell['hits']} of {cell['cases']}"
-                for context in contexts
-                for cell in context[side]["by_facts"].values()
-            ),
-        )
-        for side in next(iter(contexts))
-    ]
+    """A row a side: hits by the number of facts in a text, and by how they were asked for."""
+    (context,) = found["facts"].values()
+    rows = []
+    for side, told in context.items():
+        cells = [*told["by_facts"].values(), *told["by_phrasing"].values()]
+        rows.append(line(named(side), *(f"{cell['hits']} of {cell['cases']}" for cell in cells)))
+    return rows
 
 
 def quotes(found: Report) -> list[str]:

@@ -1,4 +1,4 @@
-"""Needle recall, perplexity and the benchmark of restoring: their quick runs, and their figures."""
+"""Needle recall, real text and the benchmark of restoring: their quick runs, and their figures."""
 
 import json
 import math
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
 
 import scripts.bench.restored as bench_restored
 import scripts.eval.needle as eval_needle
-import scripts.eval.perplexity as eval_perplexity
 import scripts.eval.restored_text as eval_restored_text
-from kakeya_fleet.engine.backends import load_encoder
+from kakeya.text import TextCodec
+from kakeya_fleet.engine.backends import load_encoder, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
     ProjectionConfig,
@@ -24,12 +23,17 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     Source,
     save_projection,
 )
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.models.digests import weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 from scripts.bench.restored_memory import slope
 from scripts.bench.restored_steps import crossing
 from scripts.eval.needle_cases import Score, Tally, is_evicted
 from scripts.eval.recall_task import RecallCase
 from scripts.eval.restoration_error import LogitGap
+from scripts.eval.teacher_forced import logits_of
+from scripts.eval.text_questions import asked_texts
+from scripts.eval.text_sides import perplexity_of, read_text, told_apart
 from scripts.plot.looks import begin
 from scripts.plot.needle import draw as draw_needle
 from scripts.plot.restored import draw as draw_restored
@@ -136,24 +140,6 @@ def test_exact_restorers_are_full_attention_and_others_are_measured(
     assert drawn_alike(draw_needle, report, tmp_path)
 
 
-def test_perplexity_by_strategy(verifier: Path, drafter: Path, tmp_path: Path) -> None:
-    target = tmp_path / "perplexity.json"
-    words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
-    eval_perplexity.main([*words, "--archive", "local", "--out", str(target)])
-    found = json.loads(target.read_text())["strategies"]
-    assert [(band["from"], band["to"]) for band in found["full"]] == [
-        (0, 64),
-        (64, 128),
-        (128, 150),
-    ]
-    for exact, full in zip(found["restored archive"], found["full"], strict=True):
-        assert exact["bits_per_byte"] == pytest.approx(full["bits_per_byte"], abs=1e-5)
-    # Nothing is evicted in the first band, so that it is every strategy's.
-    assert found["sink_window"][0]["over_full"]["mean"] == pytest.approx(0.0, abs=1e-6)
-    assert found["sink_window"][2]["over_full"]["mean"] != pytest.approx(0.0, abs=1e-4)
-    assert "bits per byte" in target.with_suffix(".md").read_text()
-
-
 def test_memory_and_speed_of_restoring(tmp_path: Path) -> None:
     target = tmp_path / "restored.json"
     words = ["--quick", "--parts", "memory", "speed", "--archive", "local", "--restorer", ""]
@@ -200,25 +186,42 @@ def test_a_tally_counts_hits_with_their_interval() -> None:
     assert (found["kl_nats_mean"], found["argmax_agreement"]) == (0.5, 0.75)
 
 
-def test_the_bytes_of_tokens_are_those_of_the_text() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
-    text = "def naïve(x):\n    return '€' + x\n"
-    sizes = eval_perplexity.token_bytes(tokenizer)
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    assert sum(sizes[ids]) == len(text.encode())
-    assert sizes[tokenizer.eos_token_id] == 0
+def test_a_text_is_read_in_chunks_as_it_is_in_one(verifier: Path) -> None:
+    model = load_verifier(ModelFolder(verifier, "verifier"), backend="torch")
+    tokens = np.random.default_rng(3).integers(0, 4096, 150).tolist()
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=150)
+    cache, other = model.allocate(spec), model.allocate(spec)
+    reading = read_text(model, cache, tokens, every=7)
+    expected = torch.from_numpy(logits_of(model, other, tokens)).log_softmax(-1)
+    losses = torch.nn.functional.nll_loss(expected[:-1], torch.tensor(tokens[1:]), reduction="none")
+    assert reading.nats == pytest.approx(losses.numpy(), abs=1e-4)
+    assert reading.places == pytest.approx(expected[::7].numpy(), abs=1e-4)
+    assert reading.seconds > 0
+    assert perplexity_of([reading.nats]) == pytest.approx(math.exp(losses.mean()), rel=1e-4)
+    assert told_apart(reading.places, reading.places) == {"divergence_nats": 0, "same_choice": 1}
+    cache.release()
+    other.release()
 
 
-def test_bits_are_those_of_the_softmax() -> None:
-    logits = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
-    targets = [0, 6, 3, 3, 1]
-    expected = torch.nn.functional.cross_entropy(
-        torch.from_numpy(logits), torch.tensor(targets), reduction="none"
-    )
-    found = eval_perplexity.token_bits(logits, targets)
-    assert found == pytest.approx(expected.numpy() / math.log(2), abs=1e-5)
-    assert eval_perplexity.bands(2048)[-1] == (1024, 2048)
-    assert eval_perplexity.bands(100) == [(0, 64), (64, 100)]
+def test_bands_cover_a_text_once() -> None:
+    assert eval_restored_text.bands(7999) == [(0, 1024), (1024, 2048), (2048, 4096), (4096, 7999)]
+    assert eval_restored_text.bands(100) == [(0, 100)]
+
+
+def test_facts_come_once_at_every_depth_and_are_what_is_asked_for() -> None:
+    codec = TextCodec.from_folder(SHIPPED)
+    filler = codec.encode("def name(value):\n    return value\n" * 200)
+    texts = list(asked_texts(codec, filler, 900, [1, 3], seed=2))
+    assert texts == list(asked_texts(codec, filler, 900, [1, 3], seed=2))
+    assert [text.facts for text in texts] == [1] * 5 + [3] * 5
+    for text in texts:
+        words = codec.decode(text.tokens)
+        assert len(text.questions) == 3 * text.facts
+        for question in text.questions:
+            assert words.count(question.answer) == 1
+            assert len(text.tokens) + len(question.prompt) <= 900 + 40
+    depths = [question.depth for text in texts[:5] for question in text.questions]
+    assert sorted(depths) == sorted([0, 1, 2, 3, 4] * 3)
 
 
 def test_slopes_and_crossings() -> None:
