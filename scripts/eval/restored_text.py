@@ -38,7 +38,6 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.verifiers.exactness import settle
-from kakeya_fleet.node.planning.kv_quality import bits_of
 from scripts.bench.counted_store import CountedStore
 from scripts.bench.intervals import summary
 from scripts.bench.machine import ROOT, command, machine, write_report
@@ -71,7 +70,7 @@ NOTES = {
     "quotes": f"tokens of {WHOLE} that follow a cue word for word, and quotes that are whole",
     "verifier_bytes": "bytes of the verifier's cache, asked of its tensors",
     "restorer_bytes": "bytes of the tensors that keep what was evicted, in the archive's process",
-    "bytes_a_position": "of the tensors of deposits; where a codec packs them, by its bits",
+    "bytes_a_position": "of the tensors of deposits, as they are packed",
     "bytes_a_step": "of the tensors of queries and partial outputs of single tokens, without them",
     "tokens_per_second": "single tokens behind a text, sides in turns: medians by turn",
 }
@@ -211,7 +210,7 @@ def steps(
                         for one, two in zip(speeds[name], speeds[sides[0].name], strict=True)
                     ]
                 ),
-                "bytes_a_position": _deposited(side, behind[name][1]),
+                "bytes_a_position": _deposited(behind[name][1]),
                 "bytes_a_step": crossed[name] / (rounds * tokens),
                 "verifier_bytes": behind[name][0].memory_bytes,
                 "restorer_bytes": getattr(behind[name][0].evicted, "stored_bytes", 0),
@@ -220,12 +219,8 @@ def steps(
         }
 
 
-def _deposited(side: Side, store: CountedStore | None) -> float:
-    if store is None:
-        return 0.0
-    # Bfloat16 numbers, before the store's client packs them.
-    packed = bits_of(side.codec) / 16 if side.codec else 1.0
-    return store.deposited_bytes_a_position * packed
+def _deposited(store: CountedStore | None) -> float:
+    return 0.0 if store is None else store.deposited_bytes_a_position
 
 
 def _asked_and_answered(store: CountedStore | None) -> int:

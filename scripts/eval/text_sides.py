@@ -33,8 +33,6 @@ class Side:
     name: str
     caches: Caches
     strategy: Strategy
-    codec: str = ""
-    """Which packs what is evicted, on its way and where it is kept."""
 
     @contextmanager
     def opened(self, capacity: int) -> Iterator[KvCache]:
@@ -63,7 +61,7 @@ def sides_of(
     ]
     packed = {RestorerKind.ARCHIVE: restorings[0].packed(ECONOMY)}
     name = f"{ARCHIVE.name}, {ECONOMY}"
-    found.append(Side(name, Caches(verifier, TILE, window, packed), ARCHIVE, ECONOMY))
+    found.append(Side(name, Caches(verifier, TILE, window, packed), ARCHIVE))
     maps = [
         (each.restorers[RestorerKind.PROJECTION].spec.width, caches)
         for each, caches in zip(restorings, all_caches, strict=True)

@@ -17,8 +17,8 @@ APART = (
     "| code: divergence, nats | equal choices, % |"
 )
 RECALL = (
-    "| facts recalled | of one in a thousand tokens | of two | of four | asked in the first words "
-    "| the second | the third |"
+    "| facts recalled | of one in a thousand tokens | of two | of four | that have left the window "
+    "| that have not |"
 )
 QUOTES = (
     "| said word for word, of 24 tokens | just outside the window: tokens | whole "
@@ -70,11 +70,22 @@ def apart(found: Report) -> list[str]:
 
 
 def recall(found: Report) -> list[str]:
-    """A row a side: hits by the number of facts in a text, and by how they were asked for."""
-    (context,) = found["facts"].values()
+    """A row a side: hits by the number of facts in a text, and by whether the window has them."""
+    ((context, by_side),) = found["facts"].items()
     rows = []
-    for side, told in context.items():
-        cells = [*told["by_facts"].values(), *told["by_phrasing"].values()]
+    for side, told in by_side.items():
+        # Each fact ends its part of the text.
+        parts = len(told["by_depth"])
+        left: list[Report] = []
+        seen: list[Report] = []
+        for depth, cell in told["by_depth"].items():
+            behind_it = int(context) * (parts - 1 - int(depth)) / parts
+            (left if behind_it > found["window_tokens"] else seen).append(cell)
+        by_window = [
+            {name: sum(cell[name] for cell in cells) for name in ("hits", "cases")}
+            for cells in (left, seen)
+        ]
+        cells = [*told["by_facts"].values(), *by_window]
         rows.append(line(named(side), *(f"{cell['hits']} of {cell['cases']}" for cell in cells)))
     return rows
 

@@ -57,5 +57,10 @@ SETTINGS = {
         "3.8 M parameters",
         "Hits of 100 cases",
         "for a model of a billion parameters: 15 s, and 1.15 times its weights",
+        # Real text, a long conversation.
+        "a sink of 4 positions and a window of 256, reads pages",
+        "of 576, 256 and 128 numbers",
+        "answers of 700 tokens",
+        "a window of 256 positions; answers",
     ),
 }
