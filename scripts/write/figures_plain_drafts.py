@@ -83,9 +83,9 @@ def second_choices(found: Report) -> Sequence[str]:
 PLAIN_DRAFTS: Sequence[Declared] = (
     Said(
         FIGURES,
-        "its first choice is right at {} % of places greedily and at {} % at the temperature, where "
-        "it is not its second one at {} %, and the best tree, were its mask and its branches free, "
-        "is {} times as fast",
+        "its first choice is right at {} % of places greedily and at {} % at the temperature, "
+        "where it is not its second one at {} %, and the best tree, were its mask and its branches "
+        "free, is {} times as fast",
         "second_choices",
         second_choices,
     ),
