@@ -211,6 +211,20 @@ MUTANTS = (
         ("tests/contract/test_packed_cache_contract.py",),
     ),
     Mutant(
+        "vectors cut where a map narrows them",
+        "engine/restoration/narrowed_encoder.py",
+        "self._products(self._encoder.encode(features))",
+        "self._encoder.encode(features)[:, : self._spec.width].copy()",
+        ("tests/engine/restoration/test_narrowed_encoder.py",),
+    ),
+    Mutant(
+        "a channel that is closed taken for its source's fault",
+        "node/copying/model_copy.py",
+        "if closed == MOST_CHANNELS:",
+        "if closed:",
+        ("tests/node/copying/test_model_copy.py",),
+    ),
+    Mutant(
         "packed memory that nobody foretold",
         "engine/kv/handover.py",
         "return self.own.growth_bytes(packed) if self.own is not None and packed else 0",
