@@ -11,7 +11,9 @@ from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.restoration.learned_map import MAP_FOLDER, read_map
 
 ENTRIES = {
+    "source": "features",
     "width": 8,
+    "rank": 0,
     "norm_eps": 1e-6,
     "layers": [{"kv_heads": 1, "key_norm": True}],
     "verifier_model_id": "v",
@@ -40,6 +42,8 @@ def test_the_same_map_is_the_same_restorer_however_its_config_is_written(tmp_pat
         {"norm_eps": 1e-5},
         {"layers": [{"kv_heads": 1, "key_norm": False}]},
         {"rotary_scaling": 2.0},
+        {"rank": 4},
+        {"source": "keys_values"},
         {"encoder_digest": "c" * 64},
     ],
 )
@@ -51,7 +55,9 @@ def test_whatever_changes_what_a_map_makes_makes_it_another_restorer(
     assert other.digest != first.digest
 
 
-@pytest.mark.parametrize("missing", ["width", "verifier_digest", "encoder_digest"])
+@pytest.mark.parametrize(
+    "missing", ["source", "width", "rank", "verifier_digest", "encoder_digest"]
+)
 def test_a_map_that_does_not_say_what_it_belongs_to_is_refused(
     tmp_path: Path, missing: str
 ) -> None:
