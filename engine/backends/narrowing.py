@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from kakeya_fleet.engine.backends.dflash.checkpoint import ReadTensors
-from kakeya_fleet.engine.backends.stored_tensors import check_tensors, stored_tensors
+from kakeya_fleet.engine.backends.stored_tensors import (
+    ReadTensors,
+    check_tensors,
+    stored_tensors,
+)
 from kakeya_fleet.engine.contracts.feature_encoder import Rows
 from kakeya_fleet.engine.restoration.learned_map import LearnedMap
 from kakeya_fleet.engine.restoration.narrowed_encoder import NARROWING

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
@@ -16,6 +17,8 @@ PACKED_TYPES = ("U32",)
 """How quantized weights are stored."""
 NAMED_KEYS = 8
 """Keys that an error message names before it only counts."""
+Array = TypeVar("Array")
+Dtype = TypeVar("Dtype", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,16 @@ class StoredTensor:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+
+class ReadTensors(Protocol[Dtype, Array]):
+    """A back end's reading of tensors, in one of its number formats."""
+
+    def __call__(
+        self, stored: Mapping[str, StoredTensor], names: Iterable[str], dtype: Dtype
+    ) -> dict[str, Array]:
+        """The tensors `names` of `stored`."""
+        ...
 
 
 def _as_stored(name: str) -> str | None:

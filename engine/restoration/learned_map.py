@@ -65,6 +65,11 @@ class LearnedMap:
             )
 
 
+def narrows(source: str, rank: int) -> bool:
+    """Whether a map is in two parts, of which the first is the verifier's side's."""
+    return rank > 0 and source == OF_VECTORS
+
+
 def restorer_digest(map_digest: str, encoder_digest: str) -> str:
     """SHA-256, in hexadecimal digits, of both digests with a colon between."""
     return hashlib.sha256(f"{map_digest}:{encoder_digest}".encode()).hexdigest()
@@ -93,8 +98,8 @@ def read_map(model_id: str, folder: Path) -> LearnedMap:
         )
     try:
         entries = json.loads(path.read_bytes())
-        rank = int(entries["rank"]) if entries["source"] == OF_VECTORS else 0
-        width = rank or int(entries["width"])
+        rank, is_narrowed = int(entries["rank"]), narrows(entries["source"], int(entries["rank"]))
+        width = rank if is_narrowed else int(entries["width"])
         names = [
             str(entries[key]) for key in ("verifier_model_id", "verifier_digest", "encoder_digest")
         ]
@@ -103,7 +108,7 @@ def read_map(model_id: str, folder: Path) -> LearnedMap:
             f"{path} does not say what it belongs to: {error!r}", path=str(path)
         ) from error
     digest = map_digest(path.parent, entries)
-    return LearnedMap(model_id, folder, width, rank > 0, digest, *names)
+    return LearnedMap(model_id, folder, width, is_narrowed, digest, *names)
 
 
 def find_map(model_id: str, verifier_digest: str, drafters: Mapping[str, Path]) -> LearnedMap:

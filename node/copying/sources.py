@@ -93,6 +93,7 @@ async def holders(fleet: FleetView, model_id: str) -> list[Source]:
 def named_sources(fleet: FleetView, node_ids: Sequence[str]) -> list[Source]:
     """Those with these ids, in that order. Raises `NodeNotFound`."""
     names = {view.card.node_id: view.card.name for view in fleet.nodes()}
+    # Who is not known is told before the copy begins.
     for each in node_ids:
         fleet.channel(each)
     return [Source(each, names.get(each, ""), partial(fleet.channel, each)) for each in node_ids]

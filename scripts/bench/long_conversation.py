@@ -18,12 +18,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from kakeya import Client
+from kakeya_fleet.engine.sessions.acceptance import accepted_prefix
 from scripts.bench.machine import command, machine, write_report
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from scripts.train.topics import TASKS, THINGS, TOPICS, split
@@ -103,7 +105,7 @@ def equal_answers(address: str, model: str, turns: Sequence[Turn]) -> list[bool]
     with Client(address) as client, client.create_session(model, kv_strategy="full") as session:
         for turn in turns:
             before = turn.history[: -turn.answer_tokens]
-            alike = common_prefix(session.history, before)
+            alike = accepted_prefix(session.history, before)
             if alike < session.history_length:
                 session.rewind(alike)
             session.append(before[alike:])
@@ -113,16 +115,11 @@ def equal_answers(address: str, model: str, turns: Sequence[Turn]) -> list[bool]
     return found
 
 
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens that both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
 def by_tenth(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     """Medians of seconds, and the last of what is kept."""
-    size = max(1, len(turns) // TENTHS)
-    parts = [turns[first : first + size] for first in range(0, len(turns), size)]
+    count = min(TENTHS, len(turns))
+    cuts = [len(turns) * part // count for part in range(count + 1)]
+    parts = [turns[first:end] for first, end in pairwise(cuts)]
     return [
         {
             "history_tokens": len(part[-1].history),

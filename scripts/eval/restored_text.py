@@ -37,6 +37,7 @@ from kakeya.text import TextCodec
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.sessions.acceptance import accepted_prefix
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.bench.counted_store import CountedStore
 from scripts.bench.intervals import summary
@@ -46,15 +47,9 @@ from scripts.eval.restorers import Restoring
 from scripts.eval.teacher_forced import read
 from scripts.eval.text_needles import ANSWER_TOKENS, is_hit
 from scripts.eval.text_questions import AskedText, Question, asked_texts
-from scripts.eval.text_quotes import WHOLE, QuotedText, quoted_texts, said_on
-from scripts.eval.text_sides import (
-    Side,
-    continued,
-    perplexity_of,
-    read_text,
-    sides_of,
-    told_apart,
-)
+from scripts.eval.text_quotes import WHOLE, QuotedText, quoted_texts
+from scripts.eval.text_sides import Side, continued, perplexity_of, read_text, sides_of
+from scripts.eval.weights_quality import compared
 
 KINDS = {"pages": ("docs", "*.md"), "code": ("engine", "*.py")}
 """Folders of texts by kind, and which files of them."""
@@ -104,8 +99,9 @@ def language(
             with side.opened(len(text)) as cache:
                 reading = read_text(verifier, cache, text, EVERY)
             own = reading.places if own is None else own
-            compared = [told_apart(own[part], reading.places[part]) for part in parts]
-            apart[side.name].append(compared)
+            apart[side.name].append(
+                [compared([own[part]], [reading.places[part]]) for part in parts]
+            )
             nats[side.name].append(reading.nats)
             speeds[side.name].append(len(text) / reading.seconds)
             print(f"{side.name}: {perplexity_of([reading.nats]):.2f}", file=sys.stderr)
@@ -169,7 +165,7 @@ def quotes(verifier: Verifier, side: Side, texts: Iterable[QuotedText]) -> dict[
                 fork = cache.fork(cache.length)
                 said = continued(verifier, fork, quote.cue, WHOLE)
                 fork.release()
-                found.setdefault(quote.where, []).append(said_on(quote, said))
+                found.setdefault(quote.where, []).append(accepted_prefix(quote.follows, said))
     return {
         where: {
             "tokens": statistics.fmean(counts),
@@ -201,26 +197,18 @@ def steps(
                 continued(verifier, cache, [text[-1]], tokens)
                 speeds[side.name].append(tokens / (time.perf_counter() - began))
                 crossed[side.name] += _asked_and_answered(store) - before
+        full = speeds[sides[0].name]
         return {
-            (name := side.name): {
+            name: {
                 "tokens_per_second": summary(speeds[name]),
-                "over_full": summary(
-                    [
-                        one / two
-                        for one, two in zip(speeds[name], speeds[sides[0].name], strict=True)
-                    ]
-                ),
-                "bytes_a_position": _deposited(behind[name][1]),
+                "over_full": summary([a / b for a, b in zip(speeds[name], full, strict=True)]),
+                "bytes_a_position": 0.0 if store is None else store.deposited_bytes_a_position,
                 "bytes_a_step": crossed[name] / (rounds * tokens),
-                "verifier_bytes": behind[name][0].memory_bytes,
-                "restorer_bytes": getattr(behind[name][0].evicted, "stored_bytes", 0),
+                "verifier_bytes": cache.memory_bytes,
+                "restorer_bytes": 0 if store is None else store.stored_bytes,
             }
-            for side in sides
+            for name, (cache, store) in behind.items()
         }
-
-
-def _deposited(store: CountedStore | None) -> float:
-    return 0.0 if store is None else store.deposited_bytes_a_position
 
 
 def _asked_and_answered(store: CountedStore | None) -> int:
@@ -234,14 +222,76 @@ def _without_folders(line: str, folders: Sequence[str]) -> str:
     return line
 
 
+class Evaluation:
+    """One verifier, its sides, and what they are asked."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, verifier: Verifier, codec: TextCodec, sides: list[Side]
+    ) -> None:
+        self._asked = arguments
+        self._verifier = verifier
+        self._codec = codec
+        self._sides = sides
+        self._texts = {kind: texts_of(codec, kind) for kind in KINDS}
+
+    def texts(self) -> dict[str, Any]:
+        """`language` by kind."""
+        rng, length = random.Random(self._asked.seed), self._asked.length
+        found = {}
+        for kind, ids in self._texts.items():
+            starts = [rng.randrange(len(ids) - length) for _ in range(self._asked.texts)]
+            texts = [ids[start : start + length] for start in starts]
+            found[kind] = language(self._verifier, self._sides, texts)
+            _tell(kind, found[kind])
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """`facts` by context and side."""
+        found: dict[str, dict[str, Any]] = {}
+        for context in self._asked.contexts:
+            seed, counts = self._asked.seed + context, self._asked.facts
+            asked = list(asked_texts(self._codec, self._texts["pages"], context, counts, seed))
+            by_side = found[str(context)] = {}
+            for side in self._sides:
+                by_side[side.name] = facts(self._verifier, side, self._codec, asked)
+                _tell(f"{context} tokens, {side.name}", by_side[side.name])
+        return found
+
+    def quotes(self) -> dict[str, Any]:
+        """`quotes` by side, of answers that full attention gave."""
+        texts = quoted_texts(
+            self._verifier,
+            self._sides[0],
+            self._texts["pages"],
+            count=self._asked.quoted,
+            prompt=self._asked.quoted_prompt,
+            answer=self._asked.quoted_answer,
+            window=self._asked.window,
+            seed=self._asked.seed,
+        )
+        quoted = list(texts)
+        found = {side.name: quotes(self._verifier, side, quoted) for side in self._sides}
+        _tell("quotes", found)
+        return found
+
+    def steps(self) -> dict[str, Any]:
+        """`steps` behind a page."""
+        asked, text = self._asked, self._texts["pages"][: self._asked.behind]
+        found = steps(self._verifier, self._sides, text, asked.rounds, asked.steps)
+        return {"context_tokens": len(text), "sides": found}
+
+
+def _tell(what: str, found: object) -> None:
+    """A run takes most of an hour: what one has measured is said at once."""
+    print(f"{what}: {json.dumps(found)}", file=sys.stderr)
+
+
 def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     """The report."""
     began = time.monotonic()
     folder = resolve_model(arguments.model)
-    codec = TextCodec.from_folder(folder.path)
     verifier = load_verifier(folder, backend="torch", dtype="auto")
     settle(verifier)
-    window = arguments.window
     # Verifier and archive compute in turns: each may have all of the cores.
     threads = torch.get_num_threads()
     with ExitStack() as stack:
@@ -251,63 +301,30 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
             )
             for learned in arguments.restorers
         ]
-        sides = sides_of(verifier, arguments.sink, window, restorings)
-        pages = {kind: texts_of(codec, kind) for kind in KINDS}
-        rng = random.Random(arguments.seed)
-        read_by_kind = {}
-        for kind, ids in pages.items():
-            starts = [rng.randrange(len(ids) - arguments.length) for _ in range(arguments.texts)]
-            texts = [ids[start : start + arguments.length] for start in starts]
-            read_by_kind[kind] = language(verifier, sides, texts)
-            print(json.dumps(read_by_kind[kind]), file=sys.stderr)
-        by_context: dict[str, dict[str, Any]] = {}
-        for context in arguments.contexts:
-            asked = list(
-                asked_texts(
-                    codec, pages["pages"], context, arguments.facts, arguments.seed + context
-                )
-            )
-            by_context[str(context)] = {}
-            for side in sides:
-                by_context[str(context)][side.name] = facts(verifier, side, codec, asked)
-                told = json.dumps(by_context[str(context)][side.name])
-                print(f"{context} tokens, {side.name}: {told}", file=sys.stderr)
-        quoted = list(
-            quoted_texts(
-                verifier,
-                sides[0],
-                pages["pages"],
-                count=arguments.quoted,
-                prompt=arguments.quoted_prompt,
-                answer=arguments.quoted_answer,
-                window=window,
-                seed=arguments.seed,
-            )
-        )
-        quoted_by = {side.name: quotes(verifier, side, quoted) for side in sides}
-        print(json.dumps(quoted_by), file=sys.stderr)
-        longest = pages["pages"][: arguments.behind]
-        behind = steps(verifier, sides, longest, arguments.rounds, arguments.steps)
-        maps = [each.description for each in restorings]
-    info = verifier.info
+        sides = sides_of(verifier, arguments.sink, arguments.window, restorings)
+        codec = TextCodec.from_folder(folder.path)
+        evaluation = Evaluation(arguments, verifier, codec, sides)
+        measured = {
+            "texts": evaluation.texts(),
+            "facts": evaluation.facts(),
+            "quotes": evaluation.quotes(),
+            "steps": evaluation.steps(),
+        }
     return {
         "command": _without_folders(command(__file__), arguments.restorers),
         "machine": machine(),
         "threads": threads,
-        "model": info.model_id,
-        "weights_digest": info.weights_digest,
-        "maps": maps,
+        "model": verifier.info.model_id,
+        "weights_digest": verifier.info.weights_digest,
+        "maps": [each.description for each in restorings],
         "sink_tokens": arguments.sink,
-        "window_tokens": window,
+        "window_tokens": arguments.window,
         "texts_of_a_kind": arguments.texts,
         "tokens_of_a_text": arguments.length,
         "seed": arguments.seed,
         "notes": NOTES,
-        "texts": read_by_kind,
-        "facts": by_context,
-        "quotes": quoted_by,
         "quoted_answer_tokens": arguments.quoted_answer,
-        "steps": {"context_tokens": len(longest), "sides": behind},
+        **measured,
         "wall_seconds": round(time.monotonic() - began),
     }
 
@@ -320,15 +337,15 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", default="smollm2")
     add("--restorers", nargs="+", required=True, help="drafters with maps: folders, shipped ones")
-    add("--texts", type=int, default=2, help="of each kind")
+    add("--texts", type=int, default=1, help="of each kind")
     add("--length", type=int, default=8000, help="tokens of a text")
-    add("--contexts", type=int, nargs="+", default=[1000, 2000], help="of facts")
+    add("--contexts", type=int, nargs="+", default=[1000], help="of facts")
     add("--facts", type=int, nargs="+", default=[1, 2, 4], help="in a text")
-    add("--quoted", type=int, default=12, help="answers of which is quoted")
+    add("--quoted", type=int, default=6, help="answers of which is quoted")
     add("--quoted-prompt", type=int, default=300, help="tokens")
     add("--quoted-answer", type=int, default=700, help="tokens")
-    add("--behind", type=int, default=4000, help="tokens, of single ones")
-    add("--rounds", type=int, default=5, help="turns of each side behind the longest text")
+    add("--behind", type=int, default=4000, help="tokens before single ones")
+    add("--rounds", type=int, default=5, help="turns of each side behind them")
     add("--steps", type=int, default=16, help="tokens of a turn")
     add("--sink", type=int, default=4)
     add("--window", type=int, default=256)

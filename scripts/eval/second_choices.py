@@ -7,8 +7,8 @@ forward of more rows, which commits a token more where a second choice is right.
 in bfloat16 answers; its plain drafter of four bits is asked at every place behind the answer's own
 tokens which two come next, greedily and with the verifier's random numbers. Forwards of rows, and a
 drafted token, are timed in turns. From these come the tokens a second of the best chain, and of the
-best tree, were its mask, its draws and the keys of its branches free: what a tree could win at
-most.
+best one with second choices, were their mask, their draws and their keys free, and places right
+independently of each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,13 +33,19 @@ from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.sampling.choice import choose_token
-from scripts.bench.draft_forwards import DTYPE, HEATS, WEIGHTS, answer
+from kakeya_fleet.fleet.cards.card import StepCost
+from kakeya_fleet.fleet.placement.cost_model import (
+    MAX_BLOCK_SIZE,
+    expected_tokens,
+    step_seconds,
+)
+from scripts.bench.draft_forwards import BLOCK, DTYPE, HEATS, WEIGHTS, answer
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.plain_drafts import MODEL
 from scripts.bench.trained_drafter import KINDS
 
-LONGEST = 15
-"""Drafted tokens of a chain."""
+MOST_ROWS = 2 * (MAX_BLOCK_SIZE + 1)
+"""No fewer than the longest chain has with second choices, and the token before it."""
 ROUNDS = 15
 """Of the timings."""
 
@@ -66,22 +72,27 @@ class Places:
 def committed(right: float, then: float, length: int, siblings: int) -> float:
     """Tokens that a forward commits of a chain of `length` with second choices at its first places.
 
-    Places are taken to be right independently of each other: 1 + the sum of `right ** i`, and one
-    more where the first wrong one has a second choice that is right.
+    Places are taken to be right independently of each other: those of the chain, and one more where
+    the first wrong one has a second choice that is right.
     """
-    chain = sum(right**place for place in range(length + 1))
-    return chain + sum(right**place * (1 - right) * then for place in range(siblings))
+    return expected_tokens(right, length) + sum(
+        right**place * (1 - right) * then for place in range(siblings)
+    )
 
 
 def best(
-    places: Places, verify: Callable[[int], float], draft: Callable[[int], float], *, tree: bool
+    places: Places, verify: Sequence[StepCost], draft_seconds: float, *, tree: bool
 ) -> dict[str, float]:
-    """The most tokens a second over lengths, and numbers of second choices for a tree."""
+    """The most tokens a second over lengths, and numbers of second choices for a tree.
+
+    `verify` is measured up to as many rows as the longest tree has, a drafted token takes
+    `draft_seconds`.
+    """
     found = []
-    for length in range(LONGEST + 1):
+    for length in range(MAX_BLOCK_SIZE + 1):
         for siblings in range(length + 1) if tree else (0,):
             tokens = committed(places.right, places.then, length, siblings)
-            seconds = verify(1 + length + siblings) + draft(length)
+            seconds = step_seconds(verify, 1 + length + siblings) + length * draft_seconds
             found.append((tokens / seconds, length, siblings, tokens))
     speed, length, siblings, tokens = max(found)
     return {
@@ -106,7 +117,8 @@ def plain_choices(
     """A plain drafter's first and second choice at each place of an answer."""
     parameters = HEATS[heat]
     cache = drafter.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=len(prompt) + len(said)))
-    widest = min(8, drafter.row_counts[-1])
+    # As narrow as a draft: of more rows its inputs have fewer bits.
+    widest = min(BLOCK, drafter.row_counts[-1])
     tokens = [*prompt, *said[:-1]]
     for first in range(0, len(tokens), widest):
         logits = drafter.forward(cache, tokens[first : first + widest], want_logits=True)
@@ -117,27 +129,14 @@ def plain_choices(
     cache.release()
 
 
-def line(seconds: Mapping[int, float]) -> Callable[[int], float]:
-    """Between the numbers that were timed, and beyond them, by straight lines."""
-    counts = sorted(seconds)
-
-    def at(count: int) -> float:
-        found = float(np.interp(count, counts, [seconds[each] for each in counts]))
-        last, before = counts[-1], counts[-2]
-        slope = (seconds[last] - seconds[before]) / (last - before)
-        return found + slope * max(0, count - last)
-
-    return at
-
-
-def timed(verifier: Verifier, drafter: Verifier, context: int) -> tuple[dict[int, float], float]:
-    """Median seconds of the verifier's forwards by rows, and of a drafted token, in turns."""
+def timed(verifier: Verifier, drafter: Verifier, context: int) -> tuple[list[StepCost], float]:
+    """The verifier's forwards by rows, and seconds of a drafted token: medians, in turns."""
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=context + 64)
     works: dict[int, list[float]] = {}
     caches = [each.allocate(spec) for each in (verifier, drafter)]
     for cache in caches:
         cache.fill(context, seed=0)
-    rows = [count for count in verifier.row_counts if count <= 2 * LONGEST + 2]
+    rows = [count for count in verifier.row_counts if count <= MOST_ROWS]
     rng = random.Random(0)
     # The first round, which grows what grows once, is not counted.
     for number in range(ROUNDS + 1):
@@ -152,7 +151,7 @@ def timed(verifier: Verifier, drafter: Verifier, context: int) -> tuple[dict[int
     for cache in caches:
         cache.release()
     medians = {count: statistics.median(found) for count, found in works.items()}
-    return {count: medians[count] for count in rows}, medians[0]
+    return [StepCost(count, medians[count]) for count in rows], medians[0]
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, object]:
@@ -167,10 +166,9 @@ def measured(arguments: argparse.Namespace) -> dict[str, object]:
         for questions in KINDS.values()
         for question in questions[: arguments.prompts]
     ]
-    verify_seconds, draft_seconds = timed(verifier, drafter, arguments.context)
-    verify, draft = line(verify_seconds), lambda length: length * draft_seconds
+    verify, draft_seconds = timed(verifier, drafter, arguments.context)
     found: dict[str, object] = {
-        "verify_milliseconds": {count: 1e3 * each for count, each in verify_seconds.items()},
+        "verify_milliseconds": {each.token_count: 1e3 * each.seconds for each in verify},
         "draft_milliseconds_a_token": 1e3 * draft_seconds,
     }
     for heat, parameters in HEATS.items():
@@ -185,8 +183,8 @@ def measured(arguments: argparse.Namespace) -> dict[str, object]:
                 counts[1] += token == first
                 counts[2] += token == second
         places = Places(*counts)
-        chain = best(places, verify, draft, tree=False)
-        tree = best(places, verify, draft, tree=True)
+        chain = best(places, verify, draft_seconds, tree=False)
+        tree = best(places, verify, draft_seconds, tree=True)
         found[heat] = {
             "places": places.count,
             "first_right": places.right,

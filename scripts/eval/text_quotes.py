@@ -47,10 +47,7 @@ def quoted_texts(
     window: int,
     seed: int,
 ) -> Iterator[QuotedText]:
-    """So many prompts of real text, gone on from by `side` at a temperature.
-
-    Of each the part that ends where the window of the next token begins, and one of the prompt.
-    """
+    """So many prompts of real text, gone on from by `side` at a temperature."""
     rng = random.Random(seed)
     for number in range(count):
         first = rng.randrange(len(pages) - prompt)
@@ -58,24 +55,17 @@ def quoted_texts(
         parameters = SamplingParameters(temperature=TEMPERATURE, seed=seed + number)
         with side.opened(prompt + answer) as cache:
             said = continued(verifier, cache, begun, answer, parameters)
-        tokens = begun + said
-        quotes = (
-            _quote(LEFT, tokens, len(tokens) - window - CUE - WHOLE),
-            _quote(PROMPT, tokens, prompt // 3),
-        )
-        yield QuotedText(tuple(tokens), quotes)
+        yield QuotedText(tuple(begun + said), quotes_of(begun + said, prompt, window))
+
+
+def quotes_of(tokens: Sequence[int], prompt: int, window: int) -> tuple[Quote, Quote]:
+    """The part that the window of the next token has just left, and one of the prompt."""
+    return (
+        _quote(LEFT, tokens, len(tokens) - window - CUE - WHOLE),
+        _quote(PROMPT, tokens, prompt // 3),
+    )
 
 
 def _quote(where: str, tokens: Sequence[int], first: int) -> Quote:
     part = tuple(tokens[first : first + CUE + WHOLE])
     return Quote(where, part[:CUE], part[CUE:])
-
-
-def said_on(quote: Quote, said: Sequence[int]) -> int:
-    """Tokens that follow word for word, from the first on."""
-    count = 0
-    for one, other in zip(quote.follows, said, strict=True):
-        if one != other:
-            break
-        count += 1
-    return count

@@ -15,14 +15,15 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, KvCache
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters, choose_token
+from kakeya_fleet.fleet.placement.codec_ladder import FIRST, PackedQuality
 from scripts.bench.counted_store import CountedStore
 from scripts.bench.kv_strategies import FULL, SINK_WINDOW, Caches, Strategy
 from scripts.eval.quality_sides import normalized
 from scripts.eval.restorers import Restoring
-from scripts.eval.teacher_forced import chunk_tokens, parts
+from scripts.eval.teacher_forced import chunk_tokens, logits_of, parts, read
 
 ARCHIVE = Strategy(CacheKind.RESTORED, RestorerKind.ARCHIVE)
-ECONOMY = "kvarn3"
+ECONOMY = FIRST[PackedQuality.ECONOMY]
 PROJECTION = Strategy(CacheKind.RESTORED, RestorerKind.PROJECTION)
 
 
@@ -79,7 +80,7 @@ class Reading:
     nats: np.ndarray
     """Of each token but the first, given all before it, float64 [n - 1]."""
     places: np.ndarray
-    """Logarithms of the next token's probabilities at every so-manieth position, float32."""
+    """Logarithms of the next token's probabilities at every so-manieth position, float64."""
     seconds: float
 
 
@@ -89,14 +90,12 @@ def read_text(verifier: Verifier, cache: KvCache, tokens: Sequence[int], every: 
     first = 0
     for part in parts(tokens, chunk_tokens(verifier, cache)):
         began = time.perf_counter()
-        logits = verifier.forward(cache, part, want_logits=True)
+        logits = logits_of(verifier, cache, part)
         seconds += time.perf_counter() - began
-        if logits is None:
-            raise TypeError("a verifier that was asked for logits gave none")
         rows = normalized(logits.astype(np.float32))
         targets = tokens[first + 1 : first + len(part) + 1]
         nats.append(-rows[np.arange(len(targets)), targets].astype(np.float64))
-        places.append(rows[(-first) % every :: every])
+        places.append(rows[(-first) % every :: every].astype(np.float64))
         first += len(part)
     return Reading(np.concatenate(nats), np.concatenate(places), seconds)
 
@@ -109,22 +108,12 @@ def continued(
     parameters: SamplingParameters = GREEDY,
 ) -> list[int]:
     """So many tokens behind what is in the cache and `fed`; the last one is not read."""
-    for part in parts(fed[:-1], chunk_tokens(verifier, cache)):
-        verifier.forward(cache, part, want_logits=False)
+    read(verifier, cache, fed[:-1])
     tokens = [int(fed[-1])]
     for _ in range(count):
-        logits = verifier.forward(cache, tokens[-1:], want_logits=True)
-        if logits is None:
-            raise TypeError("a verifier that was asked for logits gave none")
-        tokens.append(choose_token(logits[0], parameters, cache.length))
+        (logits,) = logits_of(verifier, cache, tokens[-1:])
+        tokens.append(choose_token(logits, parameters, cache.length))
     return tokens[1:]
-
-
-def told_apart(own: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """How far `other` is from `own`, logarithms of probabilities [n, vocabulary]."""
-    divergence = (np.exp(own, dtype=np.float64) * (own - other)).sum(axis=1)
-    same = own.argmax(axis=1) == other.argmax(axis=1)
-    return {"divergence_nats": float(divergence.mean()), "same_choice": float(same.mean())}
 
 
 def perplexity_of(nats: Sequence[np.ndarray]) -> float:

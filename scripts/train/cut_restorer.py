@@ -29,6 +29,14 @@ from scripts.train.regression import Regression
 from scripts.train.rows import read_rows
 
 
+def of_rank(projection: Projection, rank: int) -> Projection:
+    """An untrained map of a rank, 0 for a full matrix, for the same pair."""
+    made = Projection(dataclasses.replace(projection.config, rank=rank))
+    for name, buffer in projection.named_buffers():
+        made.get_buffer(name).copy_(buffer)
+    return made
+
+
 def cut_map(full: Projection, seen: Regression, rank: int) -> Projection:
     """The map of a `rank` that is nearest to `full`, which has none, on the inputs `seen`.
 
@@ -38,9 +46,7 @@ def cut_map(full: Projection, seen: Regression, rank: int) -> Projection:
         raise ValueError(f"the map has rank {full.config.rank} already: cut the one that has none")
     if not 0 < rank < full.config.inputs:
         raise ValueError(f"rank {rank} is not between 0 and the map's {full.config.inputs} inputs")
-    smaller = Projection(dataclasses.replace(full.config, rank=rank))
-    for name in ("inverse_frequencies", "key_norms"):
-        getattr(smaller, name).copy_(getattr(full, name))
+    smaller = of_rank(full, rank)
     down, up = seen.cut(full.up.weight.double().T, len(full.config.layers), rank)
     assert smaller.down is not None
     with torch.no_grad():

@@ -30,6 +30,7 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     save_projection,
 )
 from scripts.train.answers import Prompts
+from scripts.train.cut_restorer import of_rank
 from scripts.train.drafter_start import context_regression, start_projection
 from scripts.train.pair_export import CONFIG, RESTORER, WEIGHTS, load_drafter
 from scripts.train.pair_run import new_projection
@@ -93,6 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     target = AutoModelForCausalLM.from_pretrained(options.target, dtype=torch.float32)
     target = target.to(device).eval().requires_grad_(requires_grad=False)
     drafter = load_drafter(options.drafter).to(device)
+    width = drafter.shape.hidden
+    if not all(0 < rank <= width for rank in options.ranks):
+        raise ValueError(f"ranks {options.ranks}: each is from 1 to the vectors' {width} numbers")
     prompts = Prompts.read(*options.prompts)
     order = np.random.Generator(np.random.Philox(key=options.seed)).permutation(len(prompts.rows))
 
@@ -104,15 +108,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     found = fitted_on(options.tokens, held_out=False)
     held_out = fitted_on(options.held_out_tokens, held_out=True)
-    whole = new_projection(options, target, drafter).to(device)
+    whole = new_projection(options, target, drafter)
     digest = load_encoder(options.drafter).spec.digest
+    whole.config = dataclasses.replace(whole.config, encoder_digest=digest)
     for rank in options.ranks:
-        config = dataclasses.replace(
-            whole.config, rank=rank if rank < drafter.shape.hidden else 0, encoder_digest=digest
-        )
-        projection = Projection(config).to(device)
-        for name, buffer in whole.named_buffers():
-            projection.get_buffer(name).copy_(buffer)
+        projection = of_rank(whole, rank if rank < width else 0).to(device)
         start_projection(projection, found)
         folder = beside_drafter(options.drafter, options.out / str(rank))
         save_projection(projection, folder, torch.bfloat16)

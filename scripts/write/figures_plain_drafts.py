@@ -84,8 +84,8 @@ PLAIN_DRAFTS: Sequence[Declared] = (
     Said(
         FIGURES,
         "its first choice is right at {} % of places greedily and at {} % at the temperature, "
-        "where it is not its second one at {} %, and the best tree, were its mask and its branches "
-        "free, is {} times as fast",
+        "where it is not its second one at {} %, and the best chain with them, were their mask and "
+        "their keys free, is {} times as fast",
         "second_choices",
         second_choices,
     ),

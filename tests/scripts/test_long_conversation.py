@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 import scripts.bench.long_conversation as long_conversation
-from scripts.bench.long_conversation import common_prefix, questions
+from scripts.bench.long_conversation import Turn, by_tenth, questions
 
 
 def test_every_answer_is_full_attentions_and_memory_is_flat(tmp_path: Path) -> None:
     target = tmp_path / "conversation.json"
-    words = "--verifier tiny --turns 10 --tokens 8 --window 64"
+    words = "--verifier tiny --turns 10 --tokens 8 --window 64 --dtype float32"
     assert long_conversation.main([*words.split(), "--out", str(target)]) == 0
     report = json.loads(target.read_text())
     assert report["answers_equal_to_full_attention"] == report["turns"] == 10
@@ -32,7 +35,11 @@ def test_questions_are_the_seeds_and_begin_with_one_of_their_own() -> None:
     assert 30 < again < 90
 
 
-def test_what_two_histories_begin_with() -> None:
-    assert common_prefix((1, 2, 3), (1, 2, 4, 5)) == 2
-    assert common_prefix((1, 2), (1, 2, 3)) == common_prefix((1, 2, 3), (1, 2)) == 2
-    assert common_prefix((), (1,)) == 0
+@pytest.mark.parametrize("count", [1, 9, 25, 200])
+def test_turns_are_cut_into_tenths_whatever_their_number(count: int) -> None:
+    turns = [Turn(float(n), (0,) * (n + 1), 1, n, n, n, n) for n in range(count)]
+    tenths = by_tenth(turns)
+    assert len(tenths) == min(10, count)
+    assert tenths[-1]["history_tokens"] == count
+    sizes = [tenth["history_tokens"] for tenth in tenths]
+    assert max(b - a for a, b in pairwise([0, *sizes])) <= -(-count // len(tenths))

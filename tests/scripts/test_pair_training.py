@@ -400,6 +400,10 @@ def test_maps_are_fitted_in_several_sizes_and_serve_as_they_were_fitted(
         assert np.abs(trained_logits(target, folder, tokens) - served).max() < 1e-3, rank
     assert missed == sorted(missed)
     assert 0 < missed[0] < 1 < missed[-1] + 1
+    for ranks in (["33"], ["12", "0"]):
+        with pytest.raises(ValueError, match="from 1 to the vectors' 32 numbers"):
+            fit_restorer.main([*words.split(), "--ranks", *ranks, "--out", str(tmp_path / "none")])
+    assert not (tmp_path / "none").exists()
     # Whole rows of the texts that there are: none of one that is held out.
     assert fit["tokens"] == min(700, sum(map(len, texts[:-8]))) // 48 * 48
     assert fit["held_out_tokens"] == min(150, sum(map(len, texts[-8:]))) // 48 * 48

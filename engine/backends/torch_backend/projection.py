@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, WeightsMismatch
 from kakeya_fleet.engine.models.digests import weights_digest
-from kakeya_fleet.engine.restoration.learned_map import OF_VECTORS
+from kakeya_fleet.engine.restoration.learned_map import OF_VECTORS, narrows
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -83,7 +83,7 @@ class ProjectionConfig:
     @property
     def deposited(self) -> int:
         """Numbers of one position that travel to where they are restored."""
-        return self.rank if self.rank and self.source is Source.FEATURES else self.width
+        return self.rank if narrows(self.source, self.rank) else self.width
 
     @property
     def inputs(self) -> int:
@@ -143,7 +143,7 @@ class Projection(nn.Module):
 
     def narrowed(self, vectors: Tensor) -> Tensor:
         """What is deposited, [n, config.deposited], of vectors [n, width]."""
-        if self.down is None or self.config.source is not Source.FEATURES:
+        if self.down is None or not narrows(self.config.source, self.config.rank):
             return vectors
         made: Tensor = self.down(vectors)
         return made

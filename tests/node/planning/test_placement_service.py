@@ -32,20 +32,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class SelfReport:
-    """GetNode of a verifier's node, after a delay."""
+    """GetNode of a verifier's node; a silent one never answers."""
 
     def __init__(
-        self, response: capability_pb2.GetNodeResponse, delay_seconds: float = 0.0
+        self, response: capability_pb2.GetNodeResponse, *, is_silent: bool = False
     ) -> None:
         self.response = response
-        self.delay_seconds = delay_seconds
+        self._is_silent = is_silent
         self.asked = 0
 
     async def answer(
         self, _request: capability_pb2.GetNodeRequest, _context: object
     ) -> capability_pb2.GetNodeResponse:
         self.asked += 1
-        await asyncio.sleep(self.delay_seconds)
+        if self._is_silent:
+            await asyncio.Event().wait()
         return self.response
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -240,7 +241,7 @@ async def test_a_node_that_shut_out_another_model_is_paired_with_it(
 async def test_a_silent_node_is_planned_without_its_measurements(
     verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway
 ) -> None:
-    await faraway(SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0))
+    await faraway(SelfReport(capability_pb2.GetNodeResponse(), is_silent=True))
     plan = await plan_of(proposer, verifier_model="faraway")
     assert not plan.HasField("proposer")
     assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
@@ -333,7 +334,7 @@ async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_i
     verifier: nodes.Node, proposer: nodes.Node, faraway: Faraway, neighbourhood: nodes.Neighbourhood
 ) -> None:
     """Its old channel is closed under the question, which gRPC tells as a cancellation."""
-    report = SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0)
+    report = SelfReport(capability_pb2.GetNodeResponse(), is_silent=True)
     await faraway(report)
     planning = asyncio.create_task(plan_of(proposer, verifier_model="faraway"))
     await calls.until(lambda: report.asked)
