@@ -55,6 +55,20 @@ MUTANTS = (
         ("tests/engine/backends/torch_backend/compiled/test_pairs.py",),
     ),
     Mutant(
+        "half a panel's sums taken for the other half's",
+        "engine/backends/torch_backend/compiled/number_sums.h",
+        "own[row][lane] = sums[row][part + lane];",
+        "own[row][lane] = sums[row][lane];",
+        ("tests/engine/backends/torch_backend/compiled/test_pairs.py", "-k", "steps"),
+    ),
+    Mutant(
+        "an input of eight bits without its weight's sign, on processors of eight lanes",
+        "engine/backends/torch_backend/compiled/lanes.h",
+        "_mm256_maddubs_epi16(sizes.a, _mm256_sign_epi8(inputs.a, weights.a))",
+        "_mm256_maddubs_epi16(sizes.a, inputs.a)",
+        ("tests/engine/backends/torch_backend/compiled/test_whole_numbers.py", "-k", "alone"),
+    ),
+    Mutant(
         "inputs of pairs cut off and not rounded",
         "engine/backends/torch_backend/compiled/rounding.h",
         "narrow[i] = narrowed(numbers[i]);",

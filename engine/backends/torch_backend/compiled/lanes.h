@@ -304,6 +304,18 @@ inline Lanes lower_of(Ints x) {
 inline Ints dot(Ints x, Ints weights, Ints inputs) {
     return {dot_of_eight(x.a, weights.a, inputs.a), dot_of_eight(x.b, weights.b, inputs.b)};
 }
+// Unsigned bytes less 128.
+inline Ints below_128(Ints x) {
+    const __m256i top = _mm256_set1_epi8(static_cast<char>(0x80));
+    return {_mm256_xor_si256(x.a, top), _mm256_xor_si256(x.b, top)};
+}
+// Of signed bytes, as unsigned ones.
+inline Ints magnitude(Ints x) { return {_mm256_abs_epi8(x.a), _mm256_abs_epi8(x.b)}; }
+// x + the four products of signed bytes of each lane, of which `sizes` are the weights' magnitudes. Inputs are
+// in -127 .. 127, so that two products are at most 2 * 128 * 127, below 2 ** 15.
+inline Ints signed_dot(Ints x, Ints sizes, Ints weights, Ints inputs) {
+    return plus(x, folded({_mm256_maddubs_epi16(sizes.a, _mm256_sign_epi8(inputs.a, weights.a)), _mm256_maddubs_epi16(sizes.b, _mm256_sign_epi8(inputs.b, weights.b))}));
+}
 
 #elif KAKEYA_NEON
 

@@ -39,6 +39,8 @@ HEADERS = (
     "store_reads.h",
     "tile_calls.h",
     "product.h",
+    "number_sums.h",
+    "block_sums.h",
     "preview.h",
     "rounding.h",
     "steps.h",

@@ -18,7 +18,8 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, p
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PAIRS
 
 SEED = 20_261_125
-INPUTS, OUTPUTS, ROWS = 96, 70, 13
+INPUTS, OUTPUTS, ROWS = 160, 70, 13
+"""More inputs than go at once, and more rows."""
 TINY = 2.0**-126
 """The least normal number."""
 
@@ -102,6 +103,9 @@ def test_neither_rows_nor_threads_change_a_bit(processors: dict[str, libraries.L
         for row in range(ROWS):
             alone = product(library, panels, inputs[row : row + 1].contiguous())
             np.testing.assert_array_equal(alone[0], whole[row])
+        for count in (2, 3, 4, 6, 7):
+            some = product(library, panels, inputs[:count].contiguous())
+            np.testing.assert_array_equal(some, whole[:count])
 
 
 def test_rows_of_a_tied_head_are_its_weights() -> None:
