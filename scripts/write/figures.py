@@ -23,6 +23,7 @@ from scripts.write.figures_copies import COPIES
 from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_fitted import FITTED
 from scripts.write.figures_plain_drafts import PLAIN_DRAFTS
+from scripts.write.figures_products import PRODUCTS
 from scripts.write.figures_prose import SAID
 from scripts.write.figures_register import (
     DOCUMENTS,
@@ -46,6 +47,7 @@ DECLARED: Sequence[Declared] = (
     *CONVERSATION,
     *COPIES,
     *EXPERTS,
+    *PRODUCTS,
     *FITTED,
     *PLAIN_DRAFTS,
     *RESTORED_TEXT,
