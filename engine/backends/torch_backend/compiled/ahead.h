@@ -1,8 +1,9 @@
 // Memory that is asked for before it is needed.
 //
 // Processors read ahead by themselves, but not beyond the page of 4 KiB that they are in, and the later
-// the more is computed with what came: products of one row with weights gain nothing. What decoding
-// reaches of the memory's speed: scripts/bench/decode.py, of packed tiles scripts/bench/packed_full.py.
+// the more is computed with what came: products of one row with weights gain where that is much, not of float32
+// numbers, and nothing with AVX-512. What products reach of the memory's speed: scripts/bench/products.py, decoding
+// scripts/bench/decode.py, packed tiles scripts/bench/packed_full.py.
 
 #pragma once
 

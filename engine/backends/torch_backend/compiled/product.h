@@ -19,14 +19,15 @@
 
 namespace kakeya {
 
-// How many of these a panel has for so many inputs, how many rows the registers have room for, and how many inputs' weights
-// stay in the first cache beside the rows' while one pass after another takes them.
-constexpr int FIRST_CACHE_BYTES = 8192;
+constexpr int FIRST_CACHE_BYTES = 8192;  // a quarter of the smallest: rows, sums and what is asked for need room too
 
+// How many of these a panel has for so many inputs, how many rows the registers have room for, and how many inputs' weights
+// stay in the first cache while one pass after another takes them.
 template <class Weight, int INPUTS = 1, int ROWS = MOST_ROWS>
 struct NumberLayout {
     static constexpr int rows = ROWS;
     static constexpr int stretch = FIRST_CACHE_BYTES * INPUTS / (PANEL * static_cast<int>(sizeof(Weight)));
+    static_assert(stretch % INPUTS == 0);
     static std::int64_t size(int inputs) { return static_cast<std::int64_t>(inputs) / INPUTS * PANEL; }
 };
 template <class Block, int ROWS = MOST_ROWS / 2>
@@ -76,7 +77,7 @@ inline void given(const KakeyaMatrix& matrix, int row, int panel, Lanes (&sums)[
 // take(row, panel, outputs) gets the outputs of each row of inputs [rows, matrix.inputs]; MOST rows go at once at most.
 template <class Weight, int MOST = Layout<Weight>::rows, class Take>
 inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
-    // Weights that are read once go through.
+    // What one pass reads once needs no cache; on other processors stretches were not measured.
     const int stretch = KAKEYA_AVX2 && rows > WHOLE_ROWS ? Layout<Weight>::stretch : matrix.inputs;
     struct Sums {
         Lanes of[WIDE];

@@ -15,7 +15,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import DR
 from kakeya_fleet.engine.backends.torch_backend.compiled.pair_check import pairs_are_right
 from kakeya_fleet.engine.backends.torch_backend.compiled.panels import Panels, panels_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of
-from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PAIRS
+from kakeya_fleet.engine.backends.torch_backend.compiled.structs import BFLOAT16, FLOAT32, PAIRS
 
 SEED = 20_261_125
 INPUTS, OUTPUTS, ROWS = 160, 70, 13
@@ -106,6 +106,29 @@ def test_neither_rows_nor_threads_change_a_bit(processors: dict[str, libraries.L
         for count in (2, 3, 4, 6, 7):
             some = product(library, panels, inputs[:count].contiguous())
             np.testing.assert_array_equal(some, whole[:count])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nor_of_numbers_that_are_no_pairs(
+    dtype: torch.dtype, processors: dict[str, libraries.Library]
+) -> None:
+    """Of float32 weights, and of those that half the bytes hold without loss."""
+    generator = torch.Generator().manual_seed(SEED)
+    linear = nn.Linear(INPUTS, OUTPUTS)
+    weight = torch.randn(OUTPUTS, INPUTS, generator=generator).to(dtype).to(torch.float32)
+    linear.weight = nn.Parameter(weight)
+    panels = panels_of(Product([part_of(linear)]), dtype=torch.float32)
+    assert isinstance(panels, Panels)
+    assert panels.matrix.format == {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}[dtype]
+    inputs = torch.randn(ROWS, INPUTS, generator=generator)
+    found = set()
+    for library in processors.values():
+        whole = product(library, panels, inputs)
+        for count in (1, 2, 3, 4, 6, 7):
+            some = product(library, panels, inputs[:count].contiguous())
+            np.testing.assert_array_equal(some, whole[:count])
+        found.add(whole.tobytes())
+    assert len(found) == 1
 
 
 def test_rows_of_a_tied_head_are_its_weights() -> None:
