@@ -26,12 +26,28 @@ from kakeya_fleet.engine.contracts.positions import (
 )
 
 
+class LayerPlaces:
+    """Of which group of a layout each layer is, and where in it: as the library takes it."""
+
+    def __init__(self, layout: KvLayout) -> None:
+        places = {
+            layer: (group, index)
+            for group, each in enumerate(layout.groups)
+            for index, layer in enumerate(each.layers)
+        }
+        layers = [places[layer] for layer in range(len(layout.layers))]
+        self.layer_groups = layout.groups
+        self.groups = _integers([group for group, _ in layers])
+        self.places = _integers([place for _, place in layers])
+        self.no_taps = _integers([-1] * len(layers))
+
+
 class BatchOf:
     """The struct of one forward, with all that it points to."""
 
     def __init__(
         self,
-        layout: KvLayout,
+        layers: LayerPlaces,
         caches: Sequence[TensorCache],
         counts: Sequence[int],
         angles: Angles,
@@ -39,23 +55,19 @@ class BatchOf:
         tapped: Tapped,
     ) -> None:
         """`caches` are prepared for the next `counts[i]` positions."""
-        groups = layout.groups
-        places = {
-            layer: (group, index)
-            for group, each in enumerate(groups)
-            for index, layer in enumerate(each.layers)
-        }
-        layers = [places[layer] for layer in range(len(layout.layers))]
-        self._groups = _integers([group for group, _ in layers])
-        self._places = _integers([place for _, place in layers])
-        self._taps = _integers([tapped.place(layer) for layer in range(len(layers))])
+        taps = layers.no_taps
+        if tapped.taps:
+            taps = _integers([tapped.place(layer) for layer in range(len(taps))])
         self._tapped = tapped
         self._angles = angles
         self._kept: list[object] = []
         feeds = []
         first = 0
         for cache, count in zip(caches, counts, strict=True):
-            stores = [_store(cache, group, cache.length + count, self._kept) for group in groups]
+            stores = [
+                _store(cache, group, cache.length + count, self._kept)
+                for group in layers.layer_groups
+            ]
             array = (Store * len(stores))(*stores)
             self._kept.append(array)
             feeds.append(Feed(array, first, count, cache.length))
@@ -65,8 +77,8 @@ class BatchOf:
             feeds=self._feeds,
             feed_count=len(feeds),
             rows=first,
-            group_of_layer=self._groups,
-            place_of_layer=self._places,
+            group_of_layer=layers.groups,
+            place_of_layer=layers.places,
             cosines=angles.cos.data_ptr(),
             sines=angles.sin.data_ptr(),
             hidden=buffers.hidden.data_ptr(),
@@ -76,7 +88,7 @@ class BatchOf:
             totals=buffers.totals.data_ptr(),
             maxima=buffers.maxima.data_ptr(),
             inner=buffers.inner.data_ptr(),
-            tap_of_layer=self._taps,
+            tap_of_layer=taps,
             taps=len(tapped.taps),
             tapped=tapped.outputs.data_ptr() if tapped.taps else None,
         )

@@ -165,17 +165,18 @@ template <class Block>
 struct Fine : Block {};
 
 // Within a block the sums are of whole numbers, and exact in any order; blocks go in ascending order. Of FINE
-// inputs what rounding left of each is summed too.
+// inputs what rounding left of each is summed too. A block's columns go as many at once as the registers have room for:
+// the first cache has all of it meanwhile.
 template <int ROWS, bool FINE, class Block>
 inline void add_up_blocks(const Inputs& inputs, int first, int count, Stretch of, const Block* blocks, Lanes (*all_sums)[WIDE]) {
     constexpr int SUMS = FINE ? 2 * ROWS : ROWS;
     constexpr int STEP = KAKEYA_AVX512 || (KAKEYA_AVX2 && SUMS <= 2) ? WIDE : 1;
     const int groups = count / GROUP;
-    for (int part = 0; part < WIDE; part += STEP) {
-        Lanes sums[ROWS][STEP];
-        take_up(sums, all_sums, part);
-        for (int group = of.begin / GROUP; group < of.end / GROUP; ++group) {
-            const Block& block = blocks[group - of.begin / GROUP];
+    Lanes sums[ROWS][WIDE];
+    take_up(sums, all_sums, 0);
+    for (int group = of.begin / GROUP; group < of.end / GROUP; ++group) {
+        const Block& block = blocks[group - of.begin / GROUP];
+        for (int part = 0; part < WIDE; part += STEP) {
             const std::int8_t* numbers[SUMS];
             Ints own[SUMS][STEP];
             for (int row = 0; row < ROWS; ++row) {
@@ -193,12 +194,13 @@ inline void add_up_blocks(const Inputs& inputs, int first, int count, Stretch of
                 for (int lane = 0; lane < STEP; ++lane) {
                     Lanes all_of = floats(own[row][lane]);
                     if constexpr (FINE) all_of = fused(floats(own[ROWS + row][lane]), all(1.0f / PARTS), all_of);
-                    sums[row][lane] = added(block, (part + lane) * LANES, all_of, inputs.scales[at], inputs.scaled_sums[at], sums[row][lane]);
+                    Lanes& sum = sums[row][part + lane];
+                    sum = added(block, (part + lane) * LANES, all_of, inputs.scales[at], inputs.scaled_sums[at], sum);
                 }
             }
         }
-        put_down(sums, all_sums, part);
     }
+    put_down(sums, all_sums, 0);
 }
 
 template <int ROWS>

@@ -20,14 +20,16 @@
 #include "steps.h"
 #include "store_reads.h"
 #include "tile_calls.h"
+#include "weight_rows.h"
 #include "workers.h"
 
 namespace kakeya {
 namespace {
 
-constexpr int VERSION = 9;
+constexpr int VERSION = 10;
 constexpr int PROJECT = 1, ATTEND = 2, FINISH = 4;
 constexpr int PHASES = 10;  // of a layer, each behind the others
+constexpr int TURNS = 4;    // fewer blocks of attention for a thread are divided
 
 // What the threads of one call share.
 struct Call : Crew {
@@ -247,7 +249,7 @@ void one_layer(Call& call, int index) {
     const int phase = 1 + (index - call.first) * PHASES;
     const Inputs normed = call.rounded.of(batch.normed), mixed = call.rounded.of(batch.mixed), inner = call.rounded.of(batch.inner);
     if (call.phases & PROJECT) {
-        product(call, phase, layer.joint, normed, rows, Written{batch.joint, widest}, [&](int row) { project_row(model, batch, layer, index, row); });
+        product(call, phase, layer.joint, normed, rows, Written{batch.joint, widest}, [&](int row) { project_row(model, batch, layer, index, row); }, Coming(layer.output));
     }
     const bool merges = call.is_split && call.phases & ATTEND;
     const auto divide = [&](int row) {
@@ -261,14 +263,14 @@ void one_layer(Call& call, int index) {
     };
     if (call.phases & ATTEND) {
         const std::vector<int>& ends = call.is_split ? call.part_ends[batch.group_of_layer[index]] : call.block_ends;
-        taken(call, phase + 2, ends[batch.feed_count - 1], 1, [&](int task) { attend_block(call, index, task); });
+        taken(call, phase + 2, ends[batch.feed_count - 1], [&](int task) { attend_block(call, index, task); });
         if (!(call.phases & FINISH)) {
-            call.barrier.meet([] {});
+            call.barrier.meet([] {}, [] {});
             if (call.is_split) rows_then(call, phase + 3, rows, [&](int row) { merge_parts(call, index, row); });
         }
     }
     if (!(call.phases & FINISH)) return;
-    rows_then(call, phase + 3, rows, divide);
+    rows_then(call, phase + 3, rows, divide, Coming(layer.output));
     const auto added = [&](int row, int panel, const Lanes(&found)[WIDE]) {
         float* to = batch.hidden + static_cast<std::int64_t>(row) * hidden + panel * PANEL;
         for (int lane = 0; lane < WIDE && panel * PANEL + lane * LANES < hidden; ++lane)
@@ -278,16 +280,16 @@ void one_layer(Call& call, int index) {
         const std::int64_t from = static_cast<std::int64_t>(row) * hidden;
         norm(batch.hidden + from, layer.middle_norm, hidden, model.epsilon, batch.normed + from);
         round_for(layer.gate_up, normed, row);
-    });
+    }, Coming(layer.gate_up));
     const auto opened = [&](int row, int panel, const Lanes(&found)[WIDE]) {
         store(batch.inner + static_cast<std::int64_t>(row) * model.inner + panel * LANES, gated(found[0], found[1]));
     };
-    product(call, phase + 6, layer.gate_up, normed, rows, opened, [&](int row) { round_for(layer.down, inner, row); });
+    product(call, phase + 6, layer.gate_up, normed, rows, opened, [&](int row) { round_for(layer.down, inner, row); }, Coming(layer.down));
     const bool is_last = index + 1 == call.end;
     product(call, phase + 8, layer.down, inner, rows, added, [&](int row) {
         keep_tapped(model, batch, index, row);
         if (!is_last) prepare_row(call, normed, index + 1, row);
-    });
+    }, is_last ? Coming() : Coming(model.layer[index + 1].joint));
 }
 
 void layers_job(void* context, unsigned) {
@@ -316,16 +318,16 @@ void logits_job(void* context, unsigned) {
         return;
     }
     Preview& preview = *call.preview;
-    taken(call, 1, preview.panel_count(), share_of(call, preview.panel_count()), [&](int panel) { preview.look(panel); });
+    shared_out(call, 1, preview.panel_count(), [&](int panel) { preview.look(panel); }, [](int) {});
     rows_then(call, 2, call.rows, [&](int row) {
         preview.choose(row);
         std::fill_n(call.outputs + row * width, width, -INFINITY);
     });
-    const int kept = call.rows * preview.kept();
-    taken(call, 3, kept, share_of(call, kept), [&](int task) {
+    const auto compute = [&](int task) {
         const int row = task / preview.kept();
         panel_of_row(model.head, normed, row, preview.chosen(row, task % preview.kept()), written);
-    });
+    };
+    shared_out(call, 3, call.rows * preview.kept(), compute, [](int) {});
 }
 
 void product_job(void* context, unsigned) {
@@ -398,6 +400,10 @@ void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inpu
     call.inputs = inputs;
     call.outputs = outputs;
     kakeya::run(workers, call, threads, kakeya::product_job);
+}
+
+void kakeya_rows(const KakeyaMatrix* matrix, const std::int64_t* ids, std::int64_t count, float* rows) {
+    for (std::int64_t i = 0; i < count; ++i) kakeya::row_of(*matrix, ids[i], rows + i * matrix->inputs);
 }
 
 void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* packed, std::int64_t stride,

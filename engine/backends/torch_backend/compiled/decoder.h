@@ -126,6 +126,9 @@ void kakeya_logits(void* workers, const KakeyaModel* model, const KakeyaPreview*
 void kakeya_product(void* workers, const KakeyaMatrix* matrix, const float* inputs, std::int32_t rows, float* outputs,
                     std::int32_t threads);
 
+// The weights [count, matrix.inputs] of the outputs `ids`.
+void kakeya_rows(const KakeyaMatrix* matrix, const std::int64_t* ids, std::int64_t count, float* rows);
+
 // The numbers [tiles, 64, head_size] of packed tiles, each `stride` bytes behind the one before.
 void kakeya_unpack(void* workers, const KakeyaGrid* grid, const std::uint8_t* packed, std::int64_t stride,
                    std::int64_t tiles, void* numbers, std::int32_t threads);

@@ -48,7 +48,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     is_plain,
 )
 from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
-from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
+from kakeya_fleet.engine.backends.torch_backend.rotary import AngleBlocks, Rotary
 from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, head_weights
 
 MOST_HEAD_SIZE = 512
@@ -142,7 +142,7 @@ class CompiledDecoder:
         """
         if weights in BITS:
             require_exact_products(library)
-        self._functions = library.functions
+        self._library, self._functions = library, library.functions
         model = checkpoint.model
         self.sizes = sizes_of(model)
         body = model.model
@@ -150,7 +150,7 @@ class CompiledDecoder:
         self._head = _head(checkpoint, head_weights(weights), dtype)
         self._embedding = None if checkpoint.is_tied else _embedding(checkpoint)
         rotary = body.rotary_emb
-        self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32)
+        self.angles = AngleBlocks(Rotary(rotary.inv_freq, rotary.attention_scaling, torch.float32))
         self._kept: list[object] = []
         layers = list(self._layers(checkpoint))
         self._layer = (Layer * len(layers))(*layers)
@@ -184,16 +184,17 @@ class CompiledDecoder:
         """What scores are taken times."""
         return float(self._model.scaling)
 
-    def embeddings(self, ids: Tensor) -> Tensor:
-        """Those of ids [n], [n, hidden] in float32."""
-        if self._embedding is None:
-            return self._head.rows(ids)
-        found: Tensor = self._embedding[ids].to(torch.float32)
-        return found
-
-    def angles(self, positions: Tensor) -> Angles:
-        """Of positions [n]."""
-        return self._rotary.angles(positions[None])
+    def embed(self, ids: Sequence[int], to: Tensor) -> None:
+        """Writes those of ids into the first rows of `to` [rows, hidden], float32."""
+        if self._embedding is not None:
+            to[: len(ids)] = self._embedding[list(ids)]
+            return
+        self._functions.kakeya_rows(
+            ctypes.byref(self._model.head),
+            (ctypes.c_int64 * len(ids))(*ids),
+            len(ids),
+            to.data_ptr(),
+        )
 
     def run(self, batch: Batch, first: int, end: int, phases: int, *, finely: bool = False) -> None:
         """The layers `first` to `end`, exclusive, or some phases of them.
@@ -218,7 +219,7 @@ class CompiledDecoder:
 
     def preview(self, sizes: Tensor) -> Preview:
         """What tells where logits are large, of inputs that are as large as `sizes` [hidden]."""
-        return preview_of(self._head, sizes)
+        return preview_of(self._library, self._head, sizes)
 
     def logits(
         self,

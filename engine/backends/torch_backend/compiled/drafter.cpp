@@ -195,7 +195,7 @@ void one_layer(Call& call, int index) {
     enter(call, phase, layer.input_norm, layer.attention_deltas, layer.attention_base, layer.joint, Written{call.joint.data(), call.joint_size()},
           [&](int row) { place_row(call, index, row); });
     const int groups = drafter.heads / drafter.kv_heads;
-    taken(call, phase + 5, (rows * groups + BLOCK_ROWS - 1) / BLOCK_ROWS * drafter.kv_heads, 1, [&](int task) { attend(call, index, task); });
+    taken(call, phase + 5, (rows * groups + BLOCK_ROWS - 1) / BLOCK_ROWS * drafter.kv_heads, [&](int task) { attend(call, index, task); });
     const Inputs mixed = call.rounded.of(call.mixed.data()), inner = call.rounded.of(call.inner.data());
     rows_then(call, phase + 6, rows, [&](int row) { round_for(layer.output, mixed, row); });
     leave(call, phase + 7, layer.attention_base, layer.output, call.mixed.data());

@@ -286,7 +286,10 @@ inline Ints plus(Ints x, Ints y) { return {_mm256_add_epi32(x.a, y.a), _mm256_ad
 // In halves of 16 bits: sums + two products of bytes each, unsigned ones of `weights`, below 16, and
 // signed ones of `inputs`. Eight times two of them are at most 16 * 15 * 128, below 2 ** 15.
 inline Ints few_added(Ints sums, Ints weights, Ints inputs) {
-    return {_mm256_add_epi16(sums.a, _mm256_maddubs_epi16(weights.a, inputs.a)), _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(weights.b, inputs.b))};
+    Ints found{_mm256_add_epi16(sums.a, _mm256_maddubs_epi16(weights.a, inputs.a)), _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(weights.b, inputs.b))};
+    // In this order: compilers would have all products first, more than there are registers for.
+    asm("" : "+x"(found.a), "+x"(found.b));
+    return found;
 }
 // The sum of both halves of each.
 inline Ints folded(Ints x) {

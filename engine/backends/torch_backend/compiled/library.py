@@ -38,6 +38,7 @@ HEADERS = (
     "attention_parts.h",
     "store_reads.h",
     "tile_calls.h",
+    "weight_rows.h",
     "product.h",
     "number_sums.h",
     "block_sums.h",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import (
     Piece,
     Product,
@@ -66,12 +69,18 @@ class Panels:
             return PAIRS
         return BFLOAT16 if self.panels.dtype == torch.bfloat16 else FLOAT32
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
-        return self.panels[ids // PANEL, :, ids % PANEL].flatten(1).to(torch.float32)
-
 
 AnyPanels: TypeAlias = Panels | WholePanels
+
+
+def rows_of(library: Library, panels: AnyPanels, ids: Sequence[int]) -> Tensor:
+    """The weights [n, inputs] of the outputs `ids`, float32."""
+    matrix = panels.matrix
+    found = torch.empty(len(ids), matrix.inputs)
+    library.functions.kakeya_rows(
+        ctypes.byref(matrix), (ctypes.c_int64 * len(ids))(*ids), len(ids), found.data_ptr()
+    )
+    return found
 
 
 def panels_of(

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.compiled import structs
-from kakeya_fleet.engine.backends.torch_backend.compiled.panels import AnyPanels
+from kakeya_fleet.engine.backends.torch_backend.compiled.library import Library
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import AnyPanels, rows_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Product
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import PANEL
 from kakeya_fleet.engine.backends.torch_backend.compiled.whole_panels import (
@@ -41,7 +42,7 @@ PART_PANELS = 32
 class Preview:
     """Of a head in panels."""
 
-    def __init__(self, head: AnyPanels, sizes: Tensor, kept: int) -> None:
+    def __init__(self, library: Library, head: AnyPanels, sizes: Tensor, kept: int) -> None:
         """Logits are to be computed in `kept` panels a row, at most all of `head`.
 
         `sizes` [inputs] are how large the head's inputs are; they are multiples of `GROUP`, two
@@ -50,8 +51,8 @@ class Preview:
         order = sizes.argsort(descending=True, stable=True)
         # Within both parts as they come.
         self.order = torch.cat([order[:GROUP].sort().values, order[GROUP:].sort().values])
-        self.large = _some(head, self.order[:GROUP], LARGE_BITS)
-        self.rest = _some(head, self.order[GROUP:], REST_BITS)
+        self.large = _some(library, head, self.order[:GROUP], LARGE_BITS)
+        self.rest = _some(library, head, self.order[GROUP:], REST_BITS)
         # What the struct points into.
         names = self.order.to(torch.int32)
         self._kept = (head, names)
@@ -75,25 +76,25 @@ def preview_bytes(head: AnyPanels) -> int:
     return panels * (block_bytes(LARGE_BITS) + rest * block_bytes(REST_BITS))
 
 
-def preview_of(head: AnyPanels, sizes: Tensor) -> Preview:
+def preview_of(library: Library, head: AnyPanels, sizes: Tensor) -> Preview:
     """That of a head which it is worth for; see `Preview`."""
-    return Preview(head, sizes, head.width // PANEL // KEPT)
+    return Preview(library, head, sizes, head.width // PANEL // KEPT)
 
 
-def _some(head: AnyPanels, inputs: Tensor, bits: int) -> WholePanels:
+def _some(library: Library, head: AnyPanels, inputs: Tensor, bits: int) -> WholePanels:
     """The head of some of its inputs."""
     parts = [
-        Part(len(ids), len(inputs), has_bias=False, read=partial(_read, head, ids, inputs))
+        Part(len(ids), len(inputs), has_bias=False, read=partial(_read, library, head, ids, inputs))
         for ids in _ids(head)
     ]
     return whole_panels(Product(parts), bits)
 
 
-def _ids(head: AnyPanels) -> Iterator[Tensor]:
+def _ids(head: AnyPanels) -> Iterator[range]:
     step = PART_PANELS * PANEL
     for first in range(0, head.columns, step):
-        yield torch.arange(first, min(first + step, head.columns))
+        yield range(first, min(first + step, head.columns))
 
 
-def _read(head: AnyPanels, ids: Tensor, inputs: Tensor) -> tuple[Tensor, None]:
-    return head.rows(ids)[:, inputs], None
+def _read(library: Library, head: AnyPanels, ids: range, inputs: Tensor) -> tuple[Tensor, None]:
+    return rows_of(library, head, ids)[:, inputs], None

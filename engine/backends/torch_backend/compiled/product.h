@@ -99,7 +99,7 @@ inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows
 
 // Calls make for the weights of the matrix's format.
 template <class Make>
-inline void by_format(const KakeyaMatrix& matrix, const Make& make) {
+inline auto by_format(const KakeyaMatrix& matrix, const Make& make) {
     switch (matrix.format) {
         case KAKEYA_INT8: return make.template operator()<Int8Block>();
         case KAKEYA_INT4: return make.template operator()<Int4Block>();
@@ -110,6 +110,11 @@ inline void by_format(const KakeyaMatrix& matrix, const Make& make) {
         case KAKEYA_BFLOAT16: return make.template operator()<bfloat16>();
         default: return make.template operator()<float>();
     }
+}
+
+// Where a panel begins; that behind the last one is where they end.
+inline const char* panel_at(const KakeyaMatrix& matrix, int panel) {
+    return by_format(matrix, [&]<class Weight>() { return reinterpret_cast<const char*>(weights_of<Weight>(matrix, panel, 0)); });
 }
 
 template <class Take>

@@ -16,6 +16,19 @@ constexpr int GROUP = 32;
 constexpr bool WIDENS_PAIRS = KAKEYA_AVX2;
 constexpr float PARTS = 254.0f;  // half a one is 127 of them
 
+constexpr float NONE[GROUP] = {};
+
+// Whole numbers in -127 .. 127 as bytes, and their sum.
+inline std::int32_t narrowed_to(std::int8_t* to, const float* near) {
+    std::int32_t sum = 0;
+    for (int i = 0; i < GROUP; ++i) {
+        const std::int32_t own = static_cast<std::int32_t>(near[i]);
+        to[i] = static_cast<std::int8_t>(own);
+        sum += own;
+    }
+    return sum;
+}
+
 // Of rows [rows, count]: the numbers themselves, and, once they are rounded, each 32 of them as
 // scale * whole, whole in -127 .. 127, with the sum of the 32 whole ones, and that times the scale.
 struct Inputs {
@@ -58,12 +71,7 @@ struct Inputs {
                 const Lanes left = (load(numbers + at + half) * inverse - load(own)) * all(PARTS);
                 store(near + half, smaller(larger(kakeya::rounded(left), all(-127.0f)), all(127.0f)));
             }
-            std::int32_t sum = 0;
-            for (int i = 0; i < GROUP; ++i) {
-                const std::int32_t part = scale > 0.0f ? static_cast<std::int32_t>(near[i]) : 0;
-                parts[at + i] = static_cast<std::int8_t>(part);
-                sum += part;
-            }
+            const std::int32_t sum = narrowed_to(parts + at, scale > 0.0f ? near : NONE);
             part_sums[row * groups + group] = sum;
             scaled_sums[row * groups + group] += scale / PARTS * static_cast<float>(sum);
         }
@@ -83,12 +91,7 @@ struct Inputs {
             float near[GROUP];
             store(near, smaller(larger(kakeya::rounded(low * inverse), all(-127.0f)), all(127.0f)));
             store(near + LANES, smaller(larger(kakeya::rounded(high * inverse), all(-127.0f)), all(127.0f)));
-            std::int32_t sum = 0;
-            for (int i = 0; i < GROUP; ++i) {
-                const std::int32_t own = is_finite ? static_cast<std::int32_t>(near[i]) : 0;
-                to[i] = static_cast<std::int8_t>(own);
-                sum += own;
-            }
+            const std::int32_t sum = narrowed_to(to, is_finite ? near : NONE);
             const float scale = is_finite ? most / 127.0f : std::nanf("");
             scales[row * groups + group] = scale;
             sums[row * groups + group] = sum;

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ahead.h"
 #include "decoder.h"
 #include "lanes.h"
 #include "product.h"
@@ -19,8 +20,7 @@ namespace kakeya {
 
 // So many rows are prepared faster by one thread than by several that meet once more.
 constexpr int FEW_ROWS = 4;
-// Tasks are taken so many times by each thread: taking one costs as much as a small one does.
-constexpr int TURNS = 4;
+constexpr std::int64_t WAITING_BYTES = 1 << 18;  // half of the smallest second cache
 
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 [[gnu::noinline]] inline void norm(const float* values, const float* weights, int size, float epsilon, float* found) {
@@ -62,41 +62,84 @@ inline void round_for(const KakeyaMatrix& matrix, const Inputs& inputs, std::int
     inputs.round_for(matrix.format, row, matrix.inputs);
 }
 
-// Does task(i) for those i of `count` that this thread gets, `at_once` at a time.
+// Does task(i) for those i of `count` that this thread gets, one after the other.
 template <class Task>
-inline void taken(Crew& call, int phase, int count, int at_once, const Task& task) {
+inline void taken(Crew& call, int phase, int count, const Task& task) {
     std::atomic<int>& next = call.next[phase].value;
-    for (int first = next.fetch_add(at_once, std::memory_order_relaxed); first < count; first = next.fetch_add(at_once, std::memory_order_relaxed))
-        for (int i = first; i < std::min(first + at_once, count); ++i) task(i);
+    for (int i = next.fetch_add(1, std::memory_order_relaxed); i < count; i = next.fetch_add(1, std::memory_order_relaxed)) task(i);
 }
 
-// So many tasks, or panels, that each thread comes `TURNS` times.
-inline int share_of(const Crew& call, int count) { return std::max(1, count / (TURNS * static_cast<int>(call.barrier.threads()))); }
+// The same of small tasks that are alike: many at once while many are left, and single ones in the end, so that no
+// thread waits for another for longer than one of them takes. soon(i) tells which comes behind the task that follows.
+// Source: Polychronopoulos and Kuck, "Guided Self-Scheduling" (1987).
+template <class Task, class Soon>
+inline void shared_out(Crew& call, int phase, int count, const Task& task, const Soon& soon) {
+    struct Some {
+        int first, end;
+    };
+    std::atomic<int>& next = call.next[phase].value;
+    const int parts = 2 * static_cast<int>(call.barrier.threads());
+    const auto take = [&] {
+        Some some{next.load(std::memory_order_relaxed), 0};
+        do some.end = some.first + std::max(1, (count - some.first) / parts);
+        while (some.first < count && !next.compare_exchange_weak(some.first, some.end, std::memory_order_relaxed));
+        return some;
+    };
+    Some after;
+    for (Some own = take(); own.first < count; own = after)
+        for (int i = own.first; i < own.end; ++i) {
+            if (i + 1 == own.end) {
+                after = take();
+                if (after.first < count) soon(after.first);
+            }
+            task(i);
+        }
+}
 
-// then(row) for all rows once everybody is here: in one thread if they are few.
+// The beginning of a product's weights, for which a thread asks while it waits: it would wait for them next.
+class Coming {
+  public:
+    Coming() = default;
+    explicit Coming(const KakeyaMatrix& matrix) : at_(panel_at(matrix, 0)), end_(at_ + std::min(WAITING_BYTES, panel_at(matrix, panels(matrix)) - at_)) {}
+
+    void ask_more() {
+        for (int line = 0; line < 4 && at_ < end_; ++line, at_ += LINE) ask(at_);
+    }
+
+  private:
+    const char* at_ = nullptr;
+    const char* end_ = nullptr;
+};
+
+// then(row) for all rows once everybody is here: in one thread if they are few. `next` comes behind it.
 template <class Then>
-inline void rows_then(Crew& call, int phase, int rows, const Then& then) {
+inline void rows_then(Crew& call, int phase, int rows, const Then& then, Coming next = {}) {
+    const auto meanwhile = [&] { next.ask_more(); };
     if (rows <= FEW_ROWS) {
-        call.barrier.meet([&] { for (int row = 0; row < rows; ++row) then(row); });
+        call.barrier.meet([&] { for (int row = 0; row < rows; ++row) then(row); }, meanwhile);
         return;
     }
-    call.barrier.meet([] {});
-    taken(call, phase, rows, 1, then);
-    call.barrier.meet([] {});
+    call.barrier.meet([] {}, meanwhile);
+    taken(call, phase, rows, then);
+    call.barrier.meet([] {}, meanwhile);
 }
 
-// A product's panels, and then(row) behind them, in two phases. Who knows the weights'
-// format names it, and how many rows go at once.
+// A product's panels, and then(row) behind them, in two phases; `next` is the product that follows. Who knows the
+// weights' format names it, and how many rows go at once.
 template <class Weight = void, int MOST = 0, class Take, class Then>
-inline void product(Crew& call, int phase, const KakeyaMatrix& matrix, const Inputs& inputs, int rows, const Take& take, const Then& then) {
-    const int count = panels(matrix);
-    taken(call, phase, count, share_of(call, count), [&](int panel) {
+inline void product(Crew& call, int phase, const KakeyaMatrix& matrix, const Inputs& inputs, int rows, const Take& take, const Then& then, Coming next = {}) {
+    const auto one = [&](int panel) {
         if constexpr (std::is_void_v<Weight>)
             panel_of(matrix, inputs, rows, panel, take);
         else
             one_panel<Weight, MOST>(matrix, inputs, rows, panel, take);
+    };
+    shared_out(call, phase, panels(matrix), one, [&](int panel) {
+        // What is asked for ahead of a panel's own lines is behind them, not here.
+        const char* from = panel_at(matrix, panel);
+        for (int at = 0; at < WEIGHTS_AHEAD; at += LINE) ask(from + at);
     });
-    rows_then(call, phase + 1, rows, then);
+    rows_then(call, phase + 1, rows, then, next);
 }
 
 // Takes a product's outputs as they are: those of the first `width` columns, row by row.

@@ -13,7 +13,7 @@ FINE ones whole numbers with inputs of fifteen bits."""
 PROJECT, ATTEND, FINISH = 1, 2, 4
 """Phases of a layer."""
 WHOLE = PROJECT | ATTEND | FINISH
-VERSION = 9
+VERSION = 10
 """Of these structs; `kakeya_version` tells that of the library."""
 
 
@@ -215,6 +215,7 @@ def declare(library: ctypes.CDLL) -> None:
         c_void_p,
         c_int32,
     )
+    library.kakeya_rows.argtypes = (POINTER(Matrix), POINTER(c_int64), c_int64, c_void_p)
     library.kakeya_unpack.argtypes = (
         c_void_p,
         POINTER(Grid),
@@ -240,6 +241,7 @@ def declare(library: ctypes.CDLL) -> None:
         "kakeya_layers",
         "kakeya_logits",
         "kakeya_product",
+        "kakeya_rows",
         "kakeya_unpack",
     ):
         getattr(library, name).restype = None

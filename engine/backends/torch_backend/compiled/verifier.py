@@ -11,7 +11,11 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.slab_verifier import SlabVerifier
-from kakeya_fleet.engine.backends.torch_backend.compiled.batch import BatchOf, reads_packed
+from kakeya_fleet.engine.backends.torch_backend.compiled.batch import (
+    BatchOf,
+    LayerPlaces,
+    reads_packed,
+)
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers, CompiledDecoder
 from kakeya_fleet.engine.backends.torch_backend.compiled.packing import PackingKernels
 from kakeya_fleet.engine.backends.torch_backend.compiled.preview import Preview
@@ -61,6 +65,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         super().__init__(info, layout, PackingKernels(info.dtype), ROW_COUNTS)
         self._decoder = decoder
         self._drafting = drafting
+        self._places = LayerPlaces(layout)
         self._buffers = Buffers(decoder.sizes, ROW_COUNTS[-1])
 
     @property
@@ -97,16 +102,13 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
             cache.evict(count)
         for cache, count in zip(caches, counts, strict=True):
             cache.prepare(count)
-        ids = torch.tensor([token for feed in feeds for token in feed.token_ids])
-        positions = [
-            position
-            for cache, count in zip(caches, counts, strict=True)
-            for position in range(cache.length, cache.length + count)
-        ]
-        angles = self._decoder.angles(torch.tensor(positions))
-        self._buffers.hidden[: len(ids)] = self._decoder.embeddings(ids)
+        ids = [token for feed in feeds for token in feed.token_ids]
+        angles = self._decoder.angles.of(
+            [(cache.length, count) for cache, count in zip(caches, counts, strict=True)]
+        )
+        self._decoder.embed(ids, self._buffers.hidden)
         tapped = Tapped(_taps(feeds, caches), len(ids), self._buffers.hidden.shape[1])
-        batch = BatchOf(self._layout, caches, counts, angles, self._buffers, tapped)
+        batch = BatchOf(self._places, caches, counts, angles, self._buffers, tapped)
         self._run(batch, caches, counts, firsts)
         depth = len(self._layout.layers)
         if depth in tapped.taps:

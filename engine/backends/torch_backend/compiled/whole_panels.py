@@ -68,24 +68,6 @@ class WholePanels:
             format=FORMATS[self.bits],
         )
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """The weights [n, inputs] of the outputs `ids`, float32: a tied head embeds by this."""
-        # No more is touched than what is asked for: larger work wakes torch's threads, which
-        # keep processors from the library's for milliseconds.
-        panel, column = ids // PANEL, ids % PANEL
-        scales = _numbers_at(self.blocks, 0)[panel, :, column].to(torch.float32)
-        if self.bits == 8:
-            whole = _bytes_at(self.blocks, SCALE_BYTES, 4)[panel, :, :, column].flatten(2)
-            return ((whole.to(torch.float32) - 128.0) * scales[..., None]).flatten(1)
-        if self.bits == 2:
-            packed = _bytes_at(self.blocks, SCALE_BYTES, 16)[panel, :, :, column]
-            whole = torch.stack([packed >> 2 * four & 3 for four in range(4)], dim=3).flatten(2)
-            return ((whole.to(torch.float32) - 1.5) * scales[..., None]).flatten(1)
-        minima = _numbers_at(self.blocks, SCALE_BYTES)[panel, :, column].to(torch.float32)
-        packed = _bytes_at(self.blocks, 2 * SCALE_BYTES, 8)[panel, :, :, column]
-        whole = torch.stack([packed & 15, packed >> 4], dim=3).flatten(2)
-        return (whole.to(torch.float32) * scales[..., None] + minima[..., None]).flatten(1)
-
 
 def whole_panels(product: Product, bits: int) -> WholePanels:
     """Of a product whose inputs are a multiple of 32.

@@ -27,9 +27,12 @@ inline void pause() {
 // machine whose cores are taken is not kept busy by waiting.
 constexpr int SPINS = 1000;
 
-inline void wait_while(const std::atomic<unsigned>& value, unsigned seen) {
+// `meanwhile` takes no longer than a pause.
+template <class Meanwhile>
+inline void wait_while(const std::atomic<unsigned>& value, unsigned seen, const Meanwhile& meanwhile) {
     for (int spin = 0; spin < SPINS; ++spin) {
         if (value.load(std::memory_order_acquire) != seen) return;
+        meanwhile();
         pause();
     }
     while (value.load(std::memory_order_acquire) == seen) value.wait(seen, std::memory_order_acquire);
@@ -40,9 +43,9 @@ class Barrier {
   public:
     void begin(unsigned threads) { threads_ = threads; }
 
-    // The last one to come does what is to be done alone, before the others go on.
-    template <class Alone>
-    void meet(const Alone& alone) {
+    // The last one to come does what is to be done alone, before the others go on, who call `meanwhile` as they wait.
+    template <class Alone, class Meanwhile>
+    void meet(const Alone& alone, const Meanwhile& meanwhile) {
         if (threads_ == 1) {
             alone();
             return;
@@ -54,7 +57,7 @@ class Barrier {
             round_.fetch_add(1, std::memory_order_release);
             round_.notify_all();
         } else {
-            wait_while(round_, seen);
+            wait_while(round_, seen, meanwhile);
         }
     }
 
@@ -105,13 +108,13 @@ class Workers {
         order_.notify_all();
         job(context, 0);
         for (unsigned left = left_.load(std::memory_order_acquire); left; left = left_.load(std::memory_order_acquire))
-            wait_while(left_, left);
+            wait_while(left_, left, [] {});
     }
 
   private:
     void work(unsigned index, unsigned seen) {
         for (;;) {
-            wait_while(order_, seen);
+            wait_while(order_, seen, [] {});
             seen = order_.load(std::memory_order_acquire);
             if (ending_) return;
             if (index < wanted_) {

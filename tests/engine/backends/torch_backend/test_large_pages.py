@@ -53,7 +53,7 @@ def test_weights_are(weights: str) -> None:
     # As wide as the numbers need, which is found out when the first are there.
     assert panels.panels.dtype == torch.float32
     assert is_asked_for(panels.panels)
-    assert torch.equal(panels.rows(torch.tensor([0, 4095])), rows[[0, 4095]])
+    assert torch.equal(panels.panels[[0, -1], :, [0, -1]], rows[[0, -1]])
 
 
 def test_caches_are_and_begin_with_zeros() -> None:

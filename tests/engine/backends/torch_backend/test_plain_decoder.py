@@ -21,7 +21,7 @@ from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear, c
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import PlainLayer
 from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
 from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
-from kakeya_fleet.engine.backends.torch_backend.rotary import Rotary
+from kakeya_fleet.engine.backends.torch_backend.rotary import BLOCK, AngleBlocks, Rotary
 from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed
@@ -215,6 +215,25 @@ def test_angles_are_the_librarys() -> None:
     )
     rotary = Rotary(frequencies, 1.25, torch.float32)
     assert torch.equal(rotary.angles(positions).rotate_(heads).transpose(1, 2), expected)
+
+
+def test_angles_that_are_kept_are_those_of_their_positions() -> None:
+    """Of spans within a block of them, over its end, and of several sessions."""
+    rotary = Rotary(10_000.0 ** -(torch.arange(0, 16, 2) / 16), 1.25, torch.float32)
+    blocks = AngleBlocks(rotary)
+    for spans in (
+        [(0, 1)],
+        [(BLOCK - 1, 1)],
+        [(BLOCK - 2, 5)],
+        [(7, 2 * BLOCK)],
+        [(90, 3), (5, 1)],
+    ):
+        positions = [p for first, count in spans for p in range(first, first + count)]
+        for _ in range(2):
+            found, expected = blocks.of(spans), rotary.angles(torch.tensor([positions]))
+            assert torch.equal(found.cos, expected.cos)
+            assert torch.equal(found.sin, expected.sin)
+            assert found.cos.is_contiguous()
 
 
 @pytest.mark.parametrize("size", [50, PIECE_ELEMENTS + 50])

@@ -13,8 +13,12 @@ from torch import Tensor, nn
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
 from kakeya_fleet.engine.backends.torch_backend.compiled.draft_structs import DRAFTER
 from kakeya_fleet.engine.backends.torch_backend.compiled.pair_check import pairs_are_right
-from kakeya_fleet.engine.backends.torch_backend.compiled.panels import Panels, panels_of
-from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
+    Panels,
+    panels_of,
+    rows_of,
+)
+from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Product, part_of, product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import BFLOAT16, FLOAT32, PAIRS
 
 SEED = 20_261_125
@@ -131,10 +135,16 @@ def test_nor_of_numbers_that_are_no_pairs(
     assert len(found) == 1
 
 
-def test_rows_of_a_tied_head_are_its_weights() -> None:
-    weight = torch.randn(OUTPUTS, INPUTS).to(torch.bfloat16)
-    ids = torch.tensor([0, 31, 32, 69])
-    assert torch.equal(layer(weight).rows(ids), weight[ids].to(torch.float32))
+def test_rows_of_a_tied_head_are_its_weights(processors: dict[str, libraries.Library]) -> None:
+    """Of pairs, of plain bfloat16 numbers and of float32."""
+    weight = torch.randn(OUTPUTS, INPUTS)
+    narrow = weight.to(torch.bfloat16)
+    ids = [0, 31, 32, 69]
+    for library in processors.values():
+        assert torch.equal(rows_of(library, layer(narrow), ids), narrow[ids].to(torch.float32))
+        for each in (weight, narrow):
+            panels = panels_of(product_of(each))
+            assert torch.equal(rows_of(library, panels, ids), each[ids].to(torch.float32))
 
 
 def test_the_check_at_load_tells_other_roundings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends import for_drafts, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
-from kakeya_fleet.engine.backends.torch_backend.compiled.panels import panels_of
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import panels_of, rows_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.preview import (
     KEPT,
@@ -55,8 +55,14 @@ def whole(
     return verifier
 
 
+def own_library() -> libraries.Library:
+    found = libraries.library()
+    assert found is not None
+    return found
+
+
 def previewed(verifier: CompiledVerifier, kept: int = KEEPS) -> CompiledVerifier:
-    preview = Preview(verifier._decoder._head, verifier._sizes_before_head(), kept)
+    preview = Preview(own_library(), verifier._decoder._head, verifier._sizes_before_head(), kept)
     return drafting(verifier, preview)
 
 
@@ -80,8 +86,10 @@ def logits_of(verifier: Verifier, pieces: list[int]) -> Logits:
 
 def guessed(preview: Preview, inputs: np.ndarray) -> np.ndarray:
     """The rough logits of inputs [n, hidden], which are not rounded."""
-    every = torch.arange(preview.rest.columns)
-    weight = torch.cat([preview.large.rows(every), preview.rest.rows(every)], dim=1)
+    every = range(preview.rest.columns)
+    weight = torch.cat(
+        [rows_of(own_library(), each, every) for each in (preview.large, preview.rest)], dim=1
+    )
     found: np.ndarray = (torch.from_numpy(inputs)[:, preview.order] @ weight.T).numpy()
     return found
 
@@ -147,7 +155,7 @@ def test_the_likeliest_id_is_found_where_some_inputs_are_large(dtype: torch.dtyp
     head = panels_of(product_of(weight), dtype=dtype)
 
     def missed(told: Tensor) -> int:
-        preview = preview_of(head, told)
+        preview = preview_of(own_library(), head, told)
         assert preview.struct.kept == LEAST_PANELS // KEPT
         most = torch.from_numpy(guessed(preview, hidden.numpy())).view(200, -1, PANEL).amax(2)
         chosen = most.topk(preview.struct.kept, dim=1).indices
@@ -160,14 +168,13 @@ def test_the_likeliest_id_is_found_where_some_inputs_are_large(dtype: torch.dtyp
 
 def test_products_of_two_bits_are_what_the_weights_say() -> None:
     """Exact sums of inputs that eight bits say, at the largest of them."""
-    library = libraries.library()
-    assert library is not None
+    library = own_library()
     generator = torch.Generator().manual_seed(SEED)
     panels = whole_panels(product_of(torch.randn(70, 96, generator=generator)), 2)
-    assert len(set(panels.rows(torch.arange(70)).flatten().tolist())) > 4
+    assert len(set(rows_of(library, panels, range(70)).flatten().tolist())) > 4
     inputs = torch.randint(-127, 128, (7, 96), generator=generator).to(torch.float32)
     inputs[:, ::32] = 127.0
-    expected = inputs.double() @ panels.rows(torch.arange(70)).double().T
+    expected = inputs.double() @ rows_of(library, panels, range(70)).double().T
     found = product(library, panels, inputs).double()
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-3)
     assert float((found - expected).abs().max()) < 1e-3 * float(expected.abs().max())
@@ -187,7 +194,7 @@ def test_of_two_bits_a_weight_is_off_by_a_step_at_most_but_at_the_ends() -> None
     weight = torch.randn(70, 96, generator=torch.Generator().manual_seed(SEED))
     weight[3] = 0.0
     weight[4] = 1e7
-    found = whole_panels(product_of(weight), 2).rows(torch.arange(70))
+    found = rows_of(own_library(), whole_panels(product_of(weight), 2), range(70))
     assert bool(found.isfinite().all())
     assert bool((found[3].abs() < 2.0).all())
     assert float(found[4].min()) > 9e4

@@ -16,6 +16,7 @@ from torch import Tensor
 from kakeya_fleet.engine.backends import for_drafts, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import FINER
+from kakeya_fleet.engine.backends.torch_backend.compiled.panels import rows_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import product_of
 from kakeya_fleet.engine.backends.torch_backend.compiled.product_check import (
     require_exact_products,
@@ -105,12 +106,24 @@ def test_a_processor_whose_products_saturate_is_refused(own: libraries.Library) 
         require_exact_products(saturating)
 
 
+@pytest.mark.parametrize("bits", [8, 4, 2])
+def test_processors_read_the_same_weights(
+    processors: dict[str, libraries.Library], bits: int
+) -> None:
+    generator = torch.Generator().manual_seed(SEED)
+    panels = whole_panels(product_of(torch.randn(70, 96, generator=generator)), bits)
+    found = {rows_of(each, panels, range(70)).numpy().tobytes() for each in processors.values()}
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize(("bits", "most"), [(8, 0.5), (4, 1.0)])
-def test_a_weight_is_off_by_half_a_step_at_most(bits: int, most: float) -> None:
+def test_a_weight_is_off_by_half_a_step_at_most(
+    own: libraries.Library, bits: int, most: float
+) -> None:
     """Of four bits by more where the ends of a group were cut off, which the whole wins by."""
     weight = torch.randn(70, 96, generator=torch.Generator().manual_seed(SEED))
     weight[3] = 0.0
-    found = whole_panels(product_of(weight), bits).rows(torch.arange(70))
+    found = rows_of(own, whole_panels(product_of(weight), bits), range(70))
     grouped = weight.view(70, 3, GROUP)
     steps = grouped.abs().amax(2) / 127 if bits == 8 else (grouped.amax(2) - grouped.amin(2)) / 15
     apart = (found.view(70, 3, GROUP) - grouped).abs()
@@ -118,13 +131,15 @@ def test_a_weight_is_off_by_half_a_step_at_most(bits: int, most: float) -> None:
     assert float(apart.mean()) < 0.3 * float(steps.mean())
 
 
-def test_weights_beyond_float16s_scales_are_refused_and_tiny_ones_are_near() -> None:
+def test_weights_beyond_float16s_scales_are_refused_and_tiny_ones_are_near(
+    own: libraries.Library,
+) -> None:
     weight = torch.randn(40, 64, generator=torch.Generator().manual_seed(SEED))
     for bits, most in ((8, 1e7), (4, 1e5)):
         with pytest.raises(WeightFormatUnsupported, match=r"up to .*leave `--weights` at auto"):
             whole_panels(product_of(most * weight), bits)
         tiny = 1e-4 * weight
-        found = whole_panels(product_of(tiny), bits).rows(torch.arange(40))
+        found = rows_of(own, whole_panels(product_of(tiny), bits), range(40))
         assert float((found - tiny).abs().max()) < (0.05 if bits == 8 else 0.2) * 1e-4
 
 
@@ -146,7 +161,7 @@ def test_inputs_of_fifteen_bits_are_nearer_a_hundred_times(
     generator = torch.Generator().manual_seed(SEED)
     panels = whole_panels(product_of(torch.randn(70, 96, generator=generator)), bits)
     inputs = torch.randn(9, 96, generator=generator) * torch.logspace(-6, 6, 9)[:, None]
-    exact = inputs.double() @ panels.rows(torch.arange(70)).double().T
+    exact = inputs.double() @ rows_of(own, panels, range(70)).double().T
 
     def apart(found: Tensor) -> Tensor:
         return (found.double() - exact).abs().amax(1) / exact.abs().amax(1)
