@@ -21,4 +21,21 @@ inline void ask_all(const void* from, std::int64_t bytes) {
     for (std::int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
+// Lines that are asked for one after the other, one in so many turns.
+class Ahead {
+  public:
+    Ahead(const void* from, int turns) : next_(static_cast<const char*>(from)), turns_(turns) {}
+
+    void more() {
+        if (--wait_ > 0) return;
+        wait_ = turns_;
+        ask(next_);
+        next_ += LINE;
+    }
+
+  private:
+    const char* next_;
+    int turns_, wait_ = 1;
+};
+
 }  // namespace kakeya

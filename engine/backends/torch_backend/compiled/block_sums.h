@@ -41,10 +41,10 @@ inline std::int32_t begun(const Int2Block&, std::int32_t) { return 0; }
 
 #if KAKEYA_AVX2
 template <int ROWS, int STEP>
-[[gnu::always_inline]] inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+[[gnu::always_inline]] inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     for (int four = 0; four < GROUP / 4; ++four)
         for (int lane = 0; lane < STEP; ++lane) {
-            ask_ahead<ROWS, true>(block.numbers[four][(part + lane) * LANES]);
+            of.ask_ahead<ROWS, true>();
             const Ints own = below_128(load_whole(block.numbers[four][(part + lane) * LANES])), size = magnitude(own);
             for (int row = 0; row < ROWS; ++row) found[row][lane] = signed_dot(found[row][lane], size, own, whole(bits_of(numbers[row] + 4 * four)));
         }
@@ -71,11 +71,11 @@ struct Halves {
 };
 
 template <int ROWS, int STEP>
-[[gnu::always_inline]] inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+[[gnu::always_inline]] inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     Halves<ROWS, STEP> halves;
     for (int eight = 0; eight < GROUP / 8; ++eight)
         for (int lane = 0; lane < STEP; ++lane) {
-            ask_ahead<ROWS, true>(block.numbers[eight][(part + lane) * LANES]);
+            of.ask_ahead<ROWS, true>();
             const Ints own = load_whole(block.numbers[eight][(part + lane) * LANES]);
             halves.add(numbers, 8 * eight, lane, low_halves(own));
             halves.add(numbers, 8 * eight + 4, lane, high_halves(own));
@@ -84,11 +84,11 @@ template <int ROWS, int STEP>
 }
 
 template <int ROWS, int STEP>
-[[gnu::always_inline]] inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+[[gnu::always_inline]] inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     Halves<ROWS, STEP> halves;
     for (int sixteen = 0; sixteen < GROUP / 16; ++sixteen)
         for (int lane = 0; lane < STEP; ++lane) {
-            ask_ahead<ROWS, true>(block.numbers[sixteen][(part + lane) * LANES]);
+            of.ask_ahead<ROWS, true>();
             const Ints packed = load_whole(block.numbers[sixteen][(part + lane) * LANES]);
             for (int four = 0; four < 4; ++four) halves.add(numbers, 16 * sixteen + 4 * four, lane, low_quarters(lowered(packed, 2 * four)));
         }
@@ -96,11 +96,11 @@ template <int ROWS, int STEP>
 }
 #else
 template <int ROWS, int STEP>
-[[gnu::always_inline]] inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+[[gnu::always_inline]] inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     for (int four = 0; four < GROUP / 4; ++four) {
         Ints own[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
-            ask_ahead<ROWS>(block.numbers[four][(part + lane) * LANES]);
+            of.ask_ahead<ROWS>();
             own[lane] = load_whole(block.numbers[four][(part + lane) * LANES]);
         }
         for (int row = 0; row < ROWS; ++row) {
@@ -111,11 +111,11 @@ template <int ROWS, int STEP>
 }
 
 template <int ROWS, int STEP>
-[[gnu::always_inline]] inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+[[gnu::always_inline]] inline void dots(const Int4Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     for (int eight = 0; eight < GROUP / 8; ++eight) {
         Ints low[STEP], high[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
-            ask_ahead<ROWS>(block.numbers[eight][(part + lane) * LANES]);
+            of.ask_ahead<ROWS>();
             const Ints own = load_whole(block.numbers[eight][(part + lane) * LANES]);
             low[lane] = low_halves(own);
             high[lane] = high_halves(own);
@@ -128,11 +128,11 @@ template <int ROWS, int STEP>
 }
 
 template <int ROWS, int STEP>
-[[gnu::always_inline]] inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP]) {
+[[gnu::always_inline]] inline void dots(const Int2Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     for (int sixteen = 0; sixteen < GROUP / 16; ++sixteen) {
         Ints packed[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
-            ask_ahead<ROWS>(block.numbers[sixteen][(part + lane) * LANES]);
+            of.ask_ahead<ROWS>();
             packed[lane] = load_whole(block.numbers[sixteen][(part + lane) * LANES]);
         }
         for (int four = 0; four < 4; ++four) {
@@ -188,7 +188,7 @@ inline void add_up_blocks(const Inputs& inputs, int first, int count, Stretch of
                     for (int lane = 0; lane < STEP; ++lane) own[ROWS + row][lane] = whole(begun(block, inputs.part_sums[at]));
                 }
             }
-            dots<SUMS, STEP>(block, part, numbers, own);
+            dots<SUMS, STEP>(block, part, numbers, own, of);
             for (int row = 0; row < ROWS; ++row) {
                 const std::int64_t at = static_cast<std::int64_t>(first + row) * groups + group;
                 for (int lane = 0; lane < STEP; ++lane) {

@@ -30,14 +30,16 @@ constexpr int lanes_at_once() {
 
 constexpr int WEIGHTS_AHEAD = 8192;  // bytes
 
-template <int ROWS, bool OF_ONE_TOO = false>
-inline void ask_ahead(const void* weights) {
-    if constexpr (ROWS > 1 || OF_ONE_TOO) ask(static_cast<const char*>(weights) + WEIGHTS_AHEAD);
-}
-
-// The inputs `begin` to `end` of those of a row; `weights` of a panel begin there too.
+// The inputs `begin` to `end` of those of a row; `weights` of a panel begin there too. `ahead` of them more is asked for,
+// each time that a line has been taken.
 struct Stretch {
     int begin, end;
+    Ahead ahead;
+
+    template <int ROWS, bool OF_ONE_TOO = false>
+    void ask_ahead() {
+        if constexpr (ROWS > 1 || OF_ONE_TOO) ahead.more();
+    }
 };
 
 template <int ROWS, int STEP>
@@ -64,7 +66,7 @@ inline void add_up(const Inputs& all_inputs, int first, int count, Stretch of, c
         const Weight* weights = panel + part * LANES;
         for (int k = of.begin; k < of.end; ++k, weights += PANEL) {
             Lanes columns[STEP];
-            for (int at = 0; at < STEP * LANES; at += LINE / static_cast<int>(sizeof(Weight))) ask_ahead<ROWS>(weights + at);
+            for (int at = 0; at < STEP * LANES; at += LINE / static_cast<int>(sizeof(Weight))) of.ask_ahead<ROWS>();
             for (int lane = 0; lane < STEP; ++lane) columns[lane] = load(weights + lane * LANES);
             for (int row = 0; row < ROWS; ++row) {
                 const Lanes value = all(inputs[row * stride + k]);
@@ -103,7 +105,7 @@ inline void add_up(const Inputs& inputs, int first, int count, Stretch of, const
         const Pair* weights = panel + part * LANES;
         for (int k = of.begin; k < of.end; k += 2, weights += PANEL)
             for (int lane = 0; lane < STEP; ++lane) {
-                ask_ahead<ROWS, true>(weights + lane * LANES);
+                of.ask_ahead<ROWS, true>();
                 const Ints columns = load_whole(weights + lane * LANES);
                 const Lanes upper = upper_of(columns);
                 for (int row = 0; row < ROWS; ++row) own[row][lane] = fused(upper, all(numbers[row * stride + k + 1]), own[row][lane]);
@@ -127,7 +129,7 @@ inline void add_up(const Inputs& inputs, int first, int count, Stretch of, const
         for (int k = of.begin; k < of.end; k += 2, weights += PANEL) {
             Ints columns[STEP];
             for (int lane = 0; lane < STEP; ++lane) {
-                ask_ahead<ROWS>(weights + lane * LANES);
+                of.ask_ahead<ROWS>();
                 columns[lane] = load_whole(weights + lane * LANES);
             }
             for (int row = 0; row < ROWS; ++row) {

@@ -78,19 +78,22 @@ inline void given(const KakeyaMatrix& matrix, int row, int panel, Lanes (&sums)[
 template <class Weight, int MOST = Layout<Weight>::rows, class Take>
 inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows, int panel, const Take& take) {
     // What one pass reads once needs no cache; on other processors stretches were not measured.
-    const int stretch = KAKEYA_AVX2 && rows > WHOLE_ROWS ? Layout<Weight>::stretch : matrix.inputs;
+    const bool is_cut = KAKEYA_AVX2 && rows > WHOLE_ROWS;
+    const int stretch = is_cut ? Layout<Weight>::stretch : matrix.inputs, passes = (rows + MOST - 1) / MOST;
     struct Sums {
         Lanes of[WIDE];
     };
     thread_local std::vector<Sums> sums;
     sums.assign(rows, Sums{});
     for (int begin = 0; begin < matrix.inputs; begin += stretch) {
-        const Stretch of{begin, std::min(begin + stretch, matrix.inputs)};
+        const char* coming = reinterpret_cast<const char*>(weights_of<Weight>(matrix, panel, begin)) + WEIGHTS_AHEAD;
         int first = 0;
         // As many in each pass as there can be: one row alone takes as long as several.
-        for (int left = (rows + MOST - 1) / MOST; left > 0; --left) {
-            const int some = (rows - first + left - 1) / left;
-            some_rows<MOST, Weight>(matrix, inputs, some, first, panel, of, &sums[first].of);
+        for (int pass = 0; pass < passes; ++pass) {
+            const int some = (rows - first + passes - pass - 1) / (passes - pass);
+            // Of the stretch that comes each pass asks for its part, so that memory is as busy in all of them.
+            const Ahead ahead = is_cut ? Ahead(coming + FIRST_CACHE_BYTES * pass / passes, passes) : Ahead(coming, 1);
+            some_rows<MOST, Weight>(matrix, inputs, some, first, panel, {begin, std::min(begin + stretch, matrix.inputs), ahead}, &sums[first].of);
             first += some;
         }
     }
@@ -126,7 +129,11 @@ inline void panel_of(const KakeyaMatrix& matrix, const Inputs& inputs, int rows,
 template <class Take>
 inline void panel_of_row(const KakeyaMatrix& matrix, const Inputs& inputs, int row, int panel, const Take& take) {
     Lanes sums[1][WIDE] = {};
-    by_format(matrix, [&]<class Weight>() { add_up<1>(inputs, row, matrix.inputs, {0, matrix.inputs}, weights_of<Weight>(matrix, panel, 0), sums); });
+    by_format(matrix, [&]<class Weight>() {
+        const Weight* weights = weights_of<Weight>(matrix, panel, 0);
+        const Ahead ahead(reinterpret_cast<const char*>(weights) + WEIGHTS_AHEAD, 1);
+        add_up<1>(inputs, row, matrix.inputs, {0, matrix.inputs, ahead}, weights, sums);
+    });
     given(matrix, row, panel, sums[0], take);
 }
 
