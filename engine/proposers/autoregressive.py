@@ -31,6 +31,7 @@ from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, Proposer
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
+from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState
 from kakeya_fleet.engine.sampling.choice import drawn_token
 
 MOST_READ = 2048
@@ -42,6 +43,8 @@ READ_AT_ONCE = 64
 """Tokens that a draft reads first; behind more it drafts nothing, and they are read apart."""
 FEW = 8
 """Rows whose logits take less than a forward, though the last one's alone are wanted."""
+GUESSED_FROM = 2
+"""Tokens that must have stood together for a guess."""
 
 Tokens: TypeAlias = "array[int]"
 
@@ -152,6 +155,7 @@ class AutoregressiveDraftState:
         self._held = array("I")
         self._cache: KvCache | None = None
         self._is_wanted = True
+        self._quotes = NgramDraftState((), clock, INDEXED_TOKENS, shortest=GUESSED_FROM)
         self.commit(prefix)
 
     @property
@@ -168,6 +172,7 @@ class AutoregressiveDraftState:
         """Appends committed tokens to the history."""
         self._length += len(token_ids)
         self._text.extend(token_ids)
+        self._quotes.commit(token_ids)
         half = self._most_read // 2
         start = half * max(0, -(-(self._length - self._most_read) // half))
         if start > self._start:
@@ -203,27 +208,28 @@ class AutoregressiveDraftState:
         """Drafts `block_size` tokens after history + `assumed`, as its verifier would choose them.
 
         Each is the likeliest, or with a `drawing` what the verifier's random number makes of
-        this model's distribution.
-        Nothing behind an empty history, nor while it `is_behind`; fewer where it is taken back.
+        this model's distribution. What the text itself says while it `is_behind`, if anything;
+        nothing behind an empty history; fewer where it is taken back.
         Raises `DraftFailed`: OUT_OF_VOCABULARY for ids that are not the model's, UNREACHABLE
         when there is no memory for its keys and values.
         """
         began, self._is_wanted = self._clock(), True
-        if not self._text or self.is_behind:
+        if not self._text:
             return Draft(())
+        if self.is_behind:
+            return self._quotes.propose(assumed, block_size, 0)
         text = self._text + array("I", assumed)
         drafted: list[int] = []
+        passes = 0
         cache = self._drafting(text)
         try:
             coming = text[cache.length :]
             while self._is_wanted and len(drafted) < block_size:
-                logits = self._next(cache, coming)
+                is_last = len(drafted) + 1 == block_size
+                guess = None if is_last else self._guess([*assumed, *drafted])
                 position = self._length + len(assumed) + len(drafted)
-                drafted.append(
-                    int(logits.argmax())
-                    if drawing is None
-                    else drawn_token(logits, drawing, position)
-                )
+                drafted += self._next(cache, coming, guess, drawing, position)
+                passes += 1
                 coming = array("I", drafted[-1:])
         finally:
             if cache is not self._cache:
@@ -233,7 +239,7 @@ class AutoregressiveDraftState:
             tuple(drafted),
             compute_seconds=seconds,
             round_trip_seconds=seconds,
-            forward_pass_count=len(drafted),
+            forward_pass_count=passes,
         )
 
     def take_back(self) -> None:
@@ -289,17 +295,40 @@ class AutoregressiveDraftState:
         for first in range(0, len(token_ids), most):
             self._forward(cache, token_ids[first : first + most], want_logits=False)
 
-    def _next(self, cache: KvCache, token_ids: Tokens) -> Logits:
-        """Of the token behind these, at least one: [vocabulary]."""
+    def _guess(self, behind: Sequence[int]) -> int | None:
+        """What followed where the last tokens stood before, if that is one of the model's."""
+        found = self._quotes.propose(behind, 1, 0).token_ids
+        return next((token for token in found if token < self._verifier.info.vocabulary_size), None)
+
+    def _next(
+        self,
+        cache: KvCache,
+        token_ids: Tokens,
+        guess: int | None,
+        drawing: Drawing | None,
+        position: int,
+    ) -> list[int]:
+        """The token at `position`, behind these, at least one; the next too, if a guess is right.
+
+        All but the last of them are in the cache then.
+        """
         if len(token_ids) > FEW:
             self._take_in(cache, token_ids[:-1])
             token_ids = token_ids[-1:]
         self._check(token_ids)
-        logits = self._forward(cache, token_ids, want_logits=True)
+        rows = token_ids if guess is None else token_ids + array("I", (guess,))
+        logits = self._forward(cache, rows, want_logits=True)
         if logits is None:
             raise AssertionError("a forward gave no logits, which were asked for")
-        last: Logits = logits[-1]
-        return last
+        chosen = _chosen(logits[len(token_ids) - 1], drawing, position)
+        if guess is None:
+            return [chosen]
+        if chosen == guess:
+            return [chosen, _chosen(logits[-1], drawing, position + 1)]
+        cache.truncate(cache.length - 1)
+        if cache is self._cache:
+            del self._held[-1]
+        return [chosen]
 
     def _forward(self, cache: KvCache, token_ids: Tokens, *, want_logits: bool) -> Logits | None:
         with _as_fault():
@@ -315,6 +344,10 @@ class AutoregressiveDraftState:
                 DraftFaultKind.OUT_OF_VOCABULARY,
                 f"the history has ids outside 0..{size - 1}, the proposer's vocabulary",
             )
+
+
+def _chosen(row: Logits, drawing: Drawing | None, position: int) -> int:
+    return int(row.argmax()) if drawing is None else drawn_token(row, drawing, position)
 
 
 def _common(some: Tokens, others: Tokens) -> int:

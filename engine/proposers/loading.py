@@ -66,7 +66,8 @@ def load_proposer(
     weights as `weights` say, see `load_verifier` of these, and the keys and values of all its
     sessions take `kv_budget_bytes` at most. `progress` hears of downloads,
     `reading` of the weights as they are read. The first call of a model imports its
-    back end. Every model quotes the text itself where that is surer; see `quoting`.
+    back end. A diffusion model quotes the text itself where that is surer, see `quoting`; a plain
+    one checks what it quotes.
 
     Raises `ModelNotFound`, naming those that there are, `TrainedForAnother` when
     the manifest names another verifier than `TARGET`, another `ModelUnusable`, or
@@ -96,7 +97,7 @@ def load_proposer(
             drafter = for_drafts(loaded, folder)
         proposer = AutoregressiveProposer(drafter)
         drafter.pool.budget_bytes = kv_budget_bytes
-        return QuotingProposer(proposer)
+        return proposer
     if kind == MASKED_DIFFUSION:
         if device not in (ANY_DEVICE, CPU):
             raise DeviceUnavailable(

@@ -173,6 +173,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_switching_proposers.py",),
     ),
     Mutant(
+        "a wrong guess that stays",
+        "engine/proposers/autoregressive.py",
+        "        cache.truncate(cache.length - 1)\n",
+        "        cache.truncate(cache.length)\n",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
+        "a guess taken unseen",
+        "engine/proposers/autoregressive.py",
+        "        if chosen == guess:\n            return [chosen, ",
+        "        if chosen or guess:\n            return [guess, ",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
         "a draft that is taken back made to its end",
         "engine/proposers/autoregressive.py",
         "while self._is_wanted and len(drafted) < block_size",

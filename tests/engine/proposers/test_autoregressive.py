@@ -31,7 +31,9 @@ from tests.support import hash_verifier as hashing
 from tests.support.small_verifiers import VERIFIERS, small_verifier
 
 MOST_READ = 40
-TOKENS = st.lists(st.integers(0, hashing.VOCABULARY - 1), max_size=60)
+ALPHABETS = st.sampled_from((hashing.VOCABULARY, 3))
+"""Few tokens repeat what stood before all the time, so that much is guessed."""
+TOKENS = ALPHABETS.flatmap(lambda size: st.lists(st.integers(0, size - 1), max_size=60))
 
 
 def caught_up(state: AutoregressiveDraftState) -> AutoregressiveDraftState:
@@ -135,6 +137,37 @@ def test_what_was_committed_of_a_draft_is_not_computed_again() -> None:
     assert list(verifier.batches) == [(1,), (1,), (1,), (1,)]
 
 
+def guessing(is_right: bool) -> list[int]:
+    """A history that ends as it began, and went on then as the model does, or otherwise."""
+    for filler in range(3, hashing.VOCABULARY):
+        for followed in range(3, hashing.VOCABULARY):
+            history = [1, 2, followed, filler, 1, 2]
+            if (said(history, 1)[0] == followed) is is_right:
+                return history
+    raise AssertionError("the model says none of them")
+
+
+@pytest.mark.parametrize("goes_back", [True, False])
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_guess_that_is_right_saves_a_forward_and_a_wrong_one_leaves_nothing(
+    is_right: bool, goes_back: bool
+) -> None:
+    verifier, history = hashing.HashVerifier(), guessing(is_right)
+    state = AutoregressiveDraftState(verifier, history, lambda: 0.0, MOST_READ, goes_back=goes_back)
+    draft = state.propose((), 3, 0)
+    assert draft.token_ids == said(history, 3)
+    first = (len(history) + 1,) if goes_back else (2,)
+    counts = list(verifier.batches) if goes_back else list(verifier.batches)[1:]
+    assert counts == ([first, (1,)] if is_right else [first, (1,), (1,)])
+    assert draft.forward_pass_count == len(counts)
+    # One token has no room for what comes behind a guess.
+    verifier.batches.clear()
+    assert state.propose((), 1, 0).token_ids == said(history, 1)
+    assert list(verifier.batches) == [(1,)]
+    state.close()
+    assert verifier.pool.used_bytes == 0
+
+
 @pytest.mark.parametrize("kept", [0, 3, 8])
 def test_a_wholly_accepted_draft_costs_two_tokens(kept: int) -> None:
     verifier = hashing.HashVerifier()
@@ -177,13 +210,15 @@ def test_a_draft_that_is_taken_back_ends_with_its_next_token_and_the_next_one_is
     assert state.propose((), 8, 0).token_ids == said(range(20), 8)
 
 
-def test_a_long_history_is_read_in_steps_and_drafts_nothing_meanwhile() -> None:
+def test_a_long_history_is_read_in_steps_and_drafts_what_it_quotes_meanwhile() -> None:
     verifier = hashing.HashVerifier()
     history = [index % hashing.VOCABULARY for index in range(1000)]
     state = AutoregressiveProposer(verifier, most_read=300).open(history)
     steps = 0
     while state.is_behind:
-        assert state.propose((), 4, 0).token_ids == ()
+        draft = state.propose((), 4, 0)
+        assert draft.is_found
+        assert draft.token_ids == tuple(each % hashing.VOCABULARY for each in range(1000, 1004))
         read = verifier.batches.copy()
         state.read()
         steps += 1

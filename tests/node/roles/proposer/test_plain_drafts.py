@@ -17,7 +17,6 @@ from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
-from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.speculation.place_rates import PlaceRates
 from kakeya_fleet.fleet.cards.card import ModelKind
@@ -57,9 +56,8 @@ async def drafting(
 
 def pool_bytes(node: nodes.Node) -> int:
     (served,) = node.roles.proposer.by_model.values()
-    assert isinstance(served.proposer, QuotingProposer)
-    assert isinstance(served.proposer.inner, AutoregressiveProposer)
-    return served.proposer.inner.held_bytes
+    assert isinstance(served.proposer, AutoregressiveProposer)
+    return served.proposer.held_bytes
 
 
 async def stream(
@@ -136,9 +134,8 @@ class Reading:
 
     def __init__(self, node: nodes.Node) -> None:
         (served,) = node.roles.proposer.by_model.values()
-        assert isinstance(served.proposer, QuotingProposer)
-        assert isinstance(served.proposer.inner, AutoregressiveProposer)
-        self._verifier = served.proposer.inner._verifier
+        assert isinstance(served.proposer, AutoregressiveProposer)
+        self._verifier = served.proposer._verifier
         self._honest = self._verifier.forward
         self.token_count = 0
 
