@@ -42,7 +42,8 @@ verifier's own token, and a block."""
 READ_AT_ONCE = 64
 """Tokens that a draft reads first; behind more it drafts nothing, and they are read apart."""
 FEW = 8
-"""Rows whose logits take less than a forward, though the last one's alone are wanted."""
+"""Rows whose logits take less than a forward, though the last one's alone are wanted; with a guess
+no more of them."""
 GUESSED_FROM = 2
 """Tokens that must have stood together for a guess."""
 
@@ -225,8 +226,8 @@ class AutoregressiveDraftState:
         try:
             coming = text[cache.length :]
             while self._is_wanted and len(drafted) < block_size:
-                is_last = len(drafted) + 1 == block_size
-                guess = None if is_last else self._guess([*assumed, *drafted])
+                has_room = len(drafted) + 1 < block_size and len(coming) < FEW
+                guess = self._guess([*assumed, *drafted]) if has_room else None
                 position = self._length + len(assumed) + len(drafted)
                 drafted += self._next(cache, coming, guess, drawing, position)
                 passes += 1

@@ -14,9 +14,10 @@ from kakeya_fleet.node.cli.asking.told_values import sanitized
 # A node that does not answer in this time is left out.
 ANSWER_SECONDS = 2.0
 # A fleet that somebody made look large costs no more descriptors than a shell has, 1,024 or 256
-# on macOS, and no more than ANSWER_SECONDS * MOST_ASKED / AT_ONCE = 4 s.
-MOST_ASKED = 128
-AT_ONCE = 64
+# on macOS, of which a node takes up to two, and no more than
+# ANSWER_SECONDS * MOST_ASKED / AT_ONCE = 4 s.
+MOST_ASKED = 96
+AT_ONCE = 48
 
 
 def nearest_living(nodes: Iterable[NodeStatus], most: int = MOST_ASKED) -> list[NodeStatus]:
