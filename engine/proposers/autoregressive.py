@@ -209,16 +209,14 @@ class AutoregressiveDraftState:
         """Drafts `block_size` tokens after history + `assumed`, as its verifier would choose them.
 
         Each is the likeliest, or with a `drawing` what the verifier's random number makes of
-        this model's distribution. What the text itself says while it `is_behind`, if anything;
-        nothing behind an empty history; fewer where it is taken back.
+        this model's distribution.
+        Nothing behind an empty history, nor while it `is_behind`; fewer where it is taken back.
         Raises `DraftFailed`: OUT_OF_VOCABULARY for ids that are not the model's, UNREACHABLE
         when there is no memory for its keys and values.
         """
         began, self._is_wanted = self._clock(), True
-        if not self._text:
+        if not self._text or self.is_behind:
             return Draft(())
-        if self.is_behind:
-            return self._quotes.propose(assumed, block_size, 0)
         text = self._text + array("I", assumed)
         drafted: list[int] = []
         passes = 0

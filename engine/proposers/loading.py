@@ -26,6 +26,7 @@ from kakeya_fleet.engine.contracts.proposer_info import (
     DFLASH,
     MASKED_DIFFUSION,
 )
+from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import DeviceUnavailable, ModelNotFound, ModelUnusable
 from kakeya_fleet.engine.memory.allocation import told_as_unloadable
 from kakeya_fleet.engine.models import weight_choice
@@ -93,11 +94,7 @@ def load_proposer(
             weights=weights,
             reading=reading,
         )
-        with told_as_unloadable(folder.path):
-            drafter = for_drafts(loaded, folder)
-        proposer = AutoregressiveProposer(drafter)
-        drafter.pool.budget_bytes = kv_budget_bytes
-        return proposer
+        return _plain(loaded, folder, kv_budget_bytes)
     if kind == MASKED_DIFFUSION:
         if device not in (ANY_DEVICE, CPU):
             raise DeviceUnavailable(
@@ -117,6 +114,17 @@ def load_proposer(
             folder, target_folder, backend=backend, device=device, dtype=dtype, reading=reading
         )
     )
+
+
+def _plain(
+    loaded: Verifier, folder: ModelFolder, kv_budget_bytes: int | None
+) -> AutoregressiveProposer:
+    """One that drafts with the model that was loaded of `folder`."""
+    with told_as_unloadable(folder.path):
+        drafter = for_drafts(loaded, folder)
+    proposer = AutoregressiveProposer(drafter)
+    drafter.pool.budget_bytes = kv_budget_bytes
+    return proposer
 
 
 def import_proposer(name: str, backend: str = AUTO, device: str = ANY_DEVICE) -> None:

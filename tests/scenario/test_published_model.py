@@ -25,6 +25,7 @@ from kakeya import (
     StopReason,
 )
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.calls import given
 from tests.support.own_cache import own_cache
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -34,7 +35,6 @@ CODE = [{"role": "user", "content": "Write a Python class for a stack with push 
 STORY = "A fox met a crow in the wood. The fox asked the crow for the cheese. "
 WINDOW_TOKENS = 64
 MAX_TOKENS = 24
-AGAIN_SECONDS = 0.5
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -158,20 +158,23 @@ async def drafts_help(
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
-        try:
-            opened = await client.create_session(MODEL, **options)
-        except NoPlacement as refused:
-            if "the circuit breaker is open" not in str(refused) or time.monotonic() >= until:
-                raise
-            await asyncio.sleep(AGAIN_SECONDS)
-            continue
-        async with opened as session:
+        async with await given(lambda: opened(client, options)) as session:
             await session.append(history)
             done = await session.generate(MAX_TOKENS).collect()
         assert done.token_ids == expected, options
         if enough(done.done.speculation):
             return
         assert time.monotonic() < until, (options, done.done.speculation)
+
+
+async def opened(client: AsyncClient, options: dict[str, Any]) -> AsyncSession | None:
+    """None while the breaker of the proposer that is named is open."""
+    try:
+        return await client.create_session(MODEL, **options)
+    except NoPlacement as refused:
+        if "the circuit breaker is open" not in str(refused):
+            raise
+        return None
 
 
 async def stays_the_same_past_the_window(

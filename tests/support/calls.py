@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -14,6 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from kakeya.v1 import placement_pb2, runtime_pb2, runtime_pb2_grpc
 from tests.support.patience import PATIENCE_SECONDS
 
+Given = TypeVar("Given")
 FIXED = runtime_pb2.SPECULATION_MODE_FIXED
 OFF = runtime_pb2.SPECULATION_MODE_OFF
 
@@ -66,6 +68,16 @@ async def until(condition: Callable[[], object], seconds: float = PATIENCE_SECON
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 counts wake nobody
             await asyncio.sleep(0.002)
+
+
+async def given(
+    attempt: Callable[[], Awaitable[Given | None]], seconds: float = PATIENCE_SECONDS
+) -> Given:
+    """What an attempt gives that is repeated for as long as it gives None."""
+    async with asyncio.timeout(seconds):
+        while (found := await attempt()) is None:  # noqa: ASYNC110 nobody tells of it
+            await asyncio.sleep(0.1)
+    return found
 
 
 @dataclass

@@ -210,15 +210,14 @@ def test_a_draft_that_is_taken_back_ends_with_its_next_token_and_the_next_one_is
     assert state.propose((), 8, 0).token_ids == said(range(20), 8)
 
 
-def test_a_long_history_is_read_in_steps_and_drafts_what_it_quotes_meanwhile() -> None:
+def test_a_long_history_is_read_in_steps_and_drafts_nothing_meanwhile() -> None:
     verifier = hashing.HashVerifier()
     history = [index % hashing.VOCABULARY for index in range(1000)]
     state = AutoregressiveProposer(verifier, most_read=300).open(history)
     steps = 0
     while state.is_behind:
-        draft = state.propose((), 4, 0)
-        assert draft.is_found
-        assert draft.token_ids == tuple(each % hashing.VOCABULARY for each in range(1000, 1004))
+        # Nor what the text itself says: who drafts nothing is given time to read.
+        assert state.propose((), 4, 0).token_ids == ()
         read = verifier.batches.copy()
         state.read()
         steps += 1

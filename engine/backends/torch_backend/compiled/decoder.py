@@ -18,6 +18,7 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.panels import (
     LANES,
     AnyPanels,
     panels_of,
+    read_rows,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.parts import Part, Product
 from kakeya_fleet.engine.backends.torch_backend.compiled.preview import (
@@ -189,12 +190,7 @@ class CompiledDecoder:
         if self._embedding is not None:
             to[: len(ids)] = self._embedding[list(ids)]
             return
-        self._functions.kakeya_rows(
-            ctypes.byref(self._model.head),
-            (ctypes.c_int64 * len(ids))(*ids),
-            len(ids),
-            to.data_ptr(),
-        )
+        read_rows(self._library, self._model.head, ids, to)
 
     def run(self, batch: Batch, first: int, end: int, phases: int, *, finely: bool = False) -> None:
         """The layers `first` to `end`, exclusive, or some phases of them.

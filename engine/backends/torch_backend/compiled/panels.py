@@ -73,13 +73,18 @@ class Panels:
 AnyPanels: TypeAlias = Panels | WholePanels
 
 
+def read_rows(library: Library, matrix: Matrix, ids: Sequence[int], to: Tensor) -> None:
+    """Writes the weights of the outputs `ids` into the first of `to` [rows, inputs], float32."""
+    library.functions.kakeya_rows(
+        ctypes.byref(matrix), (ctypes.c_int64 * len(ids))(*ids), len(ids), to.data_ptr()
+    )
+
+
 def rows_of(library: Library, panels: AnyPanels, ids: Sequence[int]) -> Tensor:
     """The weights [n, inputs] of the outputs `ids`, float32."""
     matrix = panels.matrix
     found = torch.empty(len(ids), matrix.inputs)
-    library.functions.kakeya_rows(
-        ctypes.byref(matrix), (ctypes.c_int64 * len(ids))(*ids), len(ids), found.data_ptr()
-    )
+    read_rows(library, matrix, ids, found)
     return found
 
 
