@@ -21,16 +21,16 @@ def writes(placement: Placement, start: int, count: int) -> list[Write]:
     """Where `count` positions from `start` go, in as few pieces as there can be."""
     found: list[Write] = []
     borders = placement.segments
-    for token in range(count):
+    token = 0
+    while token < count:
         slot, segment = placement.slot(start + token), 0
         while slot >= borders[segment]:
             slot -= borders[segment]
             segment += 1
-        last = found[-1] if found else None
-        if last and last.segment == segment and last.slot + last.count == slot:
-            found[-1] = Write(segment, last.slot, last.token, last.count + 1)
-        else:
-            found.append(Write(segment, slot, token, 1))
+        # A ring goes back to its beginning where a segment ends, the last one.
+        piece = min(count - token, borders[segment] - slot)
+        found.append(Write(segment, slot, token, piece))
+        token += piece
     return found
 
 

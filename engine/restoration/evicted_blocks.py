@@ -59,8 +59,11 @@ def padded_rows(
 ) -> Array:
     """The queries from `row` on as rows [kv_heads, groups * queries, head_dim] of a product."""
     heads, _, head_dim = asked.queries.shape
+    own = asked.queries[:, row : row + count]
+    if count == queries:
+        return kernels.rows(np.ascontiguousarray(own, np.float32), kv_heads)
     padded = np.zeros((heads, queries, head_dim), np.float32)
-    padded[:, :count] = asked.queries[:, row : row + count]
+    padded[:, :count] = own
     return kernels.rows(padded, kv_heads)
 
 

@@ -102,9 +102,68 @@ struct Scratch {
     alignas(64) float weights[BLOCK_ROWS][MOST_SLOTS];
     alignas(64) float values[BLOCK_ROWS][512];
     alignas(64) bfloat16 queries[BLOCK_ROWS][512];  // those of the rows, rounded
+    alignas(64) float spread[BLOCK_ROWS][512];      // those again, as keys are spread
 };
 
-// A query's products with a key, to be added up over the lanes.
+#if KAKEYA_AVX2
+// Numbers as float32 in the order in which their products are added up: of bfloat16 ones the upper halves of pairs,
+// and then the lower ones.
+template <int WIDE>
+inline void spread(const float* numbers, Lanes (&to)[WIDE]) {
+    for (int i = 0; i < WIDE; ++i) to[i] = load(numbers + i * LANES);
+}
+template <int WIDE>
+inline void spread(const bfloat16* numbers, Lanes (&to)[WIDE]) {
+    for (int i = 0; i < WIDE; i += 2) {
+        const Ints own = load_whole(numbers + i * LANES);
+        to[i] = upper_of(own);
+        to[i + 1] = lower_of(own);
+    }
+}
+
+// The rows' queries as their products with keys take them.
+inline void spread_queries(const Rows& rows, int head_size, Scratch& scratch, const float*) {
+    for (int row = 0; row < rows.count; ++row) std::memcpy(scratch.spread[row], rows.query[row], sizeof(float) * head_size);
+}
+inline void spread_queries(const Rows& rows, int head_size, Scratch& scratch, const bfloat16*) {
+    for (int row = 0; row < rows.count; ++row)
+        for (int d = 0; d < head_size; d += 2 * LANES) {
+            Lanes own[2];
+            spread(scratch.queries[row] + d, own);
+            store(scratch.spread[row] + d, own[0]);
+            store(scratch.spread[row] + d + LANES, own[1]);
+        }
+}
+
+inline Lanes begun_with(Lanes key, Lanes query, const float*) { return query * key; }
+inline Lanes begun_with(Lanes key, Lanes query, const bfloat16*) { return fused(key, query, all(0.0f)); }
+
+// The products of the rows' queries with the keys of sixteen slots, to be added up over the lanes: each key is
+// spread once for all rows.
+template <int SIZE, class Number>
+inline void products_of_sixteen(const Number* keys, int own_size, const Rows& rows, const Scratch& scratch, Lanes (&products)[BLOCK_ROWS][LANES]) {
+    const int head_size = SIZE ? SIZE : own_size;
+    constexpr int WIDE = SIZE ? 4 : 2;
+    for (int lane = 0; lane < LANES; ++lane, keys += head_size)
+        for (int d = 0; d < head_size; d += WIDE * LANES) {
+            Lanes key[WIDE];
+            spread(keys + d, key);
+            for (int row = 0; row < rows.count; ++row) {
+                const float* query = scratch.spread[row] + d;
+                Lanes added = d ? fused(key[0], load(query), products[row][lane]) : begun_with(key[0], load(query), keys);
+                for (int i = 1; i < WIDE; ++i) added = fused(key[i], load(query + i * LANES), added);
+                products[row][lane] = added;
+            }
+        }
+}
+#else
+inline void spread_queries(const Rows&, int, Scratch&, const float*) {}
+inline void spread_queries(const Rows&, int, Scratch&, const bfloat16*) {}
+
+inline const float* query_of(const Rows& rows, const Scratch&, int row, const float*) { return rows.query[row]; }
+inline const bfloat16* query_of(const Rows&, const Scratch& scratch, int row, const bfloat16*) { return scratch.queries[row]; }
+
+// A query's products with a key.
 inline Lanes products_of(const float* query, const float* key, int head_size) {
     Lanes added = load(query) * load(key);
     for (int d = LANES; d < head_size; d += LANES) added = fused(load(query + d), load(key + d), added);
@@ -116,9 +175,15 @@ inline Lanes products_of(const bfloat16* query, const bfloat16* key, int head_si
     return added;
 }
 
-// As the keys have them.
-inline const float* query_of(const Rows& rows, const Scratch&, int row, const float*) { return rows.query[row]; }
-inline const bfloat16* query_of(const Rows&, const Scratch& scratch, int row, const bfloat16*) { return scratch.queries[row]; }
+template <int SIZE, class Number>
+inline void products_of_sixteen(const Number* keys, int own_size, const Rows& rows, const Scratch& scratch, Lanes (&products)[BLOCK_ROWS][LANES]) {
+    const int head_size = SIZE ? SIZE : own_size;
+    for (int row = 0; row < rows.count; ++row) {
+        const Number* query = query_of(rows, scratch, row, keys);
+        for (int lane = 0; lane < LANES; ++lane) products[row][lane] = products_of(query, keys + lane * head_size, head_size);
+    }
+}
+#endif
 
 // Of a key or a value so many bytes behind this one.
 template <class Number>
@@ -127,17 +192,6 @@ inline void ask_ahead(const Number* own, int head_size) {
 }
 
 constexpr std::uint32_t ALL_LANES = (1u << LANES) - 1u;
-
-// What the row's query finds in keys of sixteen slots, of which `mask` are seen.
-template <int SIZE, class Number>
-inline Lanes scores_of_sixteen(const Number* keys, int own_size, const Number* query, std::uint32_t mask, Lanes scale) {
-    const int head_size = SIZE ? SIZE : own_size;
-    const Lanes none = all(-INFINITY);
-    if (!mask) return none;
-    Lanes products[LANES];
-    for (int lane = 0; lane < LANES; ++lane, keys += head_size) products[lane] = products_of(query, keys, head_size);
-    return chosen(mask, sums(products) * scale, none);
-}
 
 // The weighted values of WIDE vectors of the head from d on.
 template <int ROWS, int WIDE, class Number>
@@ -264,14 +318,15 @@ inline float weigh(float* scores, const Rows& rows, int row, const SegmentPart& 
 template <int SIZE, class Number>
 inline void scores_of(const Number* keys, int own_size, const SegmentPart& part, std::int64_t origin, float scaling, const Rows& rows, Scratch& scratch) {
     const int head_size = SIZE ? SIZE : own_size;
-    const Lanes scale = all(scaling);
+    const Lanes scale = all(scaling), none = all(-INFINITY);
+    Lanes products[BLOCK_ROWS][LANES];
     for (int slot = part.begin; slot < part.stop; slot += LANES) {
         const Number* own = keys + static_cast<std::int64_t>(slot) * head_size;
         for (int lane = 0; lane < LANES; ++lane) ask_ahead(own + lane * head_size, head_size);
+        products_of_sixteen<SIZE>(own, head_size, rows, scratch, products);
         for (int row = 0; row < rows.count; ++row) {
-            if (!part.sees[row]) continue;
             const std::uint32_t mask = part.sees_all[row] ? ALL_LANES : seen_lanes(rows.seen[row], origin + slot);
-            store(scratch.weights[row] + slot, scores_of_sixteen<SIZE>(own, head_size, query_of(rows, scratch, row, keys), mask, scale));
+            store(scratch.weights[row] + slot, chosen(mask, sums(products[row]) * scale, none));
         }
     }
 }
@@ -302,6 +357,7 @@ inline void round_queries(const Rows& rows, int head_size, Scratch& scratch) {
     if constexpr (std::is_same_v<Number, bfloat16>)
         for (int row = 0; row < rows.count; ++row)
             for (int d = 0; d < head_size; ++d) scratch.queries[row][d] = narrowed(rows.query[row][d]);
+    spread_queries(rows, head_size, scratch, static_cast<const Number*>(nullptr));
 }
 
 // The `segments` of a store from `first` on, whose queries are rounded.

@@ -244,6 +244,23 @@ inline float sum(Lanes x) {
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+// sum(a[0]) .. sum(a[7]): the same tree, eight at once.
+inline __m256 sums_of_eight(const Lanes* a) {
+    __m256 half[8], quarter[4], eighth[2];
+    for (int j = 0; j < 8; ++j) half[j] = _mm256_add_ps(a[j].a, a[j].b);
+    for (int j = 0; j < 4; ++j) {
+        const __m256 x = half[j], y = half[j + 4];
+        quarter[j] = _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+    }
+    for (int j = 0; j < 2; ++j) {
+        const __m256 x = quarter[2 * j], y = quarter[2 * j + 1];
+        eighth[j] = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));
+    }
+    const __m256 x = eighth[0], y = eighth[1];
+    return _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x88), _mm256_shuffle_ps(x, y, 0xdd));
+}
+inline Lanes sums(const Lanes (&a)[LANES]) { return {sums_of_eight(a), sums_of_eight(a + 8)}; }
+
 struct Ints {
     __m256i a, b;
 };
@@ -493,6 +510,11 @@ inline Lanes load_halves(const void* from) {
     for (int i = 0; i < LANES; ++i) found[i] = half_of(static_cast<const std::uint8_t*>(from) + 2 * i);
     return load(found);
 }
+inline Lanes sums(const Lanes (&a)[LANES]) {
+    float found[LANES];
+    for (int i = 0; i < LANES; ++i) found[i] = sum(a[i]);
+    return load(found);
+}
 #endif
 
 #if !KAKEYA_AVX512
@@ -512,11 +534,6 @@ inline void store_four(std::int8_t* to, Lanes a, Lanes b, Lanes c, Lanes d) {
     store(to + LANES, b);
     store(to + 2 * LANES, c);
     store(to + 3 * LANES, d);
-}
-inline Lanes sums(const Lanes (&a)[LANES]) {
-    float found[LANES];
-    for (int i = 0; i < LANES; ++i) found[i] = sum(a[i]);
-    return load(found);
 }
 #endif
 

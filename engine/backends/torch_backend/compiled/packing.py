@@ -24,7 +24,7 @@ from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.codecs.kv_codec import KvCodec
 from kakeya_fleet.engine.codecs.refused import CodecRefused
 from kakeya_fleet.engine.codecs.tile import TILE, Codec, Packed, check_packed
-from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
 from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 from kakeya_fleet.engine.kv.kernels import ALL_QUERY_COUNTS
@@ -64,6 +64,14 @@ class PackingKernels(TorchKernels):
         if self._reads(shape.head_dim) is not None:
             return ALL_QUERY_COUNTS
         return super().query_counts(shape)
+
+    def rows(self, queries: Floats, kv_heads: int) -> Tensor:
+        """Where the library attends, it reads them wherever they lie."""
+        if self._reads(queries.shape[2]) is None:
+            return super().rows(queries, kv_heads)
+        with torch.inference_mode():
+            own = torch.from_numpy(queries).to(self._dtype)
+            return own.view(kv_heads, -1, queries.shape[2])
 
     def attend(
         self, rows: Tensor, feed: FeedSegments[Tensor], scaling: float

@@ -18,7 +18,6 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
     Segment,
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.threads import threads_for, workers_of
-from kakeya_fleet.engine.codecs.tile import TILE
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class CompiledReads:
         self._library = found
         self._format = BFLOAT16 if dtype is torch.bfloat16 else FLOAT32
         self._packed = packed
-        self._segment: Callable[[Any], Segment] = _of_numbers if packed is None else _of_tiles
+        self._place: Callable[[Any], int] = _of_numbers if packed is None else _of_tiles
 
     def attend(
         self, rows: Tensor, feed: FeedSegments[Any], scaling: float
@@ -73,11 +72,14 @@ class CompiledReads:
     ) -> Partial[Tensor]:
         """`spans` are of the chunk's own slots."""
         kv_heads, count, head_dim = rows.shape
-        indices = [index for run in chunk for index in range(run.first, run.last)]
+        indices = [(index, run.keys) for run in chunk for index in range(run.first, run.last)]
         # What is unpacked for this lives as long as these.
-        keys = [feed.keys[index] for index in indices]
-        values = [] if self._packed is not None else [feed.values[index] for index in indices]
-        segments = (Segment * len(keys))(*map(self._segment, keys))
+        keys = [feed.keys[index] for index, _ in indices]
+        values = [] if self._packed is not None else [feed.values[index] for index, _ in indices]
+        places: list[Any] = [
+            (self._place(own), slots) for own, (_, slots) in zip(keys, indices, strict=True)
+        ]
+        segments = (Segment * len(keys))(*places)
         firsts, ends = np.ascontiguousarray(spans)
         mixed = torch.empty((kv_heads, count, head_dim))
         totals = torch.empty((kv_heads, count, 1))
@@ -100,7 +102,7 @@ class CompiledReads:
             totals=totals.data_ptr(),
             maxima=maxima.data_ptr(),
         )
-        products = sum(segment.slots for segment in segments) * head_dim * kv_heads * count
+        products = sum(slots for _, slots in indices) * head_dim * kv_heads * count
         self._library.functions.kakeya_attend(
             workers_of(self._library, os.getpid()),
             ctypes.byref(read),
@@ -109,11 +111,12 @@ class CompiledReads:
         return totals, mixed, maxima
 
 
-def _of_tiles(keys: Any) -> Segment:
-    """Tiles [kv_heads, n, bytes]: a tile's values lie behind its keys."""
-    return Segment(keys.__array_interface__["data"][0], TILE * keys.shape[1])
+def _of_tiles(keys: Any) -> int:
+    """Where tiles [kv_heads, n, bytes] lie: a tile's values lie behind its keys."""
+    place: int = keys.__array_interface__["data"][0]
+    return place
 
 
-def _of_numbers(keys: Tensor) -> Segment:
-    """Keys [kv_heads, head_dim, slots] of memory [kv_heads, slots, head_dim]."""
-    return Segment(keys.data_ptr(), keys.shape[2])
+def _of_numbers(keys: Tensor) -> int:
+    """Where keys [kv_heads, head_dim, slots] lie, of memory [kv_heads, slots, head_dim]."""
+    return keys.data_ptr()
