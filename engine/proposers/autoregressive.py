@@ -4,16 +4,17 @@ Leviathan et al., "Fast inference from transformers via speculative decoding" (2
 `llama-server --model-draft` does. Any model that verifies can draft, on its back end and with its
 weights: the same folder in fewer bits is a drafter that every verifier has.
 
-The drafter reads the **latest** tokens of a history alone: of n, those from
+Of a history of n tokens the drafter has keys and values of the **latest** alone, those from
 
     start(n) = 0                                      for n <= R,
     start(n) = h ceil((n - R) / h)   with h = R / 2   beyond,
 
-so at most R and never fewer than R / 2. It takes keys and values of R positions at most a
-session, however long that is, and what it drafts depends on the history alone, not on the pieces it
-came in, but for how a back end rounds few rows and many. Each time that `start` moves, R / 2 tokens
-are read anew. Of up to R tokens a verifier of the same weights on the same machine gives its keys
-and values instead (`giving.py`): that takes a tenth of the time, on the cores that both share.
+so it reads at most R of them and never fewer than R / 2, and each time that `start` moves R / 2 are
+read anew. But what sees less guesses worse, and a verifier of the same weights on the same machine
+gives its keys and values, which takes a tenth of the time of reading, on the cores that both share
+(`giving.py`). So up to n = G > R `start` stays where it is while no more than R tokens are unread:
+at 0 where all was given. What is drafted depends on the tokens from `start` on alone, not on the
+pieces they came in, but for how a back end rounds few rows and many.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from kakeya_fleet.engine.sampling.choice import drawn_token
 
 MOST_READ = 2048
 """R, in tokens; less for a model of fewer positions."""
+MOST_GIVEN = 8192
+"""G, likewise."""
 MOST_BEHIND = 2 * MAX_BLOCK_SIZE + 1
 """Positions behind the history that a draft takes at most: a block that is assumed, with the
 verifier's own token, and a block."""
@@ -59,8 +62,11 @@ class AutoregressiveProposer:
         clock: Callable[[], float] = time.perf_counter,
         *,
         most_read: int = MOST_READ,
+        most_given: int = MOST_GIVEN,
     ) -> None:
         """Reads `most_read` tokens of a history at most, an even number.
+
+        Of a history of up to `most_given` it takes what it is given.
 
         Raises `ModelUnusable` for one of too few positions to draft a block behind any.
         """
@@ -74,7 +80,9 @@ class AutoregressiveProposer:
                 f" {MOST_BEHIND + 2}",
                 model_id=model_id,
             )
-        self._goes_back, self._is_given = _abilities(verifier)
+        self._goes_back, is_given = _abilities(verifier)
+        most = min(most_given, positions - MOST_BEHIND)
+        self._most_given = max(self._most_read, most) if is_given else 0
 
     @property
     def model_id(self) -> str:
@@ -94,7 +102,7 @@ class AutoregressiveProposer:
             vocabulary_size=info.vocabulary_size,
             dtype=info.dtype,
             backend=info.backend,
-            given_history_tokens=self._most_read if self._is_given else 0,
+            given_history_tokens=self._most_given,
         )
 
     @property
@@ -110,7 +118,12 @@ class AutoregressiveProposer:
     def open(self, prefix: Sequence[int]) -> AutoregressiveDraftState:
         """State for one session whose history is `prefix`, of which nothing is read yet."""
         return AutoregressiveDraftState(
-            self._verifier, prefix, self._clock, self._most_read, goes_back=self._goes_back
+            self._verifier,
+            prefix,
+            self._clock,
+            self._most_read,
+            self._most_given,
+            goes_back=self._goes_back,
         )
 
 
@@ -141,12 +154,15 @@ class AutoregressiveDraftState:
         prefix: Sequence[int],
         clock: Callable[[], float],
         most_read: int,
+        most_given: int = 0,
         *,
         goes_back: bool,
     ) -> None:
         self._verifier = verifier
         self._clock = clock
         self._most_read = most_read
+        self._most_whole = max(most_read, most_given)
+        """Tokens of a history that is there from its beginning on."""
         self._goes_back = goes_back
         self._length = 0
         # The history from `_start` on, and what the cache has: equal as far as both go, but for
@@ -167,21 +183,20 @@ class AutoregressiveDraftState:
     @property
     def is_behind(self) -> bool:
         """Whether more than `READ_AT_ONCE` tokens are unread, besides the last one."""
-        return len(self._text) - 1 - _common(self._held, self._text) > READ_AT_ONCE
+        return self._unread > READ_AT_ONCE
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Appends committed tokens to the history."""
         self._length += len(token_ids)
         self._text.extend(token_ids)
         self._quotes.commit(token_ids)
-        half = self._most_read // 2
-        start = half * max(0, -(-(self._length - self._most_read) // half))
-        if start > self._start:
-            del self._text[: start - self._start]
-            self._start = start
+        if self._length > self._most_whole:
+            self._move_start()
 
     def read(self) -> None:
         """Reads at most `READ_AT_ONCE` tokens. Raises as `propose`."""
+        if self._unread > self._most_read:
+            self._move_start()
         text = self._text[:-1]
         known = self._back_to(text)
         self._take_in(self._own(), text[known : known + READ_AT_ONCE])
@@ -195,8 +210,14 @@ class AutoregressiveDraftState:
         end = first + count
         if self._start or end > len(self._text) or self._back_to(self._text[:first]) != first:
             return
-        with _as_fault():
+        try:
             self._own().take_keys_values(count, numbers)
+        except OutOfKvMemory as error:
+            if end <= self._most_read:
+                raise _without_memory(error) from error
+            # Less of it takes less: it is read.
+            self.close()
+            return
         self._held.extend(self._text[first:end])
 
     def propose(
@@ -252,6 +273,19 @@ class AutoregressiveDraftState:
         if cache is not None:
             cache.release()
 
+    @property
+    def _unread(self) -> int:
+        """Tokens whose keys and values are not there, besides the last one's."""
+        return len(self._text) - 1 - _common(self._held, self._text)
+
+    def _move_start(self) -> None:
+        """Forgets the tokens that are too many to be read."""
+        half = self._most_read // 2
+        start = half * max(0, -(-(self._length - self._most_read) // half))
+        if start > self._start:
+            del self._text[: start - self._start]
+            self._start = start
+
     def _drafting(self, text: Tokens) -> KvCache:
         """A cache of a beginning of `text`, to draft in: its own, or a copy of that."""
         if self._goes_back:
@@ -265,7 +299,7 @@ class AutoregressiveDraftState:
 
     def _own(self) -> KvCache:
         if self._cache is None:
-            capacity = self._most_read + MOST_BEHIND
+            capacity = self._most_whole + MOST_BEHIND
             spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity, grows=True)
             with _as_fault():
                 self._cache = self._verifier.allocate(spec)
@@ -363,6 +397,8 @@ def _as_fault() -> Iterator[None]:
     try:
         yield
     except OutOfKvMemory as error:
-        raise DraftFailed(
-            DraftFaultKind.UNREACHABLE, f"the proposer has no memory: {error}"
-        ) from error
+        raise _without_memory(error) from error
+
+
+def _without_memory(error: OutOfKvMemory) -> DraftFailed:
+    return DraftFailed(DraftFaultKind.UNREACHABLE, f"the proposer has no memory: {error}")

@@ -337,8 +337,8 @@ def give(state: DraftState, source: KvCache, first: int, end: int) -> None:
 def test_what_it_is_given_it_does_not_read(small: Verifier) -> None:
     """In pieces, behind drafts that were not accepted, and again into what it has."""
     counted = Counted(small)
-    proposer = AutoregressiveProposer(cast(Verifier, counted), most_read=400)
-    assert proposer.info.given_history_tokens == 400
+    proposer = AutoregressiveProposer(cast(Verifier, counted), most_read=400, most_given=500)
+    assert proposer.info.given_history_tokens == 500
     source = read_by(small, 250)
     state, reading = proposer.open(()), proposer.open(TEXT[:200])
     for first, end in ((0, 150), (150, 199)):
@@ -364,6 +364,50 @@ def test_what_it_is_given_it_does_not_read(small: Verifier) -> None:
         held.close()
     source.release()
     assert small.pool.used_bytes == 0
+
+
+def test_of_what_it_is_given_it_sees_more_than_it_would_read(small: Verifier) -> None:
+    """And of what comes behind; until that is too long, or comes too fast to be read."""
+    source = read_by(small, 200)
+    whole = AutoregressiveProposer(small, most_read=400)
+    proposer = AutoregressiveProposer(small, most_read=MOST_READ, most_given=240)
+    state = proposer.open(())
+    state.commit(TEXT[:200])
+    give(state, source, 0, 199)
+    for end in (200, 230, 240):
+        state.commit(TEXT[state.length : end])
+        expected = caught_up(whole.open(TEXT[:end])).propose((), 4, 0).token_ids
+        assert caught_up(state).propose((), 4, 0).token_ids == expected
+    forked = proposer.open(())
+    forked.commit(TEXT[:120])
+    give(forked, source, 0, 119)
+    for each, end in ((state, 241), (forked, 240)):
+        each.commit(TEXT[each.length : end])
+        expected = caught_up(whole.open(latest(TEXT[:end]))).propose((), 4, 0).token_ids
+        assert caught_up(each).propose((), 4, 0).token_ids == expected
+
+
+def test_of_what_has_no_memory_it_reads_the_latest(small: Verifier) -> None:
+    source, pool = read_by(small, 290), small.pool
+    proposer = AutoregressiveProposer(small, most_read=MOST_READ)
+    reading = caught_up(proposer.open(TEXT[:290]))
+    expected = reading.propose((), 4, 0).token_ids
+    segment = pool.used_bytes
+    reading.close()
+    segment -= pool.used_bytes
+    state, short = proposer.open(()), proposer.open(())
+    state.commit(TEXT[:290])
+    # Room for the first segment, of two.
+    pool.budget_bytes = pool.used_bytes + segment
+    give(state, source, 0, 250)
+    assert pool.used_bytes == pool.budget_bytes
+    short.commit(TEXT[:20])
+    with pytest.raises(DraftFailed, match="no memory"):
+        give(short, source, 0, 19)
+    give(state, source, 250, 289)
+    assert state.is_behind
+    assert caught_up(state).propose((), 4, 0).token_ids == expected
+    pool.budget_bytes = None
 
 
 def test_what_it_cannot_use_it_reads_by_itself(small: Verifier) -> None:
