@@ -20,9 +20,10 @@ FEW = 8
 FIRST_POSITIONS = 4
 """Of the first piece: it tells what a position takes, of the largest models half a megabyte."""
 WAIT_SECONDS = 0.1
-"""Of a draft for what it is given: a fraction of a draft's deadline, some 25 pieces."""
-PIECE_BYTES = 1 << 20
-"""Of each other piece: a quarter of what a message holds, half a millisecond to copy."""
+"""Of the first draft for what it is given: a fraction of a draft's deadline, some 25 pieces."""
+PIECE_BYTES, MOST_PIECE_BYTES = 1 << 20, 3 << 20
+"""Of the next piece, and of those behind it: each takes half a millisecond a megabyte to copy, and
+waits for its turn with the verifier. A message holds four."""
 
 
 Put = Callable[[Sequence[int], KeysValues], Coroutine[None, None, None]]
@@ -54,7 +55,7 @@ class Giving:
         none yet, and nothing from where on the verifier has not got all. Raises what `put` raises.
         """
         end = len(history) - 1
-        first, count = known, FIRST_POSITIONS
+        first, count, size = known, FIRST_POSITIONS, PIECE_BYTES
         putting: asyncio.Task[None] | None = None
         try:
             while first < end:
@@ -66,8 +67,8 @@ class Giving:
                     await putting
                 # One piece is on its way while the next is copied.
                 putting = asyncio.create_task(put(history[first:behind], numbers))
-                count = max(1, PIECE_BYTES * (behind - first) // _byte_count(numbers))
-                first = behind
+                count = max(1, size * (behind - first) // _byte_count(numbers))
+                first, size = behind, MOST_PIECE_BYTES
         finally:
             if putting is not None:
                 await _ended(putting)
@@ -76,7 +77,7 @@ class Giving:
 class HistoryGiver:
     """Gives to one drafter what it would have to read. Belongs to the event loop's thread.
 
-    A draft waits a moment for it; a long history goes beside the stream, which has no drafts
+    One draft waits a moment for it; a long history goes beside the stream, which has no drafts
     meanwhile.
     """
 
@@ -85,6 +86,8 @@ class HistoryGiver:
         self._giving = giving
         self._task: asyncio.Task[None] | None = None
         self._drafted = 0
+        self._given = 0
+        """Tokens that the latest task gives, or gave, the ones before among them."""
 
     def gives(self, length: int) -> bool:
         """Whether a history of `length` tokens goes with its keys and values, once it has them."""
@@ -103,14 +106,27 @@ class HistoryGiver:
             if not giving.is_due(len(history), known, self._drafted):
                 self._drafted = block_size
                 return True
-            self._task = asyncio.create_task(giving.give(history, known, put), name="give-history")
-        task = self._task
-        await asyncio.wait((task,), timeout=WAIT_SECONDS)
-        if not task.done():
-            return False
-        self._task, self._drafted = None, block_size
-        task.result()
+            seconds = self._begin(giving, history, known, put)
+        else:
+            # What it waited for once goes on beside the stream.
+            seconds = 0.0
+        while (task := self._task) is not None:
+            await asyncio.wait((task,), timeout=seconds)
+            if not task.done():
+                return False
+            self._task = None
+            task.result()
+            if giving.is_due(len(history), self._given, 0):
+                # What was committed meanwhile.
+                seconds = self._begin(giving, history, self._given, put)
+        self._drafted = block_size
         return True
+
+    def _begin(self, giving: Giving, history: Sequence[int], known: int, put: Put) -> float:
+        """Gives what lies behind `known`; how long a draft waits for that."""
+        self._task = asyncio.create_task(giving.give(history, known, put), name="give-history")
+        self._given = len(history) - 1
+        return WAIT_SECONDS
 
     def drop(self) -> None:
         """Ends what is on its way, whose outcome is nobody's concern."""

@@ -26,6 +26,8 @@ from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.tally import Tally
 
+# Of a deadline: how long a draft may be expected to take.
+IN_TIME_SHARE = 0.8
 # An answer that is there already takes a turn of the event loop or two.
 LEAST_WAIT_SECONDS = 1e-3
 FOUND_SECONDS = 1e-3
@@ -206,7 +208,10 @@ class Drafter:
 
     def _block_size(self, most: int) -> int:
         most = min(most, self._limits.block_size)
-        return self._state.pace.block_size(most) if self._limits.adaptive else most
+        if not self._limits.adaptive:
+            return most
+        in_time = IN_TIME_SHARE * self._limits.deadline_seconds
+        return self._state.pace.block_size(most, in_time)
 
     def _request(self, history: History, assumed: tuple[int, ...], size: int) -> _Request:
         base_length = len(history)

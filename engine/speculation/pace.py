@@ -24,6 +24,7 @@ made: one judgement, whatever the rival is.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.speculation.overlap import NOTHING_MEASURED, Overlap
@@ -188,9 +189,10 @@ class Pace:
         """Used again, with nothing lost so far."""
         return replace(self, rival_seconds=0.0, lost_tokens=0.0, retry_after_blocks=0)
 
-    def block_size(self, most: int) -> int:
+    def block_size(self, most: int, longest_seconds: float = math.inf) -> int:
         """Tokens to draft, 1 to `most` >= 1: the smallest B within `KEPT_SHARE` of the best speed.
 
+        Fewer where a draft of so many would not be there in `longest_seconds`.
         A retry hopes for the acceptance that was assumed at first: a block as short
         as the last failures suggest could not show that drafting pays again.
         """
@@ -207,7 +209,8 @@ class Pace:
             for tokens, verify_step, draft_step in steps
         ]
         enough = KEPT_SHARE * max(speeds)
-        return next(size for size, speed in enumerate(speeds, start=1) if speed >= enough)
+        size = next(size for size, speed in enumerate(speeds, start=1) if speed >= enough)
+        return self._in_time(size, longest_seconds)
 
     def expected_tokens(self, most: int) -> list[float]:
         """E(1) to E(`most`)."""
@@ -299,6 +302,19 @@ class Pace:
         token = self.draft_scale * self.draft_steps.seconds(1)
         delayed = min(max(0.0, draft_beside - forward), token)
         return hit * hidden - (1.0 - hit) * delayed - slowed - HANDLING_SECONDS
+
+    def _in_time(self, size: int, longest_seconds: float) -> int:
+        """As much of `size` as is drafted in that time, by what drafts take now.
+
+        Where not even one token is: one, if that takes much less than all, else `size`.
+        """
+        wire = max(0.0, self.round_trip_seconds - self.compute_seconds)
+        steps = self.draft_steps.rising(size)
+        most = (longest_seconds - wire) / max(self.draft_scale, LEAST_SECONDS)
+        in_time = bisect_right(steps, most)
+        if in_time:
+            return in_time
+        return 1 if 2.0 * steps[0] <= steps[-1] else size
 
     @property
     def _factors(self) -> tuple[float, float, float]:

@@ -35,6 +35,7 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 from scripts.support.placement import when_it_can_be_had
 
 MODEL = "smollm2"
+FULL: Mapping[str, object] = {"kv_strategy": "full"}
 QUOTED = (
     "The harbour lies behind two moles of grey stone. In winter the boats are drawn up to the wall"
     " and turned over, and in spring they are tarred there, one after the other, by the oldest men."
@@ -71,8 +72,13 @@ def own_side(
     temperature: float = 0.0,
     seed: int = 0,
     stops: Sequence[int] = (),
+    *,
+    session: Mapping[str, object] = FULL,
 ) -> Answer:
-    """A session of the fleet for each answer, up to one of `stops`; at 0 it is greedy."""
+    """A session of the fleet for each answer, up to one of `stops`; at 0 it is greedy.
+
+    `session` are further arguments of `create_session`.
+    """
     sampling: GenerateOptions = {"temperature": temperature, "seed": seed} if temperature else {}
 
     async def answer(prompt: list[int]) -> tuple[float, list[int], dict[str, object]]:
@@ -80,12 +86,12 @@ def own_side(
             client.create_session,
             MODEL,
             speculation=speculation,
-            kv_strategy="full",
             stop_token_ids=stops,
+            **session,  # type: ignore[arg-type]
         )
-        async with await when_it_can_be_had(opening) as session:
-            await session.append(prompt)
-            said = await session.generate(count, **sampling).collect()
+        async with await when_it_can_be_had(opening) as opened:
+            await opened.append(prompt)
+            said = await opened.generate(count, **sampling).collect()
         told, times = said.done.speculation, said.done.timings
         seconds = times.total_seconds - times.first_token_seconds
         forwards = told.verify_forward_count or len(said.token_ids)
@@ -140,11 +146,14 @@ async def fleet_sides(
 
 
 async def drafted_for(
-    fleet: LocalFleet, proposers: Sequence[str], stack: AsyncExitStack
+    fleet: LocalFleet, proposers: Sequence[str], stack: AsyncExitStack, also: Sequence[str] = ()
 ) -> tuple[AsyncClient, str, Callable[[str], Awaitable[list[int]]]]:
-    """A client of the model's node, the node of what drafts, and token ids of a question."""
+    """A client of the model's node, the node of what drafts, and token ids of a question.
+
+    The second node serves what is named `also`.
+    """
     verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), {})
-    serve = tuple(f"proposer={each}" for each in proposers)
+    serve = (*also, *(f"proposer={each}" for each in proposers))
     weights = {"KAKEYA_WEIGHTS": "int4"}
     drafter = await asyncio.to_thread(started, fleet, "drafter", serve, weights, verifier)
     await see_each_other([verifier, drafter])

@@ -22,6 +22,7 @@ from scripts.write.figures_conversation import CONVERSATION
 from scripts.write.figures_copies import COPIES
 from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_fitted import FITTED
+from scripts.write.figures_long_history import LONG_HISTORY
 from scripts.write.figures_plain_drafts import PLAIN_DRAFTS
 from scripts.write.figures_products import PRODUCTS
 from scripts.write.figures_prose import SAID
@@ -50,6 +51,7 @@ DECLARED: Sequence[Declared] = (
     *PRODUCTS,
     *FITTED,
     *PLAIN_DRAFTS,
+    *LONG_HISTORY,
     *RESTORED_TEXT,
     *STRUCTURED,
     *TRAINED_DRAFTER,

@@ -137,6 +137,26 @@ def test_the_block_is_the_fastest_by_what_rows_and_drafts_cost(
     assert accepted == 15 or pace.block_size(15) <= 8
 
 
+@pytest.mark.parametrize("slower", [1.0, 2.0, 5.0, 40.0])
+def test_a_block_is_as_long_as_is_drafted_in_time(slower: float) -> None:
+    """By what drafts take behind this history, on this machine, now."""
+    steps = MeasuredSteps.of([(1, 0.01), (15, 0.15)], padded=False)
+    pace = Pace(verify_steps=MeasuredSteps.of([(1, 0.02), (16, 0.04)]), draft_steps=steps)
+    for _ in range(40):
+        draft = slower * 0.15
+        told = block(15, 15, verify=slower * 0.04, wait=draft + 0.005, compute=draft)
+        pace = pace.after_block(told)
+    assert pace.block_size(15) >= 14
+    size = pace.block_size(15, 0.205)
+    assert size == max(1, min(pace.block_size(15), int(0.2001 / (slower * 0.01))))
+
+
+def test_who_takes_as_long_for_any_block_is_asked_for_whole_ones() -> None:
+    late = block(15, 15, verify=0.01, wait=0.5, compute=0.5)
+    pace = after(Pace(verify_steps=ROWS), *[late] * 20)
+    assert pace.block_size(15, 0.2) == pace.block_size(15) >= 14
+
+
 def test_a_first_block_is_no_longer_than_its_rows_are_worth() -> None:
     assert Pace(verify_steps=ROWS, draft_steps=DRAFTS).block_size(15) == 7
 
