@@ -229,6 +229,27 @@ MUTANTS = (
         ("tests/node/roles/proposer/test_plain_drafts.py",),
     ),
     Mutant(
+        "a history that was given and of which the latest part is seen",
+        "engine/proposers/autoregressive.py",
+        "if self._length > self._most_whole:",
+        "if self._length > self._most_read:",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
+        "what was said while a history was given is left to be read",
+        "engine/proposers/giving.py",
+        "if giving.is_due(len(history), self._given, 0):",
+        "if giving.is_due(len(history), len(history), 0):",
+        ("tests/engine/proposers/test_giving.py",),
+    ),
+    Mutant(
+        "a block that cannot be there in time",
+        "engine/speculation/pace.py",
+        "return self._in_time(size, longest_seconds)",
+        "return size",
+        ("tests/engine/speculation/test_pace.py",),
+    ),
+    Mutant(
         "hedges without a budget",
         "engine/speculation/hedging.py",
         "        if self.saved < 1.0 - 1e-9:",
