@@ -364,8 +364,12 @@ class AutoregressiveDraftState:
         return [chosen]
 
     def _forward(self, cache: KvCache, token_ids: Tokens, *, want_logits: bool) -> Logits | None:
-        with _as_fault():
+        try:
             logits = self._verifier.forward(cache, token_ids, want_logits=want_logits)
+        except OutOfKvMemory as error:
+            # The latest part takes less, and is what is read from now on.
+            self._move_start()
+            raise _without_memory(error) from error
         if cache is self._cache:
             self._held.extend(token_ids)
         return logits

@@ -407,6 +407,15 @@ def test_of_what_has_no_memory_it_reads_the_latest(small: Verifier) -> None:
     give(state, source, 250, 289)
     assert state.is_behind
     assert caught_up(state).propose((), 4, 0).token_ids == expected
+    state.close()
+    # Where it is its own forward that has none, that draft is lost.
+    grown = proposer.open(())
+    grown.commit(TEXT[:250])
+    give(grown, source, 0, 249)
+    grown.commit(TEXT[250:290])
+    with pytest.raises(DraftFailed, match="no memory"):
+        grown.propose((), 4, 0)
+    assert caught_up(grown).propose((), 4, 0).token_ids == expected
     pool.budget_bytes = None
 
 
