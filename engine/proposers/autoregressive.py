@@ -19,6 +19,7 @@ pieces they came in, but for how a back end rounds few rows and many.
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -168,6 +169,7 @@ class AutoregressiveDraftState:
         # The history from `_start` on, and what the cache has: equal as far as both go, but for
         # what was assumed or drafted.
         self._start = 0
+        self._moving = threading.Lock()
         self._text = array("I")
         self._held = array("I")
         self._cache: KvCache | None = None
@@ -281,10 +283,12 @@ class AutoregressiveDraftState:
     def _move_start(self) -> None:
         """Forgets the tokens that are too many to be read."""
         half = self._most_read // 2
-        start = half * max(0, -(-(self._length - self._most_read) // half))
-        if start > self._start:
-            del self._text[: start - self._start]
-            self._start = start
+        # Another thread may commit while this one reads.
+        with self._moving:
+            start = half * max(0, -(-(self._length - self._most_read) // half))
+            if start > self._start:
+                del self._text[: start - self._start]
+                self._start = start
 
     def _drafting(self, text: Tokens) -> KvCache:
         """A cache of a beginning of `text`, to draft in: its own, or a copy of that."""

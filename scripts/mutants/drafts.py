@@ -63,8 +63,8 @@ MUTANTS = (
     Mutant(
         "a plain drafter that reads a whole history",
         "engine/proposers/autoregressive.py",
-        "        if start > self._start:",
-        "        if start > 1_000_000:",
+        "            if start > self._start:",
+        "            if start > 1_000_000:",
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(
