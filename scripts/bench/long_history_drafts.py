@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from kakeya import Speculation
@@ -71,39 +72,33 @@ async def measured(
             client, node_id, ids = await drafted_for(fleet, proposers, stack, ("archive=2GiB",))
             text = await client.text(MODEL)
             stops = tuple(text.stop_token_ids)
-            page = "\n\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES)
+            page = text.encode("\n\n".join((ROOT / name).read_text("utf-8") for name in PAGES))
             speculations: dict[str, SpeculationChoice] = {
                 ALONE: "off",
                 PLAIN: Speculation(MODEL, node_id=node_id),
                 AUTO: "auto",
             }
-            for number in range(rounds + 1):
-                for kind in measured_kinds:
-                    part = text.decode(text.encode(page)[: kind.history_tokens])
-                    for question in QUESTIONS:
-                        prompt = await ids(f"{question}\n\n{part}\n\n{question}")
-                        lengths[kind.name] = len(prompt)
-                        for heat in TEMPERATURES:
-                            said: list[int] = []
-                            for side in (ALONE, *kind.drafters):
-                                answer = own_side(
-                                    client,
-                                    speculations[side],
-                                    count,
-                                    heat,
-                                    SEED,
-                                    stops,
-                                    session=kind.session,
-                                )
-                                speed, tokens, told = await answer(prompt)
-                                said = said or tokens
-                                differing += said != tokens
-                                # The first round warms up; sessions learn of each other.
-                                if number:
-                                    cell = found.setdefault((kind.name, heat), {})
-                                    own = cell.setdefault(side, {"speed": [], "forward": []})
-                                    own["speed"].append(speed)
-                                    own["forward"].append(float(str(told["tokens_a_forward"])))
+            asked: list[tuple[Kind, list[int]]] = []
+            for kind, question in product(measured_kinds, QUESTIONS):
+                part = text.decode(page[: kind.history_tokens])
+                asked.append((kind, await ids(f"{question}\n\n{part}\n\n{question}")))
+            for number, (kind, prompt), heat in product(range(rounds + 1), asked, TEMPERATURES):
+                lengths[kind.name] = len(prompt)
+                said: list[int] = []
+                for side in (ALONE, *kind.drafters):
+                    choice = speculations[side]
+                    answer = own_side(
+                        client, choice, count, heat, SEED, stops, session=kind.session
+                    )
+                    speed, tokens, told = await answer(prompt)
+                    said = said or tokens
+                    differing += said != tokens
+                    # The first round warms up; sessions learn of each other.
+                    if number:
+                        cell = found.setdefault((kind.name, heat), {})
+                        own = cell.setdefault(side, {"speed": [], "forward": []})
+                        own["speed"].append(speed)
+                        own["forward"].append(float(str(told["tokens_a_forward"])))
     return differing, [
         {
             "sessions": name,

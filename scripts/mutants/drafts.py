@@ -244,10 +244,10 @@ MUTANTS = (
     ),
     Mutant(
         "a block that cannot be there in time",
-        "engine/speculation/pace.py",
-        "return self._in_time(size, longest_seconds)",
-        "return size",
-        ("tests/engine/speculation/test_pace.py",),
+        "engine/speculation/drafter.py",
+        "return self._state.pace.block_size(most, in_time)",
+        "return self._state.pace.block_size(most)",
+        ("tests/engine/speculation/test_generation_faults.py",),
     ),
     Mutant(
         "hedges without a budget",

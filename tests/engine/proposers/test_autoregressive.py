@@ -378,10 +378,10 @@ def test_of_what_it_is_given_it_sees_more_than_it_would_read(small: Verifier) ->
         state.commit(TEXT[state.length : end])
         expected = caught_up(whole.open(TEXT[:end])).propose((), 4, 0).token_ids
         assert caught_up(state).propose((), 4, 0).token_ids == expected
-    forked = proposer.open(())
-    forked.commit(TEXT[:120])
-    give(forked, source, 0, 119)
-    for each, end in ((state, 241), (forked, 240)):
+    other = proposer.open(())
+    other.commit(TEXT[:120])
+    give(other, source, 0, 119)
+    for each, end in ((state, 241), (other, 240)):
         each.commit(TEXT[each.length : end])
         expected = caught_up(whole.open(latest(TEXT[:end]))).propose((), 4, 0).token_ids
         assert caught_up(each).propose((), 4, 0).token_ids == expected

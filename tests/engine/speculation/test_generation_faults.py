@@ -19,8 +19,10 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
+from kakeya_fleet.engine.speculation.pace import Pace
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.speculation.steps import MeasuredSteps
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
@@ -136,6 +138,32 @@ async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected: list[int]
     assert source.call_count == 2
     assert done.speculation.faults == {DropReason.DEADLINE: 1}
     assert done.speculation.drop_reason == DropReason.DEADLINE
+
+
+@pytest.mark.parametrize(("deadline", "most"), [(0.3, 2), (100.0, 4)])
+async def test_no_more_is_asked_for_than_is_drafted_by_the_deadline(
+    deadline: float, most: int, expected: list[int]
+) -> None:
+    asked: list[int] = []
+
+    class Noting(sources.OracleSource):
+        async def answer(self, right: list[int], block_size: int) -> Draft:
+            asked.append(block_size)
+            return Draft(tuple(right))
+
+    source = Noting([*PROMPT, *expected], hashing.VOCABULARY)
+    # A model that takes a tenth of a second for a token.
+    steps = MeasuredSteps.of([(1, 0.1), (15, 1.5)], padded=False)
+    state = SpeculationState(pace=Pace(draft_steps=steps))
+    tokens, _ = await streams.collect(
+        opened(),
+        source,
+        streams.parameters(COUNT, draft_deadline_seconds=deadline, adaptive=True),
+        run=sources.yielding,
+        state=state,
+    )
+    assert tokens == expected
+    assert asked[0] == most
 
 
 async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(expected: list[int]) -> None:
