@@ -20,7 +20,7 @@ else ifeq ($(shell uname -s),Linux)
 export UV_TORCH_BACKEND ?= cpu
 endif
 
-.PHONY: help setup demo test test-scripts test-device beside check fix lint contract stubs clean
+.PHONY: help setup demo test test-wide test-scripts test-device beside check fix lint contract stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,12 +61,20 @@ BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs.
 SIDES := $(MAKE) --no-print-directory --keep-going beside
 # Python's packages, npm's with what is built of them, and the browser do not need each other.
-INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers $(STAMPS)/collected
+INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers $(STAMPS)/collected $(STAMPS)/compiled
 
 # Once, beside what is waited for from a network: else each worker would compile all tests, at once.
 # A test that cannot be read is told of by the run itself.
 $(STAMPS)/collected: $(STAMPS)/python
 	@$(RUN) $(BIN)/python -m pytest --collect-only -q tests >/dev/null 2>&1; touch $@
+
+# What nodes compile at their first load, also while a network is waited for.
+COMPILED := engine/backends/torch_backend/compiled
+KERNELS := kakeya_fleet.engine.backends.torch_backend.compiled
+
+$(STAMPS)/compiled: $(STAMPS)/python $(wildcard $(COMPILED)/*.h $(COMPILED)/*.cpp)
+	@$(BIN)/python -c "from $(KERNELS) import draft_structs, library; library.library_of(draft_structs.DRAFTER)"
+	@touch $@
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.
@@ -76,6 +84,9 @@ test: ## all checks and tests but those of the measuring scripts; TESTS=PATH nam
 		$(PYTEST) $(TESTS) || status=1; \
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status
+
+test-wide: setup $(STAMPS)/compiled ## what `make test` holds, in all families, formats and sizes, and among more processes
+	@$(PYTEST) -m "wide and not device" $(TESTS)
 
 test-scripts: setup ## that what measures, trains and plots runs: a short run of each
 	@$(PYTEST) tests/scripts

@@ -26,6 +26,7 @@ from platformdirs import user_cache_path
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.pair_check import pairs_are_right
 from kakeya_fleet.engine.backends.torch_backend.compiled.structs import VERSION, declare
+from kakeya_fleet.engine.models.model_cache import locked
 
 SWITCH = "KAKEYA_COMPILED"
 """`off` in the environment has torch's own operators compute."""
@@ -184,24 +185,27 @@ def _made(options: tuple[str, ...], recipe: Recipe = DECODER) -> Path:
 
 
 def _make(target: Path, options: tuple[str, ...], recipe: Recipe) -> None:
+    """Of several processes that ask at once one compiles; the others wait, and find it made."""
     compiler = _compiler()
     if compiler is None:
         raise CompilingFailed(f"no C++ compiler is here: install one of {', '.join(COMPILERS)}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _require_room(target.parent)
-        with tempfile.TemporaryDirectory(dir=target.parent) as beside:
-            made = Path(beside) / target.name
-            command = [
-                compiler,
-                *OPTIONS,
-                *options,
-                "-o",
-                str(made),
-                str(FOLDER / recipe.sources[0]),
-            ]
+        with locked(target.parent, target.name, wait=True):
+            if not target.is_file():
+                _compile(compiler, target, options, recipe)
+    except OSError as error:
+        raise CompilingFailed(f"{target.parent} cannot be written: {error}") from error
+
+
+def _compile(compiler: str, target: Path, options: tuple[str, ...], recipe: Recipe) -> None:
+    """Raises `CompilingFailed`, and `OSError` where the folder cannot be written."""
+    _require_room(target.parent)
+    with tempfile.TemporaryDirectory(dir=target.parent) as beside:
+        made = Path(beside) / target.name
+        source = FOLDER / recipe.sources[0]
+        try:
             subprocess.run(
-                command,
+                [compiler, *OPTIONS, *options, "-o", str(made), str(source)],
                 check=True,
                 capture_output=True,
                 text=True,
@@ -209,15 +213,12 @@ def _make(target: Path, options: tuple[str, ...], recipe: Recipe) -> None:
                 # What it keeps meanwhile goes with the folder, also when it is killed.
                 env={**os.environ, "TMPDIR": beside},
             )
-            # Two at once make the same.
-            made.replace(target)
-    except OSError as error:
-        raise CompilingFailed(f"{target.parent} cannot be written: {error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise CompilingFailed(f"{compiler} took longer than {COMPILE_SECONDS:g} s") from error
-    except subprocess.CalledProcessError as error:
-        lines = str(error.stderr).strip().splitlines() or ["it says nothing"]
-        raise CompilingFailed(f"{compiler} failed: {lines[0]}") from error
+        except subprocess.TimeoutExpired as error:
+            raise CompilingFailed(f"{compiler} took longer than {COMPILE_SECONDS:g} s") from error
+        except subprocess.CalledProcessError as error:
+            lines = str(error.stderr).strip().splitlines() or ["it says nothing"]
+            raise CompilingFailed(f"{compiler} failed: {lines[0]}") from error
+        made.replace(target)
 
 
 def _require_room(folder: Path) -> None:

@@ -21,7 +21,6 @@ TOKENS = 200
 PROMPT_TOKENS = 40
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(
         not (SHIPPED["tiny"] / "model.safetensors").is_file(), reason="no shipped model here"

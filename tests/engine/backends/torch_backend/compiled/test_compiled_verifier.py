@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -236,7 +237,7 @@ def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(libraries, "OPTIONS", ("-std=c++20", "-no-such-option"))
     with pytest.raises(libraries.CompilingFailed, match="no-such-option"):
         libraries._made(())
-    assert list((tmp_path / "compiled").iterdir()) == []
+    assert [path.name for path in (tmp_path / "compiled").iterdir()] == ["locks"]
 
 
 def test_on_a_full_disk_no_compiler_is_started(
@@ -249,7 +250,36 @@ def test_on_a_full_disk_no_compiler_is_started(
     with pytest.raises(libraries.CompilingFailed, match=r"4096 bytes free.*free the disk"):
         libraries._made(())
     assert not started
-    assert list((tmp_path / "compiled").iterdir()) == []
+    assert [path.name for path in (tmp_path / "compiled").iterdir()] == ["locks"]
+
+
+def test_of_several_that_ask_at_once_one_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Past what holds the threads of a process apart: as nodes of one machine do."""
+    began, told = threading.Barrier(3), []
+
+    def compiler(command: list[str], **_: object) -> None:
+        told.append(command)
+        # Long enough for one that does not wait to be seen.
+        threading.Event().wait(0.2)
+        Path(command[command.index("-o") + 1]).write_text("a library")
+
+    monkeypatch.setattr(libraries, "COMPILERS", ("true",))
+    monkeypatch.setattr("subprocess.run", compiler)
+    target = tmp_path / "compiled" / "decoder.so"
+
+    def make() -> None:
+        began.wait()
+        libraries._make(target, (), libraries.DECODER)
+
+    threads = [threading.Thread(target=make) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 1
+    assert target.read_text() == "a library"
 
 
 def test_a_processor_whose_pairs_are_other_ones_takes_two_operations(
