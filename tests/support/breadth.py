@@ -14,9 +14,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 
-def wide(*values: Any, id: str | None = None) -> ParameterSet:
+def wide(*values: Any, name: str | None = None) -> ParameterSet:
     """A case of `pytest.mark.parametrize`, or of a fixture's `params`, that is wide."""
-    return pytest.param(*values, marks=pytest.mark.wide, id=id)
+    return pytest.param(*values, marks=pytest.mark.wide, id=name)
 
 
 def all_wide_but(
