@@ -85,8 +85,11 @@ test: ## all checks and tests but those of the measuring scripts; TESTS=PATH nam
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status
 
-test-wide: setup $(STAMPS)/compiled ## what `make test` holds, in all families, formats and sizes, and among more processes
-	@$(PYTEST) -m "wide and not device" $(TESTS)
+test-wide: $(STAMPS)/sdk-ts ## what `make test` holds, in all families, formats and sizes, and among more processes
+	@$(INSTALLED)
+	$(PYTEST) -m "wide and not device" $(TESTS)
+	cd $(TS) && $(CURDIR)/$(NODE_BIN)/vitest run --tags-filter wide
+	@$(RUN) npm run --silent test:wide -w dashboard
 
 test-scripts: setup ## that what measures, trains and plots runs: a short run of each
 	@$(PYTEST) tests/scripts
@@ -159,7 +162,7 @@ $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 
 # Everything under Node; under Bun the cases that both clients must answer alike.
 sdk-ts-test: setup $(STAMPS)/sdk-ts $(STAMPS)/browsers ## test the TypeScript SDK under Node, and the clients' common cases under Bun
-	cd $(TS) && $(CURDIR)/$(NODE_BIN)/vitest run
+	cd $(TS) && $(CURDIR)/$(NODE_BIN)/vitest run --tags-filter '!wide'
 	cd $(TS) && $(CURDIR)/$(NODE_BIN)/bun --bun $(CURDIR)/$(NODE_BIN)/vitest run tests/vectors.test.ts tests/runtime.test.ts
 
 # npm's package brings Electron itself from GitHub when it is first asked for. Linux wants a screen.

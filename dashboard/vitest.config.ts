@@ -10,6 +10,12 @@ export default defineConfig({
     hookTimeout: 120_000,
     // They leave nothing behind in their process: one for each file takes longer than its tests.
     isolate: false,
+    tags: [
+      {
+        name: "wide",
+        description: "what another test holds already, once more: by `make test-wide`",
+      },
+    ],
     projects: [
       {
         extends: true,

@@ -132,8 +132,8 @@ def _way_objection(
     pair = (verifier_card.node_id, card.node_id)
     if measured.are_held_apart(*pair, offer.model_id):
         return RejectionReason.BREAKER_OPEN, (
-            f"{offer.model_id} on {card.name} served bad blocks to {verifier_card.name}; the"
-            " circuit breaker is open."
+            f"Drafts of {offer.model_id} on {card.name} came late, malformed or not at all to"
+            f" {verifier_card.name}; the circuit breaker is open."
         )
     if not offer.step_costs:
         return RejectionReason.NOT_MEASURED, (

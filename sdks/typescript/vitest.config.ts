@@ -16,5 +16,11 @@ export default defineConfig({
     maxWorkers: 2,
     // They leave nothing behind in it: what each file would import anew takes a third of their time.
     isolate: false,
+    tags: [
+      {
+        name: "wide",
+        description: "what another test holds already, once more: by `make test-wide`",
+      },
+    ],
   },
 });

@@ -1,5 +1,5 @@
 import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { launch } from "../process/chromium";
 import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
@@ -64,26 +64,28 @@ test("a chat by the keyboard alone: ask, stop, edit the last question", async ()
   await context.close();
 });
 
-test.each([
-  [390, "light"],
-  [1440, "dark"],
-] as const)("%i px wide, %s: an answer and its marks break no rule", async (width, theme) => {
-  const { page, context } = await open(browser, board.url, "chat", { width, theme });
-  await composer(page).waitFor();
-  await fewTokens(page, 40);
-  await composer(page).fill("Say forty tokens.");
-  await page.keyboard.press("Enter");
-  await page.locator(".answer").getByText("40 tokens").waitFor();
-  expect(await violations(page)).toEqual([]);
-  await page.getByRole("button", { name: "Mark drafted tokens" }).click();
-  await page.locator(".marked-text").waitFor();
-  expect(await violations(page)).toEqual([]);
-  if (width < 700) await page.getByRole("button", { name: "Chats" }).click();
-  await page.getByRole("button", { name: /^Say forty tokens/ }).waitFor();
-  expect(await violations(page)).toEqual([]);
-  const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  expect(over).toBeLessThanOrEqual(0);
-  await context.close();
+describe.each([
+  [390, "light", []],
+  [1440, "dark", ["wide"]],
+] as const)("%i px wide, %s", (width, theme, tags) => {
+  test("an answer and its marks break no rule", { tags: [...tags] }, async () => {
+    const { page, context } = await open(browser, board.url, "chat", { width, theme });
+    await composer(page).waitFor();
+    await fewTokens(page, 40);
+    await composer(page).fill("Say forty tokens.");
+    await page.keyboard.press("Enter");
+    await page.locator(".answer").getByText("40 tokens").waitFor();
+    expect(await violations(page)).toEqual([]);
+    await page.getByRole("button", { name: "Mark drafted tokens" }).click();
+    await page.locator(".marked-text").waitFor();
+    expect(await violations(page)).toEqual([]);
+    if (width < 700) await page.getByRole("button", { name: "Chats" }).click();
+    await page.getByRole("button", { name: /^Say forty tokens/ }).waitFor();
+    expect(await violations(page)).toEqual([]);
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    expect(over).toBeLessThanOrEqual(0);
+    await context.close();
+  });
 });
 
 test("chats are kept in the browser, each can be gone on with, and all are cleared", async () => {

@@ -10,7 +10,7 @@ const path = firefoxPath();
 const WITHOUT = path === undefined ? ", left out: install firefox-esr, or set FIREFOX_PATH" : "";
 
 // One page goes through the main views, as a person does: each browser and fleet takes seconds.
-describe.skipIf(path === undefined)(`in Firefox${WITHOUT}`, () => {
+describe.skipIf(path === undefined)(`in Firefox${WITHOUT}`, { tags: "wide" }, () => {
   let browser: Browser;
   let context: BrowserContext;
   let page: Page;

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { launch } from "../process/chromium";
 import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
@@ -71,13 +71,12 @@ test("a page that is there before any node says what it waits for, and what to s
 
 // Colours depend on the theme, places on the width: each of either has its turn in one pairing.
 // A view in which something is wrong leaves its picture, all of them with SCREENSHOTS=1.
-test.each([
-  [390, "light"],
-  [820, "dark"],
-  [1440, "dark"],
-] as const)(
-  "every view, %i px wide and %s: no rule broken, nothing cut off",
-  async (width, theme) => {
+describe.each([
+  [390, "light", []],
+  [820, "dark", ["wide"]],
+  [1440, "dark", []],
+] as const)("every view, %i px wide and %s", (width, theme, tags) => {
+  test("no rule broken, nothing cut off", { tags: [...tags], timeout: 120_000 }, async () => {
     const found: string[] = [];
     const { page, context, complaints } = await open(browser, board.url, "", { width, theme });
     await shown(page);
@@ -104,9 +103,8 @@ test.each([
     found.push(...complaints.list);
     await context.close();
     expect(found).toEqual([]);
-  },
-  120_000,
-);
+  });
+});
 
 test("nothing jumps while nodes and sessions tell, and events come in", async () => {
   const { page, context } = await open(browser, board.url, "", { motion: true });

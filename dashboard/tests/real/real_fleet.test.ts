@@ -214,42 +214,50 @@ test("a model is loaded and unloaded from the page, as the node permits and says
   await context.close();
 });
 
-test("a model is copied from the page to another node's disk, and removed from there", async () => {
-  const loaded = await client.fleet.loadModel(await fleet.copied(TINY, "copied")).wait();
-  const { page, context, complaints } = await open(browser, board.url, "models");
-  const card = page.getByRole("article", { name: "copied", exact: true });
-  await card.getByRole("button", { name: "Copy to a disk" }).click();
-  const targets = card.getByLabel("Copy to", { exact: true }).locator("option");
-  expect(await targets.allTextContents()).toEqual([proposer.name]);
-  await card.getByRole("button", { name: "Copy", exact: true }).click();
-  const copy = card.getByRole("list", { name: "Copies on disks" }).getByRole("listitem");
-  await copy.getByText(/^7\.\d+ MiB · /).waitFor();
-  await page.getByText(`from 1 node: ${verifier.name}`).waitFor();
-  const target = new Client(proposer.address);
-  const [stored] = await target.fleet.storedModels();
-  expect(stored).toMatchObject({ modelId: "copied", isWhole: true });
-  expect(stored?.sourceNames).toEqual([verifier.name]);
-  await copy.getByRole("button", { name: "Remove the copy of copied" }).click();
-  await copy.getByRole("button", { name: "Remove", exact: true }).click();
-  await card.getByText("none yet").waitFor();
-  expect(await target.fleet.storedModels()).toEqual([]);
-  await target.close();
-  await client.fleet.unloadModel(loaded.offer.modelId);
-  expect(complaints.list).toEqual([]);
-  await context.close();
-});
+test(
+  "a model is copied from the page to another node's disk, and removed from there",
+  { tags: "wide" },
+  async () => {
+    const loaded = await client.fleet.loadModel(await fleet.copied(TINY, "copied")).wait();
+    const { page, context, complaints } = await open(browser, board.url, "models");
+    const card = page.getByRole("article", { name: "copied", exact: true });
+    await card.getByRole("button", { name: "Copy to a disk" }).click();
+    const targets = card.getByLabel("Copy to", { exact: true }).locator("option");
+    expect(await targets.allTextContents()).toEqual([proposer.name]);
+    await card.getByRole("button", { name: "Copy", exact: true }).click();
+    const copy = card.getByRole("list", { name: "Copies on disks" }).getByRole("listitem");
+    await copy.getByText(/^7\.\d+ MiB · /).waitFor();
+    await page.getByText(`from 1 node: ${verifier.name}`).waitFor();
+    const target = new Client(proposer.address);
+    const [stored] = await target.fleet.storedModels();
+    expect(stored).toMatchObject({ modelId: "copied", isWhole: true });
+    expect(stored?.sourceNames).toEqual([verifier.name]);
+    await copy.getByRole("button", { name: "Remove the copy of copied" }).click();
+    await copy.getByRole("button", { name: "Remove", exact: true }).click();
+    await card.getByText("none yet").waitFor();
+    expect(await target.fleet.storedModels()).toEqual([]);
+    await target.close();
+    await client.fleet.unloadModel(loaded.offer.modelId);
+    expect(complaints.list).toEqual([]);
+    await context.close();
+  },
+);
 
-test("where a model fits is what `fleet fit` says of the machine that both nodes run on", async () => {
-  const shown = (await (await post("fit", { model: "tiny" })).json()) as FitView;
-  expect(shown.machines).toHaveLength(1);
-  const [machine] = shown.machines;
-  expect(new Set(machine?.nodeIds)).toEqual(new Set([verifier.nodeId, proposer.nodeId]));
-  expect(machine).toMatchObject({ fits: true });
-  expect(shown.weightBytes).toBeGreaterThan(0);
-  const missing = await post("fit", { model: "--help" });
-  expect(missing.status).toBe(422);
-  expect(await missing.json()).toMatchObject({ reason: "MODEL_NOT_FOUND" });
-});
+test(
+  "where a model fits is what `fleet fit` says of the machine that both nodes run on",
+  { tags: "wide" },
+  async () => {
+    const shown = (await (await post("fit", { model: "tiny" })).json()) as FitView;
+    expect(shown.machines).toHaveLength(1);
+    const [machine] = shown.machines;
+    expect(new Set(machine?.nodeIds)).toEqual(new Set([verifier.nodeId, proposer.nodeId]));
+    expect(machine).toMatchObject({ fits: true });
+    expect(shown.weightBytes).toBeGreaterThan(0);
+    const missing = await post("fit", { model: "--help" });
+    expect(missing.status).toBe(422);
+    expect(await missing.json()).toMatchObject({ reason: "MODEL_NOT_FOUND" });
+  },
+);
 
 test("a page that goes away stops its generation", async () => {
   const left = new AbortController();
@@ -298,36 +306,40 @@ test("a session that generates shows while it does", async () => {
   await context.close();
 });
 
-test("a chat on the page streams what the SDK gives, and is there after a reload", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "chat");
-  await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByRole("radio", { name: "Plain text" }).check({ force: true });
-  await page.getByLabel("Most tokens").fill("16");
-  await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Ask tiny").fill(PROMPT);
-  await page.keyboard.press("Enter");
-  const answer = page.locator(".answer").first();
-  await answer.getByText(/16 tokens/).waitFor();
-  const codec = await textCodec(client, "tiny");
-  const session = await client.createSession("tiny", {
-    speculation: "off",
-    stopTokenIds: [...codec.stopTokenIds],
-  });
-  await session.append(codec.encode(PROMPT));
-  const { tokenIds } = await session.generate({ maxTokens: 16 }).completion();
-  await session.close();
-  const expected = codec.decode(tokenIds, { skipSpecialTokens: true });
-  await answer.getByRole("button", { name: "Mark drafted tokens" }).click();
-  expect(await page.locator(".marked-text").textContent()).toBe(expected);
-  await page.reload();
-  await page.getByRole("button", { name: /^def parse_header/ }).click();
-  await page
-    .locator(".answer")
-    .getByText(/16 tokens/)
-    .waitFor();
-  expect(complaints.list).toEqual([]);
-  await context.close();
-});
+test(
+  "a chat on the page streams what the SDK gives, and is there after a reload",
+  { tags: "wide" },
+  async () => {
+    const { page, context, complaints } = await open(browser, board.url, "chat");
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.getByRole("radio", { name: "Plain text" }).check({ force: true });
+    await page.getByLabel("Most tokens").fill("16");
+    await page.getByRole("button", { name: "Settings" }).click();
+    await page.getByLabel("Ask tiny").fill(PROMPT);
+    await page.keyboard.press("Enter");
+    const answer = page.locator(".answer").first();
+    await answer.getByText(/16 tokens/).waitFor();
+    const codec = await textCodec(client, "tiny");
+    const session = await client.createSession("tiny", {
+      speculation: "off",
+      stopTokenIds: [...codec.stopTokenIds],
+    });
+    await session.append(codec.encode(PROMPT));
+    const { tokenIds } = await session.generate({ maxTokens: 16 }).completion();
+    await session.close();
+    const expected = codec.decode(tokenIds, { skipSpecialTokens: true });
+    await answer.getByRole("button", { name: "Mark drafted tokens" }).click();
+    expect(await page.locator(".marked-text").textContent()).toBe(expected);
+    await page.reload();
+    await page.getByRole("button", { name: /^def parse_header/ }).click();
+    await page
+      .locator(".answer")
+      .getByText(/16 tokens/)
+      .waitFor();
+    expect(complaints.list).toEqual([]);
+    await context.close();
+  },
+);
 
 test("a killed node shows as dead once the fleet has found it out", async () => {
   const { page, context } = await open(browser, board.url, "");

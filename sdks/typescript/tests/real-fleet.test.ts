@@ -70,7 +70,7 @@ afterAll(async () => {
   rmSync(cache, { recursive: true, force: true });
 });
 
-test("a model comes into a node that runs, and goes again", async () => {
+test("a model comes into a node that runs, and goes again", { tags: "wide" }, async () => {
   const other = new Client(proposer.address);
   try {
     const phases = new Set<string>();
@@ -114,25 +114,29 @@ function example(name: string, words: readonly string[], input = ""): Promise<st
   return runExample(name, words, { XDG_CACHE_HOME: cache }, input);
 }
 
-test("the chat example talks over one session", async () => {
+test("the chat example talks over one session", { tags: "wide" }, async () => {
   const out = await example("chat", [first.address], "hello\nand again\n");
   const lengths = [...out.matchAll(/\[(\d+) tokens\]/g)].map((each) => Number(each[1]));
   expect(lengths).toHaveLength(2);
   expect(lengths[1]).toBeGreaterThan(lengths[0] ?? 0);
 });
 
-test("the agent example holds a session for a hundred turns, and no more K/V", async () => {
-  const out = await example("agent-loop", [first.address, "tiny", "100"]);
-  const rows = out
-    .trim()
-    .split("\n")
-    .slice(1)
-    .map((line) => line.trim().split(/\s+/).map(Number));
-  expect(rows).toHaveLength(100);
-  const bytes = rows.filter(([, , history = 0]) => history > 150).map((row) => row[3]);
-  expect(bytes.length).toBeGreaterThan(80);
-  expect(new Set(bytes).size).toBe(1);
-});
+test(
+  "the agent example holds a session for a hundred turns, and no more K/V",
+  { tags: "wide" },
+  async () => {
+    const out = await example("agent-loop", [first.address, "tiny", "100"]);
+    const rows = out
+      .trim()
+      .split("\n")
+      .slice(1)
+      .map((line) => line.trim().split(/\s+/).map(Number));
+    expect(rows).toHaveLength(100);
+    const bytes = rows.filter(([, , history = 0]) => history > 150).map((row) => row[3]);
+    expect(bytes.length).toBeGreaterThan(80);
+    expect(new Set(bytes).size).toBe(1);
+  },
+);
 
 /** What the Electron example shows for its prompt: the text that the node streams, piece by piece. */
 async function showsTheStream(page: Page): Promise<void> {
@@ -147,20 +151,24 @@ async function showsTheStream(page: Page): Promise<void> {
   expect(states.filter((state) => !expected.startsWith(state))).toEqual([]);
 }
 
-test("the Electron example streams an answer to its page, with a stand-in for Electron", async () => {
-  standIn.chromium = await launchChromium();
-  vi.stubEnv("KAKEYA_NODE", first.address);
-  try {
-    await import("../examples/dist/electron/main.js" as string);
-    const [page] = standIn.pages;
-    if (page === undefined) throw new Error("no window was opened");
-    await showsTheStream(page);
-  } finally {
-    await standIn.quit();
-    await standIn.chromium.close();
-    vi.unstubAllEnvs();
-  }
-});
+test(
+  "the Electron example streams an answer to its page, with a stand-in for Electron",
+  { tags: "wide" },
+  async () => {
+    standIn.chromium = await launchChromium();
+    vi.stubEnv("KAKEYA_NODE", first.address);
+    try {
+      await import("../examples/dist/electron/main.js" as string);
+      const [page] = standIn.pages;
+      if (page === undefined) throw new Error("no window was opened");
+      await showsTheStream(page);
+    } finally {
+      await standIn.quit();
+      await standIn.chromium.close();
+      vi.unstubAllEnvs();
+    }
+  },
+);
 
 const leftOut = ELECTRON === undefined ? ", left out: make test-electron" : "";
 test.skipIf(leftOut !== "")(

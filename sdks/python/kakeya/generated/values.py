@@ -92,7 +92,7 @@ class RejectionReason(StrEnum):
     UNREACHABLE = "unreachable"
     """The verifier cannot reach the proposer, or never measured the way to it."""
     BREAKER_OPEN = "breaker_open"
-    """The proposer served bad blocks; its circuit breaker is open."""
+    """Its drafts came late, malformed or not at all; its circuit breaker is open."""
     NOT_EXACT = "not_exact"
     """The verifier is not exact on its machine, so that drafting could change tokens; a request
     that names the proposer accepts that.

@@ -184,7 +184,7 @@ class _RejectionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rejec
     REJECTION_REASON_UNREACHABLE: _RejectionReason.ValueType  # 10
     """The verifier cannot reach the proposer, or never measured the way to it."""
     REJECTION_REASON_BREAKER_OPEN: _RejectionReason.ValueType  # 11
-    """The proposer served bad blocks; its circuit breaker is open."""
+    """Its drafts came late, malformed or not at all; its circuit breaker is open."""
     REJECTION_REASON_NOT_EXACT: _RejectionReason.ValueType  # 12
     """The verifier is not exact on its machine, so that drafting could change
     tokens; a request that names the proposer accepts that.
@@ -220,7 +220,7 @@ REJECTION_REASON_NOT_MEASURED: RejectionReason.ValueType  # 9
 REJECTION_REASON_UNREACHABLE: RejectionReason.ValueType  # 10
 """The verifier cannot reach the proposer, or never measured the way to it."""
 REJECTION_REASON_BREAKER_OPEN: RejectionReason.ValueType  # 11
-"""The proposer served bad blocks; its circuit breaker is open."""
+"""Its drafts came late, malformed or not at all; its circuit breaker is open."""
 REJECTION_REASON_NOT_EXACT: RejectionReason.ValueType  # 12
 """The verifier is not exact on its machine, so that drafting could change
 tokens; a request that names the proposer accepts that.

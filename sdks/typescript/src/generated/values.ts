@@ -62,7 +62,7 @@ export type Transport = (typeof TRANSPORTS)[number] | "unknown";
  * - "not_requested": The request named another proposer, or none.
  * - "not_measured": No step of the model was measured, so that no speed can be predicted.
  * - "unreachable": The verifier cannot reach the proposer, or never measured the way to it.
- * - "breaker_open": The proposer served bad blocks; its circuit breaker is open.
+ * - "breaker_open": Its drafts came late, malformed or not at all; its circuit breaker is open.
  * - "not_exact": The verifier is not exact on its machine, so that drafting could change tokens; a
  *   request that names the proposer accepts that.
  * - "wrong_target": The proposer was made for another verifier's weights.

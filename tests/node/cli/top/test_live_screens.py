@@ -9,19 +9,35 @@ from pathlib import Path
 
 import pytest
 
-from kakeya import Client, Session, Speculation
+from kakeya import Client, NoPlacement, Session, Speculation
 from scripts.support.agent_process import LocalFleet
 from tests.support.commands import NODE, Agents, Screen, Terminal
+from tests.support.rank_groups import wait_until
 
 
 @pytest.fixture
 def generating(agents: Agents) -> Iterator[Session]:
     """A session on the verifier that generates, block by block drafted, until the test ends."""
     with Client(agents[0].address) as client:
-        session = client.create_session(
-            "toy", client_label="long-one", speculation=Speculation("ngram", block_size=4)
-        )
-        with session:
+        found: list[Session] = []
+
+        def placed() -> bool:
+            """Not while the proposer is held apart: on a busy machine a draft may be late."""
+            try:
+                found.append(
+                    client.create_session(
+                        "toy",
+                        client_label="long-one",
+                        speculation=Speculation("ngram", block_size=4),
+                    )
+                )
+            except NoPlacement as refused:
+                if "the circuit breaker is open" not in str(refused):
+                    raise
+            return bool(found)
+
+        wait_until(placed)
+        with found[0] as session:
             session.append([97, 98, 99] * 40)
             blocks = iter(session.generate(1900))
             for _ in range(20):

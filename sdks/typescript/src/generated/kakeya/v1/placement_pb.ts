@@ -795,7 +795,7 @@ export enum RejectionReason {
   UNREACHABLE = 10,
 
   /**
-   * The proposer served bad blocks; its circuit breaker is open.
+   * Its drafts came late, malformed or not at all; its circuit breaker is open.
    *
    * @generated from enum value: REJECTION_REASON_BREAKER_OPEN = 11;
    */
