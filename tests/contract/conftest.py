@@ -11,6 +11,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from tests.support.small_verifiers import ON_DEVICES, VERIFIERS, small_verifier
 
+HERE = Path(__file__).parent
 SPECS = {
     "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=600),
     "growing": CacheSpec(CacheKind.CONTIGUOUS, capacity=600, grows=True),
@@ -23,6 +24,26 @@ SPECS = {
     ),
     "no_sink": CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=1),
 }
+
+
+TRIED = {
+    "mlx": ("growing", "one_over", "packed"),
+    "torch": ("contiguous", "packed_growing", "sink_window"),
+}
+"""The caches with which `make test` tries these back ends, one of each kind. The compiled one,
+which is fast, it tries with all."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A back end and a cache that each are tried with another are wide."""
+    for item in items:
+        if item.path.parent == HERE and isinstance(item, pytest.Function):
+            params = item.callspec.params if hasattr(item, "callspec") else {}
+            tried = TRIED.get(str(params.get("verifier")))
+            spec = params.get("spec")
+            if tried is not None and isinstance(spec, str) and spec not in tried:
+                item.add_marker(pytest.mark.wide)
 
 
 @pytest.fixture(scope="session", params=[*VERIFIERS, *ON_DEVICES])

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.positions import attends
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
 from tests.support.forwards import logits_of
+from tests.support.small_verifiers import COMPILED, tried_on
 
 HISTORY = [(7 * index + index * index // 5) % 96 for index in range(120)]
 
@@ -51,6 +52,8 @@ def test_resident_is_what_the_next_query_can_see(verifier: Verifier, spec: Cache
         assert cache.resident == seen
 
 
+# Random ones, with each back end and cache: `test_verifier_contract`.
+@pytest.mark.parametrize("verifier", tried_on(COMPILED), indirect=True)
 @pytest.mark.parametrize(("start", "keeps"), [(0, (0, 3, 16)), (64, range(17))], ids=["0", "64"])
 def test_truncation_at_every_position_is_as_if_never_written(
     verifier: Verifier, spec: CacheSpec, start: int, keeps: Iterable[int]

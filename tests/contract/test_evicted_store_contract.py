@@ -47,6 +47,7 @@ from kakeya_fleet.node.rpc.channels import Channels
 from kakeya_fleet.node.trust.trust import Trust
 from tests.support import evicted_stores, trusted_nodes
 from tests.support.allowances import allowances_of
+from tests.support.breadth import again, all_wide_but
 
 BUDGET_BYTES = 6 << 20
 SHARED_CHUNK = 1024
@@ -154,7 +155,11 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeStore]:
         yield make
 
 
-@pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "sealed", "shared"])
+STORES = ("naive", "torch", "mlx", "remote", "sealed", "shared")
+
+
+# `naive` is what the others are compared with.
+@pytest.fixture(scope="module", params=all_wide_but(STORES[1:], STORES))
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
         return lambda shape: evicted_stores.NaiveEvictedStore(shape, spec_of(shape))
@@ -239,7 +244,21 @@ def packed_shape(dtype: str = "bfloat16") -> EvictedShape:
     return replace(plain, codec="kvarn4")
 
 
-@pytest.mark.parametrize(("end", "dtype"), [(384, "float32"), (3392, "bfloat16")])
+@pytest.mark.parametrize(
+    ("make_store", "end", "dtype"),
+    # A long history is in coarse segments, and in several stores that share it: what comes over
+    # the wire is the same, and MLX reads such segments in `test_packed_stores`.
+    all_wide_but(
+        lambda case: case[0] in (STORES[1:] if case[1] == 384 else ("torch", "shared")),
+        [
+            (store, *history)
+            for store in STORES
+            for history in ((384, "float32"), (3392, "bfloat16"))
+        ],
+        several=True,
+    ),
+    indirect=["make_store"],
+)
 def test_attention_to_what_is_packed_is_that_of_the_rule(
     make_store: MakeStore, end: int, dtype: str
 ) -> None:
@@ -298,7 +317,8 @@ def test_what_is_no_whole_tile_is_refused(make_store: MakeStore) -> None:
     store.release()
 
 
-@settings(deadline=None, max_examples=12)
+@again(3)
+@settings(deadline=None, max_examples=6)
 @given(
     dtype=st.sampled_from(["float32", "bfloat16"]),
     cuts=st.lists(st.integers(1, 40), min_size=1, max_size=12),
@@ -477,6 +497,9 @@ def test_long_histories_and_wide_blocks_travel_in_pieces(make_store: MakeStore) 
     store.release()
 
 
+@pytest.mark.parametrize(
+    "make_store", all_wide_but(["torch", "mlx", "remote", "shared"], STORES), indirect=True
+)
 def test_memory_comes_back(make_store: MakeStore) -> None:
     """As many full stores after each other as would never fit together."""
     shape = evicted_stores.small_shape()

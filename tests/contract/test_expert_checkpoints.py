@@ -20,6 +20,7 @@ from kakeya_fleet.engine.errors import ModelUnusable, WeightsMismatch
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from scripts.train.tiny_families import GEMMA4_26B, GEMMA4_EXPERTS
 from tests.support import forwards
+from tests.support.breadth import all_wide_but, wide
 
 HISTORY = [(13 * index + index * index // 3) % 96 for index in range(48)]
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
@@ -127,7 +128,7 @@ def test_an_expert_that_is_not_as_it_must_be_is_named(
         load_verifier(ModelFolder(path, "random"), backend=backend)
 
 
-@pytest.mark.parametrize("name", [QWEN, GEMMA4_26B])
+@pytest.mark.parametrize("name", [QWEN, wide(GEMMA4_26B)])
 def test_files_may_part_a_layers_experts(
     random_checkpoint: Callable[..., Path], backend: str, name: str
 ) -> None:
@@ -136,6 +137,7 @@ def test_files_may_part_a_layers_experts(
     assert logits(parted, backend).tobytes() == logits(random_checkpoint(name), backend).tobytes()
 
 
+@pytest.mark.parametrize("backend", all_wide_but(["torch"], installed_backends()), indirect=True)
 def test_experts_beside_a_picture_are_the_librarys(
     random_checkpoint: Callable[..., Path], backend: str
 ) -> None:

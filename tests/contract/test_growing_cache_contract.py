@@ -15,7 +15,9 @@ from kakeya_fleet.engine.contracts.positions import (
 )
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory
+from tests.support.breadth import wide
 from tests.support.forwards import logits_of
+from tests.support.small_verifiers import COMPILED, tried_on
 
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=1024)
 GROWING = dataclasses.replace(WHOLE, grows=True)
@@ -40,7 +42,7 @@ def bytes_of(verifier: Verifier, positions: int) -> int:
     return slots * verifier.info.kv_bytes_per_token + verifier.info.kv_fixed_bytes
 
 
-@pytest.mark.parametrize("block", [1, 5, 16])
+@pytest.mark.parametrize("block", [1, wide(5), 16])
 def test_one_that_grew_has_the_bits_of_one_allocated_at_once(
     verifier: Verifier, block: int
 ) -> None:
@@ -99,7 +101,8 @@ def test_memory_that_was_taken_ahead_changes_no_bit(verifier: Verifier) -> None:
         cache.release()
 
 
-@pytest.mark.parametrize("at", [BORDER - 30, BORDER - 1, BORDER, BORDER + 10])
+@pytest.mark.parametrize("at", [BORDER - 30, BORDER - 1, BORDER, wide(BORDER + 10)])
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_forks_across_a_growth_have_the_bits_of_their_text(verifier: Verifier, at: int) -> None:
     whole, origin = verifier.allocate(WHOLE), verifier.allocate(GROWING)
     for cache in (whole, origin):

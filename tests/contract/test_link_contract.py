@@ -15,6 +15,7 @@ from kakeya_fleet.node.links.ends.link_end import LinkEnd
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
+from tests.support.breadth import wide
 from tests.support.linked_pairs import linked_pair, wound_up
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -35,7 +36,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 # To start a ring takes seconds: what the other tests ask of a link it shows here, or in the
 # contract of roads.
-and_a_ring = pytest.mark.parametrize("kind", [*KINDS, "ring"], indirect=True)
+and_a_ring = pytest.mark.parametrize("kind", [*KINDS, wide("ring")], indirect=True)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from kakeya_fleet.engine.errors import (
     WeightsMismatch,
 )
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.breadth import wide
 
 NORM = "model.layers.1.input_layernorm.weight"
 EMBEDDING = "model.embed_tokens.weight"
@@ -99,7 +100,7 @@ def test_a_truncated_file_is_named(load: Load, checkpoint: Path, kept: int) -> N
         load(checkpoint)
 
 
-@pytest.mark.parametrize("family", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+@pytest.mark.parametrize("family", ["Qwen3ForCausalLM", wide("Gemma3ForCausalLM")])
 def test_a_head_is_stored_unless_it_is_tied_and_then_it_is_the_embedding(
     load: Load, random_checkpoint: Callable[..., Path], tmp_path: Path, family: str
 ) -> None:

@@ -24,7 +24,8 @@ from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import restored_caches as caches
-from tests.support.small_verifiers import COMPILED
+from tests.support.breadth import all_wide_but, wide
+from tests.support.small_verifiers import COMPILED, tried_on
 
 GROWING = CacheSpec(
     CacheKind.PACKED, capacity=900, sink=TILE, window=TILE, codec="kvarn4", grows=True
@@ -48,7 +49,11 @@ def straight(verifier: Verifier) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("spec", "sizes"),
-    [*((GROWING, sizes) for sizes in SIZES), (WHOLE, MIXED)],
+    all_wide_but(
+        [(GROWING, SIZES[-1]), (WHOLE, MIXED)],
+        [*((GROWING, sizes) for sizes in SIZES), (WHOLE, MIXED)],
+        several=True,
+    ),
     ids=[*(f"growing-{sizes}" for sizes in SIZES), f"whole-{MIXED}"],
 )
 def test_blocks_and_when_memory_is_taken_change_no_bit(
@@ -64,6 +69,7 @@ def test_blocks_and_when_memory_is_taken_change_no_bit(
     cache.release()
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_drafts_that_are_taken_back_change_no_bit(verifier: Verifier, straight: np.ndarray) -> None:
     """A rejected block lies across the border where the tile before it would have left."""
     cache = verifier.allocate(GROWING)
@@ -145,9 +151,15 @@ def test_its_bytes_are_those_of_few_bits_and_follow_the_history(verifier: Verifi
     whole.release()
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 @pytest.mark.parametrize(
     ("spec", "at"),
-    [(GROWING, 2 * TILE - 1), (GROWING, 4 * TILE + 3), (GROWING, 5 * TILE), (WHOLE, 4 * TILE + 3)],
+    [
+        (GROWING, 2 * TILE - 1),
+        wide(GROWING, 4 * TILE + 3),
+        (GROWING, 5 * TILE),
+        (WHOLE, 4 * TILE + 3),
+    ],
     ids=["growing-127", "growing-259", "growing-320", "whole-259"],
 )
 def test_forks_share_what_is_packed_and_go_their_own_ways(
@@ -190,6 +202,7 @@ def test_sessions_in_one_forward_keep_their_bits(verifier: Verifier, straight: n
         cache.release()
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_without_room_to_grow_nothing_is_written_and_the_bits_go_on(
     verifier: Verifier, straight: np.ndarray
 ) -> None:
@@ -238,6 +251,7 @@ def test_a_session_that_rested_has_its_packed_bytes_and_tokens_again(verifier: V
     assert verifier.pool.used_bytes == used
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_a_session_that_is_packed_for_want_of_memory_is_as_one_that_was_opened_so(
     verifier: Verifier,
 ) -> None:
@@ -250,14 +264,14 @@ def test_a_session_that_is_packed_for_want_of_memory_is_as_one_that_was_opened_s
     def spoken(session: Session) -> list[int]:
         while PrefillTurn(session)():
             pass
-        return [VerifyTurn(session, Block([], GREEDY, 1))().step.committed[0] for _ in range(40)]
+        return [VerifyTurn(session, Block([], GREEDY, 1))().step.committed[0] for _ in range(24)]
 
     for session in sessions:
-        session.append(TEXT[:300])
+        session.append(TEXT[:310])
     while PrefillTurn(plain)():
         pass
     plain.shrink()
-    assert (plain.memory_bytes, plain.pending) == (0, 299)
+    assert (plain.memory_bytes, plain.pending) == (0, 309)
     assert spoken(plain) == spoken(packed)
     assert plain.memory_bytes == packed.memory_bytes
     assert plain.spec == packed.spec
@@ -298,6 +312,7 @@ def test_an_allocation_that_fails_late_keeps_nothing(
     assert verifier.pool.used_bytes == before
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_filled_with_random_numbers_it_goes_on(verifier: Verifier) -> None:
     """As measuring does: as many tiles as a history of that length has."""
     cache, read = verifier.allocate(GROWING), verifier.allocate(GROWING)

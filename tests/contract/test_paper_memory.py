@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,7 @@ from kakeya_fleet.engine.models.weight_choice import WEIGHTS
 from kakeya_fleet.fleet.placement.fit import Way
 from kakeya_fleet.node.planning.kv_ways import Question, ways
 from scripts.train.tiny_families import FAMILIES
+from tests.support.breadth import all_wide_but
 from tests.support.gguf_files import write_gguf
 
 Loaded = SlabVerifier[Any, Any]
@@ -70,7 +72,19 @@ SPECS: dict[str, Callable[[int], CacheSpec]] = {
 """The caches of sessions of so many tokens, by what the ways are called."""
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, "heads of 20", "tiny"])
+OTHERS = ["heads of 20", "tiny"]
+TRIED = [
+    "LlamaForCausalLM",
+    "Qwen3MoeForCausalLM",
+    "GptOssForCausalLM",
+    "Gemma4ForCausalLM",
+    "Qwen3_5ForConditionalGeneration",
+    *OTHERS,
+]
+"""A family of each kind of layers, and one that sees pictures; the others are wide."""
+
+
+@pytest.fixture(scope="module", params=all_wide_but(TRIED, [*FAMILIES, *OTHERS]))
 def folder(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> ModelFolder:
     if request.param == "tiny":
         return resolve("tiny")
@@ -202,10 +216,23 @@ def held_bytes(decoder: CompiledDecoder) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("architecture", ["Qwen2ForCausalLM", "Qwen3ForCausalLM"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("tied", [False, True])
+COMPILED = itertools.product(
+    [False, True], ["float32", "bfloat16"], ["Qwen2ForCausalLM", "Qwen3ForCausalLM"], WEIGHTS
+)
+
+
+@pytest.mark.parametrize(
+    ("tied", "dtype", "architecture", "weights"),
+    all_wide_but(
+        # Each pair of two of them, but of biases and tied heads.
+        lambda case: (
+            (case[0] == (case[2] == "Qwen3ForCausalLM"))
+            and (case[1] == "bfloat16") == (case[0] == (WEIGHTS.index(case[3]) % 2 == 0))
+        ),
+        COMPILED,
+        several=True,
+    ),
+)
 def test_weights_take_what_the_compiled_forward_keeps(
     random_checkpoint: Callable[..., Path], weights: str, architecture: str, dtype: str, tied: bool
 ) -> None:
@@ -228,8 +255,14 @@ def test_weights_take_what_the_compiled_forward_keeps(
     )
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("tied", "weights"),
+    all_wide_but(
+        lambda case: case[0] == (WEIGHTS.index(case[1]) % 2 == 0),
+        itertools.product([False, True], WEIGHTS),
+        several=True,
+    ),
+)
 def test_weights_take_what_mlx_keeps(
     random_checkpoint: Callable[..., Path], weights: str, tied: bool
 ) -> None:

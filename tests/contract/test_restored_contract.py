@@ -16,6 +16,8 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from tests.support import evicted_stores
 from tests.support import restored_caches as caches
+from tests.support.breadth import wide
+from tests.support.small_verifiers import COMPILED, tried_on
 
 IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
 RESTORED = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=IDENTITY)
@@ -67,6 +69,7 @@ def test_a_cache_from_sizes_alone_does_not_forget_silently(back_end: str) -> Non
         SlabCache.allocate(layout, RESTORED, kernels, kv_pool(), dict)
 
 
+@pytest.mark.parametrize("verifier", tried_on("mlx", COMPILED), indirect=True)
 def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier) -> None:
     """Whatever the blocks, to the bit; and as the whole history without a window does."""
     tokens = caches.HISTORY[:100]
@@ -87,6 +90,7 @@ def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier) -> None
     assert verifier.pool.used_bytes > before
 
 
+@pytest.mark.parametrize("verifier", tried_on("mlx", COMPILED), indirect=True)
 def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier) -> None:
     tokens = caches.HISTORY[:100]
     straight = caches.run(verifier, verifier.allocate(RESTORED), tokens, [16])
@@ -114,7 +118,8 @@ def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier) -> None
     assert caches.run(verifier, cache, tokens[60:], [9]).tobytes() == straight[60:].tobytes()
 
 
-@pytest.mark.parametrize("call", [2, 3, 5, 8])
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
+@pytest.mark.parametrize("call", [2, wide(3), 5, wide(8)])
 def test_a_store_that_is_lost_at_any_call_leaves_nothing(verifier: Verifier, call: int) -> None:
     archive = RestorerSpec(RestorerKind.ARCHIVE)
     spec = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=archive)

@@ -25,8 +25,9 @@ from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.breadth import all_wide_but, wide
 from tests.support.guides import third_of
-from tests.support.small_verifiers import DEVICES, VERIFIERS, small_verifier
+from tests.support.small_verifiers import COMPILED, DEVICES, VERIFIERS, small_verifier, tried_on
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(150)]
 """Past every ring of the suite: the longest has 128 slots."""
@@ -61,6 +62,11 @@ CASES = [
     ("mlx", "one_over", "seeded"),
     ("mlx", "sink_window", "held"),
 ]
+TRIED = [case for case in CASES if case[0] in ("hash", "compiled")] + [
+    ("torch", "one_over", "held"),
+    ("mlx", "sink_window", "held"),
+]
+"""By `make test`; the others are wide."""
 ON_DEVICES = [
     pytest.param(case, marks=pytest.mark.device)
     for device in DEVICES
@@ -68,7 +74,7 @@ ON_DEVICES = [
 ]
 
 
-@pytest.fixture(scope="module", params=[*CASES, *ON_DEVICES], ids="-".join)
+@pytest.fixture(scope="module", params=[*all_wide_but(TRIED, CASES), *ON_DEVICES], ids="-".join)
 def case(request: pytest.FixtureRequest) -> tuple[str, str, str]:
     back_end, spec, sampling = request.param
     return back_end, spec, sampling
@@ -177,7 +183,7 @@ async def test_no_proposer_and_no_block_size_changes_the_stream(
         session.end("compared")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, wide(2)])
 def test_history_counts_not_how_it_arrived(
     any_verifier: Verifier,
     spec: CacheSpec,
@@ -240,6 +246,8 @@ def test_a_session_that_rested_goes_on_as_if_it_had_not(
     assert pool.used_bytes == before
 
 
+# With the other back ends sessions decode beside each other in `test_weights_contract`.
+@pytest.mark.parametrize("verifier", tried_on(COMPILED), indirect=True)
 async def test_interleaved_sessions_are_each_as_alone(
     verifier: Verifier, specs: dict[str, CacheSpec]
 ) -> None:
@@ -262,7 +270,7 @@ async def test_interleaved_sessions_are_each_as_alone(
     runner.close()
 
 
-@pytest.mark.parametrize("ticks", [1, 30, 55])
+@pytest.mark.parametrize("ticks", [1, 30, wide(55)])
 async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
     any_verifier: Verifier,
     spec: CacheSpec,

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.mean_pool import MeanPool
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, ReadTurn, VerifyTurn, run_turns
+from tests.support.breadth import all_wide_but
 from tests.support.small_verifiers import COMPILED, FITTING
 
 TEXT = [(11 * index + index * index // 7) % 96 for index in range(150)]
@@ -64,7 +65,7 @@ def test_it_is_the_mean_of_transformers_hidden_states(
         assert vector == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", all_wide_but([0], range(3)))
 def test_its_bits_do_not_depend_on_the_chunks_nor_on_the_company(
     verifier: Verifier, seed: int
 ) -> None:

@@ -11,6 +11,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
 from scripts.support.recomputing import RecomputingVerifier
+from tests.support.breadth import wide
 from tests.support.forwards import logits_of
 
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(150)]
@@ -94,49 +95,49 @@ def single_steps(verifier: Verifier, spec: CacheSpec) -> Logits:
     )
 
 
+@pytest.mark.parametrize("seed", [0, wide(1)])
 def test_logits_are_a_function_of_the_history_bit_for_bit(
-    verifier: Verifier, spec: CacheSpec, single_steps: Logits
+    verifier: Verifier, spec: CacheSpec, single_steps: Logits, seed: int
 ) -> None:
-    for seed in range(2):
-        rng = random.Random(seed)
-        cache = verifier.allocate(spec)
-        while cache.length < len(HISTORY):
-            start = cache.length
-            right = HISTORY[start : start + rng.randint(1, 16)]
-            wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
-            got = logits_of(verifier, cache, right + wrong)
-            kept = start + len(right)
-            cache.truncate(kept)
-            expected = single_steps[start:kept]
-            assert got[: len(right)].tobytes() == expected.tobytes(), f"seed {seed}, at {start}"
+    rng = random.Random(seed)
+    cache = verifier.allocate(spec)
+    while cache.length < len(HISTORY):
+        start = cache.length
+        right = HISTORY[start : start + rng.randint(1, 16)]
+        wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
+        got = logits_of(verifier, cache, right + wrong)
+        kept = start + len(right)
+        cache.truncate(kept)
+        expected = single_steps[start:kept]
+        assert got[: len(right)].tobytes() == expected.tobytes(), f"seed {seed}, at {start}"
 
 
+@pytest.mark.parametrize("seed", [0, wide(1)])
 def test_sessions_that_share_a_forward_get_the_bits_that_each_gets_alone(
-    verifier: Verifier, spec: CacheSpec, single_steps: Logits
+    verifier: Verifier, spec: CacheSpec, single_steps: Logits, seed: int
 ) -> None:
-    for seed in range(2):
-        rng = random.Random(seed)
-        feeds: list[Feed] = []
-        for start in (0, rng.randint(1, 40), rng.randint(41, 100), rng.randint(101, 130)):
-            cache = verifier.allocate(spec)
-            for first in range(0, start, 16):
-                block = HISTORY[first : min(start, first + 16)]
-                verifier.forward(cache, block, want_logits=False)
-            tokens = HISTORY[start : start + rng.randint(1, 10)]
-            room = verifier.row_counts[-1] - sum(len(feed.token_ids) for feed in feeds)
-            if len(tokens) <= room:
-                feeds.append(Feed(cache, tokens, rng.random() < 0.7))
-        starts = [feed.cache.length for feed in feeds]
-        for feed, output, start in zip(feeds, verifier.forward_batch(feeds), starts, strict=True):
-            end = start + len(feed.token_ids)
-            assert feed.cache.length == end
-            assert (output.logits is not None) == feed.want_logits
-            assert output.features is None
-            if output.logits is not None:
-                assert output.logits.tobytes() == single_steps[start:end].tobytes(), seed
-            rest = logits_of(verifier, feed.cache, HISTORY[end : end + 3])
-            assert rest.tobytes() == single_steps[end : end + 3].tobytes(), seed
-            feed.cache.release()
+    rng = random.Random(seed)
+    feeds: list[Feed] = []
+    for start in (0, rng.randint(1, 40), rng.randint(41, 100), rng.randint(101, 130)):
+        cache = verifier.allocate(spec)
+        for first in range(0, start, 16):
+            block = HISTORY[first : min(start, first + 16)]
+            verifier.forward(cache, block, want_logits=False)
+        tokens = HISTORY[start : start + rng.randint(1, 10)]
+        room = verifier.row_counts[-1] - sum(len(feed.token_ids) for feed in feeds)
+        if len(tokens) <= room:
+            feeds.append(Feed(cache, tokens, rng.random() < 0.7))
+    starts = [feed.cache.length for feed in feeds]
+    for feed, output, start in zip(feeds, verifier.forward_batch(feeds), starts, strict=True):
+        end = start + len(feed.token_ids)
+        assert feed.cache.length == end
+        assert (output.logits is not None) == feed.want_logits
+        assert output.features is None
+        if output.logits is not None:
+            assert output.logits.tobytes() == single_steps[start:end].tobytes(), seed
+        rest = logits_of(verifier, feed.cache, HISTORY[end : end + 3])
+        assert rest.tobytes() == single_steps[end : end + 3].tobytes(), seed
+        feed.cache.release()
 
 
 def test_a_bad_feed_costs_the_others_nothing(verifier: Verifier, spec: CacheSpec) -> None:

@@ -30,6 +30,7 @@ from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import draft_sources as sources
 from tests.support import streams
+from tests.support.breadth import all_wide_but
 from tests.support.forwards import logits_of
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(64)]
@@ -77,9 +78,20 @@ CASES = [
     ("mlx", "Gemma3ForCausalLM", "int8"),
     ("mlx", "Qwen3ForCausalLM", "bf16"),
 ]
+TRIED = [
+    *(("torch", "LlamaForCausalLM", weights) for weights in CHOICES),
+    ("torch", "Qwen2ForCausalLM", "int8"),
+    ("torch", "Gemma4ForCausalLM", "int8"),
+    ("torch", "Qwen3MoeForCausalLM", "int8"),
+    ("torch", "Qwen3_5ForCausalLM", "bf16"),
+    ("mlx", "LlamaForCausalLM", "int4"),
+    ("mlx", "Qwen3ForCausalLM", "bf16"),
+]
+"""A family of each kind of layers, by `make test`: compiled, with biases, with shared keys and
+inputs of layers, of experts, recurrent. The others are wide."""
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=all_wide_but(TRIED, CASES), ids="-".join)
 def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
     backend, family, weights = request.param
     if backend not in installed_backends():
@@ -154,6 +166,16 @@ async def test_one_history_has_one_stream(
     assert rest[:6] == tuple(alone[9:15]), "gone on elsewhere, with its history"
 
 
+# What shares a forward is a row of products: those of each choice and of experts.
+@pytest.mark.parametrize(
+    "verifier",
+    all_wide_but(
+        lambda case: case in TRIED and case[1] not in ("Gemma4ForCausalLM", "Qwen3_5ForCausalLM"),
+        CASES,
+    ),
+    indirect=True,
+    ids="-".join,
+)
 async def test_company_changes_no_token(
     verifier: Verifier, spec: CacheSpec, alone: list[int]
 ) -> None:

@@ -15,6 +15,7 @@ from kakeya_fleet.fleet.placement.packing import Packing
 from kakeya_fleet.fleet.placement.placement import plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
 from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, Measurements, NodeView
+from tests.support.breadth import again
 
 MakeCard = Callable[..., Card]
 MIB = 1 << 20
@@ -259,9 +260,10 @@ archives = st.lists(
 )
 
 
+@again(2)
 @given(archives, st.sampled_from([0, 500, 9000, 40_000]), st.integers(0, 2**32))
 @settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=75, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_plan_accounts_for_every_archive_in_any_order_and_for_every_wait(
     verifier: NodeView,

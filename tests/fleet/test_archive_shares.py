@@ -14,6 +14,7 @@ from kakeya_fleet.fleet.placement.archive_shares import (
     share_positions,
     wait_seconds,
 )
+from tests.support.breadth import again
 
 A_BYTE = 10
 CHUNK = BOUNDARY_POSITIONS * A_BYTE
@@ -89,8 +90,9 @@ fleets = st.lists(
 ).map(lambda drawn: [archive(f"n{i}", chunks, trip) for i, (chunks, trip) in enumerate(drawn)])
 
 
+@again(3)
 @given(fleets, st.integers(1, 10 * 8192), st.integers(0, 4), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_ranges_cover_all_positions_once_within_the_room_and_in_any_order(
     candidates: list[ArchiveCandidate], end: int, first: int, random: object
 ) -> None:

@@ -19,6 +19,7 @@ from kakeya_fleet.fleet.membership.reconciliation import (
 )
 from kakeya_fleet.fleet.membership.registry import Registry
 from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, verify
+from tests.support.breadth import again
 
 
 def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Registry:
@@ -56,8 +57,9 @@ held_nodes = st.lists(
 )
 
 
+@again(2)
 @given(held_nodes, held_nodes, st.integers(0, 2**32))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 def test_one_exchange_makes_two_nodes_agree(
     one: list[tuple[int, int, int, Liveness]],
     other: list[tuple[int, int, int, Liveness]],

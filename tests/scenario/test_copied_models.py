@@ -19,6 +19,7 @@ STANDS_SECONDS = 0.2
 """A piece takes a second then: whoever watches strikes before the last one."""
 
 
+@pytest.mark.wide
 async def test_a_model_is_copied_past_a_source_that_dies_and_its_stream_is_the_same(
     fleet: LocalFleet,
     random_checkpoint: Callable[..., Path],

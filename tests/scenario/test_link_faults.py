@@ -32,6 +32,7 @@ MODES = ("local", "auto", "ring")
 CARRIED = {"local": Transport.LOCAL, "ring": Transport.RING}
 
 pytestmark = [
+    pytest.mark.wide,
     pytest.mark.timeout(300),
     pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed"),
 ]

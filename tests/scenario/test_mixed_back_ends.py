@@ -30,7 +30,7 @@ COUNT = 48
 FIRST, LASTING = 8, 288
 """Much is left to draft when a fault strikes behind the first."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.wide, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)

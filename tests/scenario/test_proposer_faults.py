@@ -10,6 +10,7 @@ import pytest
 from kakeya import AsyncClient, Completion, DropReason, Speculation
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from scripts.support.placement import when_it_can_be_had
+from tests.support.breadth import wide
 from tests.support.patience import PATIENCE_SECONDS
 
 MAX_TOKENS = 120
@@ -100,6 +101,7 @@ async def alone(
     return stream
 
 
+@pytest.mark.wide
 async def test_remote_drafts_never_change_the_stream(
     shared_fleet: LocalFleet,
     verifier: AgentProcess,
@@ -127,9 +129,9 @@ async def test_remote_drafts_never_change_the_stream(
 @pytest.mark.parametrize(
     ("number", "reason", "moment"),
     [
-        (signal.SIGKILL, None, 0),
+        wide(signal.SIGKILL, None, 0),
         (signal.SIGKILL, None, MIDDLE),
-        (signal.SIGSTOP, DropReason.DEADLINE, 1),
+        wide(signal.SIGSTOP, DropReason.DEADLINE, 1),
         (signal.SIGSTOP, DropReason.DEADLINE, MIDDLE),
     ],
 )
@@ -162,7 +164,7 @@ async def test_a_lost_proposer_costs_no_token(
     proposer.stop()
 
 
-@pytest.mark.parametrize("model", ["tiny-dflash", "tiny"])
+@pytest.mark.parametrize("model", ["tiny-dflash", wide("tiny")])
 async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
     model: str,
     shared_fleet: LocalFleet,

@@ -1,6 +1,6 @@
 """The published model, as people meet it: a verifier, its drafter, prompt lookup, an archive.
 
-One fleet of three processes for all of it, and few tokens: two cores make some twenty a second.
+One fleet for all of it, and few tokens: two cores make some twenty a second.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from kakeya import (
     StopReason,
 )
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.breadth import wide
 from tests.support.calls import given
 from tests.support.own_cache import own_cache
 from tests.support.patience import PATIENCE_SECONDS
@@ -45,23 +46,37 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(
+    params=[
+        pytest.param((), id="prompt lookup"),
+        wide((DRAFTER,), name="its drafter and an archive too"),
+    ]
+)
+def drafters(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """That are served beside prompt lookup."""
+    found: tuple[str, ...] = request.param
+    return found
+
+
 @pytest.fixture
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, AgentProcess]]:
+def nodes(
+    drafters: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, AgentProcess]]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     environment = {"XDG_CACHE_HOME": own_cache(tmp_path_factory.mktemp("cache"))}
     with LocalFleet(f"scenario-{uuid.uuid4().hex}") as agents:
         verifier = agents.start("verifier", serve=(f"verifier={MODEL}",), environment=environment)
         peers = (verifier.address,)
-        yield {
-            "verifier": verifier,
-            "proposer": agents.start(
-                "proposer",
-                serve=("proposer=ngram", f"proposer={DRAFTER}"),
-                peers=peers,
-                environment=environment,
-            ),
-            "archive": agents.start("archive", serve=("archive=64MiB",), peers=peers),
-        }
+        proposer = agents.start(
+            "proposer",
+            serve=("proposer=ngram", *(f"proposer={drafter}" for drafter in drafters)),
+            peers=peers,
+            environment=environment,
+        )
+        nodes = {"verifier": verifier, "proposer": proposer}
+        if drafters:
+            nodes["archive"] = agents.start("archive", serve=("archive=64MiB",), peers=peers)
+        yield nodes
 
 
 @pytest.fixture
@@ -80,7 +95,7 @@ async def all_known(client: AsyncClient, nodes: dict[str, AgentProcess]) -> None
                 for node in await client.fleet.nodes()
                 if node.round_trip_seconds and node.liveness is Liveness.ALIVE
             }
-            if {nodes["proposer"].node_id, nodes["archive"].node_id} <= known:
+            if {agent.node_id for role, agent in nodes.items() if role != "verifier"} <= known:
                 return
 
 
@@ -104,13 +119,14 @@ async def generated(session: AsyncSession, history: list[int]) -> tuple[int, ...
 
 
 async def test_it_answers_a_chat_and_past_the_window_a_proposer_changes_nothing(
-    nodes: dict[str, AgentProcess], client: AsyncClient
+    nodes: dict[str, AgentProcess], client: AsyncClient, drafters: tuple[str, ...]
 ) -> None:
     """One test, for the fleet takes longer to start than all of it."""
     await answers_a_chat_through_http_and_the_sdk(nodes, client)
-    await its_drafter_guesses_code(nodes, client)
-    for strategy in ("sink_window", "restored"):
-        await stays_the_same_past_the_window(strategy, nodes, client)
+    if drafters:
+        await its_drafter_guesses_code(nodes, client)
+    for strategy in ("sink_window", "restored") if drafters else ("sink_window",):
+        await stays_the_same_past_the_window(strategy, ("ngram", *drafters), nodes, client)
 
 
 async def answers_a_chat_through_http_and_the_sdk(
@@ -178,7 +194,10 @@ async def opened(client: AsyncClient, options: dict[str, Any]) -> AsyncSession |
 
 
 async def stays_the_same_past_the_window(
-    strategy: str, nodes: dict[str, AgentProcess], client: AsyncClient
+    strategy: str,
+    drafters: Sequence[str],
+    nodes: dict[str, AgentProcess],
+    client: AsyncClient,
 ) -> None:
     text = await client.text(MODEL)
     history = text.encode(STORY * 8)
@@ -192,7 +211,7 @@ async def stays_the_same_past_the_window(
         options["restorer_node_id"] = nodes["archive"].node_id
     alone = await client.create_session(MODEL, speculation="off", **options)
     expected = await generated(alone, history)
-    for drafter in ("ngram", DRAFTER):
+    for drafter in drafters:
         drafted = Speculation(drafter, node_id=nodes["proposer"].node_id)
         with_drafter = {**options, "speculation": drafted}
         await drafts_help(

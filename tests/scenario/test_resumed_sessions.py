@@ -87,6 +87,7 @@ async def test_two_verifiers_die_and_the_stream_is_the_same(
         await session.close()
 
 
+@pytest.mark.wide
 async def test_the_only_verifier_is_started_anew_and_the_stream_is_the_same(
     fleet: LocalFleet, prompt: tuple[int, ...]
 ) -> None:

@@ -136,6 +136,7 @@ async def generate_while_leaving(session: AsyncSession, serving: AgentProcess) -
     assert count == TOKENS
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 @pytest.mark.usefixtures("starts")
 @pytest.mark.timeout(240)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from kakeya import AsyncClient, Completion, Speculation
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
+TOKENS = 24
+
 
 async def test_eight_interleaved_sessions_give_what_each_gives_alone(
     shared_fleet: LocalFleet,
@@ -16,12 +18,12 @@ async def test_eight_interleaved_sessions_give_what_each_gives_alone(
     proposer = shared_fleet.start("many", serve=("proposer=ngram",), peers=(verifier.address,))
     node_id = proposer.node_id
     verifier.wait_for("peer_joined", lambda event: event["node_id"] == node_id)
-    # 8 x (sink + window) = 160 tokens of history, past the window all along.
+    # 4 x (sink + window) = 80 tokens of history, past the window all along.
     rng = random.Random(20261120)
-    histories = [tuple(rng.choices(range(4000), k=40)) * 4 for _ in range(8)]
+    histories = [tuple(rng.choices(range(4000), k=20)) * 4 for _ in range(8)]
     async with AsyncClient(verifier.address) as client:
         alone = [
-            await generate(client, history, 40, seed=index)
+            await generate(client, history, TOKENS, seed=index)
             for index, history in enumerate(histories)
         ]
         together = await asyncio.gather(
@@ -29,7 +31,7 @@ async def test_eight_interleaved_sessions_give_what_each_gives_alone(
                 generate(
                     client,
                     history,
-                    40,
+                    TOKENS,
                     seed=index,
                     speculation=Speculation("ngram", node_id=node_id) if index % 2 else "off",
                 )

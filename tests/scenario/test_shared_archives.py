@@ -107,6 +107,7 @@ async def names(session: AsyncSession) -> list[str]:
     return [held.archive.node_name for held in restorer.archives]
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 async def test_a_shared_session_outlives_its_archives_and_then_all_of_them(
     agents: LocalFleet, checkpoint: Path, freeze: Callable[[AgentProcess], None]

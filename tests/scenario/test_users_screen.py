@@ -10,6 +10,7 @@ import pytest
 
 from kakeya import Client, connection
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.breadth import wide
 from tests.support.in_process import run_here
 
 # A dead transport is known by unanswered pings, one in ten seconds outside of tests.
@@ -25,7 +26,7 @@ def strike(verifier: AgentProcess, number: signal.Signals) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+@pytest.mark.parametrize("number", [wide(signal.SIGKILL), signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_lost_verifier_is_a_sentence_in_time(
     fleet: LocalFleet, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ async def test_a_frozen_verifier_is_a_named_deadline(
         assert (await session.info()).history_length >= len(prompt)
 
 
+@pytest.mark.wide
 async def test_a_leaving_verifier_ends_its_streams_by_name(
     fleet: LocalFleet,
     prompt: tuple[int, ...],

@@ -61,6 +61,7 @@ async def serving(client: AsyncClient, node_id: str, wanted: bool) -> int:
     raise AssertionError("the watch ended")
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(240)
 async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_node_lives_on(
     fleet: LocalFleet,

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import kakeya
 from kakeya.text import Detokenizer, TextCodec
+from tests.support.breadth import again
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
@@ -91,7 +92,8 @@ def chunked_ids(draw: st.DrawFn) -> tuple[str, list[list[int]]]:
     return name, chunks
 
 
-@settings(deadline=None, max_examples=300)
+@again(3)
+@settings(deadline=None, max_examples=100)
 @given(chunked_ids())
 def test_the_pieces_are_the_whole_text(case: tuple[str, list[list[int]]]) -> None:
     name, chunks = case
@@ -113,7 +115,8 @@ def test_a_byte_that_is_no_character_spoils_nothing_that_was_returned() -> None:
     assert detokenizer.push(word_piece_ids("b")) == "\ufffdb"
 
 
-@settings(deadline=None, max_examples=200)
+@again(2)
+@settings(deadline=None, max_examples=100)
 @given(st.text(min_size=1))
 def test_text_comes_out_by_whole_characters(text: str) -> None:
     decode = decode_with("byte-level")

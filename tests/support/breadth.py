@@ -8,15 +8,37 @@ processes is wide.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
+
+Test = TypeVar("Test", bound=Callable[..., object])
 
 
 def wide(*values: Any, name: str | None = None) -> ParameterSet:
     """A case of `pytest.mark.parametrize`, or of a fixture's `params`, that is wide."""
     return pytest.param(*values, marks=pytest.mark.wide, id=name)
+
+
+def again(times: int) -> Callable[[Test], Test]:
+    """Runs a test so many times, all of which but the first are wide.
+
+    For one whose examples are drawn: others are drawn each time.
+    """
+    cases = [0, *(wide(time) for time in range(1, times))]
+
+    def mark(test: Test) -> Test:
+        marks = (
+            pytest.mark.usefixtures("time_again"),
+            pytest.mark.parametrize("time_again", cases),
+        )
+        # Each stores itself on the test, and gives it back.
+        for each in marks:
+            each(test)
+        return test
+
+    return mark
 
 
 def all_wide_but(

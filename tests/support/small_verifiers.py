@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import settle
+from tests.support.breadth import all_wide_but
 
 COMPILED = "compiled"
 VERIFIERS = (*sorted(BACKENDS), COMPILED)
@@ -22,6 +24,14 @@ DEVICES = (CUDA, MPS)
 ON_DEVICES = tuple(pytest.param(name, marks=pytest.mark.device) for name in DEVICES)
 FITTING: dict[str, object] = {"head_dim": 32, "hidden_size": 64, "intermediate_size": 80}
 """What vectors of sixteen divide; the shapes of small models are not, else."""
+
+
+def tried_on(*names: str) -> list[Any]:
+    """Back ends and devices for a fixture's parameter, of which those are wide that are not named.
+
+    That is: where what is tried is of the cache or the session, whatever computes.
+    """
+    return [*all_wide_but(names, VERIFIERS), *ON_DEVICES]
 
 
 def small_verifier(

@@ -18,6 +18,7 @@ from kakeya_fleet.engine.codecs.calibration_file import read_calibration, write_
 from kakeya_fleet.engine.codecs.known import CODECS, codec_named
 from kakeya_fleet.engine.codecs.refused import CalibrationRefused, CodecRefused
 from tests.engine.codecs.test_codecs import tiles
+from tests.support.breadth import again
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,8 +173,9 @@ def test_archives_that_are_none_are_refused(tmp_path: Path) -> None:
             read_calibration(file, DIGEST)
 
 
+@again(4)
 @settings(
-    deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(seed=st.integers(0, 2**32 - 1), cut=st.booleans())
 def test_damaged_files_are_refused_or_whole(tmp_path: Path, seed: int, *, cut: bool) -> None:

@@ -16,6 +16,7 @@ from kakeya_fleet.engine.codecs.squat_codec import SquatCodec
 from kakeya_fleet.engine.codecs.steering import steering
 from kakeya_fleet.engine.codecs.tile import TILE
 from tests.engine.codecs.test_codecs import tiles
+from tests.support.breadth import again
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.codecs.tile import Floats
@@ -62,9 +63,8 @@ def authors(asked: np.ndarray, seen: Floats, strength: float, bits: int, block: 
         end = min(first + block, head_dim)
         if first:
             rest = weight[first:, first:]
-            error[..., first:] = -(
-                np.linalg.solve(rest, weight[first:, :first] @ error[..., :first, None])[..., 0]
-            )
+            told = (error[..., :first] @ weight[:first, first:]).reshape(-1, head_dim - first)
+            error[..., first:] = -np.linalg.solve(rest, told.T).T.reshape(*error.shape[:-1], -1)
         moved = wide[..., first:end] + error[..., first:end]
         cut = moved.swapaxes(1, 2).reshape(len(wide), -1, 32)
         least = cut.min(axis=2, keepdims=True).astype(np.float16)
@@ -121,7 +121,8 @@ def test_more_bits_less_error() -> None:
     assert errors[0] < errors[1] / 2 < errors[2] / 4
 
 
-@settings(deadline=None, max_examples=25)
+@again(3)
+@settings(deadline=None, max_examples=8)
 @given(
     seed=st.integers(0, 2**32 - 1),
     bits=st.sampled_from(BITS),
@@ -137,7 +138,8 @@ def test_without_strength_it_is_kivi_bit_for_bit(
     assert codec.encode(asked).tobytes() == kivi(bits).encode(asked).tobytes()
 
 
-@settings(deadline=None, max_examples=15)
+@again(3)
+@settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 2**32 - 1), bits=st.sampled_from(BITS))
 def test_the_bits_of_a_tile_know_nothing_of_its_company(seed: int, bits: int) -> None:
     note(f"seed {seed}")

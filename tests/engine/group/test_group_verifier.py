@@ -10,7 +10,14 @@ from typing import Generic, Never, TypeVar
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
@@ -35,6 +42,7 @@ from kakeya_fleet.engine.sessions.turns import PrefillTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from tests.support import group_ranks as local
 from tests.support import hash_verifier as hashing
+from tests.support.breadth import wide
 from tests.support.replacing import replace_method
 
 Result = TypeVar("Result")
@@ -193,8 +201,12 @@ class SameAsAlone(RuleBasedStateMachine):
             assert found[drop + 1 :] == expected[drop + 1 :]
 
 
-SameAsAlone.TestCase.settings = settings(deadline=None, max_examples=30, stateful_step_count=30)
-TestSameAsAlone = SameAsAlone.TestCase
+@pytest.mark.parametrize("examples", [10, wide(30)])
+def test_they_are_the_same_as_alone(examples: int) -> None:
+    run_state_machine_as_test(
+        SameAsAlone,
+        settings=settings(deadline=None, max_examples=examples, stateful_step_count=30),
+    )
 
 
 def test_every_rank_runs_every_command_in_one_order() -> None:

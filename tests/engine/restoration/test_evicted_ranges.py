@@ -21,13 +21,17 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.support import evicted_stores
+from tests.support.breadth import all_wide_but
 
 CHUNK = 1024
 END = 3 * CHUNK + 700
 SHARES = [(2 * CHUNK,), (CHUNK, 3 * CHUNK), (CHUNK, 2 * CHUNK, 3 * CHUNK)]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+FORMATS = ["float32", "bfloat16"]
+
+
+@pytest.fixture(params=FORMATS)
 def shape(request: pytest.FixtureRequest) -> EvictedShape:
     made: EvictedShape = evicted_stores.small_shape(request.param)
     return made
@@ -72,6 +76,7 @@ def bits(found: PartialAttention) -> bytes:
     return found.output.tobytes() + found.total.tobytes() + found.maximum.tobytes()
 
 
+@pytest.mark.parametrize("shape", all_wide_but(["float32"], FORMATS), indirect=True)
 def test_several_find_the_bits_of_one(shape: EvictedShape) -> None:
     one = shared(evicted_stores, shape, (), END)
     for borders in SHARES:

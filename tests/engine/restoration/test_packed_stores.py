@@ -28,6 +28,7 @@ from kakeya_fleet.engine.restoration.matching import evicted_shape
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.contract.test_evicted_store_contract import asked, same_bits
 from tests.support import evicted_stores
+from tests.support.breadth import all_wide_but
 
 SINK, WINDOW = TILE, 13
 LENGTH = 2048 + 1024 + 5 * TILE
@@ -80,8 +81,29 @@ def round_trip(shape: EvictedShape, evicted: EvictedKeysValues) -> EvictedKeysVa
     )
 
 
-@pytest.mark.parametrize("codec", ["lossless", "int8", "kvarn4", "kivi3", "d4-3", "e8-2"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("make_kernels", "codec", "dtype"),
+    all_wide_but(
+        [
+            ("torch", "lossless", "bfloat16"),
+            ("torch", "int8", "float32"),
+            ("torch", "kvarn4", "bfloat16"),
+            ("torch", "kivi3", "float32"),
+            ("torch", "d4-3", "float32"),
+            ("torch", "e8-2", "bfloat16"),
+            ("mlx", "lossless", "float32"),
+            ("mlx", "kvarn4", "float32"),
+            ("mlx", "kivi3", "bfloat16"),
+        ],
+        itertools.product(
+            ["torch", "mlx"],
+            ["lossless", "int8", "kvarn4", "kivi3", "d4-3", "e8-2"],
+            ["float32", "bfloat16"],
+        ),
+        several=True,
+    ),
+    indirect=["make_kernels"],
+)
 def test_attention_is_that_to_unpacked_numbers_bit_for_bit(
     make_kernels: MakeKernels, codec: str, dtype: str
 ) -> None:

@@ -19,6 +19,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import restored_caches as caches
+from tests.support.breadth import all_wide_but
 
 FAMILIES = (
     "LlamaForCausalLM",
@@ -35,8 +36,8 @@ FAMILIES = (
 )
 WINDOWS = {
     "LlamaForCausalLM": (0, 1),
-    "Gemma4ForCausalLM": (5, 3),
-    "GptOssForCausalLM": (0, 5),
+    "Gemma4ForCausalLM": (0, 5),
+    "GptOssForCausalLM": (5, 3),
     "Qwen3_5ForCausalLM": (0, 21),
 }
 """Sink and window of one family of each kind of layers: all alike, sliding with shared keys, with
@@ -73,7 +74,8 @@ def rows(load: Callable[[str], Verifier]) -> Callable[[str], np.ndarray]:
     return cache(run)
 
 
-@pytest.fixture(params=sorted(WINDOWS))
+# Of those, layers that are all alike, and recurrent ones, which alone keep no old positions.
+@pytest.fixture(params=all_wide_but(["LlamaForCausalLM", "Qwen3_5ForCausalLM"], sorted(WINDOWS)))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -88,7 +90,7 @@ def expected(kind: str, rows: Callable[[str], np.ndarray]) -> np.ndarray:
     return rows(kind)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", all_wide_but(WINDOWS, FAMILIES))
 def test_it_is_full_attention_and_chunks_change_no_bits(
     load: Callable[[str], Verifier], rows: Callable[[str], np.ndarray], family: str
 ) -> None:
@@ -101,6 +103,8 @@ def test_it_is_full_attention_and_chunks_change_no_bits(
     assert np.array_equal(full.argmax(axis=1), expected.argmax(axis=1))
 
 
+# Other sinks and windows: `test_restored_cache`.
+@pytest.mark.parametrize("kind", all_wide_but(["LlamaForCausalLM"], sorted(WINDOWS)), indirect=True)
 def test_any_window_is_full_attention_and_exact(verifier: Verifier, kind: str) -> None:
     spec, tokens = caches.restored(*WINDOWS[kind]), TOKENS[:70]
     full = caches.run(verifier, verifier.allocate(FULL), tokens, [16])
@@ -168,7 +172,9 @@ def stream(verifier: Verifier, spec: CacheSpec, prompt: list[int], draft: list[i
     return tokens
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", all_wide_but(["LlamaForCausalLM", "Qwen3_5ForCausalLM"], FAMILIES)
+)
 def test_the_stream_is_that_of_full_attention_whatever_is_drafted(
     load: Callable[[str], Verifier], family: str
 ) -> None:

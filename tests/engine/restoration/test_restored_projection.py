@@ -40,6 +40,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.narrowed_encoder import NarrowedEncoder
 from tests.support import evicted_stores
 from tests.support import restored_caches as caches
+from tests.support.breadth import all_wide_but
 from tests.support.forwards import logits_of
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
@@ -156,6 +157,8 @@ def allocate(
     return make
 
 
+# The last case has no value that no other has.
+@pytest.mark.parametrize("case", all_wide_but(CASES[:-1], CASES), indirect=True, ids=str)
 def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], KvCache]) -> None:
     tokens = caches.HISTORY[:LENGTH]
     expected = caches.run(verifier, allocate(), tokens, [1])

@@ -1,4 +1,4 @@
-"""What is drawn is the filtered softmax: 50,000 draws, and the same ones with drafts.
+"""What is drawn is the filtered softmax: many draws, and the same ones with drafts.
 
 The probabilities are worked out here from the definitions, one token at a time
 and with no drafts, by plain Python.
@@ -32,10 +32,11 @@ from kakeya_fleet.engine.speculation.generation_report import Committed, Done
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
+from tests.support.breadth import wide
 from tests.support.forwards import told
 
 VOCABULARY = 6
-DRAWS = 50_000
+DRAWS = 10_000
 PROMPT = (2, 4)
 # The chance that a right distribution is called wrong; seeds are fixed.
 LEAST_P = 1e-4
@@ -103,22 +104,29 @@ def spoiled(right: Sequence[int], rightness: float, rng: random.Random) -> list[
 PARAMETERS = replace(FILTERED, seed=5)
 
 
-SPECULATED = 3_000
+SPECULATED = 1_500
 """Of the draws, as many as are also taken in other ways."""
 
 
-@pytest.fixture(scope="module")
-def truth() -> list[int]:
-    """50,000 tokens behind [0], one at a time: each is drawn from the row of the last."""
-    tokens = [0]
-    while len(tokens) <= DRAWS:
+def drawn(tokens: list[int], count: int) -> list[int]:
+    """`tokens` up to so many, one at a time: each is drawn from the row of the last."""
+    while len(tokens) <= count:
         tokens.append(choose_token(TABLE[tokens[-1]], PARAMETERS, len(tokens)))
     return tokens
 
 
-def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth: list[int]) -> None:
-    pairs = Counter(itertools.pairwise(truth[:DRAWS]))
-    assert pairs.total() == DRAWS - 1
+@pytest.fixture(scope="module")
+def truth() -> list[int]:
+    """`DRAWS` tokens behind [0]."""
+    return drawn([0], DRAWS)
+
+
+@pytest.mark.parametrize("draws", [DRAWS, wide(5 * DRAWS)])
+def test_a_long_stream_follows_the_filtered_softmax_after_every_token(
+    truth: list[int], draws: int
+) -> None:
+    pairs = Counter(itertools.pairwise(drawn(truth, draws)[:draws]))
+    assert pairs.total() == draws - 1
     for before in {pair[0] for pair in pairs}:
         counts = Counter({pair[1]: count for pair, count in pairs.items() if pair[0] == before})
         check(counts, dict(enumerate(probabilities(TABLE[before], PARAMETERS, ()))))
@@ -161,12 +169,13 @@ def joint_probabilities(
     return expected
 
 
-def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer() -> None:
-    """4,000 pairs, a seed each. The penalty ties the second to the first."""
+@pytest.mark.parametrize("pairs", [1_500, wide(4_000)])
+def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer(pairs: int) -> None:
+    """Pairs of tokens, a seed each. The penalty ties the second to the first."""
     rng = random.Random(3)
     counts: Counter[tuple[int, int]] = Counter()
     sizes: set[int] = set()
-    for seed in range(4_000):
+    for seed in range(pairs):
         parameters = replace(ALL, seed=seed)
         history = History(PROMPT)
         (first,) = decide(TABLE[[PROMPT[-1]]], [], parameters, history)

@@ -26,6 +26,7 @@ from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import restored_caches as caches
 from tests.support import streams
+from tests.support.small_verifiers import FITTING
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 SPEC = CacheSpec(CacheKind.RESTORED, sink=3, window=16, restorer=ARCHIVE)
@@ -35,7 +36,7 @@ SAMPLED = SamplingParameters(temperature=0.9, seed=5)
 
 @pytest.fixture(scope="module")
 def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
-    return load_verifier(ModelFolder(random_checkpoint(), "random"), backend="torch")
+    return load_verifier(ModelFolder(random_checkpoint(**FITTING), "random"), backend="torch")
 
 
 @pytest.fixture(scope="module")

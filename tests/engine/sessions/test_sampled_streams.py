@@ -22,6 +22,7 @@ from scipy.stats import kstest
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.acceptance import decide
 from kakeya_fleet.engine.sessions.history import History
+from tests.support.breadth import all_wide_but
 
 VOCABULARY = 40
 POSITIONS = 1_000
@@ -43,7 +44,8 @@ PARAMETERS = {
 }
 
 
-@pytest.fixture(params=PARAMETERS)
+# Each alone: `test_sampling_blocks`.
+@pytest.fixture(params=all_wide_but(["temperature", "all"], PARAMETERS))
 def parameters(request: pytest.FixtureRequest) -> SamplingParameters:
     return PARAMETERS[request.param]
 

@@ -22,6 +22,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sessions.acceptance import Choice, decide
 from kakeya_fleet.engine.sessions.history import History
+from tests.support.breadth import again
 from tests.support.guides import RuleGuide, these, third_of
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ PARAMETERS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@again(3)
+@settings(deadline=None, max_examples=10)
 @given(PARAMETERS, st.randoms(use_true_random=False))
 def test_any_parameters_and_any_drafts(parameters: SamplingParameters, rng: random.Random) -> None:
     truth = alone(parameters)

@@ -37,6 +37,7 @@ from kakeya_fleet.engine.sessions.turns import (
     run_turns,
 )
 from tests.support import hash_verifier as hashing
+from tests.support.breadth import again
 from tests.support.replacing import replace_method
 
 SPECS = [
@@ -331,7 +332,8 @@ class RegistryMachine(RuleBasedStateMachine):
         assert self.verifier.pool.used_bytes == 0
 
 
+@again(3)
 def test_every_life_of_sessions_is_as_the_model_says() -> None:
     run_state_machine_as_test(
-        RegistryMachine, settings=settings(deadline=None, max_examples=40, stateful_step_count=30)
+        RegistryMachine, settings=settings(deadline=None, max_examples=15, stateful_step_count=30)
     )

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Turn
 from tests.support import hash_verifier as hashing
+from tests.support.breadth import again
 
 WIDTH = 16
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3)
@@ -151,7 +152,8 @@ ARRIVALS = st.lists(
     batches=st.lists(ARRIVALS, min_size=1, max_size=25),
     row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (64,), (16,), (16, 32), (20,)]),
 )
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=40)
+@again(3)
 def test_nobody_waits_longer_than_the_bound(
     batches: list[list[tuple[bool, int, int]]], row_counts: tuple[int, ...]
 ) -> None:

@@ -19,6 +19,7 @@ from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.trial_book import KEPT_SECONDS, TrialBook
+from tests.support.breadth import again, wide
 
 ALONE_SECONDS = 0.01
 BLOCK_SECONDS = 0.015
@@ -149,7 +150,8 @@ def test_a_leader_that_cannot_draft_gives_way() -> None:
 SPEEDS = st.lists(st.integers(0, 12), min_size=2, max_size=4)
 
 
-@settings(deadline=None, max_examples=25)
+@again(3)
+@settings(deadline=None, max_examples=8)
 @given(SPEEDS, st.booleans(), st.integers(50, 600))
 @example([12, 0, 0, 0], True, 1200)
 @example([3, 2, 2], True, 400)
@@ -209,7 +211,7 @@ def seconds_over_alone(sessions: Sequence[Stream]) -> float:
     return sum(each.seconds for each in sessions) / (tokens * ALONE_SECONDS)
 
 
-@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("leads", [True, wide(False)])
 def test_sessions_do_not_pay_again_for_what_others_found_out(leads: bool) -> None:
     """Three proposers that no text suits: few of the later answers try them."""
     book = TrialBook()
@@ -223,7 +225,7 @@ def test_sessions_do_not_pay_again_for_what_others_found_out(leads: bool) -> Non
     assert {0, 1, 2} <= {by for each in told[-30:] for by in each.drafted_by if by is not None}
 
 
-@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("leads", [wide(True), False])
 def test_what_suits_one_text_in_six_is_tried_on_each(leads: bool) -> None:
     book = TrialBook()
     for _ in range(12):
@@ -233,7 +235,7 @@ def test_what_suits_one_text_in_six_is_tried_on_each(leads: bool) -> None:
         assert suited.drafted_by.count(0) >= alone.drafted_by.count(0)
 
 
-@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("leads", [True, wide(False)])
 def test_what_has_become_fast_is_found_again(leads: bool) -> None:
     book = TrialBook()
     answers(40, 0, 0, 0, book=book, leads=leads)

@@ -26,6 +26,7 @@ from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.breadth import again
 from tests.support.replacing import replace_method
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -77,7 +78,8 @@ async def cancelled_after(
     ticks=st.lists(st.integers(0, 60), min_size=1, max_size=4),
     name=st.sampled_from(["none", "ngram", "perfect", "adversarial"]),
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=9)
+@again(3)
 def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
     ticks: list[int], name: str, expected: list[int]
 ) -> None:

@@ -17,6 +17,7 @@ from kakeya_fleet.engine.speculation.state import SpeculationState
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.breadth import wide
 
 SINK, WINDOW = 2, 6
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=SINK, window=WINDOW)
@@ -59,7 +60,7 @@ def opened(prompt: list[int], spec: CacheSpec = WINDOWED) -> Session:
 
 @pytest.fixture(
     scope="module",
-    params=[(WINDOWED, GREEDY), (WINDOWED, SEEDED), (FULL, SEEDED)],
+    params=[(WINDOWED, GREEDY), (WINDOWED, SEEDED), wide((FULL, SEEDED))],
     ids=["sink_window greedy", "sink_window seeded", "contiguous seeded"],
 )
 def case(

@@ -24,6 +24,7 @@ from kakeya_fleet.engine.speculation.state import SpeculationState
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.breadth import wide
 from tests.support.calls import until
 from tests.support.model_clock import ModelClock, timed_session
 
@@ -109,7 +110,7 @@ async def streamed(
     return await collected(roster, asked)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("sampling", [wide(GREEDY), SEEDED], ids=["greedy", "seeded"])
 async def test_a_late_draft_is_had_of_the_second_and_the_late_one_is_taken_back(
     sampling: SamplingParameters,
 ) -> None:
@@ -145,7 +146,7 @@ async def test_where_the_late_draft_comes_first_the_second_is_taken_back() -> No
     assert len(asyncio.all_tasks()) == 1
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, wide(2)])
 async def test_whatever_the_second_says_the_stream_is_the_same(seed: int) -> None:
     alone = await said_alone(SEEDED)
     text = [*PROMPT, *alone]

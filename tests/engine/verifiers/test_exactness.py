@@ -22,7 +22,9 @@ from kakeya_fleet.engine.verifiers.exactness import (
     is_exact,
     settle,
 )
+from tests.support.breadth import wide
 from tests.support.replacing import replace_method
+from tests.support.small_verifiers import FITTING
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def long(random_checkpoint: Callable[..., Path]) -> Verifier:
 @pytest.fixture(scope="module")
 def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
     """Of few positions: the check has half as many cases, before and behind a segment's border."""
-    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=300)
+    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=300, **FITTING)
     return load_verifier(ModelFolder(path, "random"))
 
 
@@ -107,7 +109,7 @@ def test_row_counts_that_round_differently_are_left_out(verifier: Verifier) -> N
     altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows in (8, 64) else None)
     assert not is_exact(altered)
     assert settle(altered) == Exactness(
-        exact=True, row_counts=(4, 16, 32), thread_count=torch.get_num_threads()
+        exact=True, row_counts=(4, 16, 32), thread_count=verifier.thread_count
     )
     assert verifier.row_counts == (4, 16, 32)
 
@@ -117,7 +119,7 @@ def test_row_counts_that_round_differently_are_left_out(verifier: Verifier) -> N
     [
         ("cpu", (4, 8, 16), (4, 8, 16)),
         ("cuda", (4, 8, 16), (32, 64)),
-        ("mps", (4, 8, 16, 32), (64,)),
+        wide("mps", (4, 8, 16, 32), (64,)),
         ("cuda", (64,), (64,)),
     ],
 )
@@ -164,7 +166,7 @@ def test_a_row_count_whose_last_rows_round_differently_is_left_out(
             logits[-1].view("int32")[-1, 0] ^= 1
 
     assert settle(Altered(verifier, alter)) == Exactness(
-        exact=True, row_counts=(4, 8, 16, 64), thread_count=torch.get_num_threads()
+        exact=True, row_counts=(4, 8, 16, 64), thread_count=verifier.thread_count
     )
 
 
@@ -180,7 +182,7 @@ def test_counts_that_agree_alone_but_not_together_leave_one(verifier: Verifier) 
 
     altered = Altered(verifier, alter)
     assert settle(altered) == Exactness(
-        exact=True, row_counts=(16,), thread_count=torch.get_num_threads()
+        exact=True, row_counts=(16,), thread_count=verifier.thread_count
     )
 
 
@@ -191,7 +193,7 @@ def test_what_no_row_count_mends_is_labelled_and_served_as_it_was(verifier: Veri
 
     altered = Altered(verifier, alter)
     assert settle(altered) == Exactness(
-        exact=False, row_counts=(4, 8, 16, 32, 64), thread_count=torch.get_num_threads()
+        exact=False, row_counts=(4, 8, 16, 32, 64), thread_count=verifier.thread_count
     )
     assert verifier.row_counts == (4, 8, 16, 32, 64)
     assert verifier.pool.used_bytes == 0
@@ -217,7 +219,7 @@ def test_a_bit_that_only_rejected_tokens_change_is_found(verifier: Verifier) -> 
     assert not is_exact(Altered(verifier, alter))
 
 
-@pytest.mark.parametrize("border", [256, 2048, 3072])
+@pytest.mark.parametrize("border", [256, wide(2048), 3072])
 def test_a_segment_that_rounds_differently_is_found(long: Verifier, border: int) -> None:
     def alter(feeds: Sequence[Feed], rows: int, logits: list[Logits]) -> None:
         if feeds[0].cache.length > border and rows > 4:
@@ -247,7 +249,7 @@ def test_a_model_whose_caches_are_large_is_checked_too(verifier: Verifier) -> No
     altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == 4 else None)
     replace_method(altered, "bytes_needed", lambda _: 1 << 40)
     assert settle(altered) == Exactness(
-        exact=True, row_counts=(8, 16, 32, 64), thread_count=torch.get_num_threads()
+        exact=True, row_counts=(8, 16, 32, 64), thread_count=verifier.thread_count
     )
 
 

@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, is_exact, settle
 from kakeya_fleet.engine.verifiers.thread_count import LONG_STEP_SECONDS, ROUNDS, settle_threads
+from tests.support.breadth import wide
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_a_long_step_keeps_all_threads_and_is_not_measured_over_and_over() -> No
 
 @pytest.mark.parametrize(
     ("sizes", "count"),
-    [({"num_attention_heads": 7}, 2), ({"num_attention_heads": 1, "head_dim": 24}, 3)],
+    [({"num_attention_heads": 7}, 2), wide({"num_attention_heads": 1, "head_dim": 24}, 3)],
     ids=["seven groups", "one head of 24"],
 )
 def test_one_key_head_is_exact_with_the_threads_that_it_was_settled_with(

@@ -62,6 +62,7 @@ HALF_A_DAY = 43_200.0
 HERE = "127.0.0.1:0"
 
 
+@pytest.mark.wide
 async def test_members_find_each_other_and_draft_over_encrypted_connections(
     home: Home, eventually: Eventually
 ) -> None:
@@ -531,6 +532,7 @@ async def test_no_method_answers_a_key_that_is_revoked_over_foreign_or_none(home
         await channel.close()
 
 
+@pytest.mark.wide
 async def test_what_is_evicted_is_kept_by_a_member_and_the_stream_is_the_same(
     home: Home, eventually: Eventually
 ) -> None:

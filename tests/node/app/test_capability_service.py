@@ -344,28 +344,33 @@ async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
     fleet_name: str,
     scrape: Scrape,
 ) -> None:
-    slow = stub.WatchFleet(capability_pb2.WatchFleetRequest())
-    await next_message(slow)
     owner = make_identity()
     dropped = "kakeya_watchers_dropped_total 1.0"
-    for sequence in range(4000):
-        # Long cards fill the stream's flow control window, then the queue.
-        signed = make_card(
-            owner,
-            fleet_name=fleet_name,
-            sequence=sequence,
-            addresses=tuple(f"127.0.0.1:{port}" for port in range(1, 17)),
-            models=tuple(
-                ModelOffer(f"{index}" * 250, Role.PROPOSER, ModelKind.NGRAM, "w" * 250)
-                for index in range(8)
-            ),
+    # Whose window does not grow: else it takes megabytes that nobody reads.
+    options = (("grpc.http2.bdp_probe", 0),)
+    async with grpc.aio.insecure_channel(agent.address, options=options) as channel:
+        slow = capability_pb2_grpc.CapabilityServiceStub(channel).WatchFleet(
+            capability_pb2.WatchFleetRequest()
         )
-        await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(signed)]))
-        if sequence % 100 == 99 and dropped in await scrape(agent.ready["metrics_address"]):
-            break
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while await slow.read() is not grpc.aio.EOF:
-            pass
+        await next_message(slow)
+        for sequence in range(4000):
+            # Long cards fill the stream's flow control window, then the queue.
+            signed = make_card(
+                owner,
+                fleet_name=fleet_name,
+                sequence=sequence,
+                addresses=tuple(f"127.0.0.1:{port}" for port in range(1, 17)),
+                models=tuple(
+                    ModelOffer(f"{index}" * 250, Role.PROPOSER, ModelKind.NGRAM, "w" * 250)
+                    for index in range(8)
+                ),
+            )
+            await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(signed)]))
+            if sequence % 100 == 99 and dropped in await scrape(agent.ready["metrics_address"]):
+                break
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await slow.read() is not grpc.aio.EOF:
+                pass
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert reason_of(caught.value) == "WATCHER_TOO_SLOW"
     fresh = stub.WatchFleet(capability_pb2.WatchFleetRequest())

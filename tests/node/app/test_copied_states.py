@@ -16,6 +16,7 @@ from kakeya_fleet.fleet.membership.clone_watch import SURE_PERIODS
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 from kakeya_fleet.node.config.machine import seconds_since_boot
 from tests.node.conftest import AgentProcess, SpawnAgent, StartAgent
+from tests.support.breadth import wide
 from tests.support.calls import until
 from tests.support.members import first_keeper, member
 from tests.support.patience import PATIENCE_SECONDS
@@ -80,7 +81,7 @@ async def test_the_copy_of_a_state_that_is_used_ends_and_the_first_ones_sessions
     assert not first.task.done()
 
 
-@pytest.mark.parametrize("is_suspended", [False, True], ids=["running", "suspended"])
+@pytest.mark.parametrize("is_suspended", [wide(False), True], ids=["running", "suspended"])
 async def test_the_copy_of_a_member_ends_also_when_the_first_one_was_suspended(
     spawn_agent: SpawnAgent,
     start_agent: StartAgent,

@@ -1,4 +1,7 @@
-"""A node that knows 10,000 others: everybody is told of all of them, over its real server."""
+"""A node that knows 10,000 others: everybody is told of all of them, over its real server.
+
+So it is of fewer whose cards have as many bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from kakeya import AsyncClient, Client, FleetSnapshot
 from kakeya.v1 import capability_pb2 as wire
 from kakeya.v1 import capability_pb2_grpc
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, SignedCard
+from kakeya_fleet.fleet.cards.rules import MAX_TEXT_CHARACTERS
 from kakeya_fleet.fleet.membership.merge_rules import MergeRules
 from kakeya_fleet.fleet.membership.registry import MAX_NODES
 from kakeya_fleet.node.cli.asking.node_loads import MOST_ASKED
@@ -28,22 +32,43 @@ from kakeya_fleet.node.rpc.grpc_settings import DATA_MESSAGE_BYTES
 from kakeya_fleet.node.watch.snapshot_parts import PART_BYTES
 from tests.node.conftest import MakeCard, RunningAgent, StartAgent, next_message
 from tests.support import calls
+from tests.support.breadth import wide
 from tests.warm.starting import FLEET
 
 IN_PARTS = wire.WatchFleetRequest(in_parts=True)
 OFFER = ModelOffer("m" * 200, Role.PROPOSER, ModelKind.NGRAM, "w" * 64)
+FEW = 1_500
+LONG = "x" * MAX_TEXT_CHARACTERS
+LONG_OFFER = replace(
+    OFFER,
+    model_id=LONG,
+    weights_digest=LONG,
+    tokenizer_digest=LONG,
+    quantization=LONG,
+    dtype=LONG,
+    backend=LONG,
+    architecture=LONG,
+    target_weights_digest=LONG,
+    evicted_arithmetic=LONG,
+    arithmetic=LONG,
+)
+"""On each card of the few: neither they nor all of the many fit a message."""
 
 
 class LargeFleet:
     """An agent, and nodes that it knows as if their cards had come by gossip."""
 
-    def __init__(self, agent: RunningAgent, like: SignedCard) -> None:
+    def __init__(self, agent: RunningAgent, like: SignedCard, count: int) -> None:
+        self.count = count
+        """Of the nodes that it knows."""
+        self._offer = LONG_OFFER if count == FEW else OFFER
         self._like = like.card
         self.agent = agent
         self.control = agent.node.control
         self.registry = self.control.membership.registry
         # Ten thousand signatures take seconds, and are not what is looked at.
         self.registry._rules = MergeRules(lambda *_: True, lambda card, _host: card)
+        self.merge(*map(self.card, range(count)))
 
     @property
     def ids(self) -> list[str]:
@@ -57,7 +82,7 @@ class LargeFleet:
             public_key=key,
             name=f"node-{number:05}",
             sequence=sequence,
-            models=(OFFER,),
+            models=(self._offer,),
             # Nobody listens there.
             addresses=("127.0.0.1:1",),
             announced_at_unix=time.time(),
@@ -80,13 +105,13 @@ class LargeFleet:
         self.control.watch.publish(Removed(node_id))
 
 
-@pytest.fixture
-async def fleet(start_agent: StartAgent, make_card: MakeCard, fleet_name: str) -> LargeFleet:
+@pytest.fixture(params=[FEW, wide(MAX_NODES - 2)])
+async def fleet(
+    request: pytest.FixtureRequest, start_agent: StartAgent, make_card: MakeCard, fleet_name: str
+) -> LargeFleet:
     # Gossip would call nodes that are not there.
     agent = await start_agent(period_seconds=30.0)
-    large = LargeFleet(agent, make_card(fleet_name=fleet_name))
-    large.merge(*(large.card(number) for number in range(MAX_NODES - 2)))
-    return large
+    return LargeFleet(agent, make_card(fleet_name=fleet_name), int(request.param))
 
 
 def stub_of(fleet: LargeFleet) -> capability_pb2_grpc.CapabilityServiceAsyncStub:
@@ -104,7 +129,7 @@ async def test_a_watch_begins_with_all_of_them_whoever_takes_parts(fleet: LargeF
         more = part.more
     call.cancel()
     assert told == fleet.ids
-    assert len(told) == MAX_NODES - 1
+    assert len(told) == fleet.count + 1
 
     whole = stub_of(fleet).WatchFleet(wire.WatchFleetRequest())
     refusal = await calls.refused_by(whole.read())
@@ -128,15 +153,15 @@ async def test_both_clients_and_the_terminal_have_them_all(
             assert isinstance(first, FleetSnapshot)
             return len(first.nodes)
 
-    assert await asyncio.to_thread(count) == MAX_NODES - 1
+    assert await asyncio.to_thread(count) == fleet.count + 1
     status = await fleet_command(tmp_path, "status", "--node", address)
-    assert f"{MAX_NODES - 1} nodes, {MAX_NODES - 1} alive" in status[0]
-    assert sum(line.startswith("node-") for line in status) == MAX_NODES - 2
-    assert f"Of {MAX_NODES - 1} live nodes the {MOST_ASKED} nearest" in status[-2]
+    assert f"{fleet.count + 1} nodes, {fleet.count + 1} alive" in status[0]
+    assert sum(line.startswith("node-") for line in status) == fleet.count
+    assert f"Of {fleet.count + 1} live nodes the {MOST_ASKED} nearest" in status[-2]
     (top,) = await fleet_command(tmp_path, "top", "--once", "--json", "--node", address)
     told = json.loads(top)
-    assert len(told["nodes"]) == MAX_NODES - 1
-    assert told["unasked_count"] == MAX_NODES - 1 - MOST_ASKED
+    assert len(told["nodes"]) == fleet.count + 1
+    assert told["unasked_count"] == fleet.count + 1 - MOST_ASKED
 
 
 async def fleet_command(home: Path, *words: str) -> list[str]:
@@ -158,7 +183,7 @@ async def test_what_happens_while_a_slow_reader_takes_the_parts_is_not_lost(
     call = stub_of(fleet).WatchFleet(IN_PARTS)
     first = (await next_message(call)).snapshot
     ids = fleet.ids
-    sent, unsent = 0, MAX_NODES - 3
+    sent, unsent = 0, fleet.count - 1
     gone = [ids[2], ids[-2]]
     for node_id in gone:
         fleet.remove(node_id)

@@ -24,9 +24,11 @@ from kakeya_fleet.engine.codecs.known import codec_named
 from kakeya_fleet.node.watch.event_log import EventKind
 from scripts.support.placement import when_it_can_be_had
 from tests.node.conftest import Scrape, StartAgent
+from tests.support.breadth import wide
 
 HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
-TOKENS = 80
+TOKENS = 60
+"""A tile is packed while they are said, at 447 positions."""
 HEAD_DIM, KV_HEADS, LAYERS = 32, 2, 2
 
 
@@ -130,7 +132,7 @@ async def test_a_session_that_goes_back_has_the_stream_of_its_text(home: Home) -
 
 
 @pytest.mark.parametrize(
-    ("quality", "codec"), [(KvQuality.HIGH, "kvarn4"), (KvQuality.ECONOMY, "kvarn3")]
+    ("quality", "codec"), [wide(KvQuality.HIGH, "kvarn4"), (KvQuality.ECONOMY, "kvarn3")]
 )
 async def test_session_and_node_say_what_is_packed(
     home: Home, quality: KvQuality, codec: str, scrape: Scrape

@@ -63,6 +63,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.wide
 def test_everything_holds_and_nothing_is_left(
     show: Show, started: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_agent_that_starts_when_ctrl_c_comes_is_ended_too(
         assert process.poll() is not None
 
 
+@pytest.mark.wide
 def test_as_people_start_it_a_signal_while_an_agent_loads_ends_both(toy: Path) -> None:
     mark = uuid.uuid4().hex
     environment = os.environ | {"DEMO_MARK": mark, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}

@@ -40,6 +40,7 @@ def files_of(site: Path) -> Path:
     return site / "kakeya_fleet" / "node" / "cli" / "fleet" / "dashboard_files"
 
 
+@pytest.mark.wide
 @built
 def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path: Path) -> None:
     done = build(ROOT, tmp_path)

@@ -24,6 +24,7 @@ from kakeya_fleet.node.grammars.grammar import Grammar, GrammarKind
 from kakeya_fleet.node.grammars.matcher_guide import KnownIds, MatcherGuide
 from kakeya_fleet.node.grammars.vocabulary import ModelTokenizer, read_vocabulary
 from tests.node.grammars.conftest import TINY
+from tests.support.breadth import again
 
 MOST_TOKENS = 120
 NAMES = st.sampled_from(["a", "b c", 'd"', "é", "value"])
@@ -107,7 +108,8 @@ def beside(text: str) -> float:
     return math.nextafter(number, math.copysign(math.inf, apart)) if apart else number
 
 
-@settings(deadline=None, max_examples=150)
+@again(2)
+@settings(deadline=None, max_examples=75)
 @example(TO_THE_LAST_DIGIT, 0, 0.0)
 @given(SCHEMAS, st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.0]))
 def test_a_whole_answer_fits(schema: Schema, seed: int, temperature: float) -> None:

@@ -15,6 +15,7 @@ from kakeya_fleet.node.grammars.grammar import Grammar, GrammarKind
 from kakeya_fleet.node.grammars.matcher_guide import KnownIds, MatcherGuide
 from kakeya_fleet.node.grammars.vocabulary import ModelTokenizer, read_vocabulary
 from tests.node.grammars.conftest import GuideOf
+from tests.support.breadth import all_wide_but
 
 PERSON = json.dumps(
     {
@@ -38,7 +39,7 @@ GRAMMARS = [
 
 
 @pytest.mark.parametrize(("kind", "text"), GRAMMARS)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", all_wide_but({1}, [1, 2, 3]))
 async def test_any_walk_answers_as_one_straight_on(
     guide_of: GuideOf, kind: str, text: str, seed: int
 ) -> None:

@@ -14,6 +14,9 @@ from tests.node.http.conftest import Ask, HttpFleet, http_of
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
 
+# A client more of what others have too: calls that are held, answers and vectors.
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def chat(fleet: HttpFleet) -> Callable[..., ChatOpenAI]:

@@ -27,6 +27,7 @@ from kakeya_fleet.node.membership.card_wire import (
 )
 from kakeya_fleet.node.membership.identity import Identity, verifies
 from tests.node.conftest import MakeCard
+from tests.support.breadth import again
 
 OFFER = ModelOffer(
     model_id="tiny",
@@ -134,14 +135,16 @@ def test_an_oversize_card_is_refused_before_it_is_parsed() -> None:
     assert caught.value.rule == CardRule.OVERSIZE
 
 
-@settings(deadline=None, max_examples=300)
+@again(3)
+@settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_card_or_a_rejection(garbage: bytes) -> None:
     received = received_from_wire(capability_pb2.SignedCard(card=garbage))
     assert isinstance(received, CardRejected) or received.card_bytes == garbage
 
 
-@settings(deadline=None, max_examples=200)
+@again(2)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_any_damage_to_a_card_is_a_card_or_a_rejection(data: st.DataObject) -> None:
     wire = capability_pb2.CapabilityCard(node_id="ab" * 32, name="n", models=[offer_to_wire(OFFER)])

@@ -93,6 +93,7 @@ async def test_offers_carry_what_was_measured(checkpoint: Path) -> None:
     await roles.close()
 
 
+@pytest.mark.wide
 def test_a_node_that_serves_ngram_alone_imports_no_tensor_library() -> None:
     program = """
 import asyncio, sys, grpc

@@ -216,6 +216,7 @@ def test_without_a_node_it_is_said_what_starts_one(fleet: Terminal) -> None:
     assert "`fleet join --serve verifier=toy --serve proposer=ngram`" in done.err
 
 
+@pytest.mark.wide
 def test_a_node_that_is_started_for_it_leaves_with_it(fleet: Terminal, toy: Path) -> None:
     # This machine's configuration counts for it, too.
     named = {"KAKEYA_NAME": "mini-5", "KAKEYA_MDNS": "false"}

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.breadth import wide
 from tests.support.commands import Agents, Terminal
 from tests.support.in_process import Finished
 from tests.support.patience import PATIENCE_SECONDS
@@ -162,7 +163,7 @@ def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(
     [
         ("--help >/dev/full", "No space left"),
         ("status --node {} >&-", "it is closed"),
-        ("status --json --node {} >/dev/full", "No space left"),
+        wide("status --json --node {} >/dev/full", "No space left"),
     ],
 )
 def test_what_cannot_be_printed_is_said_once(
@@ -173,7 +174,7 @@ def test_what_cannot_be_printed_is_said_once(
     assert why in one_sentence(done)
 
 
-@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize("errors", [wide("2>/dev/full"), "2>&-"])
 def test_what_cannot_be_told_leaves_the_exit_code(
     fleet: Terminal, free_address: str, errors: str
 ) -> None:

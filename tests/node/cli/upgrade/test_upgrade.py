@@ -86,7 +86,6 @@ def test_a_dry_run_prints_the_installers_command_and_changes_nothing(place: Plac
     assert place.installed() == place.version
 
 
-@pytest.mark.skipif(not what_is_missing(), reason="a service shows it below, under systemd")
 def test_a_version_that_does_not_run_is_taken_back(place: Place) -> None:
     others = {MAIN: ("import sys\n", "import sys, no_such_library\n")}
     derive(place.wheels, place.version, BROKEN, others)
@@ -97,6 +96,7 @@ def test_a_version_that_does_not_run_is_taken_back(place: Place) -> None:
     assert place.installed() == place.version
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 def test_a_service_goes_over_to_a_version_whose_node_starts_and_to_no_other(place: Place) -> None:
     derive(place.wheels, place.version, IDLE, {AGENT: (LIMIT, "    raise SystemExit(9)\n")})

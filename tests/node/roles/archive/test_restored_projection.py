@@ -37,7 +37,7 @@ from tests.support.checkpoint import POSITION_BYTES
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(160)]
-MAX_TOKENS = 40
+MAX_TOKENS = 20
 WIDTH, KV_HEADS, HEAD_DIM, LAYERS = 32, 1, 32, 2
 DEPOSITED = 16
 """Numbers of the good map."""

@@ -30,7 +30,7 @@ IDENTITY = placement_pb2.RESTORER_KIND_IDENTITY
 UNKNOWN: placement_pb2.RestorerKind.ValueType = 17  # type: ignore[assignment] # no member
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(180)]
-MAX_TOKENS = 40
+MAX_TOKENS = 20
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -22,6 +22,7 @@ from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
 from tests.support import evicted_stores, range_nodes
+from tests.support.breadth import wide
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -39,7 +40,9 @@ def shape(nodes: range_nodes.Nodes) -> EvictedShape:
 
 
 @pytest.mark.parametrize(
-    ("rooms", "cut"), [((8,), 1500), ((2, 8), 16), ((1, 1, 8), 1500), ((1, 2, 8), 16)], ids=str
+    ("rooms", "cut"),
+    [((8,), 1500), wide((2, 8), 16), wide((1, 1, 8), 1500), ((1, 2, 8), 16)],
+    ids=str,
 )
 def test_one_two_and_three_archives_have_the_same_bits(
     nodes: range_nodes.Nodes, shape: EvictedShape, rooms: tuple[int, ...], cut: int
@@ -124,7 +127,7 @@ def test_the_next_archive_is_asked_for_before_it_is_needed(
     store.release()
 
 
-@pytest.mark.parametrize("length", [END, 2 * CHUNK - 5, CHUNK, 1])
+@pytest.mark.parametrize("length", [wide(END), 2 * CHUNK - 5, CHUNK, 1])
 def test_a_fork_is_over_forks_of_the_parts(
     nodes: range_nodes.Nodes, shape: EvictedShape, length: int
 ) -> None:

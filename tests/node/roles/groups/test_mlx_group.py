@@ -20,6 +20,9 @@ RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(36)]
 
 
+# What ranks of MLX compute is held by `test_mlx_sharding.py`, a group's life by
+# `test_running_group.py`.
+@pytest.mark.wide
 @pytest.mark.skipif("mlx" not in installed_backends(), reason="MLX is not installed")
 def test_a_group_over_the_ring_decides_as_one_process(
     random_checkpoint: Callable[..., Path], tmp_path: Path

@@ -30,7 +30,7 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 5 % 96 for index in range(50)]
-TOKENS = 60
+TOKENS = 40
 SAMPLED: dict[str, float] = {"temperature": 0.9, "seed": 21}
 FEATURES = runtime_pb2.DROP_REASON_FEATURES
 send = FeatureStream.send

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.speculation import pace
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from tests.support import calls, liars
+from tests.support.breadth import wide
 from tests.support.neighbourhood import SETTINGS, Neighbourhood, Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -154,7 +155,7 @@ async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
 
 
 @pytest.mark.parametrize(
-    ("block_size", "sampling"), [(1, SEEDED), (4, GREEDY), (15, SEEDED)], ids=str
+    ("block_size", "sampling"), [wide(1, SEEDED), (4, GREEDY), (15, SEEDED)], ids=str
 )
 async def test_a_perfect_and_a_half_right_proposer_speed_up_the_same_stream(
     client: calls.Caller,

@@ -23,7 +23,9 @@ from kakeya_fleet.fleet.cards.card import ModelKind
 from kakeya_fleet.fleet.placement.acceptance_prior import SAME_WEIGHTS_ACCEPTANCE
 from kakeya_fleet.node.roles.proposer.served_proposer import JUDGED_STEPS
 from tests.support import calls
+from tests.support import checkpoint as random_model
 from tests.support import neighbourhood as nodes
+from tests.support.breadth import wide
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.replacing import replace_method
 
@@ -32,19 +34,25 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [index * 5 % 96 for index in range(50)]
 LONG_PROMPT = [(index * 7 + index * index) % 96 for index in range(600)]
 TOKENS = 40
+SHORT_CONTEXT = 1024
 IN_COMPANY = 20
 """Tokens of each of many: past the window as well."""
 BLOCK = 6
+ON_TORCH = pytest.mark.parametrize("drafting", ["torch", wide("mlx")], indirect=True)
+"""What it is about is the same on both back ends, or is held of both by `tests/contract`."""
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=["torch", "mlx"])
 async def drafting(
-    request: pytest.FixtureRequest, checkpoint: Path
+    request: pytest.FixtureRequest, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[nodes.Node, nodes.Node]]:
     """A verifier that drafts for itself too, and a node that drafts with its model's weights."""
     backend = str(request.param)
     if backend not in installed_backends():
         pytest.skip(f"the libraries of the back end {backend} are not installed")
+    if backend == "mlx":
+        # Whose check at load takes a quarter with a quarter of the positions.
+        checkpoint = random_model.make(tmp_path_factory.mktemp("short"), SHORT_CONTEXT)
     settings = replace(nodes.SETTINGS, backend=backend)
     async with nodes.Neighbourhood() as around:
         drafter = await around.start("drafter", f"proposer={checkpoint}", settings=settings)
@@ -78,7 +86,7 @@ async def stream(
     return await caller.generate(session, count), session
 
 
-@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+@pytest.mark.parametrize("proposer_node", ["drafter", wide("verifier")])
 async def test_the_stream_is_the_verifiers_and_most_drafts_are_taken(
     drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
 ) -> None:
@@ -99,7 +107,7 @@ async def test_the_stream_is_the_verifiers_and_most_drafts_are_taken(
     await calls.until(lambda: pool_bytes(drafts_at) == 0)
 
 
-@pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+@pytest.mark.parametrize("proposer_node", [wide("drafter"), "verifier"])
 async def test_drafts_of_the_same_weights_are_taken_at_a_temperature_too(
     drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
 ) -> None:
@@ -187,6 +195,7 @@ async def test_a_drafter_of_this_machine_reads_nothing_that_its_verifier_has_rea
 
 
 @pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+@ON_TORCH
 async def test_the_stream_of_one_that_was_given_its_prompt_goes_on_past_the_window(
     drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
 ) -> None:
@@ -212,6 +221,7 @@ async def test_the_stream_of_one_that_was_given_its_prompt_goes_on_past_the_wind
     assert reading.token_count > 0
 
 
+@ON_TORCH
 async def test_a_window_that_has_left_the_prompt_behind_has_the_drafter_read(
     drafting: tuple[nodes.Node, nodes.Node],
 ) -> None:
@@ -223,6 +233,7 @@ async def test_a_window_that_has_left_the_prompt_behind_has_the_drafter_read(
     await calls.Caller(verifier.channel).close(session)
 
 
+@ON_TORCH
 async def test_a_first_session_begins_with_what_is_assumed_of_the_same_weights(
     drafting: tuple[nodes.Node, nodes.Node],
 ) -> None:
@@ -238,6 +249,7 @@ async def test_a_first_session_begins_with_what_is_assumed_of_the_same_weights(
 
 
 @pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])
+@ON_TORCH
 async def test_a_long_prompt_is_read_beside_the_stream(
     drafting: tuple[nodes.Node, nodes.Node], proposer_node: str
 ) -> None:
@@ -257,6 +269,7 @@ async def test_a_long_prompt_is_read_beside_the_stream(
     await calls.until(lambda: pool_bytes(drafts_at) == 0)
 
 
+@ON_TORCH
 async def test_no_draft_is_made_on_the_event_loop_however_quick_its_quotes_were(
     drafting: tuple[nodes.Node, nodes.Node],
 ) -> None:
@@ -267,6 +280,7 @@ async def test_no_draft_is_made_on_the_event_loop_however_quick_its_quotes_were(
     assert threading.main_thread() not in threads
 
 
+@ON_TORCH
 async def test_eight_sessions_at_once_and_their_forks_say_what_each_says_alone(
     drafting: tuple[nodes.Node, nodes.Node],
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from kakeya.text import TextCodec
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.node.grammars.grammar import MAX_GRAMMAR_BYTES
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
+from tests.support.breadth import wide
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,6 +53,34 @@ SAMPLED: dict[str, Any] = {
     "stop_token_ids": CODEC.stop_token_ids,
 }
 MOST = 300
+SMALL = {
+    "dtype": "float32",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "layer_types": ["full_attention"] * 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.6,
+}
+"""Of its config: large numbers, so that the next token depends on the text."""
+
+
+def small(folder: Path) -> Path:
+    """A model of random weights with the shipped one's tokenizer."""
+    shipped = json.loads((TINY / "config.json").read_text())
+    config = Qwen3Config.from_dict(shipped | SMALL)
+    torch.manual_seed(7)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, folder / name)
+    return folder
+
+
+ON_TORCH = pytest.mark.parametrize("backend", ["torch", wide("mlx")], indirect=True)
+"""What the host does with logits and words, whoever made them."""
 
 
 @pytest.fixture(scope="module", params=["torch", "mlx"])
@@ -57,11 +89,17 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def caller(backend: str) -> AsyncIterator[calls.Caller]:
-    """A node that serves the shipped model, near one that drafts and one that lies."""
+async def caller(
+    backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[calls.Caller]:
+    """A node that serves a model of this tokenizer, near one that drafts and one that lies.
+
+    On torch the shipped one; on MLX one whose check at load takes a tenth.
+    """
+    model = TINY if backend == "torch" else small(tmp_path_factory.mktemp("models") / TINY.name)
     settings = replace(nodes.SETTINGS, backend=backend)
     async with nodes.Neighbourhood() as started:
-        verifier = await started.start("verifier", "verifier=tiny", settings=settings)
+        verifier = await started.start("verifier", f"verifier={model}", settings=settings)
         await started.start("drafts", "proposer=ngram")
         await started.start_liar("liar", liars.garbage())
         yield calls.Caller(verifier.channel)
@@ -88,7 +126,7 @@ async def test_the_answer_fits_and_ends_where_it_is_whole(alone: calls.Stream) -
     assert len(alone.token_ids) > 32
 
 
-@pytest.mark.parametrize(("proposer", "size"), [("ngram", 1), ("ngram", 15), ("liar", 7)])
+@pytest.mark.parametrize(("proposer", "size"), [wide("ngram", 1), ("ngram", 15), ("liar", 7)])
 async def test_no_proposer_changes_it(
     caller: calls.Caller, alone: calls.Stream, proposer: str, size: int
 ) -> None:
@@ -102,6 +140,7 @@ async def test_no_proposer_changes_it(
         assert statistics.forbidden_count > 0
 
 
+@ON_TORCH
 async def test_neither_chunks_nor_company_change_it(
     caller: calls.Caller, alone: calls.Stream
 ) -> None:
@@ -125,7 +164,7 @@ async def test_neither_chunks_nor_company_change_it(
     assert set(held) <= set("abc")
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("share", [wide(0.1), 0.5, wide(0.9)])
 async def test_one_that_goes_on_elsewhere_is_the_same(
     caller: calls.Caller, alone: calls.Stream, share: float
 ) -> None:
@@ -139,6 +178,7 @@ async def test_one_that_goes_on_elsewhere_is_the_same(
     assert stream.done.stop_reason == wire.STOP_REASON_COMPLETE
 
 
+@ON_TORCH
 async def test_penalties_alone_go_on_elsewhere_too(caller: calls.Caller) -> None:
     free = {key: value for key, value in SAMPLED.items() if key != "grammar"}
     whole = await caller.generate(await opened(caller), 40, **free)
@@ -147,6 +187,7 @@ async def test_penalties_alone_go_on_elsewhere_too(caller: calls.Caller) -> None
     assert whole.token_ids[15:] == rest.token_ids
 
 
+@ON_TORCH
 async def test_a_json_object_and_a_lark_grammar(caller: calls.Caller) -> None:
     anything = await caller.generate(
         await opened(caller), 60, grammar=wire.Grammar(json_object=True), temperature=1.0, seed=4
@@ -174,6 +215,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "reason", "words"), REFUSED)
+@ON_TORCH
 async def test_what_cannot_be_held_to_is_refused_and_the_session_lives(
     caller: calls.Caller, fields: dict[str, Any], reason: str, words: str
 ) -> None:

@@ -1,4 +1,7 @@
-"""A node with 10,000 sessions: all of them are told, in messages that clients take."""
+"""A node with 10,000 sessions: all of them are told, in messages that clients take.
+
+So are fewer that have as many bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,14 @@ from kakeya_fleet.node.watch.snapshot_parts import PART_BYTES
 from tests.node.conftest import next_message
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.breadth import wide
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SESSIONS = 10_000
+FEW = 1_250
+FEW_PLAN_BYTES = 4096
+"""Of each of the few: neither they nor all of the many fit a message."""
 SMALLEST = CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=1)
 LABELLED = SessionOptions(client_label="x" * MAX_LABEL_CHARACTERS)
 IN_PARTS = runtime_pb2.WatchSessionsRequest(in_parts=True)
@@ -61,15 +68,23 @@ class Crowd:
         self._verifier.session_watch.prefilled(session, 1, 0.001)
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def crowd(neighbourhood: nodes.Neighbourhood, checkpoint: Path) -> Crowd:
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=[FEW, wide(SESSIONS)])
+async def crowd(
+    request: pytest.FixtureRequest, neighbourhood: nodes.Neighbourhood, checkpoint: Path
+) -> AsyncIterator[Crowd]:
+    count = int(request.param)
     settings = replace(nodes.SETTINGS, kv_budget_bytes=1 << 30)
-    node = await neighbourhood.start("crowded", f"verifier={checkpoint}", settings=settings)
+    name = f"crowd-of-{count}"
+    node = await neighbourhood.start(name, f"verifier={checkpoint}", settings=settings)
     first = await calls.Caller(node.channel).open()
     made = Crowd(node, node.roles.sessions.opened(first))
-    for _ in range(SESSIONS - 1):
+    for _ in range(count - 1):
         made.open()
-    return made
+    with pytest.MonkeyPatch.context() as patched:
+        if count == FEW:
+            plan = placement_pb2.Plan(reasons=["x" * FEW_PLAN_BYTES])
+            patched.setattr(report_wire, "plan_to_wire", lambda _: plan)
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -79,7 +94,9 @@ async def client(crowd: Crowd) -> AsyncIterator[AsyncClient]:
 
 
 async def test_they_are_listed_by_pages_each_once(crowd: Crowd, client: AsyncClient) -> None:
-    assert [each.session_id async for each in client.sessions(page_size=1000)] == crowd.ids
+    # A page of the few has room for some 250.
+    size = min(1000, len(crowd.ids) // 10)
+    assert [each.session_id async for each in client.sessions(page_size=size)] == crowd.ids
 
 
 async def test_a_page_is_cut_by_bytes_too(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +139,7 @@ async def test_clients_hand_out_one_snapshot(crowd: Crowd, client: AsyncClient) 
             assert isinstance(first, SessionsSnapshot)
             return len(first.sessions)
 
-    assert await asyncio.to_thread(count) == SESSIONS
+    assert await asyncio.to_thread(count) == len(crowd.ids)
 
 
 async def test_who_does_not_take_parts_is_told_why_and_what_to_do(crowd: Crowd) -> None:

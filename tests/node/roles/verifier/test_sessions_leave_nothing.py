@@ -21,7 +21,7 @@ from tests.support.neighbourhood import Neighbourhood, Node
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [index * 7 % 96 for index in range(60)]
-SESSIONS = 6
+SESSIONS = 4
 KINDS = ("alone", "drafted", "forked", "restored", "archived", "packed", "left", "embedded")
 HELD_BY_A_SESSION = {
     *("Session", "SessionRecord", "OpenSession", "SessionCache", "SessionMemory", "History"),

@@ -75,7 +75,7 @@ async def test_exactness_is_checked_and_told_with_the_threads_that_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By torch's operators, whose bits may be others in other threads.
-    checkpoint = random_model.make(tmp_path / "random", head_size=16)
+    checkpoint = random_model.make(tmp_path / "random", 512, head_size=16)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     checked: list[int] = []
 
