@@ -171,6 +171,8 @@ def test_loading_on_mlx_leaves_the_process_as_it_was(
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     program = """
 import resource, sys
+# As on a Mac without torch, which transformers would import for nothing.
+sys.modules["torch"] = None
 from pathlib import Path
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder

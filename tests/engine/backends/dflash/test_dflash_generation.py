@@ -23,9 +23,10 @@ from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.sessions.turns import PrefillTurn
 from tests.support import draft_sources as sources
 from tests.support import streams
+from tests.support.breadth import all_wide_but
 
 PROMPT = [(11 * index + index * index // 7) % 96 for index in range(90)]
-COUNT = 40
+COUNT = 26
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 SPECS = {
     "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=300),
@@ -114,20 +115,24 @@ class PartlyRight:
         await self.inner.close()
 
 
-@pytest.fixture(params=sorted(SPECS))
+CASES = [(drafter, spec) for drafter in sorted(DRAFTERS) for spec in sorted(SPECS)]
+# A block that a head cuts is one of version 2.
+KEPT = [("version 1", "sink_window"), ("version 2, cut", "contiguous")]
+PAIRED = pytest.mark.parametrize(
+    ("proposer", "spec"), all_wide_but(KEPT, CASES, several=True), indirect=True
+)
+
+
+@pytest.fixture
 def spec(request: pytest.FixtureRequest) -> CacheSpec:
     return SPECS[request.param]
 
 
-@pytest.mark.parametrize(
-    ("name", "sampling"),
-    [("contiguous", GREEDY), ("sink_window", SEEDED)],
-    ids=["greedy", "seeded"],
-)
+@PAIRED
 async def test_the_stream_is_the_verifiers_own(
-    verifier: Verifier, proposer: DFlashProposer, name: str, sampling: SamplingParameters
+    verifier: Verifier, proposer: DFlashProposer, spec: CacheSpec
 ) -> None:
-    spec = SPECS[name]
+    sampling = SEEDED if spec is SPECS["sink_window"] else GREEDY
     expected, _ = await streams.collect(
         opened(verifier, spec, None),
         None,
@@ -145,6 +150,7 @@ async def test_the_stream_is_the_verifiers_own(
         assert drafted >= 3 * min(block_size, 5), "it must have drafted"
 
 
+@PAIRED
 async def test_drafts_within_the_loop_are_those_of_the_history_alone(
     verifier: Verifier, proposer: DFlashProposer, spec: CacheSpec
 ) -> None:
@@ -172,6 +178,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
         assert state.propose((), size, 0).token_ids == drafted
 
 
+@PAIRED
 async def test_without_vectors_only_speed_is_lost(
     verifier: Verifier, proposer: DFlashProposer, spec: CacheSpec
 ) -> None:

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 from kakeya_fleet.engine.backends.torch_backend.dflash.target import TargetEnds, read_target
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.breadth import all_wide_but
 
 BLOCK = 8
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -138,7 +139,11 @@ def target(random_checkpoint: Callable[..., Path]) -> ModelFolder:
     )
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+KEPT = [("narrow", "default"), ("mixed", "linear"), ("full", "yarn")]
+"""Each kind of layer; angles as they are, all stretched alike and each by its own."""
+
+
+@pytest.fixture(scope="module", params=all_wide_but(KEPT, CASES), ids="-".join)
 def pair(
     request: pytest.FixtureRequest, target: ModelFolder, random_drafter: Callable[..., Path]
 ) -> tuple[DFlashProposer, Reference]:

@@ -29,6 +29,7 @@ from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 from scripts.train.tiny_families import GEMMA4_26B
+from tests.support.breadth import all_wide_but
 from tests.support.forwards import logits_of
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -56,9 +57,16 @@ MODELS: dict[str, dict[str, object]] = {
 }
 # Each dtype and each kind of layer meets both: a model alone need not.
 IN_FULL = {"experts float32", "llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16"}
+KEPT = {"llama bfloat16", "gemma4 bfloat16", "experts float32", "qwen3.5 float32"}
 
 
-@pytest.fixture(scope="module", params=sorted(MODELS))
+def of_models(*kept: str) -> pytest.MarkDecorator:
+    """A test whose other models are wide."""
+    cases = all_wide_but(kept, sorted(MODELS))
+    return pytest.mark.parametrize("model", cases, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=all_wide_but(KEPT.__contains__, sorted(MODELS)))
 def model(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -116,6 +124,7 @@ def test_logits_are_the_same_however_the_history_is_cut(
     cache.release()
 
 
+@of_models("llama bfloat16", "qwen3.5 float32")
 def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
     """Each row count alone: what a machine is restricted to on which only that agrees."""
     counts = verifier.row_counts
@@ -162,11 +171,11 @@ def test_an_expert_multiplies_one_row_at_a_time(
 
 
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="found to be so on the CPU")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", all_wide_but(["bfloat16"], ["float32", "bfloat16"]))
 def test_all_row_counts_agree_on_the_cpu(
     random_checkpoint: Callable[..., Path], dtype: str
 ) -> None:
-    folder = ModelFolder(random_checkpoint("Qwen3ForCausalLM"), "random")
+    folder = ModelFolder(random_checkpoint("Qwen3ForCausalLM", num_hidden_layers=1), "random")
     verifier = load_verifier(folder, backend="mlx", dtype=dtype)
     assert settle(verifier) == Exactness(
         exact=True, row_counts=(1, 2, 4, 8, 16, 32, 64), thread_count=0
@@ -204,6 +213,7 @@ def filled(verifier: Verifier, spec: CacheSpec, count: int) -> KvCache:
     return cache
 
 
+@of_models("llama bfloat16", "experts float32", "qwen3.5 float32")
 def test_sessions_in_one_call_get_what_they_get_alone(verifier: Verifier) -> None:
     feeds, alone = [], []
     for count, start in ((1, 20), (7, 33), (3, 0)):
@@ -246,6 +256,7 @@ def in_thread(call: Callable[[], Result]) -> Result:
     return result
 
 
+@of_models("llama bfloat16", "qwen3.5 float32")
 def test_memory_is_what_the_allocator_gave(verifier: Verifier) -> None:
     for spec in (RING, FULL):
         filled(verifier, spec, 16).release()
@@ -319,7 +330,7 @@ def long(random_checkpoint: Callable[..., Path]) -> Path:
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", all_wide_but(["bfloat16"], ["float32", "bfloat16"]))
 def test_a_history_that_begins_another_chunk_of_segments_is_exact(long: Path, dtype: str) -> None:
     verifier = load_verifier(ModelFolder(long, "long"), backend="mlx", dtype=dtype)
     cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=9000))
@@ -368,11 +379,11 @@ def test_the_peak_of_a_forward_does_not_grow_with_the_history(long: Path) -> Non
     verifier = load_verifier(ModelFolder(long, "long"), backend="mlx")
     peaks = []
     for filled_count in (3 * CHUNK_KEYS, 12 * CHUNK_KEYS):
-        cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=1 << 17))
+        cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=filled_count + 64))
         cache.fill(filled_count, seed=1)
         mx.reset_peak_memory()
         active = mx.get_active_memory()
-        verifier.forward(cache, HISTORY[:64], want_logits=True)
+        verifier.forward(cache, HISTORY[:16], want_logits=True)
         peaks.append(mx.get_peak_memory() - active)
         cache.release()
     assert peaks[1] < 1.4 * peaks[0]

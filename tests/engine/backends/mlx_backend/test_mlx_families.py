@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from scripts.train.tiny_families import GEMMA4_26B
 from tests.support import forwards
+from tests.support.breadth import all_wide_but
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
@@ -32,6 +33,8 @@ FAMILIES = (
     "Gemma4ForCausalLM",
     "Qwen3_5ForCausalLM",
 )
+KEPT = ("LlamaForCausalLM", "MixtralForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM")
+"""All is seen, experts, layers that share keys, a recurrence."""
 WRAPPED = (
     "Gemma3ForConditionalGeneration",
     "Gemma4ForConditionalGeneration",
@@ -100,6 +103,15 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     # Its square root is far from any bfloat16.
     "scale of the embedding": ("Gemma3ForCausalLM", {"hidden_size": 44}),
 }
+KEPT_VARIANTS = (
+    "llama3 rope",
+    "yarn",
+    "linear rope",
+    "biases",
+    "some sliding layers",
+    "partly turned heads",
+    "scale of the embedding",
+)
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +177,13 @@ def normed(verifier: Verifier) -> np.ndarray:
     return features
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", all_wide_but(KEPT, FAMILIES))
 def test_greedy_tokens_are_those_of_torch(
     both: Callable[[str], tuple[Verifier, Verifier]], family: str
 ) -> None:
     mlx, torch = both(family)
-    full, ring = (greedy(torch, spec, 20) for spec in (FULL, RING))
-    assert len(full) == len(ring) == 20
+    full, ring = (greedy(torch, spec, 12) for spec in (FULL, RING))
+    assert len(full) == len(ring) == 12
     assert choices(mlx, FULL, full) == full
     assert choices(mlx, RING, ring) == ring
     assert greedy(mlx, RING, 8) == ring[:8]
@@ -180,7 +192,7 @@ def test_greedy_tokens_are_those_of_torch(
     assert np.abs(normed(mlx) - normed(torch)).max() < 1e-4
 
 
-@pytest.mark.parametrize("family", WRAPPED)
+@pytest.mark.parametrize("family", all_wide_but(["Gemma3ForConditionalGeneration"], WRAPPED))
 def test_the_text_part_of_several_modalities_is_that_of_torch(
     random_checkpoint: Callable[..., Path], family: str
 ) -> None:
@@ -189,7 +201,7 @@ def test_the_text_part_of_several_modalities_is_that_of_torch(
     assert np.abs(got - expected).max() < 1e-3
 
 
-@pytest.mark.parametrize("variant", sorted(VARIANTS))
+@pytest.mark.parametrize("variant", all_wide_but(KEPT_VARIANTS, sorted(VARIANTS)))
 def test_logits_are_those_of_torch(random_checkpoint: Callable[..., Path], variant: str) -> None:
     family, config = VARIANTS[variant]
     path = random_checkpoint(family, **config)
@@ -198,7 +210,7 @@ def test_logits_are_those_of_torch(random_checkpoint: Callable[..., Path], varia
     assert np.abs(logits_of(mlx, FULL) - logits_of(torch, FULL)).max() < 1e-4
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", all_wide_but(KEPT, FAMILIES))
 def test_tapped_layers_are_those_of_torch(
     both: Callable[[str], tuple[Verifier, Verifier]], family: str
 ) -> None:
@@ -237,7 +249,7 @@ SAME_ON_THE_CARD = (
 )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", all_wide_but(KEPT, FAMILIES))
 def test_the_same_card_as_torch(
     both: Callable[[str], tuple[Verifier, Verifier]], family: str
 ) -> None:
@@ -247,7 +259,9 @@ def test_the_same_card_as_torch(
     assert (mlx.backend, torch.backend) == ("mlx", "torch")
 
 
-@pytest.mark.parametrize("family", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+@pytest.mark.parametrize(
+    "family", all_wide_but(["Qwen3ForCausalLM"], ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+)
 def test_bfloat16_is_near(random_checkpoint: Callable[..., Path], family: str) -> None:
     path = random_checkpoint(family)
     exact = logits_of(load(path, "mlx"), RING)

@@ -31,7 +31,7 @@ frames = st.one_of(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(frames, max_size=8), st.data())
 def test_frames_survive_any_cuts(said: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(frame.packed() for frame in said)

@@ -22,6 +22,7 @@ from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_block import Com
 from kakeya_fleet.engine.backends.torch_backend.dflash.compiled_head import CompiledHead
 from kakeya_fleet.engine.backends.torch_backend.dflash.kernels import TorchDraftKernels
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.breadth import all_wide_but
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 BLOCK = 12
@@ -51,6 +52,7 @@ SHAPES: dict[str, dict[str, object]] = {
     },
     "one key head": {"version": 2, "conv_group_size": 16, "num_key_value_heads": 1},
 }
+KEPT = ("version 1", "as many taps as rows", "narrow and causal")
 CONTEXTS = (0, 1, 15, 16, 17, 130, 1019, 1200)
 """Positions; a block of 12 behind the last but one crosses the slots that are read at once."""
 
@@ -109,7 +111,7 @@ def hidden_of(model: DFlashModel[Tensor], positions: int, rows: int) -> Tensor:
     return model.block_hidden(context, 7, rows).clone()
 
 
-@pytest.mark.parametrize("shape", sorted(SHAPES))
+@pytest.mark.parametrize("shape", all_wide_but(KEPT, sorted(SHAPES)))
 def test_a_block_is_that_of_its_layers(
     shape: str, drafter: Callable[..., DFlashModel[Tensor]]
 ) -> None:

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import compressed_folders as made_by_library
+from tests.support.breadth import wide
 from tests.support.forwards import logits_of
 
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
@@ -88,12 +89,12 @@ def assert_numbers(folder: Path, expected: Mapping[str, torch.Tensor]) -> None:
     ("groups", "format_", "label"),
     [
         (all_linear(INT4), PACKED, "int4-g32"),
-        (
+        wide(
             all_linear(made_by_library.int_weights(4, 32, symmetric=False)),
             PACKED,
             "int4-g32",
         ),
-        (all_linear(made_by_library.int_weights(3, None)), PACKED, "int3"),
+        wide(all_linear(made_by_library.int_weights(3, None)), PACKED, "int3"),
         (all_linear(made_by_library.int_weights(2, None, symmetric=False)), PACKED, "int2"),
         (
             all_linear(INT8, input_activations=made_by_library.DYNAMIC_INPUTS),
@@ -102,7 +103,7 @@ def assert_numbers(folder: Path, expected: Mapping[str, torch.Tensor]) -> None:
         ),
         (all_linear(made_by_library.FLOAT_CHANNELS), "float-quantized", "float8"),
         (all_linear(made_by_library.FLOAT_BLOCKS), "float-quantized", "float8"),
-        (all_linear(made_by_library.FLOAT_TENSORS), "float-quantized", "float8"),
+        wide(all_linear(made_by_library.FLOAT_TENSORS), "float-quantized", "float8"),
     ],
 )
 def test_numbers_are_those_of_transformers(

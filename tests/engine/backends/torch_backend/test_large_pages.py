@@ -16,6 +16,7 @@ from kakeya_fleet.engine.backends.torch_backend.large_pages import (
     PAGE_BYTES,
     empty_on_large_pages,
 )
+from tests.support.breadth import wide
 
 CHOICES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = pytest.mark.skipif(not CHOICES.exists(), reason="this kernel has no large pages")
@@ -42,7 +43,7 @@ def test_only_whole_pages_are_asked_for() -> None:
     assert empty_on_large_pages(0, 5, dtype=torch.float32).nbytes == 0
 
 
-@pytest.mark.parametrize("weights", ["auto", "int8", "int4"])
+@pytest.mark.parametrize("weights", ["auto", "int8", wide("int4")])
 def test_weights_are(weights: str) -> None:
     rows = torch.randn(4096, 2048) / 3
     panels = panels_of(product_of(rows), weights)

@@ -33,7 +33,7 @@ from scripts.train.tiny_masked import save_masked_checkpoint, write_config
 
 PERIOD = 6
 QUICK = Settings(
-    steps=260,
+    steps=120,
     layers=1,
     peak_rate=1e-2,
     shortest_period=PERIOD,

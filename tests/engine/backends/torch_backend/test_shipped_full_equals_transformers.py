@@ -14,10 +14,9 @@ import transformers
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.models.model_folder import SHIPPED, resolve
+from tests.support.breadth import wide
 from tests.support.forwards import logits_of
 
-PROMPTS = 20
-TOKENS = 200
 PROMPT_TOKENS = 40
 
 pytestmark = [
@@ -28,7 +27,7 @@ pytestmark = [
 ]
 
 
-def prompts(tokenizer: transformers.PreTrainedTokenizerBase) -> list[list[int]]:
+def prompts(tokenizer: transformers.PreTrainedTokenizerBase, most: int) -> list[list[int]]:
     """The beginnings of functions of the standard library, of one length: no padding is needed."""
     functions = [
         function
@@ -37,22 +36,23 @@ def prompts(tokenizer: transformers.PreTrainedTokenizerBase) -> list[list[int]]:
         if function.__module__ == module.__name__
     ]
     texts = [tokenizer(inspect.getsource(function)).input_ids for function in functions]
-    return [ids[:PROMPT_TOKENS] for ids in texts if len(ids) >= PROMPT_TOKENS][-PROMPTS:]
+    return [ids[:PROMPT_TOKENS] for ids in texts if len(ids) >= PROMPT_TOKENS][-most:]
 
 
-def test_full_equals_transformers_greedy_decoding() -> None:
+@pytest.mark.parametrize(("prompt_count", "token_count"), [(5, 60), wide(20, 200)])
+def test_full_equals_transformers_greedy_decoding(prompt_count: int, token_count: int) -> None:
     folder = resolve("tiny")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder.path, dtype=torch.float32)
     model.generation_config = transformers.GenerationConfig(pad_token_id=0)  # no end of text
     verifier = load_verifier(folder)
-    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=PROMPT_TOKENS + TOKENS + 1)
-    together = prompts(tokenizer)
-    assert len(together) == PROMPTS
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=PROMPT_TOKENS + token_count + 1)
+    together = prompts(tokenizer, prompt_count)
+    assert len(together) == prompt_count
     output = model.generate(
         torch.tensor(together),
         attention_mask=torch.ones_like(torch.tensor(together)),
-        max_new_tokens=TOKENS,
+        max_new_tokens=token_count,
         do_sample=False,
     )
     for ids, row in zip(together, output.tolist(), strict=True):

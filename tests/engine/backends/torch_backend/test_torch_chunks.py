@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.kv.chunks import Run, chunks, cut
 from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support.breadth import wide
 from tests.support.forwards import logits_of
 
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20)]
@@ -27,7 +28,7 @@ HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20)]
     [
         (CacheSpec(CacheKind.CONTIGUOUS, capacity=9000), "float32"),
         # Its 9 segments are of 1,024 slots.
-        (CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=9000), "bfloat16"),
+        wide(CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=9000), "bfloat16"),
     ],
     ids=["contiguous", "ring"],
 )

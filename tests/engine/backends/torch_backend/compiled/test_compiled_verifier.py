@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import restored_caches as caches
+from tests.support.breadth import all_wide_but, wide
 from tests.support.forwards import told
 from tests.support.small_verifiers import FITTING
 
@@ -122,8 +123,20 @@ def require_same_bits(verifier: Verifier, spec: CacheSpec) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+# Each family, and of `MET` each cache in each dtype.
+@pytest.mark.parametrize(
+    ("dtype", "family"),
+    all_wide_but(
+        [
+            ("float32", "LlamaForCausalLM"),
+            ("float32", SLIDING),
+            ("bfloat16", "Qwen2ForCausalLM"),
+            ("bfloat16", "Qwen3ForCausalLM"),
+        ],
+        [(dtype, family) for dtype in DTYPES for family in FAMILIES],
+        several=True,
+    ),
+)
 def test_it_computes_what_torch_does(
     family: str,
     dtype: str,
@@ -152,12 +165,12 @@ def test_it_computes_what_torch_does(
     ("family", "dtype", "name"),
     [
         ("LlamaForCausalLM", "float32", "full"),
-        ("LlamaForCausalLM", "bfloat16", "wide ring"),
-        (SLIDING, "bfloat16", "full"),
+        wide("LlamaForCausalLM", "bfloat16", "wide ring"),
+        wide(SLIDING, "bfloat16", "full"),
         (SLIDING, "float32", "ring"),
-        ("Qwen2ForCausalLM", "bfloat16", "restored"),
+        wide("Qwen2ForCausalLM", "bfloat16", "restored"),
         ("Qwen3ForCausalLM", "float32", "restored"),
-        ("Qwen2ForCausalLM", "float32", "packed"),
+        wide("Qwen2ForCausalLM", "float32", "packed"),
         ("Qwen3ForCausalLM", "bfloat16", "packed"),
     ],
 )

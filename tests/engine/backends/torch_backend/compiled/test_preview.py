@@ -30,6 +30,7 @@ from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from tests.engine.backends.torch_backend.compiled.test_whole_numbers import FITTING_GROUPS, product
+from tests.support.breadth import wide
 
 SEED = 20_261_128
 VOCABULARY = 700
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=[("float32", "auto"), ("bfloat16", "auto"), ("float32", "int8")])
+@pytest.fixture(params=[wide(("float32", "auto")), ("bfloat16", "auto"), ("float32", "int8")])
 def whole(
     request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]
 ) -> CompiledVerifier:
@@ -140,7 +141,7 @@ def test_one_that_keeps_all_leaves_all(whole: CompiledVerifier) -> None:
     assert np.array_equal(logits_of(everything, [24]), logits_of(drafting(whole), [24]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [wide(torch.float32), torch.bfloat16])
 def test_the_likeliest_id_is_found_where_some_inputs_are_large(dtype: torch.dtype) -> None:
     """As those of trained models are: with these in two bits too, one id in ten would be missed."""
     generator = torch.Generator().manual_seed(SEED)
@@ -213,7 +214,7 @@ def test_numbers_that_are_none_leave_as_many_panels(whole: CompiledVerifier) -> 
 
 @pytest.mark.parametrize(
     ("vocabulary", "size", "has_one"),
-    [(LARGE, 64, True), (LARGE - PANEL, 64, False), (LARGE, 48, False)],
+    [(LARGE, 64, True), (LARGE - PANEL, 64, False), wide(LARGE, 48, False)],
 )
 def test_heads_that_it_is_worth_for_have_one(
     vocabulary: int, size: int, has_one: bool, random_checkpoint: Callable[..., Path]

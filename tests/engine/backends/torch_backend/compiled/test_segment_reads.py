@@ -22,6 +22,7 @@ from kakeya_fleet.engine.kv.feed import FeedSegments, Masks, Partial
 from kakeya_fleet.engine.kv.kernels import ALL_QUERY_COUNTS, Kernels
 from kakeya_fleet.engine.kv.packed_segments import PackedKernels
 from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots, seen_spans
+from tests.support.breadth import all_wide_but
 
 SEED = 20_261_127
 READ = sorted(name for name in CODECS if name.startswith(("kivi", "kvarn")))
@@ -100,9 +101,20 @@ def _there() -> None:
         pytest.skip("there is no compiled decoder here")
 
 
-@pytest.mark.parametrize("name", READ)
-@pytest.mark.parametrize("head_dim", [16, 80, 96, 128])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+HEAD_DIMS = (16, 80, 96, 128)
+CASES = [
+    (dtype, size, name) for dtype in ("float32", "bfloat16") for size in HEAD_DIMS for name in READ
+]
+# Each codec once, and each size of heads with both dtypes.
+KEPT = {
+    (("float32", "bfloat16")[place // 4 % 2], HEAD_DIMS[place % 4], name)
+    for place, name in enumerate(READ)
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "name"), all_wide_but(KEPT.__contains__, CASES, several=True)
+)
 def test_it_is_attention_to_the_numbers(name: str, head_dim: int, dtype: str) -> None:
     shape = AttentionLayer(2, 3, head_dim)
     stored = Stored(name, shape, 1024 + 3 * TILE, most=1024)
@@ -157,8 +169,10 @@ def test_of_numbers_it_is_torchs(head_dim: int, dtype: str) -> None:
         torch.testing.assert_close(output / weights, expected_output, atol=apart, rtol=apart)
 
 
-@pytest.mark.parametrize("name", [*READ, PLAIN])
-@pytest.mark.parametrize("head_dim", [32, 96, 128])
+READS = [(size, name) for size in (32, 96, 128) for name in (*READ, PLAIN)]
+
+
+@pytest.mark.parametrize(("head_dim", "name"), all_wide_but(READS[::4], READS, several=True))
 def test_every_processor_finds_the_same_bits(
     processors: dict[str, libraries.Library],
     monkeypatch: pytest.MonkeyPatch,

@@ -37,6 +37,7 @@ from tests.engine.backends.torch_backend.compiled.test_compiled_verifier import 
     require_same_bits,
     run,
 )
+from tests.support.breadth import wide
 from tests.support.small_verifiers import FITTING
 
 FITTING_GROUPS = FITTING | {"intermediate_size": 96}
@@ -200,8 +201,9 @@ def of(random_checkpoint: Callable[..., Path]) -> Callable[[str, str], Verifier]
     [
         ("LlamaForCausalLM", "int8", "full"),
         ("MistralForCausalLM", "int4", "ring"),
-        ("Qwen2ForCausalLM", "int4", "wide ring"),
-        ("Qwen3ForCausalLM", "int8", "restored"),
+        # Caches hold what they hold with any weights: `test_compiled_verifier`.
+        wide("Qwen2ForCausalLM", "int4", "wide ring"),
+        wide("Qwen3ForCausalLM", "int8", "restored"),
         ("Qwen2ForCausalLM", "bf16", "ring"),
     ],
 )
@@ -270,7 +272,7 @@ def test_processors_compute_the_same_bits(
 ) -> None:
     """Those whose instructions this one has, by the library that each of them would make.
 
-    Not optimised, they are slow: a history of three times the ring.
+    Not optimised, they are slow: a history of two times the ring.
     """
     folder = ModelFolder(random_checkpoint("Qwen2ForCausalLM", **FITTING_GROUPS), "random")
     module = "kakeya_fleet.engine.backends.torch_backend.torch_verifier.library"
@@ -279,7 +281,7 @@ def test_processors_compute_the_same_bits(
         for library in processors.values():
             monkeypatch.setattr(module, lambda library=library: library)
             verifier = load_verifier(folder, backend="torch", dtype="bfloat16", weights=weights)
-            found.add(run(verifier, SPECS["ring"], [16], count=160).tobytes())
+            found.add(run(verifier, SPECS["ring"], [16], count=112).tobytes())
         assert len(found) == 1, weights
 
 
