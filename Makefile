@@ -53,8 +53,9 @@ $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
-# More than cores: many tests wait for a process, a beat or a deadline.
-WORKERS ?= 4
+# One more than small machines have cores: many tests wait for a process, a beat or a deadline.
+# Each further one reads all tests, and starts its own nodes for what a room shares.
+WORKERS ?= 3
 PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 TESTS ?= tests --ignore=tests/scripts
 BESIDE := $(STAMPS)/beside.log
