@@ -23,6 +23,7 @@ from kakeya.options import SessionOptions
 from scripts.support import agent_process
 from scripts.support.agent_process import AgentProcess, LocalFleet
 from scripts.support.previous_release import python_path, unpack, what_is_missing
+from tests.support.breadth import wide
 from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
@@ -136,14 +137,16 @@ async def generate_while_leaving(session: AsyncSession, serving: AgentProcess) -
     assert count == TOKENS
 
 
-@pytest.mark.wide
 @pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 @pytest.mark.usefixtures("starts")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("releases", "has_authority"),
-    [((OLD, OLD, NEW, NEW), False), ((OLD, OLD, NEW, NEW), True), ((NEW, NEW, OLD, OLD), True)],
-    ids=["upgrade", "upgrade of members", "members go back"],
+    [
+        wide((OLD, OLD, NEW, NEW), False, name="upgrade"),
+        pytest.param((OLD, OLD, NEW, NEW), True, id="upgrade of members"),
+        wide((NEW, NEW, OLD, OLD), True, name="members go back"),
+    ],
 )
 async def test_a_session_outlives_the_upgrade_of_every_node(
     releases: tuple[str, str, str, str],

@@ -2,7 +2,7 @@
 
 A promise is held by `make test`: by one case of each kind of arithmetic, cache or course of
 events. Another family of the same kind, a further size, or the same once more among real
-processes is wide.
+processes is wide, and so is a whole program of parts that are tested: the demo, a wheel.
 """
 
 from __future__ import annotations

@@ -140,7 +140,6 @@ async def test_no_proposer_changes_it(
         assert statistics.forbidden_count > 0
 
 
-@ON_TORCH
 async def test_neither_chunks_nor_company_change_it(
     caller: calls.Caller, alone: calls.Stream
 ) -> None:
