@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -38,7 +38,7 @@ def in_a_process(row: Row, seed: int, watched_seconds: float) -> dict[str, objec
             except subprocess.TimeoutExpired:
                 told, broke = "", f"it was not over after {row.seconds:g} s"
             finally:
-                left = end_all(set(psutil.Process().children(recursive=True)) - before)
+                left = end_all_but(before)
                 process.wait()
                 if process.stdout is not None:
                     process.stdout.close()
@@ -81,19 +81,25 @@ def adopting_orphans() -> Iterator[None]:
         prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
-def end_all(processes: set[psutil.Process]) -> int:
-    """Ends them and those they started since; how many of them there were still running."""
-    running = [each for each in processes if each.is_running() and not _is_zombie(each)]
-    for process in running:
-        try:
-            running_below = process.children(recursive=True)
-            process.kill()
-            for below in running_below:
-                below.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(processes, timeout=ENDING_SECONDS)
-    return len(running)
+def end_all_but(kept: set[psutil.Process]) -> int:
+    """Ends the processes below this one but `kept`; how many of them there were running.
+
+    One that is started while others are looked for is found the next time: this goes on until
+    none is left, or none ends.
+    """
+    count = 0
+    while True:
+        below = set(psutil.Process().children(recursive=True)) - kept
+        running = [each for each in below if not _is_zombie(each)]
+        if not running:
+            return count
+        for process in running:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        ended, _ = psutil.wait_procs(running, timeout=ENDING_SECONDS)
+        count += len(running)
+        if not ended:
+            return count
 
 
 def _is_zombie(process: psutil.Process) -> bool:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from scripts import fault_matrix
-from scripts.faults.isolation import in_a_process
+from scripts.faults.isolation import end_all_but, in_a_process
 from scripts.faults.matrix import ROWS
 from scripts.faults.row import Verdict
 
@@ -72,6 +72,23 @@ def test_a_row_that_takes_too_long_is_ended_with_all_that_it_started(agents: set
     orphan = psutil.Process(int(shell.stdout))
     assert orphan.ppid() != os.getpid()
     orphan.kill()
+
+
+def test_what_is_started_while_others_are_ended_is_ended_too(
+    agents: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeping = [subprocess.Popen(["sleep", "30"])]
+    honest = psutil.wait_procs
+
+    def waiting(processes: list[psutil.Process], timeout: float) -> object:
+        if len(sleeping) == 1:
+            sleeping.append(subprocess.Popen(["sleep", "30"]))
+        return honest(processes, timeout=timeout)
+
+    monkeypatch.setattr("psutil.wait_procs", waiting)
+    assert end_all_but({psutil.Process(pid) for pid in agents}) == 2
+    for each in sleeping:
+        each.wait()
 
 
 @pytest.mark.parametrize("words", ["0", "33", "1,99"])
