@@ -15,8 +15,14 @@ from tests.warm.starting import WarmStarts
 
 # No example has a time: on a busy machine any may take long. A failure is told as it was found,
 # with what reproduces it: a test's own limit would end a long search for a shorter example, and
-# hide it. `pytest --hypothesis-profile=shorter` searches.
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# hide it. `pytest --hypothesis-profile=shorter` searches. Where CI is set, hypothesis by itself
+# draws the same examples for ever.
+PATIENT = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=False,
+)
 settings.register_profile("shorter", PATIENT)
 settings.register_profile(
     "patient", PATIENT, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.target)

@@ -132,16 +132,17 @@ def test_a_long_stream_follows_the_filtered_softmax_after_every_token(
         check(counts, dict(enumerate(probabilities(TABLE[before], PARAMETERS, ()))))
 
 
+@pytest.mark.parametrize("count", [SPECULATED, wide(2 * SPECULATED)])
 @pytest.mark.parametrize(
     ("rightness", "sizes"), [(None, {1}), (1.0, {4}), (0.5, {1, 2, 3, 4})], ids=str
 )
 def test_the_long_stream_is_drawn_whatever_is_proposed(
-    truth: list[int], rightness: float | None, sizes: set[int]
+    truth: list[int], rightness: float | None, sizes: set[int], count: int
 ) -> None:
     """Without a proposer, with one that is always right, and with one right half of the time."""
     rng = random.Random(1)
     history, seen_sizes = History([0]), set()
-    while len(history) < SPECULATED:
+    while len(history) < count:
         draft: list[int] = []
         if rightness is not None:
             draft = spoiled(truth[len(history) : len(history) + 3], rightness, rng)
@@ -149,7 +150,7 @@ def test_the_long_stream_is_drawn_whatever_is_proposed(
         seen_sizes.add(len(choices))
         history.extend(choice.token_id for choice in choices)
     assert seen_sizes == sizes
-    assert history[:SPECULATED] == truth[:SPECULATED]
+    assert history[:count] == truth[:count]
 
 
 def joint_probabilities(

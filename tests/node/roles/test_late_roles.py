@@ -106,7 +106,6 @@ async def test_an_agent_that_serves_nothing_is_ready_without_what_serves(tmp_pat
     assert [name for name in SERVING if name in loaded] == []
 
 
-@pytest.mark.wide
 async def test_an_agent_that_serves_has_all_of_it(tmp_path: Path) -> None:
     """Else the names above say nothing."""
     loaded = await modules_of(tmp_path, "proposer=ngram")

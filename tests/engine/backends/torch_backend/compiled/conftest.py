@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.compiled import library as libraries
+from kakeya_fleet.engine.models.model_cache import locked
 from tests.support.own_cache import COMPILED
 
 PROCESSORS = (
@@ -32,9 +32,7 @@ def _made(options: str) -> Path:
     """Beside what is served, one for all workers and runs: its name tells what it is made of."""
     digest = libraries._digest(tuple(options.split())).hexdigest()[:24]
     path = COMPILED / f"unoptimised-{digest}.so"
-    COMPILED.mkdir(parents=True, exist_ok=True)
-    with (COMPILED / "unoptimised.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(COMPILED, "unoptimised", wait=True):
         if not path.is_file():
             _make(path, options)
     return path
