@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
-from _pytest.mark import ParameterSet
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
-def wide(*values: Any, name: str | None = None) -> ParameterSet:
+def wide(*values: Any, name: str | None = None) -> pytest.ParameterSet:
     """A case of `pytest.mark.parametrize`, or of a fixture's `params`, that is wide."""
     return pytest.param(*values, marks=pytest.mark.wide, id=name)
 
@@ -43,7 +42,7 @@ def again(times: int) -> Callable[[Test], Test]:
 
 def all_wide_but(
     kept: Callable[[Any], bool] | Iterable[Any], cases: Iterable[Any], *, several: bool = False
-) -> list[Any | ParameterSet]:
+) -> list[Any | pytest.ParameterSet]:
     """`cases`, of which those are wide that `kept` does not have, or says no of.
 
     `several`: each case is a tuple of as many arguments, and not one value.
