@@ -2,7 +2,7 @@
 
 Events are named in snake_case, facts are keyword arguments. An expected error
 is one line with its reason; only what nobody foresaw carries its traceback, as
-one escaped string in the JSON format.
+one escaped string in the JSON format. No traceback tells values: they are people's texts and keys.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def configure_log(
     on_terminal = file is None and sys.stderr.isatty()
     console = log_format == "console" or (log_format == "auto" and on_terminal)
     renderers: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=on_terminal)]
+        [_console(colors=on_terminal)]
         if console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
@@ -55,6 +55,13 @@ def configure_log(
     # events say the same in a line.
     for library in ("grpc", "grpc._cython.cygrpc", "zeroconf", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
+
+
+def _console(*, colors: bool) -> structlog.dev.ConsoleRenderer:
+    # By default, where rich is installed, tracebacks show each frame's variables: prompts among
+    # them, and of large ones it takes seconds in the thread that failed.
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)
 
 
 def _factory(file: LogFile | None) -> Callable[..., object]:

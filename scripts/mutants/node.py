@@ -25,6 +25,14 @@ MUTANTS = (
         "codec = self.standing(model, quality).codec",
         ("tests/node/roles/verifier/test_codec_sampling.py", "tests/node/app/test_codecs.py"),
     ),
+    # ---- A log tells no texts
+    Mutant(
+        "a traceback on a terminal with what variables hold",
+        "node/config/log.py",
+        "ConsoleRenderer(colors=colors, exception_formatter=plain)",
+        "ConsoleRenderer(colors=colors)",
+        ("tests/node/config/test_log.py",),
+    ),
     # ---- Nobody stops a node
     Mutant(
         "an archive of any width opened",

@@ -1,18 +1,12 @@
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from kakeya_fleet.node.config.log import configure_log
 
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
+pytestmark = pytest.mark.usefixtures("log_restored")
 
 
 def test_one_json_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +29,24 @@ def test_a_traceback_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None
         structlog.get_logger("test").exception("rpc_failed")
     (line,) = capsys.readouterr().err.splitlines()
     assert "KeyError" in json.loads(line)["exception"]
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_no_traceback_tells_what_a_variable_holds(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_log("info", log_format, node_name="mini-1")
+
+    def fail(prompt: str) -> None:
+        raise KeyError(len(prompt))
+
+    try:
+        fail("my" + "secret")
+    except KeyError:
+        structlog.get_logger("test").exception("rpc_failed")
+    said = capsys.readouterr().err
+    assert "KeyError" in said
+    assert "mysecret" not in said
 
 
 def test_console_is_readable_and_json_is_the_default_without_a_terminal(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,7 @@ from kakeya_fleet.node.config.log import configure_log
 from kakeya_fleet.node.config.log_file import MAX_WAITING_LINES, LogFile
 from kakeya_fleet.node.errors import BadConfig
 
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
+pytestmark = pytest.mark.usefixtures("log_restored")
 
 
 def events(file: Path) -> list[int]:
