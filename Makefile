@@ -78,10 +78,12 @@ $(STAMPS)/compiled: $(STAMPS)/python $(wildcard $(COMPILED)/*.h $(COMPILED)/*.cp
 	@touch $@
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
-# mixed with the other.
+# mixed with the other. Agents of both are copies of one process, whose socket is in a folder with
+# a short name: see tests/warm.
 test: ## all checks and tests but those of the measuring scripts; TESTS=PATH names the Python ones
 	@$(INSTALLED)
-	@$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
+	@TESTS_WARM_FOLDER=$$(mktemp -d); export TESTS_WARM_FOLDER; trap 'rm -rf "$$TESTS_WARM_FOLDER"' EXIT; \
+		$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
 		$(PYTEST) $(TESTS) || status=1; \
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status
@@ -163,8 +165,8 @@ $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 
 # Everything under Node; under Bun the cases that both clients must answer alike.
 sdk-ts-test: setup $(STAMPS)/sdk-ts $(STAMPS)/browsers ## test the TypeScript SDK under Node, and the clients' common cases under Bun
-	cd $(TS) && $(CURDIR)/$(NODE_BIN)/vitest run --tags-filter '!wide'
-	cd $(TS) && $(CURDIR)/$(NODE_BIN)/bun --bun $(CURDIR)/$(NODE_BIN)/vitest run tests/vectors.test.ts tests/runtime.test.ts
+	cd $(TS) && $(RUN) $(CURDIR)/$(NODE_BIN)/vitest run --tags-filter '!wide'
+	cd $(TS) && $(RUN) $(CURDIR)/$(NODE_BIN)/bun --bun $(CURDIR)/$(NODE_BIN)/vitest run tests/vectors.test.ts tests/runtime.test.ts
 
 # npm's package brings Electron itself from GitHub when it is first asked for. Linux wants a screen.
 ELECTRON_TEST := $(CURDIR)/$(NODE_BIN)/vitest run tests/real-fleet.test.ts -t "in Electron"

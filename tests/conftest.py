@@ -73,7 +73,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the process that agents are copies of, one for all workers."""
+    """The folder of the process that agents are copies of, one for all workers.
+
+    Of `make test` also for what it runs beside: tests/warm/beside.py.
+    """
+    if "TESTS_WARM_FOLDER" in os.environ:
+        return Path(os.environ["TESTS_WARM_FOLDER"])
     own = tmp_path_factory.getbasetemp()
     # Below the run's folder each worker of xdist has one of its own.
     run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own

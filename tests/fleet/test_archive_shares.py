@@ -90,9 +90,9 @@ fleets = st.lists(
 ).map(lambda drawn: [archive(f"n{i}", chunks, trip) for i, (chunks, trip) in enumerate(drawn)])
 
 
-@again(3)
+@again(6)
 @given(fleets, st.integers(1, 10 * 8192), st.integers(0, 4), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_ranges_cover_all_positions_once_within_the_room_and_in_any_order(
     candidates: list[ArchiveCandidate], end: int, first: int, random: object
 ) -> None:

@@ -141,7 +141,7 @@ hosts = st.builds(
 )
 
 
-@again(2)
+@again(4)
 @given(
     st.builds(
         Hostfile,
@@ -154,21 +154,21 @@ hosts = st.builds(
         ).map(tuple),
     )
 )
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_what_is_written_is_read_back(hostfile: Hostfile) -> None:
     text = hostfile_text(hostfile)
     assert parse_hostfile(text) == hostfile
     assert isinstance(json.loads(text), dict) is bool(hostfile.envs)
 
 
-@again(2)
+@again(4)
 @given(st.text(max_size=60) | st.recursive(
     st.none() | st.integers() | st.text(max_size=5) | st.sampled_from(["hosts", "ssh", "ips"]),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from(["hosts", "ssh", "ips", "rdma", "envs", "x"]), inner),
     max_leaves=12,
 ).map(json.dumps))  # fmt: skip
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_anything_is_a_hostfile_or_refused_by_name(text: str) -> None:
     try:
         hostfile = parse_hostfile(text)

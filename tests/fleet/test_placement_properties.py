@@ -106,7 +106,7 @@ def check_exactness(made: Plan, nodes: list[NodeView], *, named: bool) -> None:
     assert all(line.proposer is not None for line in refused)
 
 
-@again(2)
+@again(4)
 @given(
     request_=requests,
     drawn=st.lists(node_strategy, min_size=1, max_size=4),
@@ -118,7 +118,7 @@ def check_exactness(made: Plan, nodes: list[NodeView], *, named: bool) -> None:
 )
 @settings(
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
@@ -169,7 +169,7 @@ def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
     assert made.reasons
 
 
-@again(2)
+@again(4)
 @given(
     request_=requests,
     exact=st.lists(st.booleans(), min_size=1, max_size=3),
@@ -178,7 +178,7 @@ def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
 )
 @settings(
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_of_nodes_that_could_all_pair_only_exact_or_named_ones_do(

@@ -57,9 +57,9 @@ held_nodes = st.lists(
 )
 
 
-@again(2)
+@again(4)
 @given(held_nodes, held_nodes, st.integers(0, 2**32))
-@settings(deadline=None, max_examples=75)
+@settings(deadline=None, max_examples=40)
 def test_one_exchange_makes_two_nodes_agree(
     one: list[tuple[int, int, int, Liveness]],
     other: list[tuple[int, int, int, Liveness]],

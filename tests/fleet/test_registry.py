@@ -20,6 +20,7 @@ from kakeya_fleet.fleet.membership.merge_rules import RumourRule
 from kakeya_fleet.fleet.membership.registry import MergeResult, Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from scripts.simulator.cards import NOW_UNIX, sign, signed, simulated_card, verify
+from tests.support.breadth import again
 
 OWN = 99
 
@@ -87,8 +88,9 @@ def same(one: Registry, other: Registry) -> bool:
     return one.root_hash() == other.root_hash() and set(lines(one)) == set(lines(other))
 
 
+@again(2)
 @given(pieces, pieces, pieces)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_merging_states_is_a_join(first: Piece, second: Piece, third: Piece) -> None:
     a, b, c = (tell(fresh(), piece) for piece in (first, second, third))
     assert same(join([a, b]), join([b, a]))
@@ -97,8 +99,9 @@ def test_merging_states_is_a_join(first: Piece, second: Piece, third: Piece) -> 
     assert same(join([a, b, a, c, b]), join([c, b, a]))
 
 
+@again(2)
 @given(st.lists(cards, max_size=8), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_cards_give_the_same_registers_in_any_order_and_grouping(
     batch: list[SignedCard], rng: object
 ) -> None:
@@ -114,8 +117,9 @@ def test_cards_give_the_same_registers_in_any_order_and_grouping(
         assert (held.incarnation, held.sequence) >= (card.card.incarnation, card.card.sequence)
 
 
+@again(2)
 @given(st.lists(st.one_of(cards, rumours()), max_size=12))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_registers_only_rise(told: list[SignedCard | Rumour]) -> None:
     registry = fresh()
     history: dict[str, list[tuple[int, int, bytes, int]]] = {}

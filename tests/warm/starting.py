@@ -23,7 +23,7 @@ from typing import IO
 
 from scripts.support.agent_process import start_process
 from tests.support.own_cache import EXACTNESS
-from tests.warm.template import LOCK
+from tests.warm.template import HUB_OFFLINE, LOCK
 
 # Importing on a busy machine.
 PATIENCE_SECONDS = 120.0
@@ -34,13 +34,13 @@ READ_AT_IMPORT = (
     *("LD_", "MALLOC_", "MLX_"),
 )
 INTERPRETERS = "PYTHON"
-# What torch sets itself when this process comes to import it.
-SET_AT_IMPORT = {"TORCHINDUCTOR_CACHE_DIR"}
+# What torch sets itself when this process comes to import it, and what a copy takes over.
+NO_MATTER = {"TORCHINDUCTOR_CACHE_DIR", HUB_OFFLINE}
 # What `fleet join` sets itself before it imports anything; and no test asks the models' hub.
 COPIES_OWN = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "OPENBLAS_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
+    HUB_OFFLINE: "1",
 }
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 ROOT = Path(__file__).parents[2]
@@ -257,5 +257,5 @@ def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in {**COPIES_OWN, **environment}.items()
-        if name.startswith((*READ_AT_IMPORT, INTERPRETERS)) and name not in SET_AT_IMPORT
+        if name.startswith((*READ_AT_IMPORT, INTERPRETERS)) and name not in NO_MATTER
     }

@@ -38,6 +38,9 @@ LATE = (
 )
 STREAM_COUNT = 3
 CLONE_NEWNET = 0x40000000
+HUB_OFFLINE = "HF_HUB_OFFLINE"
+"""The variable that is a copy's own, although a library reads it while it is imported: at "0" the
+copy may ask the models' hub, as no other may."""
 LOCK = "lock"
 """The name of the file that is locked while somebody connects."""
 
@@ -86,6 +89,10 @@ class Copy:
         os.environ.clear()
         os.environ.update(self.request.environment)
         sys.argv[1:] = self.request.arguments
+        from huggingface_hub import constants  # noqa: PLC0415
+
+        # The hub's library read it when it was imported.
+        constants.HF_HUB_OFFLINE = self.request.environment.get(HUB_OFFLINE, "1") != "0"
 
 
 def enter_network(file: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import psutil
 import pytest
 
 from scripts.support.agent_process import AgentProcess, AgentProcessFailed, LocalFleet
-from tests.warm.starting import WarmStarts
+from tests.warm.starting import ROOT, WarmStarts
 
 
 @pytest.fixture
@@ -90,3 +92,34 @@ def test_its_own_environment_counts_and_other_libraries_settings_are_no_copy(
     other = fleet.start("mini-2", serve=["proposer=ngram"], environment={"OMP_NUM_THREADS": "2"})
     assert not is_copy(other)
     assert other.ready
+
+
+@pytest.mark.parametrize(
+    ("number", "to_copy", "status"),
+    [(signal.SIGTERM, False, 0), (signal.SIGKILL, True, -signal.SIGKILL)],
+    ids=["asked to end", "the copy is killed"],
+)
+def test_another_suites_agent_is_a_copy_with_its_own_variables_and_ends_as_it(
+    warm_folder: Path, tmp_path: Path, number: int, to_copy: bool, status: int
+) -> None:
+    words = ["join", "--json", "--no-mdns", "--bind", "127.0.0.1:0", "--state", str(tmp_path / "s")]
+    own = json.dumps({"KAKEYA_NAME": "from-elsewhere"})
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.warm.beside", own, *words],
+        cwd=ROOT,
+        env={**os.environ, "TESTS_WARM_FOLDER": str(warm_folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as beside:
+        assert beside.stdout is not None
+        said: dict[str, dict[str, object]] = {}
+        while "ready" not in said:
+            event = json.loads(beside.stdout.readline())
+            said[event["event"]] = event
+        copy = said["copied"]["pid"]
+        assert isinstance(copy, int)
+        assert copy != beside.pid
+        assert said["ready"]["name"] == "from-elsewhere"
+        os.kill(copy if to_copy else beside.pid, number)
+        assert beside.wait(60) == status
+    assert not psutil.pid_exists(copy)

@@ -15,16 +15,27 @@ export class Child {
   readonly #waiting: Line[] = [];
   #wake = (): void => undefined;
   #closed = false;
+  #pid: number;
 
-  constructor(program: string, args: readonly string[], environment: NodeJS.ProcessEnv = {}) {
+  constructor(
+    program: string,
+    args: readonly string[],
+    environment: NodeJS.ProcessEnv = {},
+    folder = ".",
+  ) {
     this.#child = spawn(program, args, {
+      cwd: folder,
       stdio: ["pipe", "pipe", "inherit"],
       env: { ...process.env, ...environment },
     });
+    this.#pid = this.#child.pid ?? 0;
     this.#lines = createInterface({ input: this.#child.stdout });
     this.#lines.on("line", (text) => {
       if (!text.startsWith("{")) return;
-      this.#waiting.push(JSON.parse(text) as Line);
+      const line = JSON.parse(text) as Line;
+      // A copy of a process is no child of this one.
+      if (line["event"] === "copied") this.#pid = Number(line["pid"]);
+      this.#waiting.push(line);
       this.#wake();
     });
     this.#lines.once("close", () => {
@@ -34,7 +45,7 @@ export class Child {
   }
 
   get pid(): number {
-    return this.#child.pid ?? 0;
+    return this.#pid;
   }
 
   /** The next line whose "event" is `event`; throws when the program ends before. */
@@ -60,7 +71,7 @@ export class Child {
     const ended = once(this.#child, "exit");
     this.#child.stdin.end();
     if (signal !== undefined) this.#child.kill(signal);
-    const late = setTimeout(() => this.#child.kill("SIGKILL"), END_MS);
+    const late = setTimeout(() => process.kill(this.#pid, "SIGKILL"), END_MS);
     await ended;
     clearTimeout(late);
     if (this.#child.signalCode === "SIGKILL" && signal !== "SIGKILL") {

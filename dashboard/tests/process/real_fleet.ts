@@ -10,6 +10,9 @@ const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 /** The command line. */
 export const FLEET = join(ROOT, ".venv/bin/fleet");
 
+/** Where `make test` has the process that all suites' agents are copies of; tests/warm. */
+const COPIES = process.env["TESTS_WARM_FOLDER"] !== undefined;
+
 /** The folder of the shipped model. */
 export const TINY = join(ROOT, "engine/shipped/tiny");
 
@@ -85,14 +88,17 @@ export class RealFleet {
     const [first] = this.agents.values();
     const cache = `cache of ${name}`;
     await this.#own(cache);
+    const environment = this.#environment(cache);
     const child = new Child(
-      FLEET,
+      COPIES ? join(ROOT, ".venv/bin/python") : FLEET,
       [
+        ...(COPIES ? ["-m", "tests.warm.beside", JSON.stringify(environment)] : []),
         ...["join", "--json", "--no-mdns", "--name", name, "--bind", "127.0.0.1:0"],
         ...served.flatMap((one) => ["--serve", one]),
         ...(first === undefined ? [] : ["--peer", first.address]),
       ],
-      this.#environment(cache),
+      COPIES ? {} : environment,
+      ROOT,
     );
     const ready = await child.line("ready");
     const agent = {

@@ -7,18 +7,29 @@ import { fileURLToPath } from "node:url";
 /** The repository. */
 export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 const BIN = `${ROOT}.venv/bin/`;
+/** Where `make test` has the process that all suites' agents are copies of; tests/warm. */
+const COPIES = process.env["TESTS_WARM_FOLDER"] !== undefined;
 
 /** A program of the virtual environment, whose lines are read one by one. */
 export class Child {
   readonly #process: ChildProcess;
   readonly #lines: AsyncIterator<string>;
   readonly #ended: Promise<number | null>;
+  /** Whom signals end: a copy is no child of this process. */
+  readonly #pid: Promise<number>;
   #errors = "";
 
   constructor(program: string, args: readonly string[], env: Record<string, string> = {}) {
-    this.#process = spawn(BIN + program, args, {
+    const copy = COPIES && program === "fleet";
+    const words = copy ? ["-m", "tests.warm.beside", JSON.stringify(env), ...args] : args;
+    this.#process = spawn(BIN + (copy ? "python" : program), words, {
       cwd: ROOT,
-      env: { ...process.env, OMP_NUM_THREADS: "1", TOKENIZERS_PARALLELISM: "false", ...env },
+      env: {
+        ...process.env,
+        OMP_NUM_THREADS: "1",
+        TOKENIZERS_PARALLELISM: "false",
+        ...(copy ? {} : env),
+      },
       stdio: ["pipe", "pipe", "pipe"],
     });
     this.#ended = new Promise((resolve) => this.#process.once("exit", resolve));
@@ -29,7 +40,15 @@ export class Child {
     stderr.setEncoding("utf8").on("data", (text: string) => {
       this.#errors = (this.#errors + text).slice(-4000);
     });
-    this.#lines = createInterface({ input: stdout })[Symbol.asyncIterator]();
+    const lines = createInterface({ input: stdout });
+    this.#pid = new Promise((resolve) => {
+      if (!copy) resolve(this.#process.pid ?? 0);
+      lines.on("line", (line) => {
+        const told = copy ? (JSON.parse(line) as Record<string, unknown>) : {};
+        if (told["event"] === "copied") resolve(Number(told["pid"]));
+      });
+    });
+    this.#lines = lines[Symbol.asyncIterator]();
   }
 
   /** The next line of its standard output, as JSON. */
@@ -38,7 +57,8 @@ export class Child {
     if (line.done === true) {
       throw new Error(`the process ended: ${this.#errors}`);
     }
-    return JSON.parse(line.value) as Record<string, unknown>;
+    const told = JSON.parse(line.value) as Record<string, unknown>;
+    return told["event"] === "copied" ? this.read() : told;
   }
 
   write(value: unknown): void {
@@ -53,8 +73,8 @@ export class Child {
   async end(signal?: NodeJS.Signals): Promise<void> {
     if (signal === undefined) {
       this.#process.stdin?.end();
-    } else {
-      this.#process.kill(signal);
+    } else if (this.#process.exitCode === null && this.#process.signalCode === null) {
+      process.kill(await this.#pid, signal);
     }
     await this.#ended;
   }

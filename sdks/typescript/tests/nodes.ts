@@ -5,6 +5,9 @@ import { afterAll, afterEach, beforeAll, beforeEach } from "vitest";
 import { Client, type ClientOptions } from "../src/index.js";
 import { ScriptedNode } from "./scripted-node.js";
 
+/** Processes of files before, which run in the same worker: they end with it, as their input does. */
+const idle: ScriptedNode[] = [];
+
 /** Scripted nodes, each a process, fresh for each test, and clients that are closed after it. */
 export class Nodes {
   #started: ScriptedNode[] = [];
@@ -12,13 +15,15 @@ export class Nodes {
 
   constructor(count: 1 | 2) {
     beforeAll(async () => {
-      this.#started = await Promise.all(Array.from({ length: count }, () => ScriptedNode.start()));
+      this.#started = await Promise.all(
+        Array.from({ length: count }, () => idle.pop() ?? ScriptedNode.start()),
+      );
     });
     beforeEach(() => Promise.all(this.#started.map((each) => each.reset())));
     afterEach(async () => {
       await Promise.all(this.#clients.splice(0).map((client) => client.close()));
     });
-    afterAll(() => Promise.all(this.#started.map((each) => each.end())));
+    afterAll(() => void idle.push(...this.#started.splice(0)));
   }
 
   get node(): ScriptedNode {

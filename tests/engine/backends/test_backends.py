@@ -164,25 +164,41 @@ def test_a_device_by_name_is_torchs_wherever_another_back_end_suits(
         load_verifier(folder, backend="mlx", device="cpu")
 
 
-def test_loading_on_mlx_leaves_the_process_as_it_was(
+def test_mlx_needs_no_torch_and_leaves_the_process_as_it_was(
     random_checkpoint: Callable[..., Path],
 ) -> None:
-    """mlx-lm's own import lowers the limit of open files, for good."""
+    """Neither to load and compute nor to draft. mlx-lm's own import lowers the limit of open
+    files, for good.
+    """
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     program = """
 import resource, sys
 # As on a Mac without torch, which transformers would import for nothing.
 sys.modules["torch"] = None
 from pathlib import Path
-from kakeya_fleet.engine.backends import load_verifier
-from kakeya_fleet.engine.models.model_folder import ModelFolder
+import numpy as np
+from kakeya_fleet.engine import backends
+from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.proposers.loading import load_proposer
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
-load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
+backends.load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
 print(before == resource.getrlimit(resource.RLIMIT_NOFILE), "mlx_lm.generate" in sys.modules)
+proposer = load_proposer("tiny-dflash", backend="mlx")
+state = proposer.open([5, 6, 7])
+state.take_features(0, np.ones((2, 256), np.float32))
+print(len(state.propose((), 15, 0).token_ids))
+backends.suited_backend = lambda: "mlx"
+print(backends.load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)
+print(before == resource.getrlimit(resource.RLIMIT_NOFILE), sys.modules["torch"])
 from mlx_lm.utils import load_model
 model, _ = load_model(Path(sys.argv[1]))
 import mlx.core as mx
 print(model(mx.array([[1, 2, 3]])).shape)
 """
-    assert run(program, str(random_checkpoint())).splitlines() == ["True False", "(1, 3, 96)"]
+    assert run(program, str(random_checkpoint())).splitlines() == [
+        "True False",
+        "15",
+        "True",
+        "True None",
+        "(1, 3, 96)",
+    ]

@@ -55,8 +55,8 @@ def said(text: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(hashing.expected_stream(text, spec, count, GREEDY))
 
 
-@again(2)
-@settings(deadline=None, max_examples=50)
+@again(4)
+@settings(deadline=None, max_examples=25)
 @given(
     prefix=TOKENS.filter(bool),
     steps=st.lists(st.tuples(TOKENS, st.integers(0, 9)), max_size=6),
@@ -90,8 +90,8 @@ def test_drafts_are_the_models_own_words_behind_the_latest_tokens(
     assert verifier.pool.used_bytes == 0
 
 
-@again(5)
-@settings(deadline=None, max_examples=20)
+@again(8)
+@settings(deadline=None, max_examples=12)
 @given(
     prefix=st.lists(st.integers(0, hashing.VOCABULARY - 1), min_size=1, max_size=90),
     assumed=st.lists(st.integers(0, hashing.VOCABULARY - 1), max_size=9),

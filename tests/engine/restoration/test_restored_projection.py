@@ -45,6 +45,8 @@ from tests.support.forwards import logits_of
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
 LENGTH = 80
+SPANS = ((0, 24, 1), (24, 60, 6), (60, LENGTH, 1))
+"""One at a time until past sink and window, and where the ring goes round."""
 
 
 class Case(NamedTuple):
@@ -161,7 +163,10 @@ def allocate(
 @pytest.mark.parametrize("case", all_wide_but(CASES[:-1], CASES), indirect=True, ids=str)
 def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], KvCache]) -> None:
     tokens = caches.HISTORY[:LENGTH]
-    expected = caches.run(verifier, allocate(), tokens, [1])
+    straight = allocate()
+    expected = np.concatenate(
+        [caches.run(verifier, straight, tokens[a:b], [size]) for a, b, size in SPANS]
+    )
     for sizes in ([16], [1, 3, 16, 5]):
         assert caches.run(verifier, allocate(), tokens, sizes).tobytes() == expected.tobytes()
     # With rejected drafts, forks in the middle, and another session in the same forward.

@@ -228,7 +228,7 @@ def test_sessions_do_not_pay_again_for_what_others_found_out(leads: bool) -> Non
 @pytest.mark.parametrize("leads", [wide(True), False])
 def test_what_suits_one_text_in_six_is_tried_on_each(leads: bool) -> None:
     book = TrialBook()
-    for _ in range(12):
+    for _ in range(6):
         answers(5, 0, 0, 0, book=book, leads=leads)
         (suited,) = answers(1, 6, 0, 0, book=book, leads=leads)
         (alone,) = answers(1, 6, 0, 0, book=None, leads=leads)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.card import Role
@@ -24,6 +24,7 @@ from kakeya_fleet.fleet.trust.statements import (
     Statement,
     statement_message,
 )
+from tests.support.breadth import again
 
 FLEET = "authority-0"
 
@@ -245,6 +246,8 @@ def sentences(draw: st.DrawFn) -> Sequence[Statement]:
     return found
 
 
+@again(2)
+@settings(max_examples=50)
 @given(sentences(), st.integers(0, 2**32), st.integers(1, 4))
 def test_the_order_and_the_ways_of_statements_change_nothing(
     found: Sequence[Statement], seed: int, ways: int

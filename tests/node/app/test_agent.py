@@ -340,7 +340,9 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.wide
 async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_path: Path) -> None:
+    """So says `tests/node/roles/test_late_roles.py` of all that it has loaded."""
     configuration = {
         "state": str(tmp_path / "state"),
         "serve": ["proposer=ngram"],

@@ -26,8 +26,8 @@ from scripts.support.placement import when_it_can_be_had
 from tests.node.conftest import Scrape, StartAgent
 from tests.support.breadth import wide
 
-HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(400))
-TOKENS = 60
+HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(430))
+TOKENS = 30
 """A tile is packed while they are said, at 447 positions."""
 HEAD_DIM, KV_HEADS, LAYERS = 32, 2, 2
 
@@ -123,7 +123,7 @@ async def test_a_session_that_goes_back_has_the_stream_of_its_text(home: Home) -
     expected = await home.stream((), "high")
     async with await home.session() as session:
         await session.append(HISTORY)
-        await session.generate(30).collect()
+        await session.generate(20).collect()
         # Before what is packed, and within the window.
         for kept in (100, len(HISTORY) - 3):
             await session.rewind(kept)
@@ -148,7 +148,7 @@ async def test_session_and_node_say_what_is_packed(
         restorer = info.restorer
         assert restorer is not None
         assert (restorer.quality, restorer.codec) == (quality, codec)
-        # The last query was at position 399: 64 * ((399 - 64 + 1) // 64) positions have left.
+        # The last query was at position 429: 64 * ((429 - 64 + 1) // 64) positions have left.
         assert restorer.evicted_token_count == 320 - 64
         tile_bytes = codec_named(codec).tile_bytes(HEAD_DIM)
         assert restorer.evicted_bytes == LAYERS * KV_HEADS * tile_bytes * (512 // 64)

@@ -24,10 +24,10 @@ from tests.node.conftest import RunningAgent, StartAgent
 from tests.support.breadth import all_wide_but
 from tests.support.patience import PATIENCE_SECONDS
 
-HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(300))
-TOKENS = 60
+HISTORY = tuple((17 * index + index * index // 3) % 96 for index in range(330))
+TOKENS = 30
 """A tile leaves while they are said."""
-MANY_TOKENS = 120
+MANY_TOKENS = 60
 """That an archive is lost in the midst of."""
 WINDOW = 24
 HEAD_DIM, KV_HEADS, LAYERS = 32, 2, 2
@@ -132,7 +132,7 @@ async def test_an_archive_holds_packed_tiles_and_the_session_says_so(
         restorer = await restorer_of(session)
         assert (restorer.quality, restorer.codec) == (quality, CODECS[quality])
         assert info.sink_tokens == 64, "whole tiles"
-        # The last query was at position 299: 64 * ((299 - 24 + 1) // 64) positions have left.
+        # The last query was at position 329: 64 * ((329 - 24 + 1) // 64) positions have left.
         assert restorer.evicted_token_count == 256 - 64
         tile_bytes = codec_named(restorer.codec).tile_bytes(HEAD_DIM)
         # Two segments of 256 positions: 192 positions begin in the first, behind the sink.

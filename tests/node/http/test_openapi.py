@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,12 +19,16 @@ from kakeya_fleet.node.watch.span_ring import SpanRing
 from scripts.attack.http_schema import examine
 from scripts.write import openapi
 from tests.node.http.conftest import HttpFleet, http_of
+from tests.support.breadth import wide
 
 SEED = 20_261_124
 ENOUGH = 20
-SECONDS = (16, 32, 64)
-"""Tried one after the other, until the machine was free enough for `ENOUGH` requests. Five of a
+SECONDS = (5, 10, 20, 40)
+"""Tried one after the other, until the machine was free enough for `ENOUGH` requests. Two of a
 processor are schemathesis's own, before its first request."""
+LONGER_SECONDS = (16, 32, 64)
+KEPT = Path(__file__).resolve().parents[3] / ".hypothesis"
+"""What hypothesis found out about characters, seconds of a processor in a folder that is new."""
 
 
 def test_the_description_is_made_of_the_code() -> None:
@@ -61,9 +66,13 @@ def test_every_path_that_answers_is_described() -> None:
     assert {each for each in served if each[0] != "head"} == told
 
 
-def test_every_answer_to_right_and_wrong_requests_is_described(fleet: HttpFleet) -> None:
+@pytest.mark.parametrize("tries", [SECONDS, wide(LONGER_SECONDS)], ids=["some", "many"])
+def test_every_answer_to_right_and_wrong_requests_is_described(
+    fleet: HttpFleet, monkeypatch: pytest.MonkeyPatch, tries: tuple[int, ...]
+) -> None:
+    monkeypatch.setenv("HYPOTHESIS_STORAGE_DIRECTORY", str(KEPT))
     generated = 0
-    for seconds in SECONDS:
+    for seconds in tries:
         found = examine(http_of(fleet.one), examples=1, seed=SEED, seconds=seconds)
         assert (found["failures"], found["errors"], found["exit"]) == ([], [], 0), f"seed {SEED}"
         generated = found["test_cases"]["generated"]

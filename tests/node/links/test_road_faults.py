@@ -62,7 +62,7 @@ async def child_of(building: asyncio.Future[Road]) -> psutil.Process:
 
 @ring
 async def test_a_killed_child_ends_the_road_at_once() -> None:
-    data = road_pairs.bytes_of(64 * MIB)
+    data = memoryview(bytes(64 * MIB))
     async with road_pairs.leaves_nothing():
         near, far = await road_pairs.pair(RingRoads(HERE))
         transfers = (
@@ -81,7 +81,7 @@ async def test_a_killed_child_ends_the_road_at_once() -> None:
 
 @ring
 async def test_a_frozen_child_ends_the_road_at_the_deadline() -> None:
-    data = road_pairs.bytes_of(64 * MIB)
+    data = memoryview(bytes(64 * MIB))
     async with road_pairs.leaves_nothing():
         near, far = await road_pairs.pair(RingRoads(HERE))
         os.kill(road_pairs.ring_children()[1].pid, signal.SIGSTOP)

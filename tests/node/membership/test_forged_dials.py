@@ -32,7 +32,7 @@ from tests.node.conftest import (
     StartAgent,
 )
 
-FORGED = 60
+FORGED = 30
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
 """Who serves it is called at once in fleets of any size."""
 ALL_BURIED = f'kakeya_members{{liveness="dead"}} {FORGED}.0'
@@ -101,7 +101,7 @@ async def test_forged_cards_cause_a_call_each_and_no_more_than_the_gossips_own(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From the first card until all are buried; 60 cards with 16 ports each of the attacker's."""
+    """From the first card until all are buried; 30 cards with 16 ports each of the attacker's."""
     assert MembershipLimits().dial_burst >= FORGED
     ticks = 0
 

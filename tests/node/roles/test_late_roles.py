@@ -52,6 +52,8 @@ SERVING = (
     "kakeya_fleet.node.roles.worker",
 )
 """Modules, and packages, of what serves."""
+TENSORS = {"torch", "transformers", "mlx", "safetensors"}
+"""Libraries that a proposer of n-grams has no use for."""
 PROGRAM = """
 import asyncio, json, sys
 from kakeya_fleet.node.app.composition import open_node
@@ -110,6 +112,7 @@ async def test_an_agent_that_serves_has_all_of_it(tmp_path: Path) -> None:
     """Else the names above say nothing."""
     loaded = await modules_of(tmp_path, "proposer=ngram")
     assert [name for name in SERVING if name not in loaded] == []
+    assert loaded & TENSORS == set()
 
 
 async def test_every_service_refuses_what_is_not_served_by_the_first_call_as_by_later_ones(

@@ -5,7 +5,7 @@ import math
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -23,9 +23,7 @@ from kakeya_fleet.node.watch.node_sample import Levels, Totals
 from kakeya_fleet.node.watch.node_watch import NODE_QUEUE, NodeWatch
 from kakeya_fleet.node.watch.transfers import TransferKind
 from kakeya_fleet.node.watch.watchers import Watcher
-from scripts.support import agent_process
 from tests.node.conftest import SpawnAgent, StartAgent, ValueOf, next_message
-from tests.warm.starting import WarmStarts
 
 
 class Node:
@@ -198,19 +196,8 @@ async def test_a_slow_watcher_is_dropped_and_the_others_go_on(
         assert value_of("kakeya_watchers_dropped_total") == 1
 
 
-@pytest.fixture(scope="module")
-def may_ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmStarts]:
-    """Starts agents as copies of a process that may ask the models' hub, as no other's may."""
-    warm = WarmStarts(tmp_path_factory.mktemp("warm"), environment={"HF_HUB_OFFLINE": "0"})
-    yield warm
-    warm.close()
-
-
-def downloading_through(
-    agents: pytest.MonkeyPatch, may_ask: WarmStarts, silent: socket.socket
-) -> None:
+def downloading_through(agents: pytest.MonkeyPatch, silent: socket.socket) -> None:
     """Agents ask the hub for a model by way of one who says nothing: whoever downloads waits."""
-    agents.setattr(agent_process, "start_process", may_ask.start)
     for variable in ("no_proxy", "NO_PROXY"):
         agents.delenv(variable, raising=False)
     agents.setenv("HF_HUB_OFFLINE", "0")
@@ -220,7 +207,6 @@ def downloading_through(
 async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
     spawn_agent: SpawnAgent,
     start_agent: StartAgent,
-    may_ask: WarmStarts,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     observer = await start_agent("a")
@@ -230,7 +216,7 @@ async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
     await next_message(fleet)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with monkeypatch.context() as agents:
-            downloading_through(agents, may_ask, silent)
+            downloading_through(agents, silent)
             agent = await spawn_agent(
                 "b", serve=["verifier=some/model"], peers=[observer.address], until_ready=False
             )
@@ -286,7 +272,6 @@ async def look_at_a_loading_node(channel: grpc.aio.Channel) -> None:
 async def test_a_load_that_fails_is_told_and_the_node_leaves(
     spawn_agent: SpawnAgent,
     start_agent: StartAgent,
-    may_ask: WarmStarts,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     observer = await start_agent("a")
@@ -296,7 +281,7 @@ async def test_a_load_that_fails_is_told_and_the_node_leaves(
     await next_message(call)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with monkeypatch.context() as agents:
-            downloading_through(agents, may_ask, silent)
+            downloading_through(agents, silent)
             agent = await spawn_agent(
                 "b", serve=["verifier=some/model"], peers=[observer.address], until_ready=False
             )

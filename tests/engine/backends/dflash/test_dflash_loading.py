@@ -301,7 +301,6 @@ def test_version_2_says_what_is_wrong_with_its_own_entries(
     entries: ChangeConfig,
     load: Load,
 ) -> None:
-    load(folder, target)
     entries(**changes)
     with pytest.raises(error, match=named):
         load(folder, target)

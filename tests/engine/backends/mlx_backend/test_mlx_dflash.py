@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -359,27 +357,6 @@ def test_the_context_cache_keeps_the_latest_in_order(
                 assert values.flatten().tolist() == [value + 100_000 for value in kept]
         assert (cache.end, cache.first) == (end, end - len(model))
         assert cache.memory_bytes <= (positions + -(-positions // 4)) * 2 * 2 * 4
-
-
-def test_it_loads_and_drafts_without_torch() -> None:
-    program = """
-import sys
-sys.modules["torch"] = None
-import numpy as np
-from kakeya_fleet.engine.backends import load_encoder
-from kakeya_fleet.engine.proposers.loading import load_proposer
-proposer = load_proposer("tiny-dflash", backend="mlx")
-state = proposer.open([5, 6, 7])
-state.take_features(0, np.ones((2, 256), np.float32))
-print(len(state.propose((), 15, 0).token_ids), sys.modules["torch"])
-from kakeya_fleet.engine.models.model_folder import resolve
-from kakeya_fleet.engine import backends
-backends.suited_backend = lambda: "mlx"
-print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)
-"""
-    command = [sys.executable, "-c", program]
-    run = subprocess.run(command, check=True, capture_output=True, timeout=60, text=True)
-    assert run.stdout.split() == ["15", "None", "True"]
 
 
 @pytest.mark.parametrize("bits", [4, wide(8)])

@@ -19,8 +19,9 @@ from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.speculation.place_rates import PlaceRates
-from kakeya_fleet.fleet.cards.card import ModelKind
+from kakeya_fleet.fleet.cards.card import ModelKind, StepCost
 from kakeya_fleet.fleet.placement.acceptance_prior import SAME_WEIGHTS_ACCEPTANCE
+from kakeya_fleet.node.roles.proposer import proposer_loading
 from kakeya_fleet.node.roles.proposer.served_proposer import JUDGED_STEPS
 from tests.support import calls
 from tests.support import checkpoint as random_model
@@ -38,6 +39,7 @@ SHORT_CONTEXT = 1024
 IN_COMPANY = 20
 """Tokens of each of many: past the window as well."""
 BLOCK = 6
+COSTS = (StepCost(1, 1e-3), StepCost(BLOCK, 6e-3))
 ON_TORCH = pytest.mark.parametrize("drafting", ["torch", wide("mlx")], indirect=True)
 """What it is about is the same on both back ends, or is held of both by `tests/contract`."""
 
@@ -50,15 +52,18 @@ async def drafting(
     backend = str(request.param)
     if backend not in installed_backends():
         pytest.skip(f"the libraries of the back end {backend} are not installed")
-    if backend == "mlx":
-        # Whose check at load takes a quarter with a quarter of the positions.
-        checkpoint = random_model.make(tmp_path_factory.mktemp("short"), SHORT_CONTEXT)
     settings = replace(nodes.SETTINGS, backend=backend)
     async with nodes.Neighbourhood() as around:
-        drafter = await around.start("drafter", f"proposer={checkpoint}", settings=settings)
-        verifier = await around.start(
-            "verifier", f"verifier={checkpoint}", f"proposer={checkpoint}", settings=settings
-        )
+        with pytest.MonkeyPatch.context() as patched:
+            if backend == "mlx":
+                # Whose check at load takes a quarter with a quarter of the positions,
+                checkpoint = random_model.make(tmp_path_factory.mktemp("short"), SHORT_CONTEXT)
+                # and whose drafts take seconds to measure: no session here goes by their costs.
+                patched.setattr(proposer_loading, "measure_drafts", lambda *_: COSTS)
+            drafter = await around.start("drafter", f"proposer={checkpoint}", settings=settings)
+            verifier = await around.start(
+                "verifier", f"verifier={checkpoint}", f"proposer={checkpoint}", settings=settings
+            )
         yield verifier, drafter
 
 
