@@ -128,11 +128,7 @@ class DraftStream:
         pending = self._pending(self._known_length + len(token_ids), 0)
         if not pending.answer.done():
             self._requests.put_nowait(
-                wire.DraftRequest(
-                    history=history_to_wire(
-                        pending.block_id, pending.base_length, token_ids, numbers
-                    )
-                )
+                history_to_wire(pending.block_id, pending.base_length, token_ids, numbers)
             )
         return pending
 

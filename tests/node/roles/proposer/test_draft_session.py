@@ -234,7 +234,7 @@ async def test_what_is_given_is_taken_in_the_order_of_the_stream() -> None:
     halves = history_to_wire(2, 16, [7, 8], (np.array([0x3F80, 0xC000], np.uint16),))
     for request in (
         history(1, 14),
-        proposer_pb2.DraftRequest(history=halves),
+        halves,
         proposal(3, 16),
     ):
         session.accept(request)
