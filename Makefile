@@ -59,8 +59,9 @@ WORKERS ?= 3
 PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 TESTS ?= tests --ignore=tests/scripts
 BESIDE := $(STAMPS)/beside.log
-# By another name than MAKE, whose recipes `make -n` runs.
-SIDES := $(MAKE) --no-print-directory --keep-going beside
+# By another name than MAKE, whose recipes `make -n` runs. They take what the Python tests leave:
+# these wait for each other's processes now and then, for as long as they run.
+SIDES := nice -n 5 $(MAKE) --no-print-directory --keep-going beside
 # Python's packages, npm's with what is built of them, and the browser do not need each other.
 INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers $(STAMPS)/collected $(STAMPS)/compiled
 

@@ -192,6 +192,10 @@ class ModelWorker:
                     step.finished = step.loop.create_future()
                 await _settled(step.finished)
             raise
+        finally:
+            # The step has its error, whose traceback has this frame: a circle around all that the
+            # callers hold, which would wait for the collector of cycles.
+            del step
 
     async def close(self) -> None:
         """Lets what runs end, refuses what waits, joins the thread."""

@@ -4,6 +4,13 @@ from scripts.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "a step that failed and keeps its caller for the collector",
+        "node/roles/worker.py",
+        "            del step\n",
+        "            pass\n",
+        ("tests/node/roles/test_worker.py",),
+    ),
+    Mutant(
         "functions that hold up a short batch by as much again",
         "node/roles/worker.py",
         "return batch_seconds * batch_seconds / (batch_seconds + SHORT_BATCH_SECONDS)",

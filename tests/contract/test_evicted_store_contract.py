@@ -318,7 +318,7 @@ def test_what_is_no_whole_tile_is_refused(make_store: MakeStore) -> None:
 
 
 @again(3)
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(
     dtype=st.sampled_from(["float32", "bfloat16"]),
     cuts=st.lists(st.integers(1, 40), min_size=1, max_size=12),

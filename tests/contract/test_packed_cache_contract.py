@@ -120,6 +120,7 @@ def test_it_is_what_a_restored_cache_of_this_process_finds(
     cache.release()
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_its_bytes_are_those_of_few_bits_and_follow_the_history(verifier: Verifier) -> None:
     before = verifier.pool.used_bytes
     cache = verifier.allocate(GROWING)
@@ -223,6 +224,7 @@ def test_without_room_to_grow_nothing_is_written_and_the_bits_go_on(
     cache.release()
 
 
+@pytest.mark.parametrize("verifier", tried_on("torch", COMPILED), indirect=True)
 def test_a_session_that_rested_has_its_packed_bytes_and_tokens_again(verifier: Verifier) -> None:
     """Within its promises: bytes that were taken before it rested count for nothing after."""
     used = verifier.pool.used_bytes
@@ -264,7 +266,7 @@ def test_a_session_that_is_packed_for_want_of_memory_is_as_one_that_was_opened_s
     def spoken(session: Session) -> list[int]:
         while PrefillTurn(session)():
             pass
-        return [VerifyTurn(session, Block([], GREEDY, 1))().step.committed[0] for _ in range(24)]
+        return [VerifyTurn(session, Block([], GREEDY, 1))().step.committed[0] for _ in range(12)]
 
     for session in sessions:
         session.append(TEXT[:310])

@@ -174,12 +174,13 @@ def test_mlx_takes_what_is_said(
         with pytest.raises(ArchitectureUnsupported, match="GptOssForCausalLM is not served"):
             read_on_paper(str(folder.path), backend="mlx")
         return
-    verifier = load_verifier(folder, backend="mlx", dtype="auto")
     paper = read_on_paper(str(folder.path), backend="mlx")
+    verifier = load_verifier(
+        folder, backend="mlx", dtype="auto", available_bytes=paper.loading_bytes["auto"]
+    )
     for way in ways(paper, Question(TOKENS, 1 << 30, SINK, WINDOW)):
         if not way.problem:
             assert way.resident_bytes == verifier.bytes_needed(SPECS[way.name](TOKENS)), way.name
-    load_verifier(folder, backend="mlx", dtype="auto", available_bytes=paper.loading_bytes["auto"])
     with pytest.raises(OutOfMemory) as refused:
         load_verifier(
             folder, backend="mlx", dtype="auto", available_bytes=paper.loading_bytes["auto"] - 1

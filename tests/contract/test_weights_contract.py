@@ -85,10 +85,9 @@ TRIED = [
     ("torch", "Qwen3MoeForCausalLM", "int8"),
     ("torch", "Qwen3_5ForCausalLM", "bf16"),
     ("mlx", "LlamaForCausalLM", "int4"),
-    ("mlx", "Qwen3ForCausalLM", "bf16"),
 ]
 """A family of each kind of layers, by `make test`: compiled, with biases, with shared keys and
-inputs of layers, of experts, recurrent. The others are wide."""
+inputs of layers, of experts, recurrent. The others are wide; bfloat16 on MLX: its exactness."""
 
 
 @pytest.fixture(scope="module", params=all_wide_but(TRIED, CASES), ids="-".join)

@@ -28,7 +28,7 @@ from tests.support.members import first_keeper, member
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
-TOKENS = 250
+TOKENS = 150
 DRAIN_SECONDS = "0.01"
 """In which no machine says all of them."""
 KV: SessionOptions = {

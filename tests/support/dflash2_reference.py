@@ -86,11 +86,11 @@ class ReferenceDrafter:
         projection = self.weights[f"{name}.kernel_projection.weight"]
         out = np.zeros_like(rows)
         for i in range(len(rows)):
-            for t in range(taps):
+            deltas = projection @ normed[i]
+            for t in range(min(taps, i + 1)):
                 for c in range(channels):
-                    delta = projection[(side * taps + t) * groups + c // size] @ normed[i]
-                    if i - t >= 0:
-                        out[i, c] += (base[t, c] + delta) * rows[i - t, c]
+                    delta = deltas[(side * taps + t) * groups + c // size]
+                    out[i, c] += (base[t, c] + delta) * rows[i - t, c]
         return out
 
     def _layer(self, index: int, hidden: Rows, context: Rows) -> Rows:
@@ -119,6 +119,13 @@ class ReferenceDrafter:
         keys = (every @ self.weights[f"{name}k_proj.weight"].T).reshape(-1, shared, head_dim)
         values = (every @ self.weights[f"{name}v_proj.weight"].T).reshape(-1, shared, head_dim)
         queries = (rows @ self.weights[f"{name}q_proj.weight"].T).reshape(-1, heads, head_dim)
+        turned = [
+            [
+                self._turned(self._norm(f"{name}k_norm.weight", key), j)
+                for j, key in enumerate(keys[:, of])
+            ]
+            for of in range(shared)
+        ]
         out = np.zeros((len(rows), heads, head_dim))
         for i in range(len(rows)):
             for head in range(heads):
@@ -127,14 +134,7 @@ class ReferenceDrafter:
                     self._norm(f"{name}q_norm.weight", queries[i, head]), began + i
                 )
                 visible = [j for j in range(len(every)) if self._sees(index, began + i, j)]
-                scores = np.array(
-                    [
-                        query
-                        @ self._turned(self._norm(f"{name}k_norm.weight", keys[j, of]), j)
-                        / math.sqrt(head_dim)
-                        for j in visible
-                    ]
-                )
+                scores = np.array([query @ turned[of][j] / math.sqrt(head_dim) for j in visible])
                 weights = np.exp(scores - scores.max())
                 out[i, head] = weights / weights.sum() @ values[visible, of]
         return out.reshape(len(rows), -1)

@@ -10,12 +10,12 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.node.roles.groups import rank_process
 from tests.support.hash_verifier import HashVerifier
+from tests.support.replacing import replace_method
 
 
 def _resolve(model: str, **_: object) -> ModelFolder:
@@ -35,6 +35,7 @@ def _load_shard(folder: ModelFolder, *, rank: int, **_: object) -> HashVerifier:
     return verifier
 
 
-patch.object(rank_process, "resolve_model", _resolve).start()
-patch.object(rank_process, "load_shard", _load_shard).start()
+# `unittest.mock` takes a fifth of what a rank imports.
+replace_method(rank_process, "resolve_model", _resolve)
+replace_method(rank_process, "load_shard", _load_shard)
 rank_process.main()

@@ -124,13 +124,17 @@ class WarmStarts:
         environment: Mapping[str, str],
         errors: IO[bytes],
         network: str = "",
+        *,
+        module: str = "",
     ) -> WarmProcess:
         """A copy as of `copy` with its standard output in a pipe, and nothing to read."""
         reading, writing = os.pipe()
         with open(os.devnull, "rb") as nothing:
             descriptors = (nothing.fileno(), writing, errors.fileno())
             try:
-                process = self.copy(arguments, environment, descriptors, network=network)
+                process = self.copy(
+                    arguments, environment, descriptors, network=network, module=module
+                )
             finally:
                 os.close(writing)
         process.stdout = open(reading, encoding="utf-8")  # noqa: SIM115 whoever waits closes it
@@ -154,8 +158,9 @@ class WarmStarts:
         *,
         on_terminal: bool = False,
         network: str = "",
+        module: str = "",
     ) -> WarmProcess:
-        """`fleet ARGUMENTS` with these three streams.
+        """`fleet ARGUMENTS` with these three streams, or `python -m module ARGUMENTS`.
 
         `on_terminal` makes standard input its controlling terminal, `network` is the file of a
         network namespace that it is to run in. Raises ValueError where `can_copy` says no.
@@ -168,8 +173,9 @@ class WarmStarts:
             "environment": dict(environment),
             "folder": os.getcwd(),
             "on_terminal": on_terminal,
-            # The process of a release before knows of none.
+            # The process of a release before knows of neither.
             **({"network": network} if network else {}),
+            **({"module": module} if module else {}),
         }
         with self._lock:
             assert self._channel is not None

@@ -3,8 +3,8 @@ nothing has run.
 
 Listens on the socket at the descriptor that it is given. From each connection it reads JSON
 (the fields of `Request`), a packet each, with three streams' descriptors, and forks: the child
-is `fleet ARGUMENTS`. Tells a connection {"pid"}, its own first and then each child's, and
-{"ended", "status"} for each of its children that did. Ends with the last connection.
+is `fleet ARGUMENTS`, or another module. Tells a connection {"pid"}, its own first and then each
+child's, and {"ended", "status"} for each of its children that did. Ends with the last connection.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import selectors
 import signal
@@ -50,6 +51,7 @@ class Request:
     """What a child is to be; `on_terminal`: its standard input is its controlling terminal.
 
     `network`: the file of the network namespace that it runs in, empty for this process's own.
+    `module`: what it runs as `python -m` does, empty for `fleet`.
     """
 
     arguments: list[str]
@@ -57,6 +59,7 @@ class Request:
     folder: str
     on_terminal: bool
     network: str = ""
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -250,7 +253,7 @@ def end(status: object) -> Never:
 
 
 def run(descriptor: int, folder: Path, exactness: Path) -> None:
-    """Serves on the listening socket; the copies run `fleet`."""
+    """Serves on the listening socket; the copies run `fleet`, or what they are asked to."""
     preload(exactness)
     copy = Connections(socket.socket(fileno=descriptor), folder / LOCK).serve()
     if copy is None:
@@ -259,6 +262,9 @@ def run(descriptor: int, folder: Path, exactness: Path) -> None:
     from kakeya_fleet.node.cli.main import main  # noqa: PLC0415
 
     try:
+        if copy.request.module:
+            runpy.run_module(copy.request.module, run_name="__main__", alter_sys=True)
+            end(0)
         main()
     except SystemExit as ended:
         end(ended.code)

@@ -4,16 +4,18 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { launch } from "../process/chromium";
 import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
 import { until } from "../process/until";
-import { open } from "./page";
+import { OnePage } from "./page";
 import { violations } from "./rules";
 
 let browser: Browser;
 let fleet: SyntheticNodes;
 let board: Dashboard;
+let one: OnePage;
 
 beforeAll(async () => {
   fleet = await synthetic(3, "--quiet");
   [browser, board] = await Promise.all([launch(), dashboard(fleet.address)]);
+  one = new OnePage(browser, board.url);
 });
 
 afterAll(async () => {
@@ -31,7 +33,7 @@ async function fewTokens(page: Page, count: number): Promise<void> {
 }
 
 test("a chat by the keyboard alone: ask, stop, edit the last question", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "chat");
+  const { page, complaints } = await one.open("chat");
   await composer(page).waitFor();
   // The field has the keyboard from the beginning.
   await page.keyboard.type("What is this?");
@@ -61,7 +63,6 @@ test("a chat by the keyboard alone: ask, stop, edit the last question", async ()
   await page.locator(".answer").getByText("stopped").waitFor();
   expect(await page.locator(".turns > li").count()).toBe(2);
   expect(complaints.list).toEqual([]);
-  await context.close();
 });
 
 describe.each([
@@ -69,7 +70,7 @@ describe.each([
   [1440, "dark", ["wide"]],
 ] as const)("%i px wide, %s", (width, theme, tags) => {
   test("an answer and its marks break no rule", { tags: [...tags] }, async () => {
-    const { page, context } = await open(browser, board.url, "chat", { width, theme });
+    const { page } = await one.open("chat", { width, theme });
     await composer(page).waitFor();
     await fewTokens(page, 40);
     await composer(page).fill("Say forty tokens.");
@@ -84,12 +85,11 @@ describe.each([
     expect(await violations(page)).toEqual([]);
     const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     expect(over).toBeLessThanOrEqual(0);
-    await context.close();
   });
 });
 
 test("chats are kept in the browser, each can be gone on with, and all are cleared", async () => {
-  const { page, context } = await open(browser, board.url, "chat");
+  const { page } = await one.open("chat");
   await composer(page).waitFor();
   await fewTokens(page, 8);
   for (const question of ["The first one", "The second one"]) {
@@ -117,7 +117,6 @@ test("chats are kept in the browser, each can be gone on with, and all are clear
     .first()
     .waitFor();
   expect(await kept()).toBe(0);
-  await context.close();
 });
 
 /** What a model may have said, as this browser keeps it. */
@@ -136,7 +135,7 @@ async function keep(page: Page, answer: string): Promise<void> {
 }
 
 test("what a model says is text: no markup of it runs, nothing is fetched, links are plain", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "chat");
+  const { page, complaints } = await one.open("chat");
   const asked: string[] = [];
   page.on("request", (request) => asked.push(request.url()));
   await composer(page).waitFor();
@@ -178,11 +177,10 @@ test("what a model says is text: no markup of it runs, nothing is fetched, links
   expect(asked.filter((url) => !url.startsWith(board.url))).toEqual([]);
   expect(complaints.list).toEqual([]);
   expect(await violations(page)).toEqual([]);
-  await context.close();
 });
 
 test("an answer that fails says why by name, and is asked again", async () => {
-  const { page, context } = await open(browser, board.url, "chat");
+  const { page } = await one.open("chat");
   await composer(page).waitFor();
   await page.route("**/generate", (route) =>
     route.fulfill({
@@ -200,5 +198,4 @@ test("an answer that fails says why by name, and is asked again", async () => {
   await page.keyboard.press("Escape");
   await page.locator(".answer").getByText("stopped").waitFor();
   expect(await page.locator(".question-text").count()).toBe(1);
-  await context.close();
 });

@@ -3,13 +3,14 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { launch } from "../process/chromium";
 import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
-import { open } from "./page";
+import { OnePage } from "./page";
 import { violations } from "./rules";
 
 let browser: Browser;
 /** Of every four nodes the last is not ours: it refuses what others do. */
 let fleet: SyntheticNodes;
 let board: Dashboard;
+let one: OnePage;
 
 beforeAll(async () => {
   fleet = await synthetic(4, "--quiet");
@@ -17,6 +18,7 @@ beforeAll(async () => {
     launch(),
     dashboard(fleet.address, `--fleet-command=${process.execPath}`, `--fleet-command=${FIT}`),
   ]);
+  one = new OnePage(browser, board.url);
 });
 
 afterAll(async () => {
@@ -32,7 +34,7 @@ function card(page: Page, model: string) {
 }
 
 test("a model's buttons are there where they work, and a load is seen from its begin to its end", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "models");
+  const { page, complaints } = await one.open("models");
   const [ours, , , foreign] = fleet.nodes;
   const qwen = card(page, "qwen3-8b");
   const rowOf = (name = ""): ReturnType<Page["locator"]> =>
@@ -62,11 +64,10 @@ test("a model's buttons are there where they work, and a load is seen from its b
   await holder.getByRole("button", { name: "Unload", exact: true }).click();
   await card(page, "smol").getByText("No node serves it now.").waitFor();
   expect(complaints.list).toEqual([]);
-  await context.close();
 });
 
 test("where a model fits is what `fleet fit` says, and it is loaded there", async () => {
-  const { page, context } = await open(browser, board.url, "models", { theme: "light" });
+  const { page } = await one.open("models", { theme: "light" });
   const tiny = card(page, "tiny");
   await tiny.getByRole("button", { name: "Where does it fit?" }).click();
   const fits = tiny.getByRole("list", { name: "Where tiny would fit" }).getByRole("listitem");
@@ -83,11 +84,10 @@ test("where a model fits is what `fleet fit` says, and it is loaded there", asyn
     expect(await row?.getByRole("button", { name: "Load here" }).count()).toBe(0);
   }
   expect(await violations(page)).toEqual([]);
-  await context.close();
 });
 
 test("a model is copied to a node that lacks it, by keyboard, and its progress is seen", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "models");
+  const { page, complaints } = await one.open("models");
   const [studio, mini2, mini3] = fleet.nodes.map(({ name }) => name);
   const tiny = card(page, "tiny");
   await tiny.getByText("none yet").waitFor();
@@ -119,11 +119,10 @@ test("a model is copied to a node that lacks it, by keyboard, and its progress i
   await copy.getByRole("button", { name: "Remove", exact: true }).press("Enter");
   await tiny.getByText("none yet").waitFor();
   expect(complaints.list).toEqual([]);
-  await context.close();
 });
 
 test("a copy that fails says why with its mend, one that is given up is gone, a served one stays", async () => {
-  const { page, context } = await open(browser, board.url, "models", { width: 390 });
+  const { page } = await one.open("models", { width: 390 });
   const [studio, mini2, mini3, foreign] = fleet.nodes.map(({ name }) => name);
   const copyTo = async (model: string, name = ""): Promise<void> => {
     const form = card(page, model);
@@ -174,5 +173,4 @@ test("a copy that fails says why with its mend, one that is given up is gone, a 
   await removeAt(mini2);
   await copies.filter({ hasText: mini2 ?? "" }).waitFor({ state: "detached" });
   expect(await copies.count()).toBe(2);
-  await context.close();
 });

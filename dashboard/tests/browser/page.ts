@@ -24,23 +24,77 @@ export class Complaints {
   }
 }
 
+interface Look {
+  width?: number;
+  height?: number;
+  theme?: Theme;
+  motion?: boolean;
+}
+
+const looks = ({ width = 1440, height = 900, theme = "dark", motion = false }: Look) => ({
+  viewport: { width, height },
+  colorScheme: theme,
+  // Pictures and rules are judged at rest.
+  reducedMotion: motion ? ("no-preference" as const) : ("reduce" as const),
+});
+
 /** Opens `view` (such as "plan" or "node/ID") of the dashboard at `url`. */
 export async function open(
   browser: Browser,
   url: string,
   view: string,
-  look: { width?: number; height?: number; theme?: Theme; motion?: boolean } = {},
+  look: Look = {},
 ): Promise<{ page: Page; context: BrowserContext; complaints: Complaints }> {
-  const { width = 1440, height = 900, theme = "dark", motion = false } = look;
-  const context = await browser.newContext({
-    viewport: { width, height },
-    colorScheme: theme,
-    // Pictures and rules are judged at rest.
-    reducedMotion: motion ? "no-preference" : "reduce",
-  });
+  const context = await browser.newContext(looks(look));
   const page = await context.newPage();
   const complaints = new Complaints();
   complaints.watch(page);
   await page.goto(`${url}#/${view}`);
   return { page, context, complaints };
+}
+
+/**
+ * A dashboard's one page for all tests of a file, which each get it as a new one would be: loaded
+ * once more, with nothing kept, nobody who listens, and the mouse where it began. A process and a
+ * storage of its own take as long as many a test.
+ */
+export class OnePage {
+  readonly #browser: Browser;
+  readonly #url: string;
+  #page: Page | undefined;
+
+  constructor(browser: Browser, url: string) {
+    this.#browser = browser;
+    this.#url = url;
+  }
+
+  async open(view: string, look: Look = {}): Promise<{ page: Page; complaints: Complaints }> {
+    if (this.#page === undefined) {
+      const { page, complaints } = await open(this.#browser, this.#url, view, look);
+      this.#page = page;
+      return { page, complaints };
+    }
+    const page = this.#page;
+    for (const event of ["pageerror", "console", "requestfailed", "request"]) {
+      page.removeAllListeners(event);
+    }
+    await page.unrouteAll();
+    const { viewport, ...media } = looks(look);
+    await page.setViewportSize(viewport);
+    await page.emulateMedia(media);
+    await page.mouse.move(0, 0);
+    await page.evaluate((hash) => {
+      localStorage.clear();
+      // It is told to nobody: the view that was there does not go before the page does.
+      history.replaceState(null, "", hash);
+    }, `#/${view}`);
+    const complaints = new Complaints();
+    complaints.watch(page);
+    await page.reload();
+    return { page, complaints };
+  }
+
+  async close(): Promise<void> {
+    await this.#page?.context().close();
+  }
 }

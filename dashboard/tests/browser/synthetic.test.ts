@@ -8,283 +8,281 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { launch } from "../process/chromium";
 import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
 import { until } from "../process/until";
-import { open } from "./page";
+import { OnePage } from "./page";
 import { shifts, violations, watchShifts } from "./rules";
 
 let browser: Browser;
-let fleet: SyntheticNodes;
-let board: Dashboard;
-/** A fleet in which nothing happens by itself, for what is told to it, and who shows it. */
-let quiet: SyntheticNodes;
-let reader: Dashboard;
 
 beforeAll(async () => {
-  [fleet, quiet] = await Promise.all([synthetic(12), synthetic(2, "--quiet")]);
-  [browser, board, reader] = await Promise.all([
-    launch(),
-    dashboard(fleet.address),
-    dashboard(quiet.address),
-  ]);
+  browser = await launch();
 });
 
 afterAll(async () => {
   await browser?.close();
-  for (const each of [board, reader, fleet, quiet]) await each?.child.end();
 });
 
-/** Every kind of page: all views, a node with sessions, and what is not there. */
-function views(): [string, string][] {
-  const node = fleet.nodes[0]?.nodeId ?? "";
-  return [
-    ["fleet", ""],
-    ["node", `node/${node}`],
-    ["node-gone", "node/nobody"],
-    ["sessions", "sessions"],
-    ["plan", "plan"],
-    ["chat", "chat"],
-    ["models", "models"],
-    ["events", "events"],
-    ["not-found", "nowhere"],
-  ];
-}
+/** A fleet and who shows it, which ends with its tests: what works takes a processor's time. */
+describe("a fleet that works", () => {
+  let fleet: SyntheticNodes;
+  let board: Dashboard;
+  let one: OnePage;
 
-test("all nodes show by name, without a complaint of the browser", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "");
-  for (const { name } of fleet.nodes) await page.getByText(name).first().waitFor();
-  expect(complaints.list).toEqual([]);
-  await context.close();
-});
+  beforeAll(async () => {
+    fleet = await synthetic(12);
+    board = await dashboard(fleet.address);
+    one = new OnePage(browser, board.url);
+  });
 
-test("a page that is there before any node says what it waits for, and what to start", async () => {
-  const early = await dashboard("");
-  const { page, context, complaints } = await open(browser, early.url, "");
-  await page.getByRole("status").getByText("Waiting for a node of this machine.").waitFor();
-  await page.locator("main").getByText("fleet join --serve verifier=tiny").waitFor();
-  expect(await page.locator("main .command").count()).toBe(3);
-  expect(await violations(page)).toEqual([]);
-  early.child.tell({ nodes: [fleet.address] });
-  await shown(page);
-  expect(complaints.list).toEqual([]);
-  await context.close();
-  await early.child.end();
-});
+  afterAll(async () => {
+    await one?.close();
+    for (const each of [board, fleet]) await each?.child.end();
+  });
 
-// Colours depend on the theme, places on the width: each of either has its turn in one pairing.
-// A view in which something is wrong leaves its picture, all of them with SCREENSHOTS=1.
-describe.each([
-  [390, "light", []],
-  [820, "dark", ["wide"]],
-  [1440, "dark", []],
-] as const)("every view, %i px wide and %s", (width, theme, tags) => {
-  test("no rule broken, nothing cut off", { tags: [...tags], timeout: 120_000 }, async () => {
-    const found: string[] = [];
-    const { page, context, complaints } = await open(browser, board.url, "", { width, theme });
-    await shown(page);
-    const look = async (name: string): Promise<void> => {
-      const before = found.length;
-      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      if (over > 0) found.push(`${name} is ${over} px wider than its window`);
-      // The rules do not depend on the width but for what a phone folds away.
-      if (width !== 820) {
-        found.push(...(await violations(page)).map((rule) => `${name}: ${rule}`));
-      }
-      if (found.length > before || process.env["SCREENSHOTS"] !== undefined) {
-        await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
-      }
-    };
-    for (const [name, view] of views()) {
+  /** Every kind of page: all views, a node with sessions, and what is not there. */
+  function views(): [string, string][] {
+    const node = fleet.nodes[0]?.nodeId ?? "";
+    return [
+      ["fleet", ""],
+      ["node", `node/${node}`],
+      ["node-gone", "node/nobody"],
+      ["sessions", "sessions"],
+      ["plan", "plan"],
+      ["chat", "chat"],
+      ["models", "models"],
+      ["events", "events"],
+      ["not-found", "nowhere"],
+    ];
+  }
+
+  // Colours depend on the theme, places on the width: each of either has its turn in one pairing.
+  // A view in which something is wrong leaves its picture, all of them with SCREENSHOTS=1.
+  describe.each([
+    [390, "light", []],
+    [820, "dark", ["wide"]],
+    [1440, "dark", []],
+  ] as const)("every view, %i px wide and %s", (width, theme, tags) => {
+    test(
+      "all nodes by name, no rule broken, nothing cut off",
+      { tags: [...tags], timeout: 120_000 },
+      async () => {
+        const found: string[] = [];
+        const { page, complaints } = await one.open("", { width, theme });
+        for (const { name } of fleet.nodes) await page.getByText(name).first().waitFor();
+        const look = async (name: string): Promise<void> => {
+          const before = found.length;
+          const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+          if (over > 0) found.push(`${name} is ${over} px wider than its window`);
+          // The rules do not depend on the width but for what a phone folds away.
+          if (width !== 820) {
+            found.push(...(await violations(page)).map((rule) => `${name}: ${rule}`));
+          }
+          if (found.length > before || process.env["SCREENSHOTS"] !== undefined) {
+            await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
+          }
+        };
+        for (const [name, view] of views()) {
+          await go(page, view);
+          await look(name);
+        }
+        await go(page, "sessions");
+        await page.locator("a.row-link").first().click();
+        await page.getByRole("img", { name: /^Forwards by the time/ }).waitFor();
+        await look("session");
+        found.push(...complaints.list);
+        expect(found).toEqual([]);
+      },
+    );
+  });
+
+  test("nothing jumps while nodes and sessions tell, and events come in", async () => {
+    const { page } = await one.open("", { motion: true });
+    await shown(page, fleet);
+    const [first] = fleet.nodes;
+    for (const view of ["", `node/${first?.nodeId}`, "sessions", "events"]) {
       await go(page, view);
-      await look(name);
+      await watchShifts(page);
+      // Above what was there, and the second while the first still moves.
+      for (const message of [`One in ${view}`, `Two in ${view}`]) {
+        fleet.child.tell({ tell: first?.name, message });
+        if (view !== "sessions") await page.getByText(message).waitFor();
+      }
+      const before = Date.now();
+      // Each node says once a second what it does.
+      await until(() => Date.now() - before > 1200, "more than a second of telling");
+      const seen = await shifts(page);
+      const sum = seen.reduce((before, { value }) => before + value, 0);
+      expect(sum, `${view}: ${JSON.stringify(seen, null, 1)}`).toBeLessThan(0.01);
     }
-    await go(page, "sessions");
-    await page.locator("a.row-link").first().click();
-    await page.getByRole("img", { name: /^Forwards by the time/ }).waitFor();
-    await look("session");
-    found.push(...complaints.list);
-    await context.close();
-    expect(found).toEqual([]);
+  }, 60_000);
+});
+
+describe("a fleet in which nothing happens by itself, for what is told to it", () => {
+  let fleet: SyntheticNodes;
+  let board: Dashboard;
+  let one: OnePage;
+
+  beforeAll(async () => {
+    fleet = await synthetic(2, "--quiet");
+    board = await dashboard(fleet.address);
+    one = new OnePage(browser, board.url);
   });
-});
 
-test("nothing jumps while nodes and sessions tell, and events come in", async () => {
-  const { page, context } = await open(browser, board.url, "", { motion: true });
-  await shown(page);
-  const [first] = fleet.nodes;
-  for (const view of ["", `node/${first?.nodeId}`, "sessions", "events"]) {
-    await go(page, view);
-    await watchShifts(page);
-    // Above what was there, and the second while the first still moves.
-    for (const message of [`One in ${view}`, `Two in ${view}`]) {
-      fleet.child.tell({ tell: first?.name, message });
-      if (view !== "sessions") await page.getByText(message).waitFor();
-    }
-    const before = Date.now();
-    // Each node says once a second what it does.
-    await until(() => Date.now() - before > 1200, "more than a second of telling");
-    const seen = await shifts(page);
-    const sum = seen.reduce((before, { value }) => before + value, 0);
-    expect(sum, `${view}: ${JSON.stringify(seen, null, 1)}`).toBeLessThan(0.01);
-  }
-  await context.close();
-}, 60_000);
-
-test("events that come in while somebody reads wait until they are asked for", async () => {
-  const { page, context } = await open(browser, reader.url, "");
-  const name = quiet.nodes[0]?.name ?? "";
-  await page.getByText(name).first().waitFor();
-  // Where there is room a machine says how busy its cores are.
-  await page
-    .locator(".machine-way", { hasText: /CPU \d+ %$/ })
-    .first()
-    .waitFor();
-  await go(page, "events");
-  const rows = page.locator("main .event");
-  quiet.child.tell({ tell: name, message: "Heard before." });
-  await rows.first().getByText("Heard before.").waitFor();
-  await rows.first().hover();
-  quiet.child.tell({ tell: name, message: "Heard meanwhile." });
-  const waiting = page.getByRole("button", { name: "Show 1 newer event" });
-  await waiting.waitFor();
-  expect(await rows.first().textContent()).toContain("Heard before.");
-  await waiting.click();
-  await rows.first().getByText("Heard meanwhile.").waitFor();
-  quiet.child.tell({ tell: name, message: "Heard at last." });
-  await waiting.waitFor();
-  await page.locator("h1").hover();
-  await rows.first().getByText("Heard at last.").waitFor();
-  await context.close();
-});
-
-test("who was away is one entry, which unfolds by the keyboard; a filter keeps it whole", async () => {
-  const { page, context, complaints } = await open(browser, reader.url, "events");
-  const name = quiet.nodes[1]?.name ?? "";
-  await page.getByText(`${name} joined the fleet.`).waitFor();
-  quiet.child.tell({ silence: name });
-  const told = / is dead since | does not answer | was away /;
-  const entry = page.locator("main .event").filter({ hasText: name }).filter({ hasText: told });
-  await entry.getByText(/ is dead since /).waitFor();
-  quiet.child.tell({ revive: name });
-  // Once or, on a busy machine, several times.
-  await entry.getByText(/ was away \d/).waitFor();
-  await page.getByRole("radio", { name: "Errors", exact: true }).focus();
-  await page.keyboard.press("Space");
-  await page.locator("main .event").nth(1).waitFor({ state: "detached" });
-  await entry.locator("summary").focus();
-  await page.keyboard.press("Enter");
-  await entry.getByText("is dead: it did not refute in time.").waitFor();
-  await entry.getByText("answers again.").waitFor();
-  expect(await violations(page)).toEqual([]);
-  expect(complaints.list).toEqual([]);
-  await context.close();
-});
-
-test("a node's log on its page, by the keyboard: as it is written, by level and by words", async () => {
-  const [node] = quiet.nodes;
-  const folder = await mkdtemp(join(tmpdir(), "log-"));
-  const path = join(folder, "node.log");
-  const at = (second: number): string => `2026-11-24T02:07:${second}.000000Z`;
-  await writeFile(path, `${at(10)} [info     ] begun\n${at(11)} [error    ] no_disk   path=/x\n`);
-  const { page, context, complaints } = await open(browser, reader.url, `node/${node?.nodeId}`);
-  const log = page.getByRole("region", { name: "Log", exact: true });
-  const rows = log.locator("li");
-  const show = log.getByRole("button", { name: "Show" });
-  await show.focus();
-  await page.keyboard.press("Enter");
-  // Its events alone, and why.
-  await log.getByText("These are its events").waitFor();
-  await log.getByText(`${node?.name} joined the fleet.`).waitFor();
-  await page.keyboard.press("Enter");
-  reader.child.tell({ logs: { [node?.address ?? ""]: path } });
-  await page.keyboard.press("Enter");
-  await rows.filter({ hasText: "begun" }).waitFor();
-  await appendFile(path, `${at(12)} [warning  ] slow_disk\n`);
-  await rows.filter({ hasText: "slow_disk" }).waitFor();
-  expect(await violations(page)).toEqual([]);
-  await page.keyboard.press("Tab");
-  await page.keyboard.press("ArrowRight");
-  await rows.filter({ hasText: "begun" }).waitFor({ state: "detached" });
-  await rows.filter({ hasText: "slow_disk" }).waitFor();
-  await page.keyboard.press("Tab");
-  await page.keyboard.type("SLOW");
-  await rows.filter({ hasText: "no_disk" }).waitFor({ state: "detached" });
-  await page.keyboard.type("x");
-  await log.getByText("No line fits").waitFor();
-  expect(complaints.list).toEqual([]);
-  await context.close();
-  await rm(folder, { recursive: true });
-});
-
-test("round trips are those of the node in focus; the chart's span is chosen by the keyboard", async () => {
-  const { page, context } = await open(browser, board.url, "");
-  await shown(page);
-  const chart = page.getByRole("img", {
-    name: /tokens a second now, at most .* in the last 2 min/,
+  afterAll(async () => {
+    for (const each of [board, fleet]) await each?.child.end();
   });
-  await chart.waitFor();
-  const [gateway, other] = fleet.nodes.map(({ name }) =>
-    page.getByRole("list", { name: "Nodes" }).getByRole("listitem").filter({ hasText: name }),
-  );
-  await gateway!.locator(".machine-way").getByText("gateway").waitFor();
-  const way = await other!.locator(".machine-way").textContent();
-  expect(way).toMatch(/ ms$/);
-  await other!.getByRole("link").focus();
-  await gateway!.locator(".machine-way").getByText(way!, { exact: true }).waitFor();
-  await page.getByRole("radio", { name: "2 min" }).focus();
-  await page.keyboard.press("ArrowRight");
-  await page.getByRole("img", { name: /tokens a second now, .* in the last 15 minutes/ }).waitFor();
-  await context.close();
-});
 
-test("a process that is lost says when it is asked again, and is found once it is back", async () => {
-  const early = await dashboard(quiet.address);
-  const { page, context } = await open(browser, early.url, "");
-  await page
-    .getByText(quiet.nodes[0]?.name ?? "")
-    .first()
-    .waitFor();
-  const { port } = new URL(early.url);
-  await early.child.end();
-  const again = page.getByRole("button", { name: "Try now" });
-  await again.waitFor();
-  await page.getByText(/^Retrying/).waitFor();
-  await again.focus();
-  await page.keyboard.press("Enter");
-  const back = await dashboard(quiet.address, "--port", port);
-  await again.waitFor({ state: "detached" });
-  await context.close();
-  await back.child.end();
-});
+  test("a page says what it waits for: any node, and what to start; a lost process, and when it asks", async () => {
+    const early = await dashboard("");
+    const { page, complaints } = await new OnePage(browser, early.url).open("");
+    await page.getByRole("status").getByText("Waiting for a node of this machine.").waitFor();
+    await page.locator("main").getByText("fleet join --serve verifier=tiny").waitFor();
+    expect(await page.locator("main .command").count()).toBe(3);
+    expect(await violations(page)).toEqual([]);
+    early.child.tell({ nodes: [fleet.address] });
+    await shown(page, fleet);
+    expect(complaints.list).toEqual([]);
+    const { port } = new URL(early.url);
+    await early.child.end();
+    const again = page.getByRole("button", { name: "Try now" });
+    await again.waitFor();
+    await page.getByText(/^Retrying/).waitFor();
+    await again.focus();
+    await page.keyboard.press("Enter");
+    const back = await dashboard(fleet.address, "--port", port);
+    await again.waitFor({ state: "detached" });
+    await page.close();
+    await back.child.end();
+  });
 
-test("all views are reached by the keyboard alone", async () => {
-  const { page, context } = await open(browser, board.url, "");
-  await shown(page);
-  const reached = new Set<string>();
-  for (let step = 0; step < 60 && reached.size < 6; step += 1) {
+  test("events that come in while somebody reads wait until they are asked for", async () => {
+    const { page } = await one.open("");
+    const name = fleet.nodes[0]?.name ?? "";
+    await page.getByText(name).first().waitFor();
+    // Where there is room a machine says how busy its cores are.
+    await page
+      .locator(".machine-way", { hasText: /CPU \d+ %$/ })
+      .first()
+      .waitFor();
+    await go(page, "events");
+    const rows = page.locator("main .event");
+    fleet.child.tell({ tell: name, message: "Heard before." });
+    await rows.first().getByText("Heard before.").waitFor();
+    await rows.first().hover();
+    fleet.child.tell({ tell: name, message: "Heard meanwhile." });
+    const waiting = page.getByRole("button", { name: "Show 1 newer event" });
+    await waiting.waitFor();
+    expect(await rows.first().textContent()).toContain("Heard before.");
+    await waiting.click();
+    await rows.first().getByText("Heard meanwhile.").waitFor();
+    fleet.child.tell({ tell: name, message: "Heard at last." });
+    await waiting.waitFor();
+    await page.locator("h1").hover();
+    await rows.first().getByText("Heard at last.").waitFor();
+  });
+
+  test("who died shows as dead, then was away: one entry, unfolded by keys, which a filter keeps whole", async () => {
+    const { page, complaints } = await one.open("events");
+    const name = fleet.nodes[1]?.name ?? "";
+    await page.getByText(`${name} joined the fleet.`).waitFor();
+    fleet.child.tell({ silence: name });
+    const told = / is dead since | does not answer | was away /;
+    const entry = page.locator("main .event").filter({ hasText: name }).filter({ hasText: told });
+    await entry.getByText(/ is dead since /).waitFor();
+    await go(page, "");
+    const row = page.locator("main").getByRole("row").filter({ hasText: name }).first();
+    await row.getByText(/dead/i).waitFor();
+    fleet.child.tell({ revive: name });
+    await row.getByText(/dead/i).waitFor({ state: "detached" });
+    await go(page, "events");
+    // Once or, on a busy machine, several times.
+    await entry.getByText(/ was away \d/).waitFor();
+    await page.getByRole("radio", { name: "Errors", exact: true }).focus();
+    await page.keyboard.press("Space");
+    await page.locator("main .event").nth(1).waitFor({ state: "detached" });
+    await entry.locator("summary").focus();
+    await page.keyboard.press("Enter");
+    await entry.getByText("is dead: it did not refute in time.").waitFor();
+    await entry.getByText("answers again.").waitFor();
+    expect(await violations(page)).toEqual([]);
+    expect(complaints.list).toEqual([]);
+  });
+
+  test("a node's log on its page, by the keyboard: as it is written, by level and by words", async () => {
+    const [node] = fleet.nodes;
+    const folder = await mkdtemp(join(tmpdir(), "log-"));
+    const path = join(folder, "node.log");
+    const at = (second: number): string => `2026-11-24T02:07:${second}.000000Z`;
+    await writeFile(path, `${at(10)} [info     ] begun\n${at(11)} [error    ] no_disk   path=/x\n`);
+    const { page, complaints } = await one.open(`node/${node?.nodeId}`);
+    const log = page.getByRole("region", { name: "Log", exact: true });
+    const rows = log.locator("li");
+    const show = log.getByRole("button", { name: "Show" });
+    await show.focus();
+    await page.keyboard.press("Enter");
+    // Its events alone, and why.
+    await log.getByText("These are its events").waitFor();
+    await log.getByText(`${node?.name} joined the fleet.`).waitFor();
+    await page.keyboard.press("Enter");
+    board.child.tell({ logs: { [node?.address ?? ""]: path } });
+    await page.keyboard.press("Enter");
+    await rows.filter({ hasText: "begun" }).waitFor();
+    await appendFile(path, `${at(12)} [warning  ] slow_disk\n`);
+    await rows.filter({ hasText: "slow_disk" }).waitFor();
+    expect(await violations(page)).toEqual([]);
     await page.keyboard.press("Tab");
-    const target = await page.evaluate(() => document.activeElement?.getAttribute("href") ?? "");
-    if (/^#\/(chat|models|sessions|plan|events)?$/.test(target)) reached.add(target);
-  }
-  expect(reached.size).toBe(6);
-  await page.locator('a[href="#/events"]').first().focus();
-  await page.keyboard.press("Enter");
-  await page.getByRole("heading", { level: 1, name: /events/i }).waitFor();
-  await context.close();
-});
+    await page.keyboard.press("ArrowRight");
+    await rows.filter({ hasText: "begun" }).waitFor({ state: "detached" });
+    await rows.filter({ hasText: "slow_disk" }).waitFor();
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("SLOW");
+    await rows.filter({ hasText: "no_disk" }).waitFor({ state: "detached" });
+    await page.keyboard.type("x");
+    await log.getByText("No line fits").waitFor();
+    expect(complaints.list).toEqual([]);
+    await rm(folder, { recursive: true });
+  });
 
-test("a node that dies shows as dead, and alive again once it is back", async () => {
-  const { page, context } = await open(browser, board.url, "");
-  await shown(page);
-  const name = fleet.nodes[1]?.name ?? "";
-  const row = page.locator("main").getByRole("row").filter({ hasText: name }).first();
-  fleet.child.tell({ silence: name });
-  await row.getByText(/dead/i).waitFor();
-  fleet.child.tell({ revive: name });
-  await row.getByText(/dead/i).waitFor({ state: "detached" });
-  await context.close();
+  test("round trips are those of the node in focus; the chart's span is chosen by the keyboard", async () => {
+    const { page } = await one.open("");
+    await shown(page, fleet);
+    const chart = page.getByRole("img", {
+      name: /tokens a second now, at most .* in the last 2 min/,
+    });
+    await chart.waitFor();
+    const [gateway, other] = fleet.nodes.map(({ name }) =>
+      page.getByRole("list", { name: "Nodes" }).getByRole("listitem").filter({ hasText: name }),
+    );
+    await gateway!.locator(".machine-way").getByText("gateway").waitFor();
+    // How busy the machine is changes meanwhile.
+    const [way = ""] = ((await other!.locator(".machine-way").textContent()) ?? "").split(" · ");
+    expect(way).toMatch(/ ms$/);
+    await other!.getByRole("link").focus();
+    await gateway!.locator(".machine-way").getByText(way).waitFor();
+    await page.getByRole("radio", { name: "2 min" }).focus();
+    await page.keyboard.press("ArrowRight");
+    await page
+      .getByRole("img", { name: /tokens a second now, .* in the last 15 minutes/ })
+      .waitFor();
+  });
+
+  test("all views are reached by the keyboard alone", async () => {
+    const { page } = await one.open("");
+    await shown(page, fleet);
+    const reached = new Set<string>();
+    for (let step = 0; step < 60 && reached.size < 6; step += 1) {
+      await page.keyboard.press("Tab");
+      const target = await page.evaluate(() => document.activeElement?.getAttribute("href") ?? "");
+      if (/^#\/(chat|models|sessions|plan|events)?$/.test(target)) reached.add(target);
+    }
+    expect(reached.size).toBe(6);
+    await page.locator('a[href="#/events"]').first().focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { level: 1, name: /events/i }).waitFor();
+  });
 });
 
 /** Waits until the page shows the fleet. */
-async function shown(page: Page): Promise<void> {
+async function shown(page: Page, fleet: SyntheticNodes): Promise<void> {
   await page
     .getByText(fleet.nodes[0]?.name ?? "")
     .first()

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { eventData } from "../../page/state/event_data";
 import type { ChatMessage, ChatRequest, FitView, FleetView, PlanView } from "../../shared/messages";
-import { open } from "../browser/page";
+import { OnePage } from "../browser/page";
 import { launch } from "../process/chromium";
 import { dashboard, type Dashboard } from "../process/dashboard";
 import { Follower } from "../process/follower";
@@ -18,6 +18,7 @@ let proposer: Agent;
 let board: Dashboard;
 let client: Client;
 let browser: Browser;
+let one: OnePage;
 
 beforeAll(async () => {
   fleet = await RealFleet.create();
@@ -29,6 +30,7 @@ beforeAll(async () => {
     launch(),
     dashboard(verifier.address, `--fleet-command=${FLEET}`),
   ]);
+  one = new OnePage(browser, board.url);
   client = new Client(verifier.address);
 }, 180_000);
 
@@ -185,7 +187,7 @@ test("a conversation goes on where it was, forks where it is another, shows and 
 });
 
 test("a model is loaded and unloaded from the page, as the node permits and says", async () => {
-  const { page, context, complaints } = await open(browser, board.url, "models");
+  const { page, complaints } = await one.open("models");
   await page.getByRole("button", { name: "Load a model" }).click();
   await page.getByLabel("Model", { exact: true }).fill("ngram");
   await page.getByRole("radio", { name: "Proposer" }).check({ force: true });
@@ -211,7 +213,6 @@ test("a model is loaded and unloaded from the page, as the node permits and says
     .first()
     .waitFor();
   expect(complaints.list).toEqual([]);
-  await context.close();
 });
 
 test(
@@ -219,7 +220,7 @@ test(
   { tags: "wide" },
   async () => {
     const loaded = await client.fleet.loadModel(await fleet.copied(TINY, "copied")).wait();
-    const { page, context, complaints } = await open(browser, board.url, "models");
+    const { page, complaints } = await one.open("models");
     const card = page.getByRole("article", { name: "copied", exact: true });
     await card.getByRole("button", { name: "Copy to a disk" }).click();
     const targets = card.getByLabel("Copy to", { exact: true }).locator("option");
@@ -239,7 +240,6 @@ test(
     await target.close();
     await client.fleet.unloadModel(loaded.offer.modelId);
     expect(complaints.list).toEqual([]);
-    await context.close();
   },
 );
 
@@ -283,7 +283,7 @@ test("the plan is the planner's, every rejected pair with its reason", async () 
 });
 
 test("a session that generates shows while it does", async () => {
-  const { page, context } = await open(browser, board.url, "sessions");
+  const { page } = await one.open("sessions");
   const session = await client.createSession("tiny", { clientLabel: "a long answer" });
   await session.append([10, 11, 12]);
   const left = new AbortController();
@@ -303,14 +303,13 @@ test("a session that generates shows while it does", async () => {
   await page.goBack();
   const row = page.getByRole("row").filter({ hasText: "a long answer" });
   await row.getByText(/closed/i).waitFor({ timeout: 5000 });
-  await context.close();
 });
 
 test(
   "a chat on the page streams what the SDK gives, and is there after a reload",
   { tags: "wide" },
   async () => {
-    const { page, context, complaints } = await open(browser, board.url, "chat");
+    const { page, complaints } = await one.open("chat");
     await page.getByRole("button", { name: "Settings" }).click();
     await page.getByRole("radio", { name: "Plain text" }).check({ force: true });
     await page.getByLabel("Most tokens").fill("16");
@@ -337,16 +336,14 @@ test(
       .getByText(/16 tokens/)
       .waitFor();
     expect(complaints.list).toEqual([]);
-    await context.close();
   },
 );
 
 test("a killed node shows as dead once the fleet has found it out", async () => {
-  const { page, context } = await open(browser, board.url, "");
+  const { page } = await one.open("");
   await page.getByText(proposer.name).first().waitFor();
   process.kill(proposer.child.pid, "SIGKILL");
   const row = page.locator("main").getByRole("row").filter({ hasText: proposer.name }).first();
   // Seven of its probe intervals, of a second each; the test's own time is the bound.
   await row.getByText(/dead/i).waitFor({ timeout: 25_000 });
-  await context.close();
 }, 30_000);

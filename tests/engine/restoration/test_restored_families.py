@@ -61,12 +61,15 @@ def load(random_checkpoint: Callable[..., Path]) -> Callable[[str], Verifier]:
 
 @pytest.fixture(scope="module")
 def rows(load: Callable[[str], Verifier]) -> Callable[[str], np.ndarray]:
-    """The logits of `TOKENS`, one at a time until past every window and where a segment ends."""
+    """The logits of `TOKENS`, one at a time where they leave the windows and a segment ends."""
 
     def run(family: str) -> np.ndarray:
         verifier = load(family)
         straight = verifier.allocate(caches.restored())
-        spans = ((0, 30, 1), (30, 60, 6), (60, SINGLE, 1), (SINGLE, len(TOKENS), 16))
+        spans = (
+            *((0, 16, 8), (16, 30, 1), (30, 62, 8)),
+            *((62, 67, 1), (67, SINGLE, 2), (SINGLE, len(TOKENS), 16)),
+        )
         return np.concatenate(
             [caches.run(verifier, straight, TOKENS[a:b], [size]) for a, b, size in spans]
         )

@@ -45,8 +45,8 @@ from tests.support.forwards import logits_of
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
 LENGTH = 80
-SPANS = ((0, 24, 1), (24, 60, 6), (60, LENGTH, 1))
-"""One at a time until past sink and window, and where the ring goes round."""
+SPANS = ((0, 16, 8), (16, 24, 1), (24, 60, 9), (60, 68, 1), (68, LENGTH, 6))
+"""One at a time where they are past sink and window, and where the ring goes round."""
 
 
 class Case(NamedTuple):

@@ -234,7 +234,9 @@ def test_one_row_takes_another_kernel_and_is_left_out(
     """A real disagreement: a product with one row over 2,048 or more numbers."""
     counts = "kakeya_fleet.engine.backends.torch_backend.torch_verifier.ROW_COUNTS"
     monkeypatch.setattr(counts, (1, 4, 8, 16, 32, 64))
-    path = random_checkpoint(num_hidden_layers=1, intermediate_size=4096)
+    path = random_checkpoint(
+        num_hidden_layers=1, max_position_embeddings=100, intermediate_size=4096
+    )
     wide = load_verifier(ModelFolder(path, "wide"))
     if wide.row_counts[0] != 1:
         pytest.skip("this machine has no packed products")

@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -118,6 +119,21 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
         assert one.ready
         assert gate.ready
         yield HttpFleet(one, gate)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each client of another's reads the authorities that it trusts: one here, not all there are.
+
+    No test asks anybody whom they vouch for, and reading them takes longer than most tests.
+    """
+    end = "-----END CERTIFICATE-----\n"
+    first = Path(certifi.where()).read_text("utf-8").partition(end)[0]
+    file = tmp_path_factory.mktemp("authorities") / "one.pem"
+    file.write_text(first + end, "utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SSL_CERT_FILE", str(file))
+        yield
 
 
 @pytest.fixture(autouse=True)

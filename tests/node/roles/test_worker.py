@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +19,7 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import DraftSource
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
+from kakeya_fleet.engine.errors import EmptyHistory
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
@@ -43,6 +47,10 @@ from tests.support import streams
 from tests.support.patience import PATIENCE_SECONDS
 
 
+class Held(frozenset[int]):
+    """What can be referred to weakly."""
+
+
 @pytest.fixture
 async def worker() -> AsyncIterator[ModelWorker]:
     worker = ModelWorker("test")
@@ -68,6 +76,31 @@ async def test_an_error_reaches_the_caller_and_not_the_thread(worker: ModelWorke
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 7) == 7
+
+
+async def test_what_the_caller_of_a_failed_step_held_is_free_without_the_collector(
+    worker: ModelWorker,
+) -> None:
+    """A closed session's step fails: its history would wait for a collection."""
+
+    async def call() -> weakref.ref[Held]:
+        held = Held((1, 2, 3))
+
+        def fail() -> None:
+            raise EmptyHistory(f"of {len(held)}")
+
+        with suppress(EmptyHistory):
+            await worker.run(fail)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        held = await call()
+        # The thread lets go of the step once it has told of its end.
+        await worker.run(int)
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

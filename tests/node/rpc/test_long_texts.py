@@ -25,8 +25,8 @@ from scripts.attack.subject import MODEL, PROPOSERS
 from tests.node.conftest import StartAgent
 
 TEXT_BYTES = 1 << 20
-CALLS = 6
-"""Of each field: one that keeps what it is told keeps six times as much."""
+CALLS = 4
+"""Of each field: one that keeps what it is told keeps four times as much."""
 NOISE_BYTES = 3 * TEXT_BYTES
 CALL_SECONDS = 20.0
 STREAM_SECONDS = 0.3

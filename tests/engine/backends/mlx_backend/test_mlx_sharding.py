@@ -71,6 +71,9 @@ def run(verifier, history, spec, chunks, greedy):
                 bytes=np.array(cache.memory_bytes), kv=np.array(verifier.info.kv_bytes_per_token))
 
 if __name__ == "__main__":
+    # What a rank imports once it loads.
+    from mlx_lm.models import llama, qwen2, qwen3, qwen3_5
+    from transformers.models import auto
     ranks = json.loads(sys.argv[1])
     # They are copies of this process: importing takes longer than all that they compute.
     copies = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ import transformers
 from kakeya_fleet.engine.backends.on_paper import read_on_paper
 from kakeya_fleet.engine.backends.torch_backend.compiled.library import SWITCH, library
 from scripts.train.tiny_families import save_random_checkpoint
+from tests.warm.starting import WarmStarts
 
 pytestmark = pytest.mark.timeout(300)
 
-ROOT = Path(__file__).parents[4]
+PEAKS = "tests.support.loading_peaks"
 MARGIN = 1.15
 """Of the weights at the peak: one of the tensors is copied and mapped, and the heap has holes."""
 BELOW, ABOVE = 0.96, 1.10
@@ -80,7 +81,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def peaks(folders: dict[str, Path]) -> dict[Case, int]:
+def peaks(
+    folders: dict[str, Path], warm_starts: WarmStarts, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Case, int]:
     if sys.platform != "linux":
         pytest.skip("only Linux resets the mark of the most memory")
     if library() is None:
@@ -89,9 +92,15 @@ def peaks(folders: dict[str, Path]) -> dict[Case, int]:
     for case in CASES:
         folder = folders[case.architecture]
         asked.append([str(folder), str(folder / "small"), case.weights, case.switch])
-    words = [sys.executable, "-m", "tests.support.loading_peaks", json.dumps(asked)]
-    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=300)
-    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+    own = {**os.environ, "OMP_NUM_THREADS": "1"}
+    told = tmp_path_factory.mktemp("peaks") / "errors"
+    with told.open("wb") as errors:
+        loads = warm_starts.piped([json.dumps(asked)], own, errors, module=PEAKS)
+    assert loads.stdout is not None
+    with loads.stdout:
+        measured = loads.stdout.read()
+    assert loads.wait() == 0, told.read_text()
+    return dict(zip(CASES, json.loads(measured), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)

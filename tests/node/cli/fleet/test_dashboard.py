@@ -47,15 +47,20 @@ def begin(fleet: Terminal) -> tuple[RunningCommand, str, int]:
     return process, ready["url"], child.pid
 
 
-@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
-def test_serves_the_page_until_it_is_told_to_end(fleet: Terminal, word: signal.Signals) -> None:
-    process, url, child = begin(fleet)
-    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
-        assert b"Kakeya" in answer.read()
-        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
-    process.send_signal(word)
-    assert process.finish().code == 0
-    assert gone(child)
+def test_pages_have_ports_of_their_own_and_are_served_until_they_are_told_to_end(
+    fleet: Terminal,
+) -> None:
+    """One for each signal that asks for an end."""
+    words = (signal.SIGINT, signal.SIGTERM)
+    begun = [begin(fleet) for _ in words]
+    assert len({url for _, url, _ in begun}) == len(words)
+    for word, (process, url, child) in zip(words, begun, strict=True):
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            assert b"Kakeya" in answer.read()
+            assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+        process.send_signal(word)
+        assert process.finish().code == 0
+        assert gone(child)
 
 
 def test_its_process_ends_with_it_whatever_way_it_dies(fleet: Terminal) -> None:
@@ -67,11 +72,6 @@ def test_its_process_ends_with_it_whatever_way_it_dies(fleet: Terminal) -> None:
     assert f"Port {port} is taken" in taken.json["error"]["message"]
     process.kill()
     assert gone(child)
-
-
-def test_a_second_page_takes_another_port(fleet: Terminal) -> None:
-    addresses = {begin(fleet)[1] for _ in range(2)}
-    assert len(addresses) == 2
 
 
 def test_where_a_model_fits_is_asked_of_this_very_command(fleet: Terminal) -> None:

@@ -5,6 +5,7 @@ Its history and caches would wait for it, and a collection of many stalls the no
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -53,6 +54,23 @@ def uncollected() -> Iterator[None]:
 def held() -> Counter[str]:
     names = (type(each).__name__ for each in gc.get_objects())
     return Counter(name for name in names if name in HELD_BY_A_SESSION)
+
+
+def waiting() -> list[str]:
+    """For each task that is not done, where it waits: outermost first."""
+    found: list[str] = []
+    for task in asyncio.all_tasks():
+        places: list[str] = []
+        each: object = task.get_coro()
+        while each is not None:
+            frame = getattr(each, "cr_frame", None) or getattr(each, "ag_frame", None)
+            if frame is None:
+                places.append(type(each).__name__)
+            else:
+                places.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+            each = getattr(each, "cr_await", None) or getattr(each, "ag_await", None)
+        found.append(" > ".join(places))
+    return found
 
 
 async def lived(client: calls.Caller, kind: str) -> None:
@@ -118,7 +136,7 @@ async def test_closed_sessions_leave_nothing(node: Node, kind: str) -> None:
     try:
         await calls.until(nothing_is_left)
     except TimeoutError:
-        pytest.fail(f"closed sessions left {dict(left)}")
+        pytest.fail(f"closed sessions left {dict(left)}; tasks wait at {waiting()}")
 
 
 async def test_what_the_names_stand_for_is_there_while_a_session_lives(node: Node) -> None:
