@@ -143,4 +143,4 @@ class MembershipMachine(RuleBasedStateMachine):
 
 
 TestMembershipMachine = MembershipMachine.TestCase
-TestMembershipMachine.settings = settings(deadline=None, max_examples=40, stateful_step_count=40)
+TestMembershipMachine.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)

@@ -63,7 +63,7 @@ def test_a_pair_finds_a_death_in_four_to_seven_seconds(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1])
 def test_a_third_of_messages_lost_for_ten_minutes_kills_nobody(seed: int) -> None:
-    fleet = SimulatedFleet(7, Random(seed), weather=Weather(loss=0.3))
+    fleet = SimulatedFleet(10, Random(seed), weather=Weather(loss=0.3))
     fleet.run(600.0)
     assert fleet.burials == []
 
@@ -98,7 +98,7 @@ def test_news_flows_over_the_only_bridge_and_nobody_is_buried(seed: int) -> None
     )
     for node_id in ids[1:4]:
         assert rounds_to_all(fleet, fleet.announce(fleet.nodes[node_id])) <= 15.0
-    fleet.run(150.0)
+    fleet.run(300.0)
     assert fleet.burials == []
 
 

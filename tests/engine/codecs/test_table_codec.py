@@ -284,7 +284,7 @@ def test_positions_that_are_no_tiles_are_refused(firsts: list[int]) -> None:
         rotary(64).turned(tiles(1, 80), np.array([0]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(st.floats(-(2.0**24), 2.0**24))
 def test_sines_are_sines(angle: float) -> None:
     sines, cosines = sines_and_cosines(np.array([angle]))

@@ -203,7 +203,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(deadline=None, max_examples=35, stateful_step_count=30)
+TestPool.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 
 
 def test_a_promised_copy_survives_a_reader_that_leaves() -> None:

@@ -380,7 +380,7 @@ def test_chunks_of_segments_are_merged_into_one_softmax() -> None:
 
 def test_the_peak_of_a_forward_does_not_grow_with_the_history(long: Path) -> None:
     # How many chunks MLX's scheduler holds at once varies by what else the machine does: hence
-    # the least of three forwards, and a history four times as long with twice as much allowed.
+    # the least of three forwards, and a history four times as long, not a smaller share.
     verifier = load_verifier(ModelFolder(long, "long"), backend="mlx")
     peaks = []
     for filled_count in (3 * CHUNK_KEYS, 12 * CHUNK_KEYS):
@@ -395,4 +395,4 @@ def test_the_peak_of_a_forward_does_not_grow_with_the_history(long: Path) -> Non
             cache.truncate(filled_count)
         peaks.append(min(tries))
         cache.release()
-    assert peaks[1] < 2 * peaks[0], peaks
+    assert peaks[1] < 1.4 * peaks[0], peaks

@@ -85,7 +85,7 @@ def test_the_bytes_are_those_of_the_codec(
             assert tiles.tobytes() == expected.tobytes(), options
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=60)
 @given(
     name=st.sampled_from(GRIDS),
     seed=st.integers(0, 2**32 - 1),
