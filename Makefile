@@ -54,10 +54,14 @@ demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
 # One more than small machines have cores: many tests wait for a process, a beat or a deadline.
-# Each further one reads all tests, and starts its own nodes for what a room shares.
+# Each further one starts its own nodes for what a room shares.
 WORKERS ?= 3
-PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+SHARED := --dist worksteal -q
+PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) $(SHARED)
 TESTS ?= tests --ignore=tests/scripts
+# They are copies of one process that has read the tests: see tests/warm.
+COPIED := $(RUN) $(BIN)/python -m pytest $(SHARED) \
+	--tx "$(WORKERS)*popen//python=$(BIN)/python -m tests.warm.worker $(TESTS)"
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs. They take what the Python tests leave:
 # these wait for each other's processes now and then, for as long as they run.
@@ -80,12 +84,12 @@ $(STAMPS)/compiled: $(STAMPS)/python $(wildcard $(COMPILED)/*.h $(COMPILED)/*.cp
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other. Agents of both are copies of one process, whose socket is in a folder with
-# a short name: see tests/warm.
+# a short name.
 test: ## all checks and tests but those of the measuring scripts; TESTS=PATH names the Python ones
 	@$(INSTALLED)
 	@TESTS_WARM_FOLDER=$$(mktemp -d); export TESTS_WARM_FOLDER; trap 'rm -rf "$$TESTS_WARM_FOLDER"' EXIT; \
 		$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
-		$(PYTEST) $(TESTS) || status=1; \
+		$(COPIED) $(TESTS) || status=1; \
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status
 

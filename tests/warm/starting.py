@@ -25,8 +25,8 @@ from scripts.support.agent_process import start_process
 from tests.support.own_cache import EXACTNESS
 from tests.warm.template import HUB_OFFLINE, LOCK
 
-# Importing on a busy machine.
-PATIENCE_SECONDS = 120.0
+# Importing, or reading all tests, on a busy machine.
+PATIENCE_SECONDS = 600.0
 # Of variables that libraries read while they are imported, or that change the interpreter.
 READ_AT_IMPORT = (
     *("OMP_", "OPENBLAS_", "MKL_", "TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_"),
@@ -109,6 +109,7 @@ class WarmStarts:
         self._started: list[int] = []
         self._running: dict[int, WarmProcess] = {}
         self._early: dict[int, int] = {}
+        self._gone = False
 
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
@@ -217,29 +218,35 @@ class WarmStarts:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(str(address))
             listening.listen()
-            words = [sys.executable, "-m", "tests.warm.template", str(listening.fileno())]
-            words += [str(self._folder), str(EXACTNESS)]
-            # Nobody waits for its end, which is that of the last who use it: its parent, which
-            # starts it in the background, has ended at once.
-            subprocess.run(
-                ["sh", "-c", '"$@" &', "sh", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(listening.fileno(),),
-                env=environment,
-                cwd=self._root,
-                start_new_session=True,
-                check=True,
-            )
+            self._start(listening, environment)
+
+    def _start(self, listening: socket.socket, environment: Mapping[str, str]) -> None:
+        """Starts the process that listens there."""
+        words = [sys.executable, "-m", "tests.warm.template", str(listening.fileno())]
+        words += [str(self._folder), str(EXACTNESS)]
+        # Nobody waits for its end, which is that of the last who use it: its parent, which
+        # starts it in the background, has ended at once.
+        subprocess.run(
+            ["sh", "-c", '"$@" &', "sh", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(listening.fileno(),),
+            env=dict(environment),
+            cwd=self._root,
+            start_new_session=True,
+            check=True,
+        )
 
     def _next_pid(self) -> int:
         with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._started), PATIENCE_SECONDS):
-                raise RuntimeError("the process that agents are copied from does not answer")
+            self._changed.wait_for(lambda: self._started or self._gone, PATIENCE_SECONDS)
+            if not self._started:
+                what = "ended" if self._gone else "does not answer"
+                raise RuntimeError(f"the process that copies are made of {what}")
             return self._started.pop(0)
 
     def _listen(self, channel: socket.socket) -> None:
-        while words := channel.recv(4096):
+        while words := _read(channel):
             told = json.loads(words)
             with self._changed:
                 if "pid" in told:
@@ -249,6 +256,9 @@ class WarmStarts:
                 else:
                     self._early[told["ended"]] = told["status"]
                 self._changed.notify_all()
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Leaves the process, which ends with the last who does; agents that run go on."""
@@ -256,6 +266,14 @@ class WarmStarts:
             self._channel.shutdown(socket.SHUT_RDWR)
             self._listener.join()
             self._channel.close()
+
+
+def _read(channel: socket.socket) -> bytes:
+    """Empty where the other side has ended."""
+    try:
+        return channel.recv(4096)
+    except ConnectionResetError:
+        return b""
 
 
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:

@@ -42,6 +42,8 @@ CLONE_NEWNET = 0x40000000
 HUB_OFFLINE = "HF_HUB_OFFLINE"
 """The variable that is a copy's own, although a library reads it while it is imported: at "0" the
 copy may ask the models' hub, as no other may."""
+TESTS_READER = "tests.warm.worker"
+"""The module of the copy that reads tests, and is copied in its turn."""
 LOCK = "lock"
 """The name of the file that is locked while somebody connects."""
 
@@ -107,11 +109,8 @@ def enter_network(file: str) -> None:
             raise OSError(number, f"{file} was not entered: {os.strerror(number)}")
 
 
-def preload(exactness: Path) -> None:
-    """Imports what commands, an agent and a small verifier need; starts no thread by that.
-
-    `exactness`: the folder of what loads found out about models.
-    """
+def preload() -> None:
+    """Imports what commands, an agent and a small verifier need; starts no thread by that."""
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
 
     from kakeya_fleet.engine.backends import (  # noqa: PLC0415
@@ -126,7 +125,6 @@ def preload(exactness: Path) -> None:
         library,
         library_of,
     )
-    from kakeya_fleet.engine.verifiers import kept_exactness  # noqa: PLC0415
     from kakeya_fleet.node import cli  # noqa: PLC0415
     from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
 
@@ -141,7 +139,6 @@ def preload(exactness: Path) -> None:
     # Made once, before many need it at a time; whether it is used is each copy's to find out.
     library_of(DRAFTER)
     library.cache_clear()
-    kept_exactness.records_folder = lambda: exactness
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(threads) != 1 or threading.active_count() != 1:
         raise RuntimeError(f"a process of {len(threads)} threads cannot be copied")
@@ -253,14 +250,21 @@ def end(status: object) -> Never:
 
 
 def run(descriptor: int, folder: Path, exactness: Path) -> None:
-    """Serves on the listening socket; the copies run `fleet`, or what they are asked to."""
-    preload(exactness)
+    """Serves on the listening socket; the copies run `fleet`, or what they are asked to.
+
+    `exactness`: the folder of what loads found out about models.
+    """
+    preload()
     copy = Connections(socket.socket(fileno=descriptor), folder / LOCK).serve()
     if copy is None:
         return
     copy.become()
+    from kakeya_fleet.engine.verifiers import kept_exactness  # noqa: PLC0415
     from kakeya_fleet.node.cli.main import main  # noqa: PLC0415
 
+    # Tests have their own rules of what is kept where.
+    if copy.request.module != TESTS_READER:
+        kept_exactness.records_folder = lambda: exactness
     try:
         if copy.request.module:
             runpy.run_module(copy.request.module, run_name="__main__", alter_sys=True)
