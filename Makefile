@@ -65,7 +65,9 @@ COPIED := $(RUN) $(BIN)/python -m pytest $(SHARED) \
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs. They take what the Python tests leave:
 # these wait for each other's processes now and then, for as long as they run.
-SIDES := nice -n 5 $(MAKE) --no-print-directory --keep-going beside
+# A shell's background hears no Ctrl-C by itself.
+HEARS := import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])
+SIDES := $(BIN)/python -c "$(HEARS)" nice -n 5 $(MAKE) --no-print-directory --keep-going beside
 # Python's packages, npm's with what is built of them, and the browser do not need each other.
 INSTALLED := $(MAKE) --no-print-directory --jobs=3 setup dashboard $(STAMPS)/browsers $(STAMPS)/collected $(STAMPS)/compiled
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +30,8 @@ def unpack(folder: Path) -> None:
     archive = folder / "release.tar"
     words = ["git", "-C", str(ROOT), "archive", "-o", str(archive), COMMIT, *ROOMS]
     subprocess.run(words, check=True)
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="tar")
+    # Python's own asks for a filter from 3.11.4 on, and knows of none before.
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True)
 
 
 def python_path(folder: Path) -> str:

@@ -11,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,9 +24,10 @@ from kakeya import AsyncClient, AsyncSession, Liveness, Tls
 from kakeya.options import SessionOptions
 from scripts.support import agent_process
 from scripts.support.agent_process import AgentProcess, LocalFleet
-from scripts.support.previous_release import python_path, unpack, what_is_missing
+from scripts.support.previous_release import COMMIT, python_path, unpack, what_is_missing
 from tests.support.breadth import wide
 from tests.support.members import first_keeper, member
+from tests.support.own_cache import RELEASES
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
@@ -43,10 +46,17 @@ NEW, OLD = "new", "old"
 
 
 @pytest.fixture(scope="module")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the release before."""
-    folder = tmp_path_factory.mktemp("previous")
-    unpack(folder)
+def previous() -> Path:
+    """The sources of the release before, unpacked once: compiling them takes longer than that."""
+    folder = RELEASES / COMMIT
+    if not folder.exists():
+        RELEASES.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=RELEASES) as beside:
+            unpacked = Path(beside) / "unpacked"
+            unpack(unpacked)
+            # Whose is later finds that of whoever runs at the same time.
+            with suppress(OSError):
+                unpacked.rename(folder)
     return folder
 
 

@@ -11,6 +11,8 @@ COMPILED = user_cache_path("kakeya") / "compiled"
 EXACTNESS = user_cache_path("kakeya") / "exactness-of-tests"
 """What loads found out about models' exactness. A record's key has all that it depends on, the
 engine's sources too: what changes is checked anew."""
+RELEASES = user_cache_path("kakeya") / "releases-of-tests"
+"""Sources of the release before, by its commit, with what Python compiled of them."""
 
 
 def own_cache(folder: Path) -> str:

@@ -261,7 +261,7 @@ class WarmStarts:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Leaves the process, which ends with the last who does; agents that run go on."""
+        """Leaves the process, which ends with the last who does; agents are asked to end."""
         if self._channel is not None:
             self._channel.shutdown(socket.SHUT_RDWR)
             self._listener.join()

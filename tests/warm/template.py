@@ -4,7 +4,8 @@ nothing has run.
 Listens on the socket at the descriptor that it is given. From each connection it reads JSON
 (the fields of `Request`), a packet each, with three streams' descriptors, and forks: the child
 is `fleet ARGUMENTS`, or another module. Tells a connection {"pid"}, its own first and then each
-child's, and {"ended", "status"} for each of its children that did. Ends with the last connection.
+child's, and {"ended", "status"} for each of its children that did. Those that did not when it
+closes are asked to end. Ends with the last connection.
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class Connections:
         self._channels: set[socket.socket] = set()
         # By a child's process id, whoever asked for it.
         self._asked: dict[int, socket.socket] = {}
+        # Who is not only theirs who asked first: the process that has read the tests.
+        self._outlive: set[int] = set()
 
     def serve(self) -> Copy | None:
         """Answers until all who came have gone: None. In a child at once: what it is to be."""
@@ -205,6 +208,7 @@ class Connections:
         words, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, STREAM_COUNT)
         if not words:
             self._channels.remove(channel)
+            self._end_copies_of(channel)
             return None
         copy = Copy(Request(**json.loads(words)), descriptors)
         child = os.fork()
@@ -212,11 +216,19 @@ class Connections:
             for each in (self._listening, self._woken, self._wake, *self._channels):
                 each.close()
             return copy
+        if copy.request.module == TESTS_READER:
+            self._outlive.add(child)
         for descriptor in descriptors:
             os.close(descriptor)
         self._asked[child] = channel
         _tell(channel, {"pid": child})
         return None
+
+    def _end_copies_of(self, channel: socket.socket) -> None:
+        """Asks those to end whose user has gone, perhaps in the midst of a test."""
+        for child, asked_by in self._asked.items():
+            if asked_by is channel and child not in self._outlive:
+                os.kill(child, signal.SIGTERM)
 
     def _tell_ended(self) -> None:
         while True:

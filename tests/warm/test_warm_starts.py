@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -96,8 +97,12 @@ def test_its_own_environment_counts_and_other_libraries_settings_are_no_copy(
 
 @pytest.mark.parametrize(
     ("number", "to_copy", "status"),
-    [(signal.SIGTERM, False, 0), (signal.SIGKILL, True, -signal.SIGKILL)],
-    ids=["asked to end", "the copy is killed"],
+    [
+        (signal.SIGTERM, False, 0),
+        (signal.SIGKILL, True, -signal.SIGKILL),
+        (signal.SIGKILL, False, -signal.SIGKILL),
+    ],
+    ids=["asked to end", "the copy is killed", "its user is killed"],
 )
 def test_another_suites_agent_is_a_copy_with_its_own_variables_and_ends_as_it(
     warm_folder: Path, tmp_path: Path, number: int, to_copy: bool, status: int
@@ -119,7 +124,63 @@ def test_another_suites_agent_is_a_copy_with_its_own_variables_and_ends_as_it(
         copy = said["copied"]["pid"]
         assert isinstance(copy, int)
         assert copy != beside.pid
+        process = psutil.Process(copy)
         assert said["ready"]["name"] == "from-elsewhere"
         os.kill(copy if to_copy else beside.pid, number)
         assert beside.wait(60) == status
-    assert not psutil.pid_exists(copy)
+    process.wait(60)
+
+
+READ_ONCE = """
+import os
+import random
+
+import pytest
+
+WHO_READ, DRAWN_THERE = os.getpid(), random.random()
+
+@pytest.mark.parametrize("index", range(8))
+def test_that_is_run(index: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    print("drawn", random.random(), "by", os.getpid(), "read by", WHO_READ)
+
+def test_that_fails() -> None:
+    assert WHO_READ == os.getpid()
+"""
+
+
+def run_by_copies(folder: Path, warm_folder: Path) -> subprocess.CompletedProcess[str]:
+    """The tests in the folder, all by each of two workers."""
+    paths = ["-c", str(ROOT / "pyproject.toml"), str(folder)]
+    worker = f"{sys.executable} -m tests.warm.worker {' '.join(paths)}"
+    words = ["-rA", "--tx", f"2*popen//python={worker}", "--dist", "each", *paths]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=ROOT,
+        env={**os.environ, "TESTS_WARM_FOLDER": str(warm_folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+def test_workers_are_copies_of_one_process_that_read_the_tests(
+    warm_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test_read_once.py").write_text(READ_ONCE)
+    run = run_by_copies(tmp_path, warm_folder)
+    drawn = re.findall(r"^drawn (\S+) by (\d+) read by (\d+)$", run.stdout, re.MULTILINE)
+    assert len({number for number, _, _ in drawn}) == 16, run.stdout + run.stderr
+    assert len({worker for _, worker, _ in drawn}) == 2
+    assert len({reader for _, _, reader in drawn}) == 1
+    assert "2 failed, 16 passed" in run.stdout
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_what_cannot_be_read_is_told_by_workers_that_are_copies(
+    warm_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "test_unread.py").write_text("import no_such_module")
+    run = run_by_copies(tmp_path, warm_folder)
+    assert "No module named 'no_such_module'" in run.stdout, run.stdout + run.stderr
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED

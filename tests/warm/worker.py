@@ -15,6 +15,7 @@ import random
 import signal
 import socket
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -33,7 +34,7 @@ class WorkerStarts(WarmStarts):
 
     def __init__(self, folder: Path, paths: Sequence[str]) -> None:
         """`folder`: of the process that agents are copies of. `paths`: as pytest's arguments."""
-        own = folder / "tests"
+        own = folder / f"{zlib.crc32(repr(paths).encode()):08x}"
         own.mkdir(exist_ok=True)
         super().__init__(own)
         self._agents = WarmStarts(folder)
@@ -54,12 +55,16 @@ class WorkerStarts(WarmStarts):
 def read_tests(folder: Path, paths: Sequence[str]) -> None:
     """Reads the tests, and is copied until all have gone who came to standard input's socket.
 
-    A module that cannot be read is each worker's to fail at, and to tell of.
+    Where any module cannot be read the workers read all, and tell of it.
     """
     listening = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    pytest.main(["--collect-only", "-qq", *paths])
+    if pytest.main(["--collect-only", "-qq", *paths]) not in (
+        0,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
+        forget_tests()
     gc.freeze()
     copy = Connections(listening, folder / LOCK).serve()
     if copy is None:
@@ -72,6 +77,14 @@ def read_tests(folder: Path, paths: Sequence[str]) -> None:
     end(0)
 
 
+def forget_tests() -> None:
+    """pytest takes a module for read that failed in the midst of it, and knows it by its name."""
+    for name, module in list(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or name).name
+        if file == "conftest.py" or file.startswith("test_"):
+            del sys.modules[name]
+
+
 def run(folder: Path, arguments: Sequence[str]) -> int:
     """The exit status of a copy that is the interpreter which was asked for."""
     flags = arguments.index(FLAGS)
@@ -81,9 +94,9 @@ def run(folder: Path, arguments: Sequence[str]) -> int:
     def pass_on(number: int, _frame: FrameType | None) -> None:
         copy.send_signal(number)
 
-    signal.signal(signal.SIGTERM, pass_on)
-    # Ctrl-C is the run's to hear, which then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches only this process's group.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
     status = copy.wait() or 0
     starts.close()
     return status
