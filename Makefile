@@ -53,14 +53,14 @@ $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
-# One more than small machines have cores: many tests wait for a process, a beat or a deadline.
+# Twice as many as small machines have cores: many tests wait for a process, a beat or a deadline.
 # Each further one starts its own nodes for what a room shares.
-WORKERS ?= 3
+WORKERS ?= 4
 SHARED := --dist worksteal -q
 PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) $(SHARED)
 TESTS ?= tests --ignore=tests/scripts
 # They are copies of one process that has read the tests: see tests/warm.
-COPIED := $(RUN) $(BIN)/python -m pytest $(SHARED) \
+COPIED := $(RUN) $(BIN)/python -m pytest $(SHARED) -p tests.warm.few_messages \
 	--tx "$(WORKERS)*popen//python=$(BIN)/python -m tests.warm.worker $(TESTS)"
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs. They take what the Python tests leave:

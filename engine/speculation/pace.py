@@ -234,8 +234,16 @@ class Pace:
         rest = -won / (AHEAD_RETRY_SHARE * max(block, LEAST_SECONDS))
         return self.overlap.since_beside >= max(AHEAD_RETRY_BLOCKS, math.ceil(rest))
 
-    def after_alone_block(self, verify_seconds: float, other_seconds: float = 0.0) -> Pace:
-        """A block was decoded without asking for a draft while drafting was dropped."""
+    def after_alone_block(
+        self, verify_seconds: float, other_seconds: float = 0.0, *, beside_opening: bool = False
+    ) -> Pace:
+        """A block was decoded without asking for a draft while drafting was dropped.
+
+        One `beside_opening`, while a proposer's source read the history, on the same machine
+        perhaps, says what decoding alone takes only where nothing else does.
+        """
+        if beside_opening and self.alone_seconds:
+            return replace(self, alone_block_count=self.alone_block_count + 1)
         seconds = verify_seconds + other_seconds
         scale = max(verify_seconds, LEAST_SECONDS) / self.verify_steps.seconds(1)
         return replace(

@@ -47,24 +47,29 @@ class Roster:
         leads: bool = True,
         book: TrialBook | None = None,
         gain: float = 1.0,
+        history_tokens: int = 0,
     ) -> None:
         """`book` has what came of trials in other sessions, and hears of those of this one.
 
         Without one the session finds out all by itself. `gain` is how many times as fast as
-        decoding alone the one that leads is expected to be.
+        decoding alone the one that leads is expected to be. `history_tokens` are there when it
+        begins: what a proposer reads that is to be tried.
         """
         self._rivals = tuple(rivals)
         self._book = book
+        self._history_tokens = history_tokens
+        self._opening_tokens = 0.0
+        """What opening the source of the one that is to be tried has cost, in tokens' time."""
         self._told: dict[int, bool] = {}
         """Who was faster here and who was not, as the book was told."""
         self.hedges = HedgeBudget()
-        rests = [_rest(book, rival) for rival in rivals]
+        rests = [self._rest(rival) for rival in rivals]
         candidates = tuple(
             Candidate(
                 rival.hope,
                 wait=rest,
                 # The one that leads has this very gain, and comes back as any that has led.
-                wait_for_leader=_rest(book, rival, gain) if leads and index else 0,
+                wait_for_leader=self._rest(rival, gain) if leads and index else 0,
                 stands_in=rival.stands_in,
             )
             for index, (rival, rest) in enumerate(zip(rivals, rests, strict=True))
@@ -150,6 +155,11 @@ class Roster:
 
     def warmed(self, *, drafted: bool) -> None:
         """The source of `warming` was opened, and drafted or failed."""
+        index = self.warming
+        if self._book is not None and index is not None and drafted:
+            key = self._rivals[index].key
+            self._book.opened(key, self._opening_tokens, self._history_tokens)
+        self._opening_tokens = 0.0
         if drafted:
             self._take(*self._contest.warmed(self._paces()))
         else:
@@ -164,11 +174,16 @@ class Roster:
         """
         failed = not came and not self.is_resting
         if not came:
+            opens = self.warming is not None
+            if opens:
+                self._opening_tokens += self._tokens_lost(verify_seconds + other_seconds)
             for index, rival in enumerate(self._rivals):
                 state = rival.state
                 # One that is shut out is not resting.
                 if index != self.current or state.pace.dropped:
-                    state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
+                    state.pace = state.pace.after_alone_block(
+                        verify_seconds, other_seconds, beside_opening=opens
+                    )
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(*self._contest.after_block(self._paces(), failed=failed))
         self._note(token_count)
@@ -210,6 +225,17 @@ class Roster:
         else:
             self._book.lost(key)
 
+    def _tokens_lost(self, seconds: float) -> float:
+        """In a block alone that took so long, against what one takes by itself."""
+        alone = max((pace.alone_seconds for pace in self._paces()), default=0.0)
+        return seconds / alone - 1.0 if alone else 0.0
+
+    def _rest(self, rival: Rival, gain: float = 1.0) -> int:
+        """How many blocks a session that begins leaves it alone for."""
+        if self._book is None or rival.stands_in:
+            return 0
+        return self._book.rest_blocks(rival.key, rival.hope, gain, self._history_tokens)
+
     def _paces(self) -> Paces:
         return tuple(rival.state.pace for rival in self._rivals)
 
@@ -218,8 +244,3 @@ class Roster:
         for rival, pace in zip(self._rivals, paces, strict=True):
             if pace is not rival.state.pace:
                 rival.state.pace = pace
-
-
-def _rest(book: TrialBook | None, rival: Rival, gain: float = 1.0) -> int:
-    """How many blocks a session that begins leaves it alone for."""
-    return 0 if book is None or rival.stands_in else book.rest_blocks(rival.key, rival.hope, gain)

@@ -152,6 +152,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_generation_stream.py",),
     ),
     Mutant(
+        "a block that opening slows is taken for what decoding alone takes",
+        "engine/speculation/pace.py",
+        "if beside_opening and self.alone_seconds:",
+        "if False:",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
+        "what opening a proposer costs counts for nothing",
+        "engine/speculation/trial_book.py",
+        "opening * history_tokens + TRIAL_TOKENS + 1.0",
+        "TRIAL_TOKENS + 1.0",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
         "a draft beside a forward measured as one apart",
         "engine/speculation/pace.py",
         "pace.overlap.after_draft(draft_scale, beside=block.made_ahead)",

@@ -134,6 +134,7 @@ def test_another_suites_agent_is_a_copy_with_its_own_variables_and_ends_as_it(
 READ_ONCE = """
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -145,6 +146,21 @@ def test_that_is_run(index: int, tmp_path_factory: pytest.TempPathFactory) -> No
 
 def test_that_fails() -> None:
     assert WHO_READ == os.getpid()
+
+@pytest.fixture
+def unmade() -> None:
+    assert WHO_READ == os.getpid()
+
+def test_whose_set_up_fails(unmade: None) -> None:
+    pass
+
+@pytest.fixture
+def uncleaned() -> Iterator[None]:
+    yield
+    assert WHO_READ == os.getpid()
+
+def test_whose_clean_up_fails(uncleaned: None) -> None:
+    pass
 """
 
 
@@ -152,7 +168,16 @@ def run_by_copies(folder: Path, warm_folder: Path) -> subprocess.CompletedProces
     """The tests in the folder, all by each of two workers."""
     paths = ["-c", str(ROOT / "pyproject.toml"), str(folder)]
     worker = f"{sys.executable} -m tests.warm.worker {' '.join(paths)}"
-    words = ["-rA", "--tx", f"2*popen//python={worker}", "--dist", "each", *paths]
+    words = [
+        "-rA",
+        "-p",
+        "tests.warm.few_messages",
+        "--tx",
+        f"2*popen//python={worker}",
+        "--dist",
+        "each",
+        *paths,
+    ]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=ROOT,
@@ -173,7 +198,7 @@ def test_workers_are_copies_of_one_process_that_read_the_tests(
     assert len({number for number, _, _ in drawn}) == 16, run.stdout + run.stderr
     assert len({worker for _, worker, _ in drawn}) == 2
     assert len({reader for _, _, reader in drawn}) == 1
-    assert "2 failed, 16 passed" in run.stdout
+    assert "2 failed, 18 passed, 4 errors" in run.stdout
     assert run.returncode == pytest.ExitCode.TESTS_FAILED
 
 

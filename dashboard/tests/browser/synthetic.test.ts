@@ -72,8 +72,9 @@ describe("a fleet that works", () => {
           const before = found.length;
           const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
           if (over > 0) found.push(`${name} is ${over} px wider than its window`);
-          // The rules do not depend on the width but for what a phone folds away.
-          if (width !== 820) {
+          // The rules do not depend on the width but for what a phone folds away, and one dark
+          // theme is wide.
+          if (width !== 1440) {
             found.push(...(await violations(page)).map((rule) => `${name}: ${rule}`));
           }
           if (found.length > before || process.env["SCREENSHOTS"] !== undefined) {

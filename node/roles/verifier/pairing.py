@@ -185,7 +185,7 @@ class Pairing:
             self._hindrance, self._roster = DropReason.UNREACHABLE, None
             return None
         self._hindrance = None
-        self._take(rivals, leads=planned is not None)
+        self._take(rivals, len(history), leads=planned is not None)
         self._open_current(history)
         return self._roster
 
@@ -224,14 +224,21 @@ class Pairing:
         await self._connections.keep(frozenset(rival.key for rival in rivals))
         return rivals
 
-    def _take(self, rivals: list[Rival], *, leads: bool) -> None:
+    def _take(self, rivals: list[Rival], history_tokens: int, *, leads: bool) -> None:
         """Goes on with the roster that there is, over the sources of now, if it has the same."""
         roster = self._roster
         if roster is None or [each.key for each in roster.rivals] != [each.key for each in rivals]:
             plan = self._plan
             gain = plan.predicted_tokens_per_second / plan.predicted_alone_tokens_per_second
-            book = self._book()
-            self._roster = Roster(rivals, leads=leads, book=book, gain=gain) if rivals else None
+            self._roster = None
+            if rivals:
+                self._roster = Roster(
+                    rivals,
+                    leads=leads,
+                    book=self._book(),
+                    gain=gain,
+                    history_tokens=history_tokens,
+                )
             return
         for known, rival in zip(roster.rivals, rivals, strict=True):
             known.source, known.state = rival.source, rival.state

@@ -22,32 +22,43 @@ from kakeya_fleet.engine.speculation.trial_book import KEPT_SECONDS, TrialBook
 from tests.support.breadth import again, wide
 
 ALONE_SECONDS = 0.01
+BESIDE_OPENING_SECONDS = 0.02
+"""A block alone while one that is to be tried reads the history on the same machine."""
 BLOCK_SECONDS = 0.015
 
 
 @dataclass
 class Stream:
-    """A text of which each proposer guesses so many tokens a block; a clock of made-up blocks."""
+    """A text of which each proposer guesses so many tokens a block; a clock of made-up blocks.
+
+    One that is to be tried opens beside `opening_blocks`.
+    """
 
     roster: Roster
     accepted: list[int]
     broken: frozenset[int] = frozenset()
+    opening_blocks: int = 0
+    opened_blocks: int = 0
     tokens: int = 0
     seconds: float = 0.0
     drafted_by: list[int | None] = field(default_factory=list)
 
     def block(self) -> None:
         """What `Drafting` does around a block, without its tasks."""
-        roster = self.roster
+        roster, alone_seconds = self.roster, ALONE_SECONDS
         if roster.warming is not None:
-            roster.warmed(drafted=roster.warming not in self.broken)
+            if self.opened_blocks < self.opening_blocks:
+                self.opened_blocks, alone_seconds = self.opened_blocks + 1, BESIDE_OPENING_SECONDS
+            else:
+                self.opened_blocks = 0
+                roster.warmed(drafted=roster.warming not in self.broken)
         index = roster.current
         state = roster.rivals[index].state if index is not None else None
         if index is None or state is None or state.pace.dropped or index in self.broken:
             self.tokens += 1
-            self.seconds += ALONE_SECONDS
+            self.seconds += alone_seconds
             self.drafted_by.append(None)
-            roster.after_block(ALONE_SECONDS, 0.0, came=False)
+            roster.after_block(alone_seconds, 0.0, came=False)
             return
         accepted = self.accepted[index]
         state.pace = state.pace.after_block(
@@ -72,13 +83,15 @@ def stream(
     broken: Sequence[int] = (),
     book: TrialBook | None = None,
     gain: float = 1.0,
+    opening_blocks: int = 0,
+    history_tokens: int = 0,
 ) -> Stream:
     rivals = [
         Rival(("n", str(index)), LocalDraftSource(NgramProposer()), SpeculationState(), hope)
         for index, hope in enumerate(hopes or (8.0,) * len(accepted))
     ]
-    roster = Roster(rivals, leads=leads, book=book, gain=gain)
-    return Stream(roster, list(accepted), frozenset(broken))
+    roster = Roster(rivals, leads=leads, book=book, gain=gain, history_tokens=history_tokens)
+    return Stream(roster, list(accepted), frozenset(broken), opening_blocks)
 
 
 def test_a_faster_proposer_takes_over_and_stays() -> None:
@@ -104,6 +117,14 @@ def test_a_verifier_that_begins_alone_tries_what_could_be_faster() -> None:
 def test_what_cannot_win_at_best_is_never_tried() -> None:
     assert 1 not in stream(2, 6, hopes=(4.0, 1.1)).blocks(300)
     assert set(stream(6, hopes=(0.9,), leads=False).blocks(300)) == {None}
+
+
+def test_what_opening_slows_is_not_taken_for_decoding_alone() -> None:
+    """Else one that is slower than alone wins its trial, and leads."""
+    text, apart = (stream(0, leads=False, opening_blocks=count) for count in (12, 0))
+    assert text.blocks(400).count(0) <= apart.blocks(400).count(0)
+    (rival,) = text.roster.rivals
+    assert rival.state.pace.alone_seconds == pytest.approx(ALONE_SECONDS)
 
 
 def test_the_leader_changes_when_the_text_does() -> None:
@@ -280,6 +301,20 @@ def test_beside_a_leader_that_is_expected_to_be_fast_a_trial_has_less_to_win() -
     # Where who leads is slower than alone on this text, it is tried as beside nobody.
     text = stream(0, 2, book=lost_in_all(), gain=2.0)
     assert plain <= text.blocks(2 * plain).index(1) < plain + 40
+
+
+def test_what_reads_a_long_history_for_long_is_tried_in_longer_sessions() -> None:
+    """What its opening has cost in other sessions, by the tokens that it read there."""
+    book = TrialBook()
+    for _ in range(20):
+        stream(2, leads=False, book=book, opening_blocks=12, history_tokens=1000).blocks(60)
+    none, short, long = (book.rest_blocks(("n", "0"), 2.0, 1.0, read) for read in (0, 500, 20_000))
+    assert none == short == 0
+    # 12 tokens' time of 1,000 that it read; and one in two is saved, at best, in nearly all texts.
+    assert 2 * 240 < long < 3 * 240
+    text = stream(2, hopes=(2.0,), leads=False, book=book, history_tokens=20_000)
+    assert 0 not in text.blocks(long)
+    assert text.blocks(60)[-1] == 0
 
 
 def test_what_was_lost_is_forgotten_in_time() -> None:
