@@ -88,9 +88,10 @@ class Contest:
 
     Each event also returns the paces, in the order of the candidates, as it leaves
     them. `runner_up` led before the leader did. `trial` drafts once `is_warm`: a
-    source that opens slowly, or never, takes no block's time. `led_blocks` and
-    `trial_blocks` were drafted by the leader and by the one on trial. Trials that were not
-    won have lost `lost_tokens` so far.
+    source that opens slowly, or never, takes no block's time. The leader took
+    `led_token_seconds` a token before that: the blocks beside which it opens may be slower, on
+    a machine that both share. `led_blocks` and `trial_blocks` were drafted by the leader and by
+    the one on trial. Trials that were not won have lost `lost_tokens` so far.
     """
 
     candidates: tuple[Candidate, ...]
@@ -98,6 +99,7 @@ class Contest:
     runner_up: int | None = None
     trial: int | None = None
     is_warm: bool = False
+    led_token_seconds: float = 0.0
     led_blocks: int = 0
     trial_blocks: int = 0
     block_count: int = 0
@@ -117,7 +119,10 @@ class Contest:
         """The source of the one that is to be tried has drafted."""
         if self.trial is None:
             return self, paces
-        rival_seconds = _reference(self, paces, drafts=_leads(self, paces))
+        drafts = _leads(self, paces)
+        rival_seconds = _reference(self, paces, drafts=drafts)
+        if drafts and self.led_token_seconds:
+            rival_seconds = min(rival_seconds, self.led_token_seconds)
         pace = paces[self.trial].on_trial(rival_seconds, tokens=TRIAL_TOKENS)
         return replace(self, is_warm=True, trial_blocks=0), _with(paces, self.trial, pace)
 
@@ -136,7 +141,9 @@ class Contest:
         drafts = not failed and _leads(self, paces)
         aged, paces = _lead_judged(aged, paces, drafts=drafts)
         if aged.trial is None:
-            aged = replace(aged, trial=_next_trial(aged, paces, drafts=drafts))
+            trial = _next_trial(aged, paces, drafts=drafts)
+            seconds = _reference(aged, paces, drafts=drafts) if drafts else 0.0
+            aged = replace(aged, trial=trial, led_token_seconds=seconds)
         return aged, paces
 
 
@@ -188,7 +195,7 @@ def _trial_won(contest: Contest, winner: int, paces: Paces) -> tuple[Contest, Pa
     rival_seconds = 0.0
     if former is not None:
         changed = _changed(changed, former, _fallen(contest, former))
-        rival_seconds = paces[former].token_seconds if drafted else 0.0
+        rival_seconds = paces[winner].rival_seconds if drafted else 0.0
     return changed, _with(paces, winner, paces[winner].against(rival_seconds))
 
 

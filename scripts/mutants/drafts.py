@@ -159,6 +159,13 @@ MUTANTS = (
         ("tests/engine/speculation/test_contest.py",),
     ),
     Mutant(
+        "a trial against a leader that the opening slows",
+        "engine/speculation/contest.py",
+        "if drafts and self.led_token_seconds:",
+        "if False:",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
         "what opening a proposer costs counts for nothing",
         "engine/speculation/trial_book.py",
         "opening * history_tokens + TRIAL_TOKENS + 1.0",

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Never
 
 from tests.warm.starting import FLEET, WarmStarts
@@ -29,12 +28,7 @@ def run(folder: Path, variables: dict[str, str], arguments: list[str]) -> Never:
         tell_pid(os.getpid())
         os.execve(FLEET[0], [*FLEET, *arguments], environment)
     copy = warm.copy(arguments, environment, (0, 1, 2))
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        copy.send_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+    copy.pass_on_signals()
     tell_pid(copy.pid)
     status = copy.wait() or 0
     warm.close()

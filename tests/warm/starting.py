@@ -19,6 +19,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from scripts.support.agent_process import start_process
@@ -76,6 +77,15 @@ class WarmProcess:
             # Its parent may not have told of its end yet.
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def pass_on_signals(self) -> None:
+        """From now on it gets what asks this process to end: a terminal's Ctrl-C, SIGTERM."""
+
+        def pass_on(number: int, _frame: FrameType | None) -> None:
+            self.send_signal(number)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, pass_on)
 
     def terminate(self) -> None:
         """SIGTERM."""

@@ -12,13 +12,11 @@ from __future__ import annotations
 import gc
 import os
 import random
-import signal
 import socket
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -90,13 +88,8 @@ def run(folder: Path, arguments: Sequence[str]) -> int:
     flags = arguments.index(FLAGS)
     starts = WorkerStarts(folder, arguments[:flags])
     copy = starts.copy(arguments[flags:], os.environ, (0, 1, 2))
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        copy.send_signal(number)
-
     # Ctrl-C reaches only this process's group.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+    copy.pass_on_signals()
     status = copy.wait() or 0
     starts.close()
     return status

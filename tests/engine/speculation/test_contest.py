@@ -22,9 +22,9 @@ from kakeya_fleet.engine.speculation.trial_book import KEPT_SECONDS, TrialBook
 from tests.support.breadth import again, wide
 
 ALONE_SECONDS = 0.01
-BESIDE_OPENING_SECONDS = 0.02
-"""A block alone while one that is to be tried reads the history on the same machine."""
 BLOCK_SECONDS = 0.015
+SLOWED = 2.0
+"""A forward while one that is to be tried reads the history on the same machine."""
 
 
 @dataclass
@@ -45,10 +45,10 @@ class Stream:
 
     def block(self) -> None:
         """What `Drafting` does around a block, without its tasks."""
-        roster, alone_seconds = self.roster, ALONE_SECONDS
+        roster, slowed = self.roster, 1.0
         if roster.warming is not None:
             if self.opened_blocks < self.opening_blocks:
-                self.opened_blocks, alone_seconds = self.opened_blocks + 1, BESIDE_OPENING_SECONDS
+                self.opened_blocks, slowed = self.opened_blocks + 1, SLOWED
             else:
                 self.opened_blocks = 0
                 roster.warmed(drafted=roster.warming not in self.broken)
@@ -56,18 +56,18 @@ class Stream:
         state = roster.rivals[index].state if index is not None else None
         if index is None or state is None or state.pace.dropped or index in self.broken:
             self.tokens += 1
-            self.seconds += alone_seconds
+            self.seconds += slowed * ALONE_SECONDS
             self.drafted_by.append(None)
-            roster.after_block(alone_seconds, 0.0, came=False)
+            roster.after_block(slowed * ALONE_SECONDS, 0.0, came=False)
             return
         accepted = self.accepted[index]
         state.pace = state.pace.after_block(
-            BlockMeasurement(15, accepted, accepted + 1, 0.012, 0.003, 0.003, 0.002)
+            BlockMeasurement(15, accepted, accepted + 1, slowed * 0.012, 0.003, 0.003, 0.002)
         )
         self.tokens += accepted + 1
-        self.seconds += BLOCK_SECONDS
+        self.seconds += BLOCK_SECONDS + (slowed - 1.0) * 0.012
         self.drafted_by.append(index)
-        roster.after_block(0.012, 0.0, came=True, token_count=accepted + 1)
+        roster.after_block(slowed * 0.012, 0.0, came=True, token_count=accepted + 1)
 
     def blocks(self, count: int) -> list[int | None]:
         """Who drafted each of the next `count`."""
@@ -125,6 +125,12 @@ def test_what_opening_slows_is_not_taken_for_decoding_alone() -> None:
     assert text.blocks(400).count(0) <= apart.blocks(400).count(0)
     (rival,) = text.roster.rivals
     assert rival.state.pace.alone_seconds == pytest.approx(ALONE_SECONDS)
+
+
+def test_what_opening_slows_is_not_taken_for_the_leaders_pace() -> None:
+    text = stream(4, 3, opening_blocks=12)
+    drafted = text.blocks(400)
+    assert 0 < drafted.count(1) <= stream(4, 3).blocks(400).count(1)
 
 
 def test_the_leader_changes_when_the_text_does() -> None:

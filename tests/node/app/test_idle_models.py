@@ -129,6 +129,7 @@ async def test_a_drafter_goes_when_nobody_drafts_with_it(
 ) -> None:
     drafter = await start_agent("mini-1", serve=["proposer=ngram"])
     agent = await start_agent("mini-2", serve=[f"verifier={small}"], peers=[drafter.address])
+    await agent.events.wait_for("peer_joined", node_id=drafter.node_id)
     unloading, clock = watched(drafter, 60.0)
     async with AsyncClient(agent.address) as client:
         drafted = Speculation("ngram", node_id=drafter.node_id)

@@ -122,6 +122,7 @@ async def test_a_model_is_loaded_answers_is_unloaded_and_its_session_goes_on_els
 ) -> None:
     other = await start_agent("other", serve=[f"verifier={small}"])
     agent = await start_agent("mini-1", peers=[other.address])
+    await agent.events.wait_for("peer_joined", node_id=other.node_id)
     async with AsyncClient(agent.address) as client:
         *progress, loaded = await heard(client, small)
         assert isinstance(loaded, LoadedModel)
