@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from kakeya_fleet.node.cli.terminal import interrupt
 from kakeya_fleet.node.cli.terminal.interrupt import interrupts_raised
 
 
@@ -16,7 +17,14 @@ class _Referred:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_an_interrupt_that_meets_a_callback_of_a_weak_reference_is_not_lost(times: int) -> None:
+@pytest.mark.parametrize(
+    "again_seconds", [interrupt.AGAIN_SECONDS, 1e-6], ids=["", "on busy cores"]
+)
+def test_an_interrupt_that_meets_a_callback_of_a_weak_reference_is_not_lost(
+    times: int, again_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where it is sent again before the callback has ended."""
+    monkeypatch.setattr(interrupt, "AGAIN_SECONDS", again_seconds)
     left = [times]
 
     def interrupted(_reference: object) -> None:
