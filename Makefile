@@ -56,10 +56,12 @@ demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 # Twice as many as small machines have cores: many tests wait for a process, a beat or a deadline.
 # Each further one starts its own nodes for what a room shares.
 WORKERS ?= 4
+# Of those that read all tests themselves.
+READERS ?= 3
 SHARED := --dist worksteal -q
-PYTEST := $(RUN) $(BIN)/python -m pytest -n $(WORKERS) $(SHARED)
+PYTEST := $(RUN) $(BIN)/python -m pytest -n $(READERS) $(SHARED)
 TESTS ?= tests --ignore=tests/scripts
-# They are copies of one process that has read the tests: see tests/warm.
+# The others are copies of one process that has read the tests: see tests/warm.
 COPIED := $(RUN) $(BIN)/python -m pytest $(SHARED) -p tests.warm.few_messages \
 	--tx "$(WORKERS)*popen//python=$(BIN)/python -m tests.warm.worker $(TESTS)"
 BESIDE := $(STAMPS)/beside.log
