@@ -61,9 +61,14 @@ READERS ?= 3
 SHARED := --dist worksteal -q
 PYTEST := $(RUN) $(BIN)/python -m pytest -n $(READERS) $(SHARED)
 TESTS ?= tests --ignore=tests/scripts
-# The others are copies of one process that has read the tests: see tests/warm.
+# The others are copies of one process that has read the tests, where systems have what those need:
+# see tests/warm.
+ifeq ($(shell uname -s),Linux)
 COPIED := $(RUN) $(BIN)/python -m pytest $(SHARED) -p tests.warm.few_messages \
 	--tx "$(WORKERS)*popen//python=$(BIN)/python -m tests.warm.worker $(TESTS)"
+else
+COPIED := $(PYTEST)
+endif
 BESIDE := $(STAMPS)/beside.log
 # By another name than MAKE, whose recipes `make -n` runs. They take what the Python tests leave:
 # these wait for each other's processes now and then, for as long as they run.

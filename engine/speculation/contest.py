@@ -231,7 +231,7 @@ def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
     if contest.block_count < FIRST_TRIAL_AT or (leader is not None and _probes(paces[leader])):
         return None
     can_afford = contest.lost_tokens <= TRIAL_SHARE * contest.block_count
-    alone = _alone_seconds(paces)
+    alone = alone_seconds(paces)
     reference = _reference(contest, paces, drafts=drafts)
     due = [
         index
@@ -252,7 +252,7 @@ def _probes(pace: Pace) -> bool:
 
 def _reference(contest: Contest, paces: Paces, *, drafts: bool) -> float:
     """Measured seconds a token of what the session does now; 0 while that is unknown."""
-    alone = _alone_seconds(paces)
+    alone = alone_seconds(paces)
     if drafts and contest.leader is not None and alone:
         return paces[contest.leader].token_seconds
     return alone
@@ -271,7 +271,7 @@ def _changed(contest: Contest, index: int, candidate: Candidate) -> Contest:
     return replace(contest, candidates=tuple(candidates))
 
 
-def _alone_seconds(paces: Sequence[Pace]) -> float:
+def alone_seconds(paces: Sequence[Pace]) -> float:
     """What a token takes alone, as far as any of the paces knows; 0 while none does."""
     return max((pace.alone_seconds for pace in paces), default=0.0)
 

@@ -156,7 +156,7 @@ class Drafting:
             self._warming, drafted = None, warming[1].result()
             if drafted is not False or self._warming_asks >= WARMING_ASKS:
                 self._warming_asks = 0
-                self._roster.warmed(drafted=bool(drafted))
+                self._roster.warmed(drafted=bool(drafted), read_tokens=len(history))
         if self._warming is None and index is not None and index == self._roster.warming:
             self._warming_asks += 1
             task = asyncio.ensure_future(self._drafters[index].opened(history))

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
-from kakeya_fleet.engine.speculation.contest import TRIAL_BLOCKS, Candidate, Contest, Paces
+from kakeya_fleet.engine.speculation.contest import (
+    TRIAL_BLOCKS,
+    Candidate,
+    Contest,
+    Paces,
+    alone_seconds,
+)
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.hedging import HedgeBudget
 from kakeya_fleet.engine.speculation.pace import FIRST_RETRY_BLOCKS, WON_TOKENS
@@ -53,23 +59,24 @@ class Roster:
 
         Without one the session finds out all by itself. `gain` is how many times as fast as
         decoding alone the one that leads is expected to be. `history_tokens` are there when it
-        begins: what a proposer reads that is to be tried.
+        begins: who is to be tried soon reads them.
         """
         self._rivals = tuple(rivals)
         self._book = book
-        self._history_tokens = history_tokens
         self._opening_tokens = 0.0
         """What opening the source of the one that is to be tried has cost, in tokens' time."""
         self._told: dict[int, bool] = {}
         """Who was faster here and who was not, as the book was told."""
         self.hedges = HedgeBudget()
-        rests = [self._rest(rival) for rival in rivals]
+        rests = [_rest(book, rival, history_tokens) for rival in rivals]
         candidates = tuple(
             Candidate(
                 rival.hope,
                 wait=rest,
                 # The one that leads has this very gain, and comes back as any that has led.
-                wait_for_leader=self._rest(rival, gain) if leads and index else 0,
+                wait_for_leader=(
+                    _rest(book, rival, history_tokens, gain) if leads and index else 0
+                ),
                 stands_in=rival.stands_in,
             )
             for index, (rival, rest) in enumerate(zip(rivals, rests, strict=True))
@@ -153,12 +160,12 @@ class Roster:
         drafting = self.drafting
         return None if drafting is None or self.is_trying else drafting.state.drop_reason
 
-    def warmed(self, *, drafted: bool) -> None:
-        """The source of `warming` was opened, and drafted or failed."""
+    def warmed(self, *, drafted: bool, read_tokens: int = 0) -> None:
+        """The source of `warming` was opened, read so many, and drafted or failed."""
         index = self.warming
         if self._book is not None and index is not None and drafted:
             key = self._rivals[index].key
-            self._book.opened(key, self._opening_tokens, self._history_tokens)
+            self._book.opened(key, self._opening_tokens, read_tokens)
         self._opening_tokens = 0.0
         if drafted:
             self._take(*self._contest.warmed(self._paces()))
@@ -173,19 +180,22 @@ class Roster:
         Its own state has learned of the draft.
         """
         failed = not came and not self.is_resting
+        opening = self.warming
         if not came:
-            opens = self.warming is not None
-            if opens:
-                self._opening_tokens += self._tokens_lost(verify_seconds + other_seconds)
+            alone = alone_seconds(self._paces())
+            if opening is not None and alone:
+                self._opening_tokens += (verify_seconds + other_seconds) / alone - 1.0
             for index, rival in enumerate(self._rivals):
                 state = rival.state
                 # One that is shut out is not resting.
                 if index != self.current or state.pace.dropped:
                     state.pace = state.pace.after_alone_block(
-                        verify_seconds, other_seconds, beside_opening=opens
+                        verify_seconds, other_seconds, beside_opening=opening is not None
                     )
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(*self._contest.after_block(self._paces(), failed=failed))
+        if self.warming != opening:
+            self._opening_tokens = 0.0
         self._note(token_count)
 
     def _standing(self) -> tuple[int | None, int | None]:
@@ -225,17 +235,6 @@ class Roster:
         else:
             self._book.lost(key)
 
-    def _tokens_lost(self, seconds: float) -> float:
-        """In a block alone that took so long, against what one takes by itself."""
-        alone = max((pace.alone_seconds for pace in self._paces()), default=0.0)
-        return seconds / alone - 1.0 if alone else 0.0
-
-    def _rest(self, rival: Rival, gain: float = 1.0) -> int:
-        """How many blocks a session that begins leaves it alone for."""
-        if self._book is None or rival.stands_in:
-            return 0
-        return self._book.rest_blocks(rival.key, rival.hope, gain, self._history_tokens)
-
     def _paces(self) -> Paces:
         return tuple(rival.state.pace for rival in self._rivals)
 
@@ -244,3 +243,10 @@ class Roster:
         for rival, pace in zip(self._rivals, paces, strict=True):
             if pace is not rival.state.pace:
                 rival.state.pace = pace
+
+
+def _rest(book: TrialBook | None, rival: Rival, history_tokens: int, gain: float = 1.0) -> int:
+    """How many blocks a session that begins leaves it alone for."""
+    if book is None or rival.stands_in:
+        return 0
+    return book.rest_blocks(rival.key, rival.hope, gain, history_tokens)

@@ -31,13 +31,14 @@ SLOWED = 2.0
 class Stream:
     """A text of which each proposer guesses so many tokens a block; a clock of made-up blocks.
 
-    One that is to be tried opens beside `opening_blocks`.
+    One that is to be tried opens beside `opening_blocks`, and reads `history_tokens` there.
     """
 
     roster: Roster
     accepted: list[int]
     broken: frozenset[int] = frozenset()
     opening_blocks: int = 0
+    history_tokens: int = 0
     opened_blocks: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -51,7 +52,8 @@ class Stream:
                 self.opened_blocks, slowed = self.opened_blocks + 1, SLOWED
             else:
                 self.opened_blocks = 0
-                roster.warmed(drafted=roster.warming not in self.broken)
+                drafted = roster.warming not in self.broken
+                roster.warmed(drafted=drafted, read_tokens=self.history_tokens)
         index = roster.current
         state = roster.rivals[index].state if index is not None else None
         if index is None or state is None or state.pace.dropped or index in self.broken:
@@ -91,7 +93,7 @@ def stream(
         for index, hope in enumerate(hopes or (8.0,) * len(accepted))
     ]
     roster = Roster(rivals, leads=leads, book=book, gain=gain, history_tokens=history_tokens)
-    return Stream(roster, list(accepted), frozenset(broken), opening_blocks)
+    return Stream(roster, list(accepted), frozenset(broken), opening_blocks, history_tokens)
 
 
 def test_a_faster_proposer_takes_over_and_stays() -> None:

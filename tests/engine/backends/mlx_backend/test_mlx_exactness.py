@@ -331,7 +331,7 @@ def long(random_checkpoint: Callable[..., Path]) -> Path:
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
-        max_position_embeddings=1 << 17,
+        max_position_embeddings=1 << 19,
     )
 
 
@@ -379,11 +379,11 @@ def test_chunks_of_segments_are_merged_into_one_softmax() -> None:
 
 
 def test_the_peak_of_a_forward_does_not_grow_with_the_history(long: Path) -> None:
-    # A history four times as long took 3.75 times as much in one chunk. How many chunks MLX's
-    # scheduler holds at once varies by what else the machine does, by half of their peak.
+    # Of more chunks than MLX's scheduler holds at once, which varies by what else the machine does:
+    # with three their peak was at times that of fewer.
     verifier = load_verifier(ModelFolder(long, "long"), backend="mlx")
     peaks = []
-    for filled_count in (3 * CHUNK_KEYS, 12 * CHUNK_KEYS):
+    for filled_count in (12 * CHUNK_KEYS, 48 * CHUNK_KEYS):
         cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=filled_count + 64))
         cache.fill(filled_count, seed=1)
         mx.reset_peak_memory()
@@ -391,4 +391,4 @@ def test_the_peak_of_a_forward_does_not_grow_with_the_history(long: Path) -> Non
         verifier.forward(cache, HISTORY[:16], want_logits=True)
         peaks.append(mx.get_peak_memory() - active)
         cache.release()
-    assert peaks[1] < 2.0 * peaks[0], peaks
+    assert peaks[1] < 1.4 * peaks[0], peaks
