@@ -28,7 +28,7 @@ tokens' time in n blocks in which the leader stays the best.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.speculation.pace import (
@@ -130,10 +130,13 @@ class Contest:
         """It has not."""
         return _without_trial(self)
 
-    def after_block(self, paces: Paces, *, failed: bool) -> tuple[Contest, Paces]:
+    def after_block(
+        self, paces: Paces, *, failed: bool, barred: Collection[int] = ()
+    ) -> tuple[Contest, Paces]:
         """A block was made; `current` was asked for its draft in vain if it `failed`.
 
-        `paces` have learned of it. A leader that rests is asked for none.
+        `paces` have learned of it. A leader that rests is asked for none. No trial of those that
+        are `barred` begins now.
         """
         aged = _aged(self)
         if aged.is_warm:
@@ -141,7 +144,7 @@ class Contest:
         drafts = not failed and _leads(self, paces)
         aged, paces = _lead_judged(aged, paces, drafts=drafts)
         if aged.trial is None:
-            trial = _next_trial(aged, paces, drafts=drafts)
+            trial = _next_trial(aged, paces, drafts=drafts, barred=barred)
             seconds = _reference(aged, paces, drafts=drafts) if drafts else 0.0
             aged = replace(aged, trial=trial, led_token_seconds=seconds)
         return aged, paces
@@ -225,7 +228,9 @@ def _fallen(contest: Contest, index: int) -> Candidate:
     return candidate.relieved() if contest.led_blocks > candidate.wait else candidate.lost()
 
 
-def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
+def _next_trial(
+    contest: Contest, paces: Paces, *, drafts: bool, barred: Collection[int]
+) -> int | None:
     """Who is tried now: of those that are due and could win the most promising."""
     leader = contest.leader
     if contest.block_count < FIRST_TRIAL_AT or (leader is not None and _probes(paces[leader])):
@@ -237,6 +242,7 @@ def _next_trial(contest: Contest, paces: Paces, *, drafts: bool) -> int | None:
         index
         for index, each in enumerate(contest.candidates)
         if index != leader
+        and index not in barred
         and each.rested >= (max(each.wait, each.wait_for_leader) if drafts else each.wait)
         and (can_afford or not each.wait)
         and alone < each.hope * reference

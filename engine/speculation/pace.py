@@ -101,7 +101,8 @@ class Pace:
     `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
     block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone,
     `rival_seconds` those of a token with another proposer, 0 without one. `committed` tokens
-    took `spent_seconds`, both decayed. Drafts of `made_count` blocks were made, and of
+    took `spent_seconds`, both decayed. Blocks have gained `untold_tokens` over decoding alone, or
+    lost, since that was last `told`. Drafts of `made_count` blocks were made, and of
     `found_count` found in the text, for which it waited `found_wait_seconds`.
     """
 
@@ -123,6 +124,7 @@ class Pace:
     committed: float = 0.0
     spent_seconds: float = 0.0
     lost_tokens: float = 0.0
+    untold_tokens: float = 0.0
     alone_block_count: int = 0
     retry_after_blocks: int = 0
     next_retry_blocks: int = FIRST_RETRY_BLOCKS
@@ -184,6 +186,10 @@ class Pace:
     def against(self, rival_seconds: float) -> Pace:
         """Judged from now on against `rival_seconds` a token; 0 for decoding alone."""
         return replace(self, rival_seconds=rival_seconds)
+
+    def told(self) -> Pace:
+        """What was gained so far is known elsewhere."""
+        return replace(self, untold_tokens=0.0) if self.untold_tokens else self
 
     def taken_up(self) -> Pace:
         """Used again, with nothing lost so far."""
@@ -389,11 +395,14 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
 
     Judged by the smoothed seconds: one hiccup of the machine is no verdict.
     """
+    alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
+    seconds = pace.block_seconds(block.drafted_count, is_found=block.is_found)
+    gained = block.committed_count - seconds / alone
+    pace = replace(pace, untold_tokens=pace.untold_tokens + gained)
     if pace.alone_seconds == 0.0 and pace.block_count == PROBED_AT:
         return replace(pace, alone_block_count=0, retry_after_blocks=PROBE_BLOCKS)
-    alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
     rival = min(alone, pace.rival_seconds) if pace.rival_seconds else alone
-    taken = pace.block_seconds(block.drafted_count, is_found=block.is_found) / rival
+    taken = seconds / rival
     lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
     if lost > LOST_TOKENS:
         # A retry that loses anything is the last one for a while.

@@ -63,12 +63,15 @@ class Roster:
         """
         self._rivals = tuple(rivals)
         self._book = book
+        self._history_tokens = history_tokens
         self._opening_tokens = 0.0
         """What opening the source of the one that is to be tried has cost, in tokens' time."""
         self._told: dict[int, bool] = {}
         """Who was faster here and who was not, as the book was told."""
         self.hedges = HedgeBudget()
         rests = [_rest(book, rival, history_tokens) for rival in rivals]
+        if book is not None and leads and rivals:
+            rests[0] = max(rests[0], book.owed_blocks(rivals[0].key, history_tokens))
         candidates = tuple(
             Candidate(
                 rival.hope,
@@ -166,7 +169,6 @@ class Roster:
         if self._book is not None and index is not None and drafted:
             key = self._rivals[index].key
             self._book.opened(key, self._opening_tokens, read_tokens)
-        self._opening_tokens = 0.0
         if drafted:
             self._take(*self._contest.warmed(self._paces()))
         else:
@@ -184,7 +186,7 @@ class Roster:
         if not came:
             alone = alone_seconds(self._paces())
             if opening is not None and alone:
-                self._opening_tokens += (verify_seconds + other_seconds) / alone - 1.0
+                self._slowed(opening, (verify_seconds + other_seconds) / alone - 1.0)
             for index, rival in enumerate(self._rivals):
                 state = rival.state
                 # One that is shut out is not resting.
@@ -193,10 +195,18 @@ class Roster:
                         verify_seconds, other_seconds, beside_opening=opening is not None
                     )
         if len(self._rivals) > 1 or self._contest.leader is None:
-            self._take(*self._contest.after_block(self._paces(), failed=failed))
+            self._take(
+                *self._contest.after_block(self._paces(), failed=failed, barred=self._barred())
+            )
         if self.warming != opening:
             self._opening_tokens = 0.0
         self._note(token_count)
+
+    def _slowed(self, opening: int, tokens: float) -> None:
+        """A block beside the source that is opened took the time of so many more."""
+        self._opening_tokens += tokens
+        if self._book is not None:
+            self._book.gained(self._rivals[opening].key, -tokens)
 
     def _standing(self) -> tuple[int | None, int | None]:
         """Who leads and does not rest, and who is on trial."""
@@ -212,6 +222,11 @@ class Roster:
         if self._book is None:
             return
         self._book.tokens_made(token_count)
+        for rival in self._rivals:
+            pace = rival.state.pace
+            if pace.untold_tokens:
+                self._book.gained(rival.key, pace.untold_tokens)
+                rival.state.pace = pace.told()
         leader, trial = self._stood
         for index in before:
             # What a breaker shuts out has failed, and may have been fast.
@@ -219,6 +234,17 @@ class Roster:
                 self._tell(index, was_faster=False)
         if leader is not None and self._rivals[leader].state.pace.lost_tokens <= -WON_TOKENS:
             self._tell(leader, was_faster=True)
+
+    def _barred(self) -> list[int]:
+        """Those whose trials have cost other sessions too much to be tried in this one now."""
+        book = self._book
+        if book is None or self._contest.trial is not None:
+            return []
+        return [
+            index
+            for index, rival in enumerate(self._rivals)
+            if not rival.stands_in and book.owed_blocks(rival.key, self._history_tokens)
+        ]
 
     def _tell(self, index: int, *, was_faster: bool) -> None:
         """Once, however often that is found on this text; that it was faster says more."""

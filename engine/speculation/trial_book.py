@@ -18,16 +18,29 @@ the blocks beside it, by the time of o tokens for each that it reads. A trial is
 
 Where sessions are shorter by mean, it waits until a session has made so many blocks, which are
 tokens where none is drafted. One that a plan lets lead rests for them, as if it had been dropped.
+
+That says what a trial may win. What all have lost is bounded besides: of each proposer the book
+keeps what its blocks have gained over decoding alone, won or lost, less what its openings cost.
+Who gained is tried by the rule above. Those who lost so far, L tokens' time together, share what
+is left of
+
+    FREE_TOKENS + TRIAL_SHARE N - L
+
+with N tokens made in these sessions, with or without drafts: a trial of one of them, or of one of
+which nothing is known, begins when its expected loss, (1 - p) (o m + TRIAL_TOKENS + 1), fits. So
+where texts suit nobody, sessions are slower than decoding alone by `TRIAL_SHARE` in the long run,
+whatever opening costs; and who suits one text in six earns there what the other five lose.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.contracts.draft import ProposerKey
-from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
+from kakeya_fleet.engine.speculation.contest import TRIAL_SHARE, TRIAL_TOKENS
 
 DECAY = 0.98
 """Of what was counted, with each session: of some fifty. What suits none of them is tried in one
@@ -38,6 +51,10 @@ LEAST_SAVED = 0.25
 """Of what is saved beside decoding alone, beside a leader that is expected to be as fast."""
 UNKNOWN_SESSIONS = 4
 """Before so many, nobody knows how long sessions are."""
+FREE_TOKENS = 4.0 * TRIAL_TOKENS
+"""That trials may lose before any token is made: a session tries as many proposers by a plan."""
+HISTORY_TOKENS = 1024
+"""Histories up to so many tokens are of one kind, and beyond, those of each power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +62,8 @@ class _Record:
     """Sessions in which it was faster and slower, decayed, and when that was told last.
 
     In those in which it was opened for a trial that cost `opening_tokens`, while it read
-    `read_tokens`; both decayed too.
+    `read_tokens`. In all it has made `gained` tokens more than decoding alone in the time that
+    took; less than none for fewer. All are decayed.
     """
 
     faster: float = 0.0
@@ -53,6 +71,17 @@ class _Record:
     at: float = 0.0
     opening_tokens: float = 0.0
     read_tokens: float = 0.0
+    gained: float = 0.0
+
+    @property
+    def suited(self) -> float:
+        """With what probability it is faster on the next text."""
+        return (self.faster + 0.5) / (self.faster + self.slower + 1.0)
+
+    def trial_tokens(self, history_tokens: int) -> float:
+        """What a trial costs that is found lost, behind so many."""
+        opening = self.opening_tokens / self.read_tokens if self.read_tokens else 0.0
+        return opening * history_tokens + TRIAL_TOKENS + 1.0
 
     def decayed(self) -> _Record:
         """As a session later."""
@@ -62,11 +91,12 @@ class _Record:
             slower=self.slower * DECAY,
             opening_tokens=self.opening_tokens * DECAY,
             read_tokens=self.read_tokens * DECAY,
+            gained=self.gained * DECAY,
         )
 
 
 class TrialBook:
-    """Of one verifier and one kind of text. One thread's."""
+    """Of one verifier and one kind of session. One thread's."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
@@ -99,7 +129,10 @@ class TrialBook:
         self._add(proposer, faster=1.0)
 
     def opened(self, proposer: ProposerKey, lost_tokens: float, read_tokens: int) -> None:
-        """To be tried it read so many, which cost the stream the time of `lost_tokens`."""
+        """To be tried it read so many, which cost the stream the time of `lost_tokens`.
+
+        It has `gained` so many less already: where a stream ends meanwhile this is never told.
+        """
         before = self._records.get(proposer, _Record())
         self._records[proposer] = replace(
             before,
@@ -107,6 +140,21 @@ class TrialBook:
             read_tokens=before.read_tokens + read_tokens,
             at=self._clock(),
         )
+
+    def gained(self, proposer: ProposerKey, tokens: float) -> None:
+        """It made so many more than decoding alone; less than none for fewer."""
+        before = self._records.get(proposer, _Record())
+        self._records[proposer] = replace(before, gained=before.gained + tokens, at=self._clock())
+
+    def owed_blocks(self, proposer: ProposerKey, history_tokens: int = 0) -> int:
+        """How many tokens are to be made before what a trial of it may lose is there to lose."""
+        found = self._records.get(proposer, _Record())
+        if found.gained > 0.0:
+            return 0
+        lost = sum(max(0.0, -each.gained) for each in self._records.values())
+        cost = (1.0 - found.suited) * found.trial_tokens(history_tokens)
+        missing = lost + cost - FREE_TOKENS - TRIAL_SHARE * self._tokens
+        return max(0, math.ceil(missing / TRIAL_SHARE))
 
     def rest_blocks(
         self, proposer: ProposerKey, hope: float, gain: float = 1.0, history_tokens: int = 0
@@ -119,10 +167,8 @@ class TrialBook:
         found = self._records.get(proposer)
         if found is None or hope <= 1.0:
             return 0
-        suited = (found.faster + 0.5) / (found.faster + found.slower + 1.0)
         saved = max(1.0 / gain - 1.0 / hope, LEAST_SAVED * (1.0 - 1.0 / hope))
-        opening = found.opening_tokens / found.read_tokens if found.read_tokens else 0.0
-        needed = (opening * history_tokens + TRIAL_TOKENS + 1.0) / (suited * saved)
+        needed = found.trial_tokens(history_tokens) / (found.suited * saved)
         is_known = self._sessions >= UNKNOWN_SESSIONS
         return int(needed) if is_known and needed > self._tokens / self._sessions else 0
 
@@ -137,13 +183,18 @@ class TrialBook:
 
 
 class TrialBooks:
-    """A book for each verifier's model and each kind of text: drawn at a temperature, or greedy."""
+    """A book for each verifier's model and each kind of session.
+
+    Text drawn at a temperature is another matter than greedy, and so are drafts behind a long
+    history: they cost more, as does opening.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
         self._clock = clock
-        self._books: dict[tuple[str, bool], TrialBook] = {}
+        self._books: dict[tuple[str, bool, int], TrialBook] = {}
 
-    def of(self, verifier: str, *, sampled: bool) -> TrialBook:
-        """The one of a verifier's model."""
-        return self._books.setdefault((verifier, sampled), TrialBook(self._clock))
+    def of(self, verifier: str, *, sampled: bool, history_tokens: int = 0) -> TrialBook:
+        """The one of a verifier's model, for sessions that begin behind so many."""
+        length = (history_tokens // HISTORY_TOKENS).bit_length()
+        return self._books.setdefault((verifier, sampled, length), TrialBook(self._clock))

@@ -168,8 +168,29 @@ MUTANTS = (
     Mutant(
         "what opening a proposer costs counts for nothing",
         "engine/speculation/trial_book.py",
-        "opening * history_tokens + TRIAL_TOKENS + 1.0",
-        "TRIAL_TOKENS + 1.0",
+        "return opening * history_tokens + TRIAL_TOKENS + 1.0",
+        "return TRIAL_TOKENS + 1.0",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
+        "trials that lose as much as they like, session by session",
+        "engine/speculation/trial_book.py",
+        "return max(0, math.ceil(missing / TRIAL_SHARE))",
+        "return 0",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
+        "a proposer that earns its trials waits for what others lost",
+        "engine/speculation/trial_book.py",
+        "        if found.gained > 0.0:\n            return 0\n",
+        "",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
+        "a source that was given up is counted with the next one's opening",
+        "engine/speculation/roster.py",
+        "        if self.warming != opening:\n            self._opening_tokens = 0.0\n",
+        "",
         ("tests/engine/speculation/test_contest.py",),
     ),
     Mutant(
@@ -287,8 +308,8 @@ MUTANTS = (
     Mutant(
         "sessions that pay again for what others found out",
         "engine/speculation/trial_book.py",
-        "suited = (found.faster + 0.5)",
-        "suited = (found.faster + found.slower + 0.5)",
+        "return (self.faster + 0.5)",
+        "return (self.faster + self.slower + 0.5)",
         ("tests/engine/speculation/test_contest.py",),
     ),
     Mutant(

@@ -235,7 +235,7 @@ class Pairing:
                 self._roster = Roster(
                     rivals,
                     leads=leads,
-                    book=self._book(),
+                    book=self._book(history_tokens),
                     gain=gain,
                     history_tokens=history_tokens,
                 )
@@ -243,12 +243,16 @@ class Pairing:
         for known, rival in zip(roster.rivals, rivals, strict=True):
             known.source, known.state = rival.source, rival.state
 
-    def _book(self) -> TrialBook | None:
+    def _book(self, history_tokens: int) -> TrialBook | None:
         """What trials came to in other sessions; None where nobody is tried."""
         if self._choice is not SpeculationChoice.AUTO:
             return None
         books = self._context.trial_books
-        return books.of(self._plan.verifier.model_id, sampled=self._request.sampled)
+        return books.of(
+            self._plan.verifier.model_id,
+            sampled=self._request.sampled,
+            history_tokens=history_tokens,
+        )
 
     def _open_current(self, history: History) -> None:
         roster = self._roster

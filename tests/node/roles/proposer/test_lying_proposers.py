@@ -289,7 +289,7 @@ async def test_sessions_that_choose_tell_each_other_what_trials_came_to(
     await client.append(session, PROMPT)
     await client.generate(session, 4)
     await client.generate(session, 4, **SEEDED)
-    assert {sampled for _, sampled in books} == {False, True}
+    assert {sampled for _, sampled, _ in books} == {False, True}
     assert [book._sessions for book in books.values()] == [1.0, 1.0]
     assert all(book._tokens > 0 for book in books.values())
 
