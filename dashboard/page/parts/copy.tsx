@@ -42,7 +42,8 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
 export function Command({ text }: { text: string }) {
   return (
     <span class="command">
-      <code>{text}</code>
+      {/* Where it is wider than its place it is scrolled, by keys too. */}
+      <code tabIndex={0}>{text}</code>
       <CopyButton text={text} label={`Copy: ${text}`} />
     </span>
   );

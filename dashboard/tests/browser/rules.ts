@@ -6,7 +6,7 @@ import type { Page } from "playwright-core";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 interface Result {
-  violations: { id: string; nodes: { target: string[]; failureSummary: string }[] }[];
+  violations: { id: string; help: string; nodes: { target: string[] }[] }[];
 }
 
 /** What axe finds wrong with the page as it is, one line each. */
@@ -15,8 +15,8 @@ export async function violations(page: Page): Promise<string[]> {
   if (!(await page.evaluate(`"axe" in window`))) await page.evaluate(AXE);
   // What is right is not described: that takes as long as to look.
   const result = (await page.evaluate(`axe.run(document, { reporter: "no-passes" })`)) as Result;
-  return result.violations.flatMap(({ id, nodes }) =>
-    nodes.slice(0, 3).map((node) => `${id}: ${node.target.join(" ")}: ${node.failureSummary}`),
+  return result.violations.flatMap(({ id, help, nodes }) =>
+    nodes.slice(0, 3).map(({ target }) => `${id}: ${target.join(" ")}: ${help}`),
   );
 }
 

@@ -83,6 +83,8 @@ describe("a fleet that works", () => {
         };
         for (const [name, view] of views()) {
           await go(page, view);
+          // The first session begins some time after its node.
+          if (view === "sessions") await page.locator("a.row-link").first().waitFor();
           await look(name);
         }
         await go(page, "sessions");
@@ -153,6 +155,16 @@ describe("a fleet in which nothing happens by itself, for what is told to it", (
     await again.waitFor({ state: "detached" });
     await page.close();
     await back.child.end();
+  });
+
+  test("where no session is open a phone shows what opens one, by the rules", async () => {
+    const { page, complaints } = await one.open("sessions", { width: 390, theme: "light" });
+    const command = page.locator("main .command code");
+    await command.waitFor();
+    const hidden = await command.evaluate((shown) => shown.scrollWidth - shown.clientWidth);
+    expect(hidden).toBeGreaterThan(0);
+    expect(await violations(page)).toEqual([]);
+    expect(complaints.list).toEqual([]);
   });
 
   test("events that come in while somebody reads wait until they are asked for", async () => {
