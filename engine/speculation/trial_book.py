@@ -24,11 +24,11 @@ keeps what its blocks have gained over decoding alone, won or lost, less what it
 Who gained is tried by the rule above. Those who lost so far, L tokens' time together, share what
 is left of
 
-    FREE_TOKENS + TRIAL_SHARE N - L
+    FREE_TOKENS + LOST_SHARE N - L
 
 with N tokens made in these sessions, with or without drafts: a trial of one of them, or of one of
 which nothing is known, begins when its expected loss, (1 - p) (o m + TRIAL_TOKENS + 1), fits. So
-where texts suit nobody, sessions are slower than decoding alone by `TRIAL_SHARE` in the long run,
+where texts suit nobody, sessions are slower than decoding alone by `LOST_SHARE` in the long run,
 whatever opening costs; and who suits one text in six earns there what the other five lose.
 """
 
@@ -40,7 +40,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.contracts.draft import ProposerKey
-from kakeya_fleet.engine.speculation.contest import TRIAL_SHARE, TRIAL_TOKENS
+from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
 
 DECAY = 0.98
 """Of what was counted, with each session: of some fifty. What suits none of them is tried in one
@@ -51,8 +51,11 @@ LEAST_SAVED = 0.25
 """Of what is saved beside decoding alone, beside a leader that is expected to be as fast."""
 UNKNOWN_SESSIONS = 4
 """Before so many, nobody knows how long sessions are."""
-FREE_TOKENS = 4.0 * TRIAL_TOKENS
-"""That trials may lose before any token is made: a session tries as many proposers by a plan."""
+FREE_TOKENS = 2.0 * TRIAL_TOKENS
+"""That trials may lose before any token is made."""
+LOST_SHARE = 0.03
+"""Of the tokens that are made: trials may lose so many. What no sum knows, as what one that a
+plan lets lead slows by being opened, has to fit into the twentieth that drafts may cost."""
 HISTORY_TOKENS = 1024
 """Histories up to so many tokens are of one kind, and beyond, those of each power of two."""
 
@@ -153,8 +156,8 @@ class TrialBook:
             return 0
         lost = sum(max(0.0, -each.gained) for each in self._records.values())
         cost = (1.0 - found.suited) * found.trial_tokens(history_tokens)
-        missing = lost + cost - FREE_TOKENS - TRIAL_SHARE * self._tokens
-        return max(0, math.ceil(missing / TRIAL_SHARE))
+        missing = lost + cost - FREE_TOKENS - LOST_SHARE * self._tokens
+        return max(0, math.ceil(missing / LOST_SHARE))
 
     def rest_blocks(
         self, proposer: ProposerKey, hope: float, gain: float = 1.0, history_tokens: int = 0

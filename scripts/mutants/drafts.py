@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "trials that lose as much as they like, session by session",
         "engine/speculation/trial_book.py",
-        "return max(0, math.ceil(missing / TRIAL_SHARE))",
+        "return max(0, math.ceil(missing / LOST_SHARE))",
         "return 0",
         ("tests/engine/speculation/test_contest.py",),
     ),

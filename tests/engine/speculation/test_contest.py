@@ -21,6 +21,7 @@ from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.trial_book import (
     FREE_TOKENS,
     KEPT_SECONDS,
+    LOST_SHARE,
     TrialBook,
     TrialBooks,
 )
@@ -251,8 +252,9 @@ def test_sessions_do_not_pay_again_for_what_others_found_out(leads: bool) -> Non
     book = TrialBook()
     without = answers(1, 0, 0, 0, book=None, leads=leads)
     told = answers(50, 0, 0, 0, book=book, leads=leads)
-    assert told[0].drafted_by == without[0].drafted_by
     assert seconds_over_alone(without) > 1.12
+    # What is not known yet is tried soon, though not all of it at once.
+    assert {0, 1, 2} <= {by for each in told[:3] for by in each.drafted_by if by is not None}
     # One trial in five of what three cost.
     assert seconds_over_alone(told[-30:]) < 1.05
     # And none of them is left alone for good.
@@ -293,7 +295,7 @@ LOSING = {
 
 @pytest.mark.parametrize("leads", [True, wide(False)])
 @pytest.mark.parametrize("case", LOSING)
-def test_sessions_together_lose_about_a_twentieth_at_most(case: str, leads: bool) -> None:
+def test_sessions_together_lose_a_twentieth_at_most(case: str, leads: bool) -> None:
     """Who wins its trial, and less than it cost to open, has lost; by plan it leads at once."""
     accepted, opening = LOSING[case]
     book, told = TrialBook(), []
@@ -306,11 +308,11 @@ def test_sessions_together_lose_about_a_twentieth_at_most(case: str, leads: bool
     alone = stream(*accepted, leads=leads, opening_blocks=opening)
     alone.blocks(ANSWER_BLOCKS)
     assert seconds_over_alone([alone]) > 1.1
-    # Judged by smoothed seconds, and begun before it is known what it loses.
-    assert seconds_over_alone(told[-40:]) < 1.0 + 1.5 * TRIAL_SHARE
+    assert seconds_over_alone(told[:6]) < 1.12
+    assert seconds_over_alone(told[-40:]) < 1.0 + TRIAL_SHARE
     lost = sum(each.seconds / ALONE_SECONDS - each.tokens for each in told)
     # Beyond what is there to lose: the trials that began before one of them was seen to lose it.
-    assert lost <= FREE_TOKENS + TRIAL_SHARE * 60 * ANSWER_BLOCKS + 3 * (opening + 2 * TRIAL_TOKENS)
+    assert lost <= FREE_TOKENS + LOST_SHARE * 60 * ANSWER_BLOCKS + 3 * (opening + 2 * TRIAL_TOKENS)
 
 
 def test_what_gains_is_tried_whatever_others_lose() -> None:
@@ -326,12 +328,12 @@ def test_what_gains_is_tried_whatever_others_lose() -> None:
 def test_a_source_that_was_given_up_costs_the_next_one_nothing() -> None:
     """What it slowed is its own, and is not told as what the other took to open."""
     book = TrialBook()
-    text = stream(0, 6, leads=False, broken=[0], hopes=(8.0, 4.0), book=book, opening_blocks=8)
+    text = stream(0, 6, leads=False, broken=[0], hopes=(8.0, 4.0), book=book, opening_blocks=4)
     text.blocks(40)
     failed, drafted = (book._records["n", str(index)] for index in range(2))
     assert failed.opening_tokens == 0.0
-    assert failed.gained == pytest.approx(-8.0)
-    assert drafted.opening_tokens == pytest.approx(8.0)
+    assert failed.gained == pytest.approx(-4.0)
+    assert drafted.opening_tokens == pytest.approx(4.0)
 
 
 def test_behind_long_histories_trials_come_to_something_else() -> None:
