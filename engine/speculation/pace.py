@@ -8,9 +8,11 @@ other work, such as handling messages and handing out tokens. How
 V and a draft grow with their size was measured when the models were loaded; how
 fast they are now is the ratio of what a block took to that, smoothed. So the block
 is the one with the best E(B) / (V(B + 1) + W(B) + O), and drafting pays when that is
-above one token in what a block alone takes. That is measured by two blocks alone, a
+above one token in what a block alone takes. That is measured by blocks alone, a
 little after the start: V(1) from blocks with drafts would say too much, since what
-else runs beside them slows their forwards too.
+else runs beside them slows their forwards too. So does what the first of them finds:
+a proposer that still computes, and caches full of other weights. It counts for nothing.
+While even V(1) from blocks with drafts promises much, nobody asks how much.
 
 Whether it pays is judged by adding up, block by block, the tokens that the
 verifier would have made alone in the same time, less those that were committed:
@@ -45,9 +47,14 @@ WON_TOKENS = 6.0
 TOLERATED_LOSS = 0.02
 FIRST_RETRY_BLOCKS = 16
 LONGEST_RETRY_BLOCKS = 1024
-# Blocks after which two are decoded alone, to know what that takes.
+# Drafts after which so many blocks are decoded alone, to know what that takes, and all blocks
+# after which that is done at the latest.
 PROBED_AT = 6
-PROBE_BLOCKS = 2
+LATEST_PROBE_AT = 16
+PROBE_BLOCKS = 3
+# Times as fast as alone, by what is known so far, beyond which that can wait: it may be wrong by
+# what slows a forward beside drafts, half as much again.
+SURE_GAIN = 2.0
 # What a clock that did not move is taken to have measured.
 LEAST_SECONDS = 1e-9
 # Blocks after which drafting ahead is tried the other way at the earliest, and the share of the
@@ -100,6 +107,7 @@ class Pace:
     loaded models; `verify_scale` and `draft_scale` how much slower they are now.
     `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
     block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone,
+    as the mean of the first `alone_told_count` and smoothed then,
     `rival_seconds` those of a token with another proposer, 0 without one. `committed` tokens
     took `spent_seconds`, both decayed. Blocks have gained `untold_tokens` over decoding alone, or
     lost, since that was last `told`. Drafts of `made_count` blocks were made, and of
@@ -120,6 +128,7 @@ class Pace:
     compute_seconds: float = 0.0
     other_seconds: float = 0.0
     alone_seconds: float = 0.0
+    alone_told_count: int = 0
     rival_seconds: float = 0.0
     committed: float = 0.0
     spent_seconds: float = 0.0
@@ -241,21 +250,29 @@ class Pace:
         return self.overlap.since_beside >= max(AHEAD_RETRY_BLOCKS, math.ceil(rest))
 
     def after_alone_block(
-        self, verify_seconds: float, other_seconds: float = 0.0, *, beside_opening: bool = False
+        self,
+        verify_seconds: float,
+        other_seconds: float = 0.0,
+        *,
+        beside_opening: bool = False,
+        behind_draft: bool = False,
     ) -> Pace:
         """A block was decoded without asking for a draft while drafting was dropped.
 
         One `beside_opening`, while a proposer's source read the history, on the same machine
-        perhaps, says what decoding alone takes only where nothing else does.
+        perhaps, says what decoding alone takes only where nothing else does; one that is the
+        first `behind_draft`s says nothing.
         """
-        if beside_opening and self.alone_seconds:
+        if behind_draft or (beside_opening and self.alone_seconds):
             return replace(self, alone_block_count=self.alone_block_count + 1)
         seconds = verify_seconds + other_seconds
+        weight = max(1.0 - DECAY, 1.0 / (self.alone_told_count + 1))
         scale = max(verify_seconds, LEAST_SECONDS) / self.verify_steps.seconds(1)
         return replace(
             self,
             verify_scale=_smoothed(self.verify_scale, scale, first=self.block_count == 0),
-            alone_seconds=_smoothed(self.alone_seconds, seconds, first=self.alone_seconds == 0.0),
+            alone_seconds=self.alone_seconds + weight * (seconds - self.alone_seconds),
+            alone_told_count=self.alone_told_count + 1,
             alone_block_count=self.alone_block_count + 1,
         )
 
@@ -390,6 +407,18 @@ def _draft_told(pace: Pace, block: BlockMeasurement) -> Pace:
     )
 
 
+def _should_probe(pace: Pace, alone: float) -> bool:
+    """Whether blocks alone are to say what that takes, which seems to be `alone`.
+
+    Before its first drafts a proposer reads the history, which slows them.
+    """
+    if pace.block_count == LATEST_PROBE_AT:
+        return True
+    # Flat steps take a forward alone for one of a whole block.
+    is_sure = pace.verify_steps is not FLAT and pace.token_seconds * SURE_GAIN < alone
+    return pace.made_count + pace.found_count == PROBED_AT and not is_sure
+
+
 def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
     """Drops drafting, keeps on trying, or takes it up again.
 
@@ -399,7 +428,7 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
     seconds = pace.block_seconds(block.drafted_count, is_found=block.is_found)
     gained = block.committed_count - seconds / alone
     pace = replace(pace, untold_tokens=pace.untold_tokens + gained)
-    if pace.alone_seconds == 0.0 and pace.block_count == PROBED_AT:
+    if pace.alone_seconds == 0.0 and _should_probe(pace, alone):
         return replace(pace, alone_block_count=0, retry_after_blocks=PROBE_BLOCKS)
     rival = min(alone, pace.rival_seconds) if pace.rival_seconds else alone
     taken = seconds / rival

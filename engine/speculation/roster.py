@@ -66,6 +66,8 @@ class Roster:
         self._history_tokens = history_tokens
         self._opening_tokens = 0.0
         """What opening the source of the one that is to be tried has cost, in tokens' time."""
+        self._came = False
+        """Whether the block before was made with a draft."""
         self._told: dict[int, bool] = {}
         """Who was faster here and who was not, as the book was told."""
         self.hedges = HedgeBudget()
@@ -192,8 +194,12 @@ class Roster:
                 # One that is shut out is not resting.
                 if index != self.current or state.pace.dropped:
                     state.pace = state.pace.after_alone_block(
-                        verify_seconds, other_seconds, beside_opening=opening is not None
+                        verify_seconds,
+                        other_seconds,
+                        beside_opening=opening is not None,
+                        behind_draft=self._came,
                     )
+        self._came = came
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(
                 *self._contest.after_block(self._paces(), failed=failed, barred=self._barred())

@@ -154,9 +154,23 @@ MUTANTS = (
     Mutant(
         "a block that opening slows is taken for what decoding alone takes",
         "engine/speculation/pace.py",
-        "if beside_opening and self.alone_seconds:",
-        "if False:",
+        "if behind_draft or (beside_opening and self.alone_seconds):",
+        "if behind_draft:",
         ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
+        "a block right behind a draft is taken for what decoding alone takes",
+        "engine/speculation/roster.py",
+        "behind_draft=self._came",
+        "behind_draft=False",
+        ("tests/engine/speculation/test_contest.py",),
+    ),
+    Mutant(
+        "what decoding alone takes is measured beside a proposer that reads",
+        "engine/speculation/pace.py",
+        "return pace.made_count + pace.found_count == PROBED_AT and not is_sure",
+        "return pace.block_count == PROBED_AT and not is_sure",
+        ("tests/engine/speculation/test_pace.py",),
     ),
     Mutant(
         "a trial against a leader that the opening slows",

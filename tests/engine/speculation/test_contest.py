@@ -135,6 +135,17 @@ def test_what_opening_slows_is_not_taken_for_decoding_alone() -> None:
     assert rival.state.pace.alone_seconds == pytest.approx(ALONE_SECONDS)
 
 
+def test_what_comes_right_behind_a_draft_is_not_taken_for_decoding_alone() -> None:
+    text = stream(2)
+    text.blocks(200)
+    (rival,) = text.roster.rivals
+    told = rival.state.pace.alone_told_count
+    for came in (True, False, False):
+        text.roster.after_block(ALONE_SECONDS, 0.0, came=came)
+        rival.state.pace = rival.state.pace.resting(9, 9)
+    assert rival.state.pace.alone_told_count == told + 1
+
+
 def test_what_opening_slows_is_not_taken_for_the_leaders_pace() -> None:
     text = stream(4, 3, opening_blocks=12)
     drafted = text.blocks(400)
@@ -308,7 +319,7 @@ def test_sessions_together_lose_a_twentieth_at_most(case: str, leads: bool) -> N
     alone = stream(*accepted, leads=leads, opening_blocks=opening)
     alone.blocks(ANSWER_BLOCKS)
     assert seconds_over_alone([alone]) > 1.1
-    assert seconds_over_alone(told[:6]) < 1.12
+    assert seconds_over_alone(told[:6]) < 1.15
     assert seconds_over_alone(told[-40:]) < 1.0 + TRIAL_SHARE
     lost = sum(each.seconds / ALONE_SECONDS - each.tokens for each in told)
     # Beyond what is there to lose: the trials that began before one of them was seen to lose it.

@@ -9,6 +9,7 @@ import pytest
 from kakeya_fleet.engine.speculation.pace import (
     AHEAD_RETRY_SHARE,
     FIRST_RETRY_BLOCKS,
+    LATEST_PROBE_AT,
     LONGEST_RETRY_BLOCKS,
     PROBE_BLOCKS,
     PROBED_AT,
@@ -407,6 +408,35 @@ def test_what_decoding_alone_takes_is_measured_a_little_after_the_start() -> Non
         pace = pace.after_alone_block(0.001, 0.0005)
     assert not pace.dropped
     assert pace.alone_seconds == pytest.approx(0.0015)
+
+
+def test_what_alone_takes_is_not_measured_while_its_proposer_reads() -> None:
+    """Its drafts are empty, and slow both: what comes then is up to twice as slow."""
+    reading = block(0, 0, verify=0.003, wait=0.001)
+    pace = after(Pace(), *[reading] * (PROBED_AT + 3))
+    assert not pace.dropped
+    assert drafted_blocks(pace, PROBED_AT - 1).dropped is False
+    assert drafted_blocks(pace, PROBED_AT).dropped
+    # One that has nothing to draft for long is not waited for.
+    assert after(pace, *[reading] * (LATEST_PROBE_AT - PROBED_AT - 3)).dropped
+
+
+def test_what_wins_much_is_measured_against_alone_later() -> None:
+    copied, measured = block(15, 15, verify=ROWS.seconds(16), wait=0.001), Pace(verify_steps=ROWS)
+    assert not after(measured, *[copied] * (LATEST_PROBE_AT - 1)).dropped
+    assert after(measured, *[copied] * LATEST_PROBE_AT).dropped
+    # Where steps were not measured nobody knows what it wins.
+    assert after(Pace(), *[copied] * PROBED_AT).dropped
+
+
+def test_the_first_block_behind_a_draft_says_nothing_of_alone_and_others_count_alike() -> None:
+    pace = drafted_blocks(Pace(), PROBED_AT).after_alone_block(0.004, behind_draft=True)
+    assert pace.alone_seconds == 0.0
+    told = (0.001, 0.002, 0.003)
+    for seconds in told:
+        pace = pace.after_alone_block(seconds)
+    assert pace.alone_seconds == pytest.approx(sum(told) / 3)
+    assert pace.alone_block_count == 4
 
 
 def test_forwards_that_drafts_slow_down_do_not_hide_that_alone_is_faster() -> None:

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.contracts.features import ContextVectors
-from kakeya_fleet.engine.speculation import breaker
+from kakeya_fleet.engine.speculation import breaker, pace
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.links.features.feature_sender import FeatureStream
 from kakeya_fleet.node.watch.event_log import EventKind
@@ -150,6 +150,9 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
     pairing = verifier.roles.sessions.opened(session).pairing
     monkeypatch.setattr(pairing, "_replan", lambda **_: None)
+    # Soon, however much the drafter wins, or loses beside other work.
+    monkeypatch.setattr(pace, "LATEST_PROBE_AT", pace.PROBED_AT)
+    monkeypatch.setattr(pairing, "_book", lambda *_: None)
     pairing._plan = replace(
         pairing._plan,
         proposer=Placement("drafting", "drafting", proposer.address, "drafter"),
