@@ -5,6 +5,13 @@ from scripts.mutants.mutant import Mutant
 MUTANTS = (
     # ---- Nothing is done twice, and nothing for nobody
     Mutant(
+        "a key that is read apart from its certificate",
+        "sdks/python/kakeya/credentials.py",
+        "is_one = tls.client_key == tls.client_certificate and not callable(tls.client_key)",
+        "is_one = False",
+        ("tests/sdk/test_credentials.py",),
+    ),
+    Mutant(
         "a retry without a budget",
         "sdks/python/kakeya/connection.py",
         "                    and self._budget.spend()\n",

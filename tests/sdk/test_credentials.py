@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 
 import kakeya
 from kakeya import AsyncClient, Client, Tls
+from kakeya.credentials import Credentials
 from tests.support import scripted_node as scripted
 from tests.support.scripted_node import ScriptedNode
 
@@ -120,6 +121,22 @@ async def test_a_node_of_another_authority_is_not_trusted(
             with pytest.raises(kakeya.NodeUnreachable):
                 await client.fleet.node()
     assert not guarded.requests
+
+
+def test_a_file_of_key_and_certificate_that_is_renewed_gives_a_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever moment it is replaced at: a key never comes with another one's certificate."""
+    path = tmp_path / "member.pem"
+    contents = iter(range(100))
+    monkeypatch.setattr(Path, "read_bytes", lambda _: f"{path.name} {next(contents)}".encode())
+    credentials = Credentials(tls=Tls(lambda: b"", path, path))
+    first, second = credentials.pems(), credentials.pems()
+    assert first is not None
+    assert second is not None
+    assert first.client_certificate == first.client_key
+    # Each new connection reads it again.
+    assert second.client_certificate != first.client_certificate
 
 
 async def test_a_client_without_a_key_sends_none(node: ScriptedNode) -> None:

@@ -145,13 +145,15 @@ class Credentials:
 
     def pems(self) -> Pems | None:
         """What a new connection is encrypted with; None for plain text. Raises UsageError."""
-        if self.tls is None:
+        tls = self.tls
+        if tls is None:
             return None
-        return Pems(
-            _content(self.tls.ca_certificates),
-            _content(self.tls.client_certificate),
-            _content(self.tls.client_key),
-        )
+        certificate = _content(tls.client_certificate)
+        # A file that has both is read once: read twice, and renewed in between, it would give the
+        # key of another certificate.
+        is_one = tls.client_key == tls.client_certificate and not callable(tls.client_key)
+        key = certificate if is_one else _content(tls.client_key)
+        return Pems(_content(tls.ca_certificates), certificate, key)
 
     def channel_options(self) -> tuple[tuple[str, str], ...]:
         """Options of gRPC that say whose certificate is awaited."""
