@@ -198,7 +198,7 @@ class Pace:
 
     def told(self) -> Pace:
         """What was gained so far is known elsewhere."""
-        return replace(self, untold_tokens=0.0) if self.untold_tokens else self
+        return replace(self, untold_tokens=0.0)
 
     def taken_up(self) -> Pace:
         """Used again, with nothing lost so far."""

@@ -57,12 +57,12 @@ LOST_SHARE = 0.03
 """Of the tokens that are made: trials may lose so many. What no sum knows, as what one that a
 plan lets lead slows by being opened, has to fit into the twentieth that drafts may cost."""
 HISTORY_TOKENS = 1024
-"""Histories up to so many tokens are of one kind, and beyond, those of each power of two."""
+"""Histories of fewer tokens are of one kind, and beyond, those up to each power of two."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """Sessions in which it was faster and slower, decayed, and when that was told last.
+    """Sessions in which it was faster and slower, decayed, and when anything of it was told last.
 
     In those in which it was opened for a trial that cost `opening_tokens`, while it read
     `read_tokens`. In all it has made `gained` tokens more than decoding alone in the time that
