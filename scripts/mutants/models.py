@@ -48,6 +48,13 @@ MUTANTS = (
     ),
     # ---- Weights as people have them
     Mutant(
+        "libraries that share a thread's memory",
+        "engine/backends/torch_backend/compiled/library.py",
+        '    "-fvisibility=hidden",\n',
+        "",
+        ("tests/engine/backends/torch_backend/compiled/test_whole_numbers.py",),
+    ),
+    Mutant(
         "a weight's neighbour left in its lower bits, on processors without products of pairs",
         "engine/backends/torch_backend/compiled/lanes.h",
         "return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(weights, 16)),",

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
+
 extern "C" {
 
 // Weights [columns, rows of the product's input], laid out in panels of 32 columns: a panel has,
@@ -164,3 +166,5 @@ void* kakeya_workers();
 void kakeya_free_workers(void* workers);
 std::int32_t kakeya_version();
 }
+
+#pragma GCC visibility pop

@@ -9,6 +9,8 @@
 
 #include "decoder.h"
 
+#pragma GCC visibility push(default)
+
 extern "C" {
 
 struct KakeyaDraftLayer {
@@ -60,3 +62,5 @@ void* kakeya_workers();
 void kakeya_free_workers(void* workers);
 std::int32_t kakeya_version();
 }
+
+#pragma GCC visibility pop

@@ -63,6 +63,9 @@ OPTIONS = (
     "-fno-math-errno",
     "-fPIC",
     "-shared",
+    # A loader would give a thread's memory to all libraries of a process once: it is laid out for
+    # one processor's.
+    "-fvisibility=hidden",
     "-pthread",
     # Older compilers' own vector headers are warned about by the thousand.
     "-w",

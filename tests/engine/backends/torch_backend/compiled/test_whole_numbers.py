@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -283,6 +284,17 @@ def test_processors_compute_the_same_bits(
             verifier = load_verifier(folder, backend="torch", dtype="bfloat16", weights=weights)
             found.add(run(verifier, SPECS["ring"], [16], count=112).tobytes())
         assert len(found) == 1, weights
+
+
+def test_libraries_of_one_process_share_nothing_of_their_own(
+    processors: dict[str, libraries.Library],
+) -> None:
+    """A thread's memory of one would else be another's, whose instructions want it elsewhere."""
+    for library in processors.values():
+        listing = ["nm", "--dynamic", "--demangle", "--defined-only", str(library.path)]
+        symbols = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+        assert " T kakeya_product" in symbols
+        assert not [line for line in symbols.splitlines() if " u " in line and "kakeya::" in line]
 
 
 @pytest.mark.parametrize("finely", [False, True])
