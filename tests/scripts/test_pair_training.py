@@ -17,6 +17,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+import scripts.eval.drafter_shapes as drafter_shapes
 import scripts.train.cut_restorer as cut_restorer
 import scripts.train.fit_restorer as fit_restorer
 import scripts.train.guess_loss as guess_loss
@@ -141,6 +142,30 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(
     assert whole.keys() == resumed.keys()
     for name, tensor in whole.items():
         assert torch.equal(tensor, resumed[name]), name
+
+
+def test_shapes_are_trained_alike_and_each_once(
+    target: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = {"two, of version 2": "--taps 0 2 --version 2", "one": "--taps 1 --version 1"}
+    monkeypatch.setattr(drafter_shapes, "SHAPES", shapes)
+    alike = "--train drafter --layers 1 --intermediate 48 --block-size 4 --conv-group 16"
+    monkeypatch.setattr(
+        drafter_shapes, "ALIKE", f"{alike} --draft-rows 2 --blocks 4 --corpus {SOURCE}"
+    )
+    out = tmp_path / "report.json"
+    words = f"--target {target} --rows {rows} --work {tmp_path} --steps 2 --out {out}".split()
+    assert drafter_shapes.main(words) == 0
+    found = json.loads(out.read_bytes())["shapes"]
+    assert list(found) == list(shapes)
+    assert found["two, of version 2"]["parameters"] > found["one"]["parameters"]
+    assert all(1.0 <= each["held_out_accepted"] <= 4.0 for each in found.values())
+    assert str(tmp_path) not in out.read_text().replace(str(out), "")
+    log = tmp_path / "one" / "log.jsonl"
+    before = log.read_bytes()
+    assert drafter_shapes.main(words) == 0
+    assert json.loads(out.read_bytes())["shapes"] == found
+    assert log.read_bytes() == before
 
 
 def test_the_regression_is_a_better_start_than_chance(target: Path, rows: Path) -> None:
