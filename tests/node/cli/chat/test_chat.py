@@ -207,10 +207,11 @@ def test_a_verifier_that_dies_is_replaced_and_said_in_one_line(
         second = local.start("mini-2", serve=serve, peers=[first.address], environment=NODE)
         first.wait_for("peer_joined")
         words = ["--plain", "--json", "--node", first.address, "--max-tokens", "1000"]
-        process = fleet.start("chat", *words, stdin=said)
-        for _ in range(5):
-            assert process.event()["event"] == "tokens"
-        first.kill()
+        with first.slowed():
+            process = fleet.start("chat", *words, stdin=said)
+            for _ in range(5):
+                assert process.event()["event"] == "tokens"
+            first.kill()
         done = process.finish()
     notices = [each["text"] for each in done.lines if each["event"] == "notice"]
     (notice,) = [text for text in notices if "was lost" in text]

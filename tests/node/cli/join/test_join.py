@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import psutil
 import pytest
 import torch
 
-from tests.support.commands import Agents, Terminal
+from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support.commands import NODE, Agents, Terminal
 from tests.support.patience import PATIENCE_SECONDS
 from tests.warm.starting import FLEET
 
@@ -75,10 +77,19 @@ def test_an_agent_as_people_start_it_says_that_it_starts_then_ready_and_drains_a
     assert "Traceback" not in err
 
 
-def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet: Terminal, agents: Agents) -> None:
-    watch = fleet.start("status", "--watch", "--json", "--node", agents[1].address)
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[AgentProcess]:
+    """Of a fleet of its own: who has left is listed for minutes."""
+    with LocalFleet("watched", directory=tmp_path / "agents") as local:
+        yield local.start("mini-1", serve=["proposer=ngram"], environment=NODE)
+
+
+def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(
+    fleet: Terminal, watched: AgentProcess
+) -> None:
+    watch = fleet.start("status", "--watch", "--json", "--node", watched.address)
     assert watch.event()["event"] == "snapshot"
-    process = fleet.start(*LONE, "--fleet", "cli-tests", "--peer", agents[1].address)
+    process = fleet.start(*LONE, "--fleet", "watched", "--peer", watched.address)
     ready = process.event()
     seen: set[tuple[str, str]] = set()
 
