@@ -100,7 +100,7 @@ async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_node_lives_on(
         await session.append(prompt)
         before = await serving(other, grouped.node_id, wanted=True)
         killed = False
-        with pytest.raises(GroupLost, match="rank 1"):
+        with pytest.raises(GroupLost, match="rank 1"), grouped.slowed():
             async for _ in session.generate(MAX_TOKENS):
                 if not killed and session.history_length >= len(prompt) + MAX_TOKENS // 3:
                     killed = True

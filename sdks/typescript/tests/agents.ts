@@ -11,6 +11,7 @@ import { Child } from "./child.js";
 export class Agent {
   readonly #child: Child;
   readonly #home: string;
+  #slower: Child | undefined;
   address = "";
 
   private constructor(name: string, words: readonly string[]) {
@@ -42,9 +43,15 @@ export class Agent {
     }
   }
 
+  /** Works slowly from now on: what is to strike amid an answer does, however fast this machine is. */
+  async slow(): Promise<void> {
+    this.#slower = await this.#child.slowed();
+  }
+
   /** Dies without a word, as a machine that loses its power. */
   async kill(): Promise<void> {
     await this.#child.end("SIGKILL");
+    await this.#slower?.end();
     rmSync(this.#home, { recursive: true, force: true });
   }
 }

@@ -51,14 +51,27 @@ export class Child {
     this.#lines = lines[Symbol.asyncIterator]();
   }
 
-  /** The next line of its standard output, as JSON. */
-  async read(): Promise<Record<string, unknown>> {
+  /** The next line of its standard output. */
+  async line(): Promise<string> {
     const line = await this.#lines.next();
     if (line.done === true) {
       throw new Error(`the process ended: ${this.#errors}`);
     }
-    const told = JSON.parse(line.value) as Record<string, unknown>;
+    return line.value;
+  }
+
+  /** The same as JSON. */
+  async read(): Promise<Record<string, unknown>> {
+    const told = JSON.parse(await this.line()) as Record<string, unknown>;
     return told["event"] === "copied" ? this.read() : told;
+  }
+
+  /** Lets it work for a twentieth of the time until what this gives is ended. */
+  async slowed(): Promise<Child> {
+    const stands = ["-m", "scripts.support.slowing", String(await this.#pid), "0.1"];
+    const slower = new Child("python", stands);
+    await slower.line();
+    return slower;
   }
 
   write(value: unknown): void {

@@ -240,6 +240,7 @@ test("a verifier that dies costs no token and no character: another one goes on"
   });
   expect(session.address).toBe(first.address);
   await session.append(ids);
+  await first.slow();
   const seen: number[] = [];
   for await (const tokens of session.generate({ maxTokens: TOKENS, ...SAMPLED })) {
     seen.push(...tokens.tokenIds);
