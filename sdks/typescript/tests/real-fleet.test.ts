@@ -199,15 +199,19 @@ test("sessions and nodes are watched as they work", async () => {
     }
   }
   await generated;
+  // Of the history, or the next one: an answer may take less than from one sample to another.
+  let speed = 0;
   for await (const event of client.fleet.watchNode({ historySeconds: 60, signal })) {
     if (event.type === "history") {
       expect(event.node.card.addresses).toContain(first.address);
-      expect(event.samples.some((sample) => sample.tokensPerSecond > 0)).toBe(true);
+      speed = Math.max(0, ...event.samples.map((sample) => sample.tokensPerSecond));
     } else if (event.type === "sample") {
       expect(event.sample.memoryFreeBytes).toBeGreaterThan(0);
-      break;
+      speed = Math.max(speed, event.sample.tokensPerSecond);
+      if (speed > 0) break;
     }
   }
+  expect(speed).toBeGreaterThan(0);
 });
 
 test("a proposer that dies costs no token", async () => {
