@@ -132,7 +132,9 @@ class LinkMachine(RuleBasedStateMachine):
                 end.to_do.append(("build", generation))
             case Use(generation):
                 end.using = generation
-                self.paces = {True: [], False: []}
+                # The other end may begin to use it later than the caller compares.
+                if end is self.caller:
+                    self.paces = {True: [], False: []}
             case Drop(generation):
                 end.to_do = [each for each in end.to_do if each[1] != generation]
                 end.to_do.append(("clear", 0))
