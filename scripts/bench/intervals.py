@@ -33,3 +33,8 @@ def summary(values: Sequence[float]) -> dict[str, object]:
         "interval_95": list(median_interval(values)),
         "count": len(values),
     }
+
+
+def least_median(values: Sequence[float], prompts: int) -> float:
+    """The least of medians by prompt, of rounds in which each of so many has one value in turn."""
+    return min(statistics.median(values[at::prompts]) for at in range(prompts))

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from kakeya import Speculation
 from kakeya.options import SpeculationChoice
+from scripts.bench.intervals import least_median
 from scripts.bench.machine import ROOT, command, machine, write_report
 from scripts.bench.plain_drafts import FULL, MODEL, drafted_for, own_side
 from scripts.bench.trained_drafter import ALONE, SEED, SHIPPED, TEMPERATURES
@@ -120,6 +121,7 @@ def told_of(cell: Cell) -> dict[str, dict[str, float]]:
             "tokens_per_second": statistics.median(own["speed"]),
             "tokens_a_forward": statistics.median(own["forward"]),
             "times_alone": statistics.median(ratios),
+            "times_alone_least_prompt": least_median(ratios, len(QUESTIONS)),
             "times_alone_least": min(ratios),
         }
     return told

@@ -10,7 +10,7 @@ from scripts.write.figures_trained_drafter import forwards, times
 
 def test_what_documents_say_of_a_report() -> None:
     assert set(TOLD) == set(KINDS)
-    each = dict.fromkeys((*TOLD, "all", "least"), 1.25)
+    each = dict.fromkeys((*TOLD, "all", "least_prompt", "least"), 1.25)
     sides = {"alone": each, "trained": each, "plain int4": each}
     counts = {"alone": 1.0, "trained": 1.5, "plain int4": 8.0}
     found = {
@@ -20,7 +20,7 @@ def test_what_documents_say_of_a_report() -> None:
     }
     rows = times(found)
     assert len(rows) == 4
-    assert rows[0] == "| greedy: trained | " + " | ".join(["1.25"] * 8) + " |"
+    assert rows[0] == "| greedy: trained | " + " | ".join(["1.25"] * 9) + " |"
     assert forwards(found) == ["1.5", "1.5", "8.0", "8.0", "0"]
 
 
