@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
 
-REPORT, SHAPES = "trained_drafter", "drafter_shapes"
+REPORT, TAPS = "trained_drafter", "drafter_taps"
 KINDS = ("chat", "code", "lists", "rewriting", "summaries", "prose")
 HEAD = (
     "| times alone | chat | code | lists | rewriting | summaries | prose | all | least prompt |"
     " least |"
 )
-SHAPES_HEAD = "| tokens a forward | chat | code | lists | rewriting | summaries | prose | all |"
+TAPS_HEAD = "| layers | first place, % | second | third | fourth | tokens a forward |"
 CALLED = {"0.0": "greedy", "0.7": "at 0.7"}
 
 
@@ -40,18 +40,21 @@ def rival(found: Report) -> Sequence[str]:
     return [f"{told[name]:.0f}" for name in ("llama.cpp BF16", "alone", "auto")]
 
 
-def shapes(found: Report) -> list[str]:
-    """A row a shape that was trained briefly: what a forward commits by kind, and of all."""
+def taps(found: Report) -> list[str]:
+    """A row a set of layers: how often each place's guess is right, and what a forward commits."""
     rows = []
-    for name, each in found["shapes"].items():
-        numbers = [f"{each[f'held_out_{kind}']:.2f}" for kind in (*KINDS, "accepted")]
-        rows.append(f"| {name} | " + " | ".join(numbers) + " |")
+    for told, sets in (("", found["sets"]), (", chosen", found["chosen"])):
+        for each in sets:
+            names = ", ".join(map(str, each["layers"]))
+            numbers = [f"{100 * right:.1f}" for right in each["right"]]
+            numbers.append(f"{each['tokens_a_forward']:.3f}")
+            rows.append(f"| {names}{told} | " + " | ".join(numbers) + " |")
     return rows
 
 
-def steps(found: Report) -> Sequence[str]:
-    """Of each training."""
-    return [str(found["steps"])]
+def probed(found: Report) -> Sequence[str]:
+    """Positions that were fitted on, and held out."""
+    return [f"{found['positions']:,}", f"{found['held_out_positions']:,}"]
 
 
 TRAINED_DRAFTER: Sequence[Declared] = (
@@ -69,5 +72,12 @@ TRAINED_DRAFTER: Sequence[Declared] = (
         "this engine {} alone and {} by `auto`.",
         REPORT,
         rival,
+    ),
+    Table(FIGURES, TAPS_HEAD, TAPS, taps),
+    Said(
+        FIGURES,
+        "fitted on {} positions of the verifier's own answers and asked at {} of others",
+        TAPS,
+        probed,
     ),
 )

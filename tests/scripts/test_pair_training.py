@@ -17,7 +17,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-import scripts.eval.drafter_shapes as drafter_shapes
+import scripts.eval.drafter_taps as drafter_taps
 import scripts.train.cut_restorer as cut_restorer
 import scripts.train.fit_restorer as fit_restorer
 import scripts.train.guess_loss as guess_loss
@@ -144,28 +144,23 @@ def test_a_run_that_was_interrupted_ends_with_the_same_weights(
         assert torch.equal(tensor, resumed[name]), name
 
 
-def test_shapes_are_trained_alike_and_each_once(
-    target: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_layers_are_chosen_by_what_they_tell_of_the_next_tokens(
+    target: Path, rows: Path, tmp_path: Path
 ) -> None:
-    shapes = {"two, of version 2": "--taps 0 2 --version 2", "one": "--taps 1 --version 1"}
-    monkeypatch.setattr(drafter_shapes, "SHAPES", shapes)
-    alike = "--train drafter --layers 1 --intermediate 48 --block-size 4 --conv-group 16"
-    monkeypatch.setattr(
-        drafter_shapes, "ALIKE", f"{alike} --draft-rows 2 --blocks 4 --corpus {SOURCE}"
-    )
     out = tmp_path / "report.json"
-    words = f"--target {target} --rows {rows} --work {tmp_path} --steps 2 --out {out}".split()
-    assert drafter_shapes.main(words) == 0
-    found = json.loads(out.read_bytes())["shapes"]
-    assert list(found) == list(shapes)
-    assert found["two, of version 2"]["parameters"] > found["one"]["parameters"]
-    assert all(1.0 <= each["held_out_accepted"] <= 4.0 for each in found.values())
-    assert str(tmp_path) not in out.read_text().replace(str(out), "")
-    log = tmp_path / "one" / "log.jsonl"
-    before = log.read_bytes()
-    assert drafter_shapes.main(words) == 0
-    assert json.loads(out.read_bytes())["shapes"] == found
-    assert log.read_bytes() == before
+    words = f"--target {target} --rows {rows} --layers 0 1 --places 2 --out {out}"
+    assert drafter_taps.main([*words.split(), "--sets", "0", "0,1"]) == 0
+    found = json.loads(out.read_bytes())
+    assert [each["layers"] for each in found["sets"]] == [[0], [0, 1]]
+    chosen = [each["layers"] for each in found["chosen"]]
+    assert [len(each) for each in chosen] == [1, 2]
+    assert chosen[0][0] in chosen[1]
+    for each in (*found["sets"], *found["chosen"]):
+        assert len(each["right"]) == 2
+        assert 1.0 <= each["tokens_a_forward"] <= 3.0
+    # More inputs never miss more of what they are fitted on.
+    assert found["sets"][1]["missed"] <= found["sets"][0]["missed"] < 1.0
+    assert str(tmp_path) not in json.dumps(found["command"])
 
 
 def test_the_regression_is_a_better_start_than_chance(target: Path, rows: Path) -> None:
