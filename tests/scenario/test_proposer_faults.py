@@ -20,6 +20,8 @@ MIDDLE = 40
 LASTING_TOKENS = 360
 """Much is left to draft when a fault strikes in the middle, however late a reader is: a verifier
 that is slowed has the rest said in seconds."""
+BLOCKS_LEFT_TOKENS = 20
+"""Of several blocks: a draft is asked for behind the fault."""
 STANDS_SECONDS = 0.1
 """At a time, while it is slowed: less than half of what a draft is waited for."""
 ROOM_TOKENS = 1900
@@ -47,8 +49,11 @@ async def generate_with_fault(
     speculation: Speculation,
     moment: int,
     fault: Callable[[], None],
-) -> Completion:
-    """One generation with a remote proposer; the fault strikes after `moment` tokens."""
+) -> tuple[Completion, int]:
+    """One generation with a remote proposer; the fault strikes after `moment` tokens.
+
+    Also how many tokens were yet to be said once it had struck.
+    """
     opening = partial(
         client.create_session, "tiny", speculation=speculation, sink_tokens=4, window_tokens=16
     )
@@ -56,7 +61,7 @@ async def generate_with_fault(
         await session.append(history)
         generation = session.generate(LASTING_TOKENS)
         token_ids: list[int] = []
-        struck = moment == 0
+        struck, left = moment == 0, LASTING_TOKENS
         if struck:
             fault()
         with verifier.slowed(STANDS_SECONDS) as speed_up:
@@ -65,11 +70,13 @@ async def generate_with_fault(
                 if not struck and len(token_ids) >= moment:
                     struck = True
                     fault()
+                    said = (await session.info()).history_length - len(history)
+                    left = LASTING_TOKENS - said
                 if struck:
                     speed_up()
         assert struck
         assert generation.done is not None
-        return Completion(tuple(token_ids), generation.done)
+        return Completion(tuple(token_ids), generation.done), left
 
 
 @pytest.fixture
@@ -155,15 +162,16 @@ async def test_a_lost_proposer_costs_no_token(
             # for none.
             speculation = Speculation("ngram", node_id=proposer.node_id, block_size=4)
             fault = partial(proposer.signal, number)
-            faulted = await generate_with_fault(
+            faulted, left = await generate_with_fault(
                 verifier, client, prompt, speculation, moment, fault
             )
             proposer.stop()
             assert faulted.token_ids == undrafted.token_ids
-            faults = {each.reason: each.count for each in faulted.done.speculation.faults}
-            # None where all was said before a reader who was late had it strike.
-            if faults:
+            # Else a reader who was late had it strike when nothing was left to draft.
+            if left >= BLOCKS_LEFT_TOKENS:
                 break
+    faults = {each.reason: each.count for each in faulted.done.speculation.faults}
+    assert faults
     assert reason is None or reason in faults
     # A frozen one is unreachable too, once its peers hold it for dead.
     gone = {DropReason.UNREACHABLE, DropReason.DEADLINE}

@@ -3,7 +3,7 @@
 import pytest
 
 from scripts.bench.automatic_drafts import Answered, times_alone
-from scripts.write.figures_automatic_drafts import noise, times
+from scripts.write.figures_automatic_drafts import noise, overall, times
 
 
 def answered() -> Answered:
@@ -35,3 +35,6 @@ def test_what_documents_say_of_a_report() -> None:
     assert len(rows) == 4
     assert rows[1] == "| greedy, round 2 | " + " | ".join(["1.50"] * 7) + " | 0.75 | 1 of 12 |"
     assert noise(found) == ["0.90", "1.10", "0"]
+    better = {**each, "all": 2.5, "least": 0.95}
+    found["rounds"] = [{"0.0": each, "0.7": better}, {"0.0": better, "0.7": better}]
+    assert overall(found) == ["2.00", "0.75", "2.50", "0.95"]

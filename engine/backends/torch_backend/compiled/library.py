@@ -64,7 +64,7 @@ OPTIONS = (
     "-fPIC",
     "-shared",
     # A loader would give a thread's memory to all libraries of a process once: it is laid out for
-    # one processor's.
+    # one processor's. The headers say what is called from outside.
     "-fvisibility=hidden",
     "-pthread",
     # Older compilers' own vector headers are warned about by the thousand.

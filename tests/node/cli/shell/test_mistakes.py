@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -136,21 +138,37 @@ def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
     assert f"no node answers at {free_address}" in done.err
 
 
+PIPE_BYTES = 4096
+"""The least that a pipe has room for."""
+
+
+def waiting_bytes(pipe: int) -> int:
+    """How many nobody has read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="pipes have their size here")
 def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(
     fleet: Terminal, agents: Agents
 ) -> None:
+    """Amid an answer: of the pipe so little is left that the rest waits, however late it closes."""
     words = ["--no-stop-at-eos", "--max-tokens", "1000", "--speculation", "off", "def"]
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    taken = os.write(writing, bytes(PIPE_BYTES - 500))
     with subprocess.Popen(
         [*FLEET, "generate", "--node", agents[0].address, *words],
-        stdout=subprocess.PIPE,
+        stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
         env=fleet.environment,
     ) as process:
-        assert process.stdout is not None
+        os.close(writing)
+        while waiting_bytes(reading) == taken:
+            assert process.poll() is None
+            time.sleep(0.005)
+        os.close(reading)
         assert process.stderr is not None
-        # At once: a pipe has room for all that is said, and who reads some of it may be late.
-        process.stdout.close()
         told = process.stderr.read()
     assert process.returncode == 141
     assert "Traceback" not in told
