@@ -8,6 +8,7 @@ to give back keys and values has a closed form: reduced-rank regression (Izenman
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -38,6 +39,15 @@ def start_from(drafter: Drafter, target: PreTrainedModel) -> None:
         for name in NORMS:
             getattr(layer, name).weight.copy_(getattr(source, name).weight)
         _copy_neurons(layer.mlp, source.mlp)
+
+
+def without_version_2(drafter: Drafter) -> Drafter:
+    """A drafter of version 1 that has the weights which both versions have."""
+    smaller = Drafter(replace(drafter.shape, version_2=None))
+    kept = smaller.state_dict().keys()
+    weights = {name: tensor for name, tensor in drafter.state_dict().items() if name in kept}
+    smaller.load_state_dict(weights)
+    return smaller
 
 
 def _copy_neurons(mlp: Any, source: Any) -> None:

@@ -35,6 +35,8 @@ from scripts.train.pair_step import held_out_acceptance, train_step
 from scripts.train.prompts import KIND_NAMES
 
 PARTS = ("drafter", "restorer", "both")
+RESTORE_LENGTHS = (192, 256, 320, 384, 448, 512)
+WINDOWS = (32, 64, 64, 96)
 
 
 def train(run: Run, options: argparse.Namespace) -> None:
@@ -98,6 +100,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--work", type=Path, required=True, help="folder of checkpoint and log")
     add("--train", choices=PARTS, default="both")
     add("--drafter", type=Path, help="start from the drafter in this folder")
+    add("--as-version-1", action="store_true", help="start without what version 2 adds to it")
     add("--corpus", type=Path, default=python_corpus.standard_library())
     add("--seed", type=int, default=1)
     add("--steps", type=int, default=2000)
@@ -125,8 +128,20 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     shape.add_argument("--blocks", type=int, default=32, help="of a row")
     restored = parser.add_argument_group("f_theta")
     restored.add_argument("--source", choices=[*Source], default=Source.FEATURES)
+    restored.add_argument("--restorer", type=Path, help="start from the map in this folder")
     restored.add_argument("--rank", type=int, default=0, help="of the map; 0 is a full matrix")
     restored.add_argument("--restore-rows", type=int, default=3, help="of a step")
+    restored.add_argument(
+        "--restore-lengths", type=int, nargs="+", default=RESTORE_LENGTHS, help="of rows, drawn"
+    )
+    restored.add_argument("--windows", type=int, nargs="+", default=WINDOWS, help="drawn")
+    restored.add_argument(
+        "--recall-share", type=float, default=0.5, help="of rows of code with facts and questions"
+    )
+    restored.add_argument("--recall-facts", type=int, default=1, help="of a row that has some")
+    restored.add_argument(
+        "--repeat-share", type=float, default=0.0, help="of rows that say a part again"
+    )
     restored.add_argument("--restore-every", type=int, default=4, help="steps")
     restored.add_argument("--restore-weight", type=float, default=1.0, help="beside the drafts'")
     restored.add_argument("--gap-weight", type=float, default=1.0, help="beside the K/V error")

@@ -12,7 +12,7 @@ from kakeya_fleet.engine.backends.torch_backend.projection import Projection
 from scripts.train.drafter_model import Drafter
 from scripts.train.guess_loss import Edges, Guesses, guess_loss
 from scripts.train.placing import on_device
-from scripts.train.restored_forward import Eviction, restore, run_verifier
+from scripts.train.restored_forward import KeysValues, restore, run_restored, run_verifier
 
 MOST_WRITTEN = 288
 """Blocks begin within so many of the verifier's tokens: later on greedy text runs in circles."""
@@ -170,18 +170,18 @@ def restore_loss(
     taps = drafter.shape.taps
     with torch.no_grad():
         full = run_verifier(model, tokens, taps)
-    source = full.taps
-    if gap_weight:
-        with torch.no_grad():
-            first = restore(projection, drafter.encode(source), drafter)
-            source = run_verifier(model, tokens, taps, Eviction(sink, window, first)).taps
-    restored = restore(projection, drafter.encode(source), drafter)
-    key_error, value_error = errors(restored, full.keys_values)
-    loss = key_error.mean() + value_error.mean()
     nothing = torch.zeros(())
+
+    def restored_of(seen: torch.Tensor, first: int) -> KeysValues:
+        return restore(projection, drafter.encode(seen), drafter, first)
+
     if not gap_weight:
+        key_error, value_error = errors(restored_of(full.taps, 0), full.keys_values)
+        loss = key_error.mean() + value_error.mean()
         return RestoreFigures(loss, key_error.detach(), value_error.detach(), nothing, 0.0, 0.0)
-    own = run_verifier(model, tokens, taps, Eviction(sink, window, restored))
+    own = run_restored(model, tokens, taps, restored_of, sink=sink, window=window)
+    key_error, value_error = errors(own.keys_values, full.keys_values)
+    loss = key_error.mean() + value_error.mean()
     late = torch.arange(tokens.shape[1], device=tokens.device) >= sink + window
     found = model.lm_head(own.hidden[:, late]).float().log_softmax(-1)
     with torch.no_grad():

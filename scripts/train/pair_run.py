@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     ProjectionConfig,
     RestoredLayer,
     Source,
+    load_projection,
 )
 from kakeya_fleet.engine.models.digests import weights_digest
 from scripts.eval.recall_task import RecallFormat, recall_format
@@ -31,6 +32,7 @@ from scripts.train.drafter_start import (
     start_context,
     start_from,
     start_projection,
+    without_version_2,
 )
 from scripts.train.pair_export import load_drafter
 from scripts.train.pair_losses import Written
@@ -165,6 +167,21 @@ def build_optimizers(trained: nn.Module) -> list[torch.optim.Optimizer]:
     return optimizers
 
 
+def start_from_map(projection: Projection, begun: Projection) -> None:
+    """Copy the weights of a map of the same shape for the same verifier.
+
+    Raises:
+        ValueError: it is another's, or of another size.
+    """
+    names = (each.name for each in fields(ProjectionConfig) if each.name != "encoder_digest")
+    for name in names:
+        theirs, mine = getattr(begun.config, name), getattr(projection.config, name)
+        if theirs != mine:
+            message = f"the map to start from has the {name} {theirs}, this run's has {mine}"
+            raise ValueError(message)
+    projection.load_state_dict(begun.state_dict())
+
+
 def first_rows(run_rows: RowBatch, device: torch.device) -> list[torch.Tensor]:
     """A few of the verifier's own rows, [n] each, to start from."""
     index = range(0, len(run_rows.tokens), max(1, len(run_rows.tokens) // START_ROWS))
@@ -190,7 +207,10 @@ def prepare(options: argparse.Namespace) -> Run:
         start_from(drafter, target)
         start_context(drafter, target, first_rows(rows, device))
     else:
-        drafter = load_drafter(options.drafter).to(device)
+        drafter = load_drafter(options.drafter)
+        if options.as_version_1:
+            drafter = without_version_2(drafter)
+        drafter = drafter.to(device)
     if options.train == "restorer":
         drafter.requires_grad_(requires_grad=False)
     projection = None
@@ -199,7 +219,9 @@ def prepare(options: argparse.Namespace) -> Run:
         for name, parameter in projection.named_parameters():
             # Those of the drafter inside the map are the drafter's own; see restored_forward.
             parameter.requires_grad_("drafter" not in name)
-        if projection.config.source is Source.FEATURES:
+        if options.restorer is not None:
+            start_from_map(projection, load_projection(options.restorer))
+        elif projection.config.source is Source.FEATURES:
             found = context_regression(drafter, target, first_rows(rows, device))
             start_projection(projection, found)
     code = python_corpus.encode(tokenizer, training if projection is not None else [])

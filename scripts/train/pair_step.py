@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scripts.eval.recall_task import ANSWER, training_row
+from scripts.eval.recall_task import ANSWER, distant_repeat_row, training_row
 from scripts.train.pair_losses import (
     Blocks,
     Written,
@@ -32,9 +32,6 @@ DRAWN_TO_CHOOSE = 8
 ROWS_READ, ROWS_READ_ON_DEVICE = 8, 64
 """Of those held out, at a time."""
 SINK = 4
-WINDOWS = (32, 64, 64, 96)
-RECALL_SHARE = 0.5
-"""Of the restored rows: code with a fact and a question. The others are the verifier's own."""
 
 
 def draw_rows(run: Run, generator: torch.Generator, count: int) -> list[int]:
@@ -95,15 +92,26 @@ def seen_rows(run: Run, index: list[int], tokens: torch.Tensor) -> Written:
 
 
 def restored_rows(
-    run: Run, generator: torch.Generator, seed: list[int], count: int, length: int
+    run: Run,
+    generator: torch.Generator,
+    options: argparse.Namespace,
+    length: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows [count, length] to restore, and where an answer is asked for."""
-    rng = np.random.Generator(np.random.Philox(key=seed))
+    """Rows [restore_rows, length] to restore, and where an answer is asked for."""
+    rng = np.random.Generator(np.random.Philox(key=[options.seed, run.progress.step]))
+    count, facts = options.restore_rows, options.recall_facts
     tokens = torch.stack([joined(run, row, length) for row in draw_rows(run, generator, count)])
     answers = torch.zeros(tokens.shape, dtype=torch.bool)
     for row in range(count):
-        if rng.random() < RECALL_SHARE:
-            made = training_row(rng, run.form, run.code, length, 1, int(rng.integers(1, 4)))
+        drawn = rng.random()
+        if drawn < options.recall_share:
+            asked = int(rng.integers(facts, 3 * facts + 1))
+            made = training_row(rng, run.form, run.code, length, facts, asked)
+        elif drawn < options.recall_share + options.repeat_share:
+            made = distant_repeat_row(rng, run.form, run.code, length)
+        else:
+            made = None
+        if made is not None:
             tokens[row] = torch.from_numpy(made.tokens[:-1])
             answers[row] = torch.from_numpy(made.targets[1:] == ANSWER)
     return tokens, answers
@@ -129,6 +137,11 @@ def rate_factor(step: int, steps: int) -> float:
     """Linear warm-up, 1, linear decay."""
     left = (steps - step) / max(1.0, DECAY_SHARE * steps)
     return min(1.0, (step + 1) / WARMUP_STEPS, left)
+
+
+def drawn_of(values: Sequence[int], generator: torch.Generator) -> int:
+    """One of `values`."""
+    return values[int(torch.randint(len(values), (), generator=generator))]
 
 
 def train_step(
@@ -169,11 +182,9 @@ def train_step(
         if run.projection is not None and step % options.restore_every == 0:
             late = step >= options.reconstruct_share * steps
             longest = run.rows.tokens.shape[1]
-            length = min(longest, int(torch.randint(3, 9, (), generator=generator)) * 64)
-            tokens, answers = restored_rows(
-                run, generator, [seed, step], options.restore_rows, length
-            )
-            window = WINDOWS[int(torch.randint(len(WINDOWS), (), generator=generator))]
+            length = min(longest, drawn_of(options.restore_lengths, generator))
+            tokens, answers = restored_rows(run, generator, options, length)
+            window = drawn_of(options.windows, generator)
             restored = restore_loss(
                 run.target,
                 run.drafter,

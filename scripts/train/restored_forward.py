@@ -1,4 +1,4 @@
-"""A verifier's differentiable forward in which evicted positions are seen through restored K/V.
+"""A verifier's differentiable forwards: of full attention, and one that sees restored K/V.
 
 Query i attends to its own keys j with j <= i and (j < sink or j > i - window), and to restored ones
 with sink <= j <= i - window: the rule of the cache that will serve. Written for verifiers of
@@ -7,6 +7,7 @@ Qwen3's and Llama's form: normed input, rotary attention, gated feed-forward.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,25 +35,29 @@ class Seen:
     """Each layer's keys before the rotation."""
 
 
-@dataclass(frozen=True)
-class Eviction:
-    """What is restored, and for whom."""
+KeysValues = list[tuple[torch.Tensor, torch.Tensor]]
+"""Rotated keys and values [rows, kv_heads, n, head_dim], of each layer or of each stretch."""
 
-    sink: int
-    window: int
-    restored: list[tuple[torch.Tensor, torch.Tensor]]
-    """Each layer's keys and values, as `Seen.keys_values`."""
+
+@dataclass(frozen=True)
+class Restored:
+    """What a forward gave that saw restored keys and values."""
+
+    hidden: torch.Tensor
+    """Normed last hidden states [rows, n, hidden]."""
+    keys_values: KeysValues
+    """What was restored of every layer: of all positions, those in the window, too."""
 
 
 def restore(
-    projection: Projection, vectors: torch.Tensor, drafter: Drafter
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Each layer's keys and values [rows, kv_heads, n, head_dim] of vectors [rows, n, width].
+    projection: Projection, vectors: torch.Tensor, drafter: Drafter, first: int = 0
+) -> KeysValues:
+    """Keys and values of vectors [rows, n, width], whose positions begin with `first`.
 
     A map from the drafter's context keys and values sees the drafter as it is now.
     """
     rows, count, _ = vectors.shape
-    positions = torch.arange(count, device=vectors.device).repeat(rows)
+    positions = torch.arange(first, first + count, device=vectors.device).repeat(rows)
     layers = functional_call(
         projection, drafter_part(projection, drafter), (vectors.flatten(0, 1), positions)
     )
@@ -74,46 +79,21 @@ def drafter_part(projection: Projection, drafter: Drafter) -> dict[str, torch.Te
     return {"drafter.weight": torch.cat(weights), "drafter_key_norms": torch.stack(norms)}
 
 
-def run_verifier(
-    model: PreTrainedModel,
-    tokens: torch.Tensor,
-    taps: tuple[int, ...],
-    eviction: Eviction | None = None,
-) -> Seen:
-    """Runs `tokens` [rows, n]; full attention where nothing is evicted."""
+def run_verifier(model: PreTrainedModel, tokens: torch.Tensor, taps: tuple[int, ...]) -> Seen:
+    """Runs `tokens` [rows, n] with full attention."""
     body = model.model
-    count = tokens.shape[1]
     hidden = body.embed_tokens(tokens)
-    positions = torch.arange(count, device=tokens.device)[None]
-    cos, sin = body.rotary_emb(hidden, positions)
-    rotation = torch.stack([cos, sin], dim=2)[:, None]
-    query, key = positions[0][:, None], positions[0][None, :]
-    causal = key <= query
-    local, evicted = causal, None
-    if eviction is not None:
-        evicted = causal & (key >= eviction.sink) & (key <= query - eviction.window)
-        local = causal & ~evicted
+    rotation = _rotation(body, hidden, 0)
     outputs = []
     kept = []
     plain = []
-    for index, layer in enumerate(body.layers):
+    for layer in body.layers:
         heads = split_heads(layer.self_attn, normed(layer.input_layernorm, hidden), rotation)
-        queries, keys, values = heads.queries, heads.keys, heads.values
-        kept.append((keys, values))
+        kept.append((heads.keys, heads.values))
         plain.append(heads.plain_keys)
-        if eviction is None or evicted is None:
-            found = functional.scaled_dot_product_attention(
-                queries, keys, values, is_causal=True, enable_gqa=True
-            )
-        else:
-            past_keys, past_values = eviction.restored[index]
-            found = functional.scaled_dot_product_attention(
-                queries,
-                torch.cat([past_keys.to(keys.dtype), keys], dim=2),
-                torch.cat([past_values.to(values.dtype), values], dim=2),
-                attn_mask=torch.cat([evicted, local], dim=1)[None, None],
-                enable_gqa=True,
-            )
+        found = functional.scaled_dot_product_attention(
+            heads.queries, heads.keys, heads.values, is_causal=True, enable_gqa=True
+        )
         hidden = joined_heads(layer, hidden, found)
         outputs.append(hidden)
     return Seen(
@@ -122,3 +102,80 @@ def run_verifier(
         keys_values=kept,
         plain_keys=plain,
     )
+
+
+def run_restored(
+    model: PreTrainedModel,
+    tokens: torch.Tensor,
+    taps: tuple[int, ...],
+    restored_of: Callable[[torch.Tensor, int], KeysValues],
+    *,
+    sink: int,
+    window: int,
+) -> Restored:
+    """Runs `tokens` [rows, n], what left the window seen as `restored_of` makes it of its taps.
+
+    `restored_of(taps [rows, m, taps * hidden], first)` gives the keys and values of positions from
+    `first` on. As a session has it: stretches of `window` positions, whose taps are of a forward
+    that itself saw what was restored of those before. No gradient goes by way of the taps.
+    """
+    body = model.model
+    own: list[KeysValues] = [[] for _ in body.layers]
+    past: list[KeysValues] = [[] for _ in body.layers]
+    hidden = []
+    for first in range(0, tokens.shape[1], window):
+        state = body.embed_tokens(tokens[:, first : first + window])
+        rotation = _rotation(body, state, first)
+        seen = _seen_by_stretch(first, state.shape[1], sink, window).to(state.device)
+        outputs = []
+        for index, layer in enumerate(body.layers):
+            heads = split_heads(layer.self_attn, normed(layer.input_layernorm, state), rotation)
+            own[index].append((heads.keys, heads.values))
+            # What a stretch sees of itself, of the one before it, and of the first, for the sink.
+            kept = [*past[index], *own[index][-2:]]
+            if first > window:
+                keys, values = own[index][0]
+                kept.append((keys[:, :, :sink], values[:, :, :sink]))
+            keys, values = _joined(kept, heads.queries.dtype)
+            found = functional.scaled_dot_product_attention(
+                heads.queries, keys, values, attn_mask=seen, enable_gqa=True
+            )
+            state = joined_heads(layer, state, found)
+            outputs.append(state)
+        hidden.append(normed(body.norm, state))
+        made = restored_of(torch.cat([outputs[tap] for tap in taps], dim=-1).detach(), first)
+        for so_far, new in zip(past, made, strict=True):
+            so_far.append(new)
+    return Restored(torch.cat(hidden, dim=1), [_joined(parts, torch.float32) for parts in past])
+
+
+def _joined(parts: KeysValues, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [rows, kv_heads, n, head_dim] of stretches, one behind the other."""
+    keys, values = zip(*parts, strict=True)
+    return (
+        torch.cat([part.to(dtype) for part in keys], dim=2),
+        torch.cat([part.to(dtype) for part in values], dim=2),
+    )
+
+
+def _rotation(body: Any, hidden: torch.Tensor, first: int) -> torch.Tensor:
+    """Cosines and sines of the positions of `hidden` [rows, n, hidden], from `first` on."""
+    positions = torch.arange(first, first + hidden.shape[1], device=hidden.device)[None]
+    return torch.stack(body.rotary_emb(hidden, positions), dim=2)[:, None]
+
+
+def _seen_by_stretch(first: int, count: int, sink: int, window: int) -> torch.Tensor:
+    """Which keys `count` queries from `first` on see, bool [count, keys].
+
+    Those restored of all before `first`, then their own of the stretch before and of theirs, then
+    the sink's where it is in neither.
+    """
+    queries = torch.arange(first, first + count)[:, None]
+    past = torch.arange(first)[None]
+    own = torch.arange(max(0, first - window), first + count)[None]
+    evicted = (past >= sink) & (past <= queries - window)
+    near = (own <= queries) & ((own < sink) | (own > queries - window))
+    parts = [evicted, near]
+    if first > window:
+        parts.append(torch.ones(count, sink, dtype=torch.bool))
+    return torch.cat(parts, dim=1)

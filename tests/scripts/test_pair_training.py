@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from transformers import (
 )
 
 import scripts.eval.drafter_taps as drafter_taps
+import scripts.eval.drafter_versions as drafter_versions
 import scripts.train.cut_restorer as cut_restorer
 import scripts.train.fit_restorer as fit_restorer
 import scripts.train.guess_loss as guess_loss
@@ -25,6 +27,7 @@ import scripts.train.pair as train_pair
 import scripts.train.pair_step as pair_step
 import scripts.train.python_corpus as python_corpus
 import scripts.train.rows as train_rows
+import scripts.train.text_rows as text_rows
 from kakeya_fleet.engine.backends import load_map_encoder, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
@@ -38,10 +41,12 @@ from kakeya_fleet.engine.restoration.learned_map import read_map
 from scripts.train.checkpoint import CHECKPOINT_NAME
 from scripts.train.drafter_model import Drafter
 from scripts.train.pair_export import load_drafter
+from scripts.train.pair_losses import draft_loss
 from scripts.train.pair_run import prepare
+from scripts.train.prompt_sources import Package, is_held_out
 from scripts.train.prompts import write_prompts
 from scripts.train.regression import Regression
-from scripts.train.restored_forward import Eviction, restore, run_verifier
+from scripts.train.restored_forward import restore, run_restored, run_verifier
 from tests.support.forwards import logits_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,6 +198,52 @@ def test_f_theta_trains_alone_beside_a_frozen_drafter(
     assert str(made.config.source) == source
 
 
+def test_a_map_is_trained_on_from_another_of_its_size(
+    target: Path, rows: Path, exported: Path, tmp_path: Path
+) -> None:
+    begun = load_projection(exported / "restorer")
+    alone = ["--train", "restorer", "--drafter", str(exported), "--restore-every", "1"]
+    longer = "--restore-lengths 96 --windows 16 32 --recall-facts 1 --repeat-share 0.3"
+    from_it = [*alone, *longer.split(), "--restorer", str(exported / "restorer")]
+    trained = train(target, rows, tmp_path / "work", *from_it)
+    moved = (trained["projection.up.weight"] - begun.up.weight).norm() / begun.up.weight.norm()
+    assert 0 < moved < 0.05
+    resumed = tmp_path / "resumed"
+    train(target, rows, resumed, *from_it, "--stop-at", "3")
+    again = train(target, rows, resumed, *from_it)
+    assert torch.equal(again["projection.up.weight"], trained["projection.up.weight"])
+    with pytest.raises(ValueError, match="has the rank 0, this run's has 8"):
+        train(target, rows, tmp_path / "other", *from_it, "--rank", "8")
+
+
+def test_rows_of_texts_are_whole_and_held_out_by_package(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_out = next(f"p{at}" for at in range(100) if is_held_out(f"p{at}"))
+    kept = next(f"p{at}" for at in range(100) if not is_held_out(f"p{at}"))
+    found = []
+    for name, lines in ((held_out, 90), (kept, 400), ("short", 1)):
+        file = tmp_path / f"{name}.py"
+        file.write_text("\n".join(f"{name}_{at} = {at}" for at in range(lines)))
+        found.append(Package(name, "MIT", (file,), f"About {name}."))
+    monkeypatch.setattr(text_rows, "packages", lambda: found)
+    words = f"--target {target} --out {tmp_path / 'rows'} --length 64 --most 5"
+    text_rows.main(words.split())
+    made = train_rows.read_rows(tmp_path / "rows")
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    said = [tokenizer.decode(row) for row in made.tokens]
+    of_kept = [kept in text for text in said]
+    assert made.tokens.shape[1] == 64
+    assert (~made.held_out == of_kept).all()
+    assert sum(of_kept) == 5
+    assert set(made.lengths) == {64}
+    whole = "".join(text for text, mine in zip(said, of_kept, strict=True) if mine)
+    assert f"About {kept}.\n{found[1].files[0].read_text()}".startswith(whole)
+    monkeypatch.setattr(text_rows, "packages", lambda: found[2:])
+    with pytest.raises(ValueError, match="no package has 64 tokens"):
+        text_rows.main(words.split())
+
+
 def test_a_map_is_cut_to_the_nearest_one_of_fewer_numbers(
     target: Path, rows: Path, exported: Path, tmp_path: Path
 ) -> None:
@@ -306,6 +357,42 @@ def test_the_served_drafter_of_version_2_walks_where_the_trained_one_leads(
         assert list(served) == walked
 
 
+def test_drafters_of_both_versions_are_measured_at_the_same_places(
+    target: Path, rows: Path, exported_2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = f"--target {target} --rows {rows} --work {tmp_path} --corpus {SOURCE}".split()
+    own = ["--train", "drafter", "--drafter", str(exported_2), "--as-version-1", "--steps", "0"]
+    first, out = tmp_path / "as-1", tmp_path / "versions.json"
+    train_pair.main([*alone, *own, "--export", str(first)])
+    smaller, larger = load_drafter(first), load_drafter(exported_2)
+    assert smaller.shape == replace(larger.shape, version_2=None)
+    for name, tensor in smaller.state_dict().items():
+        assert torch.equal(tensor, larger.state_dict()[name]), name
+    words = f"--target {target} --rows {rows} --rounds 2 --most 3 --dtype float32 --out {out}"
+    folders = [str(exported_2), str(first), str(exported_2)]
+    versions, places = list[bool](), list[torch.Tensor]()
+
+    def measured(*seen: Any, **size: Any) -> Any:
+        versions.append(seen[1].shape.version_2 is not None)
+        places.append(seen[4].anchors)
+        return draft_loss(*seen, **size)
+
+    monkeypatch.setattr(drafter_versions, "draft_loss", measured)
+    assert drafter_versions.main([*words.split(), "--drafters", *folders]) == 0
+    report = json.loads(out.read_bytes())
+    assert [each["version"] for each in report["drafters"]] == [2, 1, 2]
+    assert report["rows"] == {"greedy": 3, "at a temperature": 3}
+    assert versions == [True, False, True] * 6
+    assert all(torch.equal(places[at], places[at - at % 3]) for at in range(len(places)))
+    assert not torch.equal(places[0], places[3])
+    for each in report["drafters"]:
+        together = (each["block_milliseconds"] + each["verify_milliseconds"]) / 1e3
+        for side, speed in each["tokens_per_second"].items():
+            assert 1.0 <= each["accepted"][side]["tokens_a_forward"] <= 8.0
+            assert speed == pytest.approx(each["accepted"][side]["tokens_a_forward"] / together)
+    assert str(tmp_path) not in report["command"]
+
+
 def test_the_loss_and_its_gradient_are_those_of_their_formulae(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -359,12 +446,14 @@ def trained_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray:
     projection = load_projection(folder / "restorer")
     rows = torch.tensor([tokens])
     with torch.no_grad():
-        taps = drafter.shape.taps
-        source = run_verifier(model, rows, taps).taps
-        for _ in range(6):  # the vectors of a forward that itself saw restored keys: a fixed point
-            made = restore(projection, drafter.encode(source), drafter)
-            seen = run_verifier(model, rows, taps, Eviction(4, 16, made))
-            source = seen.taps
+        seen = run_restored(
+            model,
+            rows,
+            drafter.shape.taps,
+            lambda taps, first: restore(projection, drafter.encode(taps), drafter, first),
+            sink=4,
+            window=16,
+        )
         found: np.ndarray = model.lm_head(seen.hidden)[0, -8:].numpy()
     return found
 
