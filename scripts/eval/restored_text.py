@@ -1,11 +1,12 @@
 """What a window forgets of real text, and what each restorer gives back: a published model.
 
-    python -m scripts.eval.restored_text --restorers OUT/576 OUT/256 OUT/128 \\
+    python -m scripts.eval.restored_text --restorers OUT/fitted-576 OUT/trained-576 \\
         --out benchmarks/restored_text.json
 
 Through this engine's verifier in its own format and its caches: full attention, sink and window,
 an archive in another process, and learned maps that deposit fewer numbers a position
-(`scripts.train.fit_restorer` writes their folders). Each side reads the same:
+(`scripts.train.fit_restorer` and `scripts.train.pair` write their folders). Each side reads the
+same:
 
 - texts, this repository's pages and its code, that no map was fitted on: perplexity by position,
   and how far the next tokens' distributions are from full attention's;

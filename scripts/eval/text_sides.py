@@ -51,7 +51,7 @@ class Side:
 def sides_of(
     verifier: Verifier, sink: int, window: int, restorings: Sequence[Restoring]
 ) -> list[Side]:
-    """Full attention first; a learned map of each of `restorings`, the widest first.
+    """Full attention first; a learned map of each of `restorings`, the widest first, by name.
 
     With an archive whose keys and values a codec packs, that of the quality `economy`, by whole
     tiles, behind a sink of one.
@@ -64,12 +64,12 @@ def sides_of(
     name = f"{ARCHIVE.name}, {ECONOMY}"
     found.append(Side(name, Caches(verifier, TILE, window, packed), ARCHIVE))
     maps = [
-        (each.restorers[RestorerKind.PROJECTION].spec.width, caches)
+        (-restorer.spec.width, restorer.spec.model_id, caches)
         for each, caches in zip(restorings, all_caches, strict=True)
-        if RestorerKind.PROJECTION in each.restorers
+        if (restorer := each.restorers.get(RestorerKind.PROJECTION)) is not None
     ]
-    for width, caches in sorted(maps, key=lambda found: -found[0]):
-        found.append(Side(f"{PROJECTION.name}, {width} numbers", caches, PROJECTION))
+    for width, name, caches in sorted(maps, key=lambda found: found[:2]):
+        found.append(Side(f"{PROJECTION.name}, {-width} numbers, {name}", caches, PROJECTION))
     return found
 
 

@@ -5,7 +5,7 @@
 
 Reduced-rank regression of the verifier's keys and values on the drafter's context vectors, over
 texts that `scripts.train.prompts` and `scripts.train.asked` wrote, one behind the other in rows of
-a length that sessions have. OUT/RANK is the drafter with the map in its `restorer/`, whose
+a length that sessions have. OUT/fitted-RANK is the drafter with the map in its `restorer/`, whose
 `fit.json` says on how much it was fitted, and by how much it misses keys and values of texts that
 are held out. A rank of the vectors' own width is the whole matrix.
 """
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for rank in options.ranks:
         projection = of_rank(whole, rank if rank < width else 0).to(device)
         start_projection(projection, found)
-        folder = beside_drafter(options.drafter, options.out / str(rank))
+        folder = beside_drafter(options.drafter, options.out / f"fitted-{rank}")
         save_projection(projection, folder, torch.bfloat16)
         figures = {
             "tokens": found.count,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
@@ -38,6 +39,8 @@ def named(side: str) -> str:
         return "full attention"
     if side == "sink_window":
         return "sink + window"
+    for name, made in (("fitted", "by regression"), ("trained", "by gradient")):
+        side = re.sub(rf", {name}-\d+$", f" {made}", side)
     return side.replace("restored ", "restored, ")
 
 

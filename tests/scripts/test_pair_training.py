@@ -498,7 +498,7 @@ def test_maps_are_fitted_in_several_sizes_and_serve_as_they_were_fitted(
     tokens = rng.integers(0, 4096, 60).tolist()
     missed, fit = [], {}
     for rank in (32, 12, 4):
-        folder = tmp_path / "fitted" / str(rank)
+        folder = tmp_path / "fitted" / f"fitted-{rank}"
         assert load_drafter(folder).shape == load_drafter(exported).shape
         found = read_map("toy-dflash", folder)
         assert (found.width, found.narrows) == (rank, rank < 32)
