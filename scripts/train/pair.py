@@ -103,6 +103,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--as-version-1", action="store_true", help="start without what version 2 adds to it")
     add("--corpus", type=Path, default=python_corpus.standard_library())
     add("--seed", type=int, default=1)
+    add("--rate-share", type=float, default=1.0, help="of the rates that a new drafter has")
     add("--steps", type=int, default=2000)
     add("--stop-at", type=int, help="pause at this step, to be resumed")
     add("--device", default="cpu")

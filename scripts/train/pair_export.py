@@ -168,12 +168,20 @@ def _manifest(
             "device": options.device,
             "corpus_sha256": progress.corpus_sha256,
             **_answers(options.rows),
-            "begun_with": None if options.drafter is None else _sha256(options.drafter / WEIGHTS),
+            "begun_with": _weights_of(options.drafter),
+            "map_begun_with": _weights_of(options.restorer),
+            "as_version_1": options.as_version_1,
+            "rate_share": options.rate_share,
             "shape": _shape_words(shape),
             "row_files": {path.name: _sha256(path) for path in rows},
             "draft_rows": options.draft_rows,
             "blocks": options.blocks,
             "restore_rows": options.restore_rows,
+            "restore_lengths": list(options.restore_lengths),
+            "windows": list(options.windows),
+            "recall_share": options.recall_share,
+            "recall_facts": options.recall_facts,
+            "repeat_share": options.repeat_share,
             "restore_weight": options.restore_weight,
             "gap_weight": options.gap_weight,
             "reconstruct_share": options.reconstruct_share,
@@ -208,6 +216,11 @@ def _shape_words(shape: DrafterShape) -> str:
             f" --selector-rank {selector.rank}"
         )
     return " ".join(words)
+
+
+def _weights_of(folder: Path | None) -> str | None:
+    """Which weights a folder has, None without one."""
+    return None if folder is None else _sha256(folder / WEIGHTS)
 
 
 def _sha256(path: Path) -> str:

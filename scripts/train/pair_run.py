@@ -131,8 +131,11 @@ def new_projection(
     return made
 
 
-def build_optimizers(trained: nn.Module) -> list[torch.optim.Optimizer]:
-    """Muon for the drafter's layers, AdamW for the rest; each group keeps its peak rate."""
+def build_optimizers(trained: nn.Module, share: float = 1.0) -> list[torch.optim.Optimizer]:
+    """Muon for the drafter's layers, AdamW for the rest; each group keeps its peak rate.
+
+    `share` times what a new drafter is trained by.
+    """
     matrices, vectors, code = [], [], list[dict[str, object]]()
     convolutions, tables = [], []
     for name, parameter in trained.named_parameters():
@@ -163,7 +166,7 @@ def build_optimizers(trained: nn.Module) -> list[torch.optim.Optimizer]:
         optimizers.append(torch.optim.Muon(matrices, lr=MATRIX_RATE, weight_decay=0.0))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["peak_rate"] = group["lr"]
+            group["peak_rate"] = share * group["lr"]
     return optimizers
 
 
@@ -228,7 +231,7 @@ def prepare(options: argparse.Namespace) -> Run:
     trained = nn.ModuleDict({"drafter": drafter})
     if projection is not None:
         trained["projection"] = projection
-    optimizers = build_optimizers(trained)
+    optimizers = build_optimizers(trained, options.rate_share)
     fresh = Progress(options.train, options.seed, python_corpus.digest(files))
     progress = load_checkpoint(options.work, trained, optimizers)
     if progress is not None:
