@@ -1,6 +1,7 @@
 """What drafters of one verifier commit, and what their blocks take: DFlash 1 beside DFlash 2.
 
-    python -m scripts.eval.drafter_versions --target MODEL --rows ROWS --drafters FOLDER FOLDER
+    python -m scripts.eval.drafter_versions --of smollm2 ROWS DRAFTER DRAFTER \\
+        --of tiny OTHER_ROWS ITS_DRAFTER
 
 Tokens a verify forward would commit of answers that are held out (`scripts.train.answers` or
 `scripts.train.rows` wrote them), behind the verifier's own tokens, at the same places for every
@@ -15,6 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from kakeya_fleet.engine.backends import load_dflash, load_verifier
 from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
+from kakeya_fleet.engine.backends.model_sources import resolve_model
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
@@ -94,22 +97,58 @@ class Blocks:
         self._cache.truncate(CONTEXT)
 
 
-def told(folder: Path, accepted_by: dict[str, Any], times: dict[str, float]) -> dict[str, Any]:
-    """For the report."""
-    drafter = load_drafter(folder)
-    together = (times["draft"] + times["verify"]) / 1e3
-    return {
-        "drafter": folder.name,
-        "version": 1 if drafter.shape.version_2 is None else 2,
-        "parameters": sum(each.numel() for each in drafter.parameters()),
-        "block_size": drafter.shape.block_size,
-        "accepted": accepted_by,
-        "block_milliseconds": times["draft"],
-        "verify_milliseconds": times["verify"],
-        "tokens_per_second": {
-            side: figures["tokens_a_forward"] / together for side, figures in accepted_by.items()
-        },
-    }
+@dataclass(frozen=True)
+class Group:
+    """A verifier, answers of it, and drafters for it."""
+
+    target: str
+    rows: Path
+    drafters: tuple[Path, ...]
+
+    def measured(self, most: int, rounds: int, dtype: str) -> list[dict[str, Any]]:
+        """What a report says of each drafter."""
+        target = resolve_model(self.target, dtype=dtype)
+        model = AutoModelForCausalLM.from_pretrained(target.path, dtype=torch.float32).eval()
+        rows = read_rows(self.rows)
+        drafters = [load_drafter(folder).eval() for folder in self.drafters]
+        by_side = {}
+        for side, is_warm in SIDES.items():
+            index = np.flatnonzero(rows.held_out & ((rows.temperatures > 0) == is_warm))[:most]
+            by_side[side] = accepted(model, drafters, rows, index.tolist())
+        verifier = load_verifier(target, backend="torch", dtype=dtype)
+        settle(verifier)
+        blocks = [Blocks(folder, target, verifier, dtype) for folder in self.drafters]
+        timed = {f"draft {at}": block.draft for at, block in enumerate(blocks)}
+        timed |= {f"verify {at}": block.verify for at, block in enumerate(blocks)}
+        times = milliseconds(timed, rounds)
+        found = []
+        for at, drafter in enumerate(drafters):
+            draft, verify = (times[f"{what} {at}"]["median"] for what in ("draft", "verify"))
+            own = {side: figures[at] for side, figures in by_side.items()}
+            speeds = {
+                side: 1e3 * each["tokens_a_forward"] / (draft + verify)
+                for side, each in own.items()
+            }
+            found.append(
+                {
+                    "target": self.target if "/" not in self.target else target.path.name,
+                    "drafter": self.drafters[at].name,
+                    "version": 1 if drafter.shape.version_2 is None else 2,
+                    "parameters": sum(each.numel() for each in drafter.parameters()),
+                    "block_size": drafter.shape.block_size,
+                    "accepted": own,
+                    "block_milliseconds": draft,
+                    "verify_milliseconds": verify,
+                    "tokens_per_second": speeds,
+                }
+            )
+        return found
+
+    def without_folders(self, line: str) -> str:
+        """The command line without where rows and drafters lie on this machine."""
+        for folder in (self.rows, *self.drafters):
+            line = line.replace(str(folder), folder.name)
+        return line
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -117,44 +156,27 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--drafters", type=Path, nargs="+", required=True)
+    parser.add_argument("--of", nargs="+", action="append", required=True, metavar="NAME")
     parser.add_argument("--most", type=int, default=200, help="held-out rows of each temperature")
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--dtype", default="bfloat16", help="that is served")
+    parser.add_argument("--dtype", default="auto", help="that is served")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/drafter_versions.json"))
     asked = parser.parse_args(words)
-    rows = read_rows(asked.rows)
-    model = AutoModelForCausalLM.from_pretrained(asked.target, dtype=torch.float32).eval()
-    drafters = [load_drafter(folder).eval() for folder in asked.drafters]
-    by_side, counts = {}, {}
-    for side, is_warm in SIDES.items():
-        index = np.flatnonzero(rows.held_out & ((rows.temperatures > 0) == is_warm))
-        index = index[: asked.most]
-        by_side[side], counts[side] = accepted(model, drafters, rows, index.tolist()), len(index)
-    target = resolve(str(asked.target))
-    verifier = load_verifier(target, backend="torch", dtype=asked.dtype)
-    settle(verifier)
-    blocks = [Blocks(folder, target, verifier, asked.dtype) for folder in asked.drafters]
-    sides = {f"draft {at}": block.draft for at, block in enumerate(blocks)}
-    sides |= {f"verify {at}": block.verify for at, block in enumerate(blocks)}
-    times = milliseconds(sides, asked.rounds)
+    groups = []
+    for target, *paths in asked.of:
+        if len(paths) < 2:
+            parser.error(f"--of {target}: a folder of rows and one of a drafter belong to it")
+        rows, *drafters = map(Path, paths)
+        groups.append(Group(target, rows, tuple(drafters)))
     found = [
-        told(
-            folder,
-            {side: figures[at] for side, figures in by_side.items()},
-            {what: times[f"{what} {at}"]["median"] for what in ("draft", "verify")},
-        )
-        for at, folder in enumerate(asked.drafters)
+        each for group in groups for each in group.measured(asked.most, asked.rounds, asked.dtype)
     ]
-    line = command(__file__).replace(str(asked.target), "MODEL").replace(str(asked.rows), "ROWS")
-    for folder in asked.drafters:
-        line = line.replace(str(folder), folder.name)
+    line = command(__file__)
+    for group in groups:
+        line = group.without_folders(line)
     report = {
         "command": line,
         "machine": machine(),
-        "rows": counts,
         "context_tokens": CONTEXT,
         "drafters": found,
     }

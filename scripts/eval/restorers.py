@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -136,4 +137,16 @@ def _description(found: LearnedMap | None, *, is_local: bool) -> dict[str, objec
     }
     if found is not None:
         told |= {"learned_map": found.model_id, "digest": found.spec.digest, "width": found.width}
+        told |= trained_by(found.folder)
     return told
+
+
+def trained_by(folder: Path) -> dict[str, object]:
+    """Steps and the longest row of a map that `scripts.train.pair` trained alone; else nothing."""
+    manifest = folder / "training.json"
+    if not manifest.is_file():
+        return {}
+    training = json.loads(manifest.read_bytes())["training"]
+    if training["train"] != "restorer":
+        return {}
+    return {"steps": training["steps"], "longest_row": max(training["restore_lengths"])}

@@ -126,11 +126,26 @@ def behind(found: Report) -> Sequence[str]:
     return [f"{found['steps']['context_tokens']:,}"]
 
 
+def trained(found: Report) -> Sequence[str]:
+    """Steps of the widest map, tokens of its longest row, and steps of the narrower ones."""
+    maps = [each for each in found["maps"] if "steps" in each]
+    widest, *narrower = sorted(maps, key=lambda each: -each["width"])
+    (more,) = {each["steps"] for each in narrower}
+    return [str(widest["steps"]), f"{widest['longest_row']:,}", str(more)]
+
+
 RESTORED_TEXT: Sequence[Declared] = (
     Table(FIGURES, LANGUAGE, REPORT, language),
     Table(FIGURES, APART, REPORT, apart),
     Table(FIGURES, RECALL, REPORT, recall),
     Table(FIGURES, QUOTES, REPORT, quotes),
     Table(FIGURES, KEPT, REPORT, kept),
+    Said(
+        FIGURES,
+        "for {} steps of a row of at most {} tokens, the narrower ones from its nearest map of "
+        "their size for {} more",
+        REPORT,
+        trained,
+    ),
     Said(FIGURES, "single tokens come behind {} of a page", REPORT, behind),
 )

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
+from scripts.write.figures_tables import line
 
-REPORT, TAPS = "trained_drafter", "drafter_taps"
+REPORT, TAPS, VERSIONS = "trained_drafter", "drafter_taps", "drafter_versions"
 KINDS = ("chat", "code", "lists", "rewriting", "summaries", "prose")
 HEAD = (
     "| times alone | chat | code | lists | rewriting | summaries | prose | all | least prompt |"
     " least |"
 )
 TAPS_HEAD = "| layers | first place, % | second | third | fourth | tokens a forward |"
+VERSIONS_HEAD = (
+    "| for | DFlash | millions of parameters | tokens a forward, greedily | at a temperature |"
+    " a block, ms | its verifying, ms | tokens a second, greedily | at a temperature |"
+)
 CALLED = {"0.0": "greedy", "0.7": "at 0.7"}
 
 
@@ -55,6 +60,24 @@ def taps(found: Report) -> list[str]:
 def probed(found: Report) -> Sequence[str]:
     """Positions that were fitted on, and held out."""
     return [f"{found['positions']:,}", f"{found['held_out_positions']:,}"]
+
+
+def versions(found: Report) -> list[str]:
+    """A row a drafter, of all verifiers one behind the other."""
+    rows = []
+    for each in found["drafters"]:
+        committed = [side["tokens_a_forward"] for side in each["accepted"].values()]
+        cells = [
+            each["target"],
+            str(each["version"]),
+            f"{each['parameters'] / 1e6:.2f}",
+            *(f"{tokens:.2f}" for tokens in committed),
+            f"{each['block_milliseconds']:.2f}",
+            f"{each['verify_milliseconds']:.2f}",
+            *(f"{speed:.0f}" for speed in each["tokens_per_second"].values()),
+        ]
+        rows.append(line(*cells))
+    return rows
 
 
 TRAINED_DRAFTER: Sequence[Declared] = (

@@ -38,6 +38,7 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.digests import weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.learned_map import read_map
+from scripts.eval.restorers import trained_by
 from scripts.train.checkpoint import CHECKPOINT_NAME
 from scripts.train.drafter_model import Drafter
 from scripts.train.pair_export import load_drafter
@@ -196,6 +197,8 @@ def test_f_theta_trains_alone_beside_a_frozen_drafter(
     made = load_projection(folder / "restorer")
     assert made.config.rank == int(rank)
     assert str(made.config.source) == source
+    assert trained_by(folder) == {"steps": 6, "longest_row": 512}
+    assert trained_by(exported) == trained_by(target) == {}
 
 
 def test_a_map_is_trained_on_from_another_of_its_size(
@@ -368,8 +371,8 @@ def test_drafters_of_both_versions_are_measured_at_the_same_places(
     assert smaller.shape == replace(larger.shape, version_2=None)
     for name, tensor in smaller.state_dict().items():
         assert torch.equal(tensor, larger.state_dict()[name]), name
-    words = f"--target {target} --rows {rows} --rounds 2 --most 3 --dtype float32 --out {out}"
-    folders = [str(exported_2), str(first), str(exported_2)]
+    words = f"--rounds 2 --most 3 --dtype float32 --out {out} --of"
+    folders = [str(each) for each in (target, rows, exported_2, first, exported_2)]
     versions, places = list[bool](), list[torch.Tensor]()
 
     def measured(*seen: Any, **size: Any) -> Any:
@@ -378,10 +381,10 @@ def test_drafters_of_both_versions_are_measured_at_the_same_places(
         return draft_loss(*seen, **size)
 
     monkeypatch.setattr(drafter_versions, "draft_loss", measured)
-    assert drafter_versions.main([*words.split(), "--drafters", *folders]) == 0
+    assert drafter_versions.main([*words.split(), *folders]) == 0
     report = json.loads(out.read_bytes())
     assert [each["version"] for each in report["drafters"]] == [2, 1, 2]
-    assert report["rows"] == {"greedy": 3, "at a temperature": 3}
+    assert [each["target"] for each in report["drafters"]] == ["toy"] * 3
     assert versions == [True, False, True] * 6
     assert all(torch.equal(places[at], places[at - at % 3]) for at in range(len(places)))
     assert not torch.equal(places[0], places[3])
@@ -391,6 +394,8 @@ def test_drafters_of_both_versions_are_measured_at_the_same_places(
             assert 1.0 <= each["accepted"][side]["tokens_a_forward"] <= 8.0
             assert speed == pytest.approx(each["accepted"][side]["tokens_a_forward"] / together)
     assert str(tmp_path) not in report["command"]
+    with pytest.raises(SystemExit, match="2"):
+        drafter_versions.main(["--of", *folders[:2]])
 
 
 def test_the_loss_and_its_gradient_are_those_of_their_formulae(
