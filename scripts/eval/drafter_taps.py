@@ -29,6 +29,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from scripts.bench.machine import command, machine, write_report
+from scripts.train.regression import Regression
 from scripts.train.rows import RowBatch, read_rows
 
 LAYERS = (1, 3, 5, 8, 10, 12, 15, 17, 20, 22, 24, 26, 28)
@@ -36,7 +37,7 @@ SETS = ("1,8,15,22,28", "1,3,5,8,10", "20,22,24,26,28", "1,15,28", "28")
 """The layers of the shipped drafter first."""
 MOST_CHOSEN = 5
 RIDGE = 1e-3
-"""Of the mean square of an input, each of which is scaled to one."""
+"""Of the mean square of each input."""
 TOGETHER = 2048
 """Positions whose products are added at a time."""
 
@@ -87,20 +88,16 @@ def joined(parts: Sequence[Positions]) -> Positions:
 class Probe:
     """Maps from any of the layers, fitted on all positions that were added."""
 
-    def __init__(self, layers: Sequence[int], hidden: int) -> None:
+    def __init__(self, layers: Sequence[int], hidden: int, places: int) -> None:
         self._layers = list(layers)
         self._hidden = hidden
-        self._gram = torch.zeros(())
-        self._both = torch.zeros(())
-        self._squares = torch.zeros(())
-        self.count = 0
+        inputs = (len(layers) + 1) * hidden
+        self.seen = Regression(inputs, places * hidden, ridge=RIDGE)
 
-    def add(self, positions: Positions) -> None:
+    def add(self, parts: Sequence[Positions]) -> None:
         """Takes them in."""
-        self._gram = self._gram + positions.inputs.T @ positions.inputs
-        self._both = self._both + positions.inputs.T @ positions.states
-        self._squares = self._squares + positions.states.square().sum()
-        self.count += len(positions.inputs)
+        together = joined(parts)
+        self.seen.add(together.inputs, together.states)
 
     def columns(self, layers: Sequence[int]) -> Tensor:
         """Those of some layers, and of the embedding."""
@@ -108,32 +105,19 @@ class Probe:
         within = torch.arange(self._hidden)
         return torch.cat([block * self._hidden + within for block in blocks])
 
-    def fitted(self, layers: Sequence[int]) -> Tensor:
-        """The map from their columns."""
-        columns = self.columns(layers)
-        gram = self._gram[columns][:, columns] / self.count
-        scale = gram.diagonal().clamp(min=1e-12).rsqrt()
-        normal = scale[:, None] * gram * scale
-        normal.diagonal().add_(RIDGE)
-        both = scale[:, None] * self._both[columns] / self.count
-        factor = torch.linalg.cholesky(normal)
-        return scale[:, None] * torch.cholesky_solve(both, factor)
-
-    def missed(self, layers: Sequence[int]) -> float:
-        """The squared error of the states that it was fitted on, over their squares."""
-        columns, full = self.columns(layers), self.fitted(layers)
-        gram = self._gram[columns][:, columns]
-        error = (
-            self._squares - 2 * (full * self._both[columns]).sum() + (full * (gram @ full)).sum()
-        )
-        return float(error / self._squares)
+    def fitted(self, layers: Sequence[int]) -> tuple[Tensor, float]:
+        """The map from their columns, and what it misses of the states: of their squares."""
+        part = self.seen.of(self.columns(layers))
+        full = part.fitted()
+        return full.float(), float(part.error_of(full).sum() / part.output_squares.sum())
 
 
 def told(
     probe: Probe, layers: Sequence[int], held_out: Positions, head: Tensor
 ) -> dict[str, object]:
     """How often each place's guess is right, and what a forward commits with all of them."""
-    made = held_out.inputs[:, probe.columns(layers)] @ probe.fitted(layers)
+    full, missed = probe.fitted(layers)
+    made = held_out.inputs[:, probe.columns(layers)] @ full
     places = held_out.labels.shape[1]
     by_place = made.view(len(made), places, -1)
     guesses = torch.cat(
@@ -145,7 +129,7 @@ def told(
     right = (guesses == held_out.labels).float()
     return {
         "layers": list(layers),
-        "missed": probe.missed(layers),
+        "missed": missed,
         "right": right.mean(0).tolist(),
         "tokens_a_forward": 1.0 + float(right.cumprod(1).sum(1).mean()),
     }
@@ -157,7 +141,7 @@ def chosen(probe: Probe, layers: Sequence[int]) -> list[list[int]]:
     taken: list[int] = []
     for _ in range(min(MOST_CHOSEN, len(layers))):
         left = [layer for layer in layers if layer not in taken]
-        best = min(left, key=lambda layer: probe.missed(sorted([*taken, layer])))
+        best = min(left, key=lambda layer: probe.fitted(sorted([*taken, layer]))[1])
         taken = sorted([*taken, best])
         found.append(taken)
     return found
@@ -177,16 +161,16 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     model = AutoModelForCausalLM.from_pretrained(asked.target, dtype=torch.float32).eval()
     rows = read_rows(asked.rows)
-    probe = Probe(asked.layers, model.config.hidden_size)
+    probe = Probe(asked.layers, model.config.hidden_size, asked.places)
     sides = [np.flatnonzero(side).tolist() for side in (~rows.held_out, rows.held_out)]
     waiting: list[Positions] = []
     for each in seen(model, rows, track(sides[0]), asked.layers, asked.places):
         waiting.append(each)
         if sum(len(part.inputs) for part in waiting) >= TOGETHER:
-            probe.add(joined(waiting))
+            probe.add(waiting)
             waiting = []
     if waiting:
-        probe.add(joined(waiting))
+        probe.add(waiting)
     held_out = joined(list(seen(model, rows, sides[1], asked.layers, asked.places)))
     head = model.get_output_embeddings().weight.detach()
     named = [[int(layer) for layer in each.split(",")] for each in asked.sets]
@@ -198,7 +182,7 @@ def main(words: Sequence[str] | None = None) -> int:
         .replace(str(asked.target), "MODEL")
         .replace(str(asked.rows), "ROWS"),
         "machine": machine(),
-        "positions": probe.count,
+        "positions": probe.seen.count,
         "held_out_positions": len(held_out.inputs),
         "sets": sets,
         "chosen": best,

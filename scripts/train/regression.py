@@ -9,14 +9,22 @@ from __future__ import annotations
 import torch
 
 RIDGE = 1e-6
-"""Of the mean squared input, added to the normal matrix."""
+"""Of each input's mean square, added to the normal matrix."""
 
 
 class Regression:
     """A linear map from inputs to outputs, from rows that are added."""
 
-    def __init__(self, inputs: int, outputs: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        device: torch.device | str = "cpu",
+        *,
+        ridge: float = RIDGE,
+    ) -> None:
         self.count = 0
+        self._ridge = ridge
         self._inputs = torch.zeros(inputs, inputs, dtype=torch.float64, device=device)
         self._both = torch.zeros(inputs, outputs, dtype=torch.float64, device=device)
         self._squares = torch.zeros(outputs, dtype=torch.float64, device=device)
@@ -28,6 +36,15 @@ class Regression:
         self._inputs += inputs.T @ inputs
         self._both += inputs.T @ outputs
         self._squares += outputs.square().sum(0)
+
+    def of(self, columns: torch.Tensor) -> Regression:
+        """The same of some inputs, [n] of their numbers."""
+        part = Regression(0, 0, ridge=self._ridge)
+        part.count = self.count
+        part._inputs = self._inputs[columns][:, columns]
+        part._both = self._both[columns]
+        part._squares = self._squares
+        return part
 
     @property
     def products(self) -> torch.Tensor:
@@ -79,7 +96,9 @@ class Regression:
 
     def _normal(self) -> torch.Tensor:
         normal = self._inputs.clone()
-        normal.diagonal().add_(RIDGE * normal.diagonal().mean())
+        squares = normal.diagonal()
+        # One that is always 0 has a weight that does not matter.
+        squares += self._ridge * squares.clamp(min=squares.mean() * RIDGE)
         return normal
 
 
