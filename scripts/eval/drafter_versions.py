@@ -36,7 +36,7 @@ from scripts.bench.drafted_block import milliseconds
 from scripts.bench.machine import command, machine, write_report
 from scripts.eval.teacher_forced import logits_of, read
 from scripts.train.drafter_model import Drafter
-from scripts.train.pair_export import load_drafter
+from scripts.train.pair_export import MANIFEST, load_drafter
 from scripts.train.pair_losses import draft_loss, draw_blocks, read_written
 from scripts.train.rows import RowBatch, read_rows
 
@@ -87,6 +87,11 @@ class Blocks:
         self._cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=2 * CONTEXT))
         read(verifier, self._cache, tokens[:CONTEXT])
 
+    @property
+    def size(self) -> int:
+        """Tokens of the block, with the one that it begins behind."""
+        return len(self._block)
+
     def draft(self) -> object:
         """What the drafter does."""
         return self._drafting.propose((), len(self._block) - 1, 0)
@@ -119,11 +124,13 @@ class Group:
         settle(verifier)
         blocks = [Blocks(folder, target, verifier, dtype) for folder in self.drafters]
         timed = {f"draft {at}": block.draft for at, block in enumerate(blocks)}
-        timed |= {f"verify {at}": block.verify for at, block in enumerate(blocks)}
+        # One forward for all blocks of a size: which side it follows changes what it takes.
+        timed |= {f"verify {block.size}": block.verify for block in blocks}
         times = milliseconds(timed, rounds)
         found = []
         for at, drafter in enumerate(drafters):
-            draft, verify = (times[f"{what} {at}"]["median"] for what in ("draft", "verify"))
+            draft = times[f"draft {at}"]["median"]
+            verify = times[f"verify {blocks[at].size}"]["median"]
             own = {side: figures[at] for side, figures in by_side.items()}
             speeds = {
                 side: 1e3 * each["tokens_a_forward"] / (draft + verify)
@@ -136,6 +143,10 @@ class Group:
                     "version": 1 if drafter.shape.version_2 is None else 2,
                     "parameters": sum(each.numel() for each in drafter.parameters()),
                     "block_size": drafter.shape.block_size,
+                    "rows": int((~rows.held_out).sum()),
+                    "steps": json.loads((self.drafters[at] / MANIFEST).read_bytes())["training"][
+                        "steps"
+                    ],
                     "accepted": own,
                     "block_milliseconds": draft,
                     "verify_milliseconds": verify,

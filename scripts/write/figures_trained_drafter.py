@@ -80,6 +80,12 @@ def versions(found: Report) -> list[str]:
     return rows
 
 
+def trained(found: Report) -> Sequence[str]:
+    """Steps of each drafter, and rows that all were trained on."""
+    ((steps, rows),) = {(each["steps"], each["rows"]) for each in found["drafters"]}
+    return [f"{steps:,}", f"{rows:,}"]
+
+
 TRAINED_DRAFTER: Sequence[Declared] = (
     Table(FIGURES, HEAD, REPORT, times),
     Said(
@@ -102,5 +108,12 @@ TRAINED_DRAFTER: Sequence[Declared] = (
         "fitted on {} positions of the verifier's own answers and asked at {} of others",
         TAPS,
         probed,
+    ),
+    Table(FIGURES, VERSIONS_HEAD, VERSIONS, versions),
+    Said(
+        FIGURES,
+        "each trained for {} steps on the same {} rows of its verifier's own text, with two layers",
+        VERSIONS,
+        trained,
     ),
 )
