@@ -124,7 +124,7 @@ class Group:
         settle(verifier)
         blocks = [Blocks(folder, target, verifier, dtype) for folder in self.drafters]
         timed = {f"draft {at}": block.draft for at, block in enumerate(blocks)}
-        # One forward for all blocks of a size: which side it follows changes what it takes.
+        # One forward for all blocks of a size: it is the same for each.
         timed |= {f"verify {block.size}": block.verify for block in blocks}
         times = milliseconds(timed, rounds)
         found = []
@@ -141,6 +141,7 @@ class Group:
                     "target": self.target if "/" not in self.target else target.path.name,
                     "drafter": self.drafters[at].name,
                     "version": 1 if drafter.shape.version_2 is None else 2,
+                    "layers": drafter.shape.layers,
                     "parameters": sum(each.numel() for each in drafter.parameters()),
                     "block_size": drafter.shape.block_size,
                     "rows": int((~rows.held_out).sum()),

@@ -15,8 +15,9 @@ HEAD = (
 )
 TAPS_HEAD = "| layers | first place, % | second | third | fourth | tokens a forward |"
 VERSIONS_HEAD = (
-    "| for | DFlash | millions of parameters | tokens a forward, greedily | at a temperature |"
-    " a block, ms | its verifying, ms | tokens a second, greedily | at a temperature |"
+    "| for | DFlash | layers | millions of parameters | tokens a forward, greedily |"
+    " at a temperature | a block, ms | its verifying, ms | tokens a second, greedily |"
+    " at a temperature |"
 )
 CALLED = {"0.0": "greedy", "0.7": "at 0.7"}
 
@@ -70,6 +71,7 @@ def versions(found: Report) -> list[str]:
         cells = [
             each["target"],
             str(each["version"]),
+            str(each["layers"]),
             f"{each['parameters'] / 1e6:.2f}",
             *(f"{tokens:.2f}" for tokens in committed),
             f"{each['block_milliseconds']:.2f}",
@@ -112,7 +114,7 @@ TRAINED_DRAFTER: Sequence[Declared] = (
     Table(FIGURES, VERSIONS_HEAD, VERSIONS, versions),
     Said(
         FIGURES,
-        "each trained for {} steps on the same {} rows of its verifier's own text, with two layers",
+        "each trained for {} steps on the same {} rows of its verifier's own text",
         VERSIONS,
         trained,
     ),
