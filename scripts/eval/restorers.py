@@ -146,7 +146,7 @@ def trained_by(folder: Path) -> dict[str, object]:
     manifest = folder / "training.json"
     if not manifest.is_file():
         return {}
-    training = json.loads(manifest.read_bytes())["training"]
-    if training["train"] != "restorer":
+    training = json.loads(manifest.read_bytes()).get("training", {})
+    if training.get("train") != "restorer":
         return {}
     return {"steps": training["steps"], "longest_row": max(training["restore_lengths"])}
