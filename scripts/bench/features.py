@@ -294,7 +294,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/features.json"))
     arguments = parser.parse_args(words)
     if arguments.quick:
-        arguments.rounds, arguments.prompts, arguments.max_tokens = 1, 1, 24
+        arguments.rounds, arguments.prompts, arguments.max_tokens = 1, 1, 120
     return arguments
 
 
