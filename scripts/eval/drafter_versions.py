@@ -3,6 +3,10 @@
     python -m scripts.eval.drafter_versions --of smollm2 ROWS DRAFTER DRAFTER \\
         --of tiny OTHER_ROWS ITS_DRAFTER
 
+The report's drafters are of `scripts.train.rows --target engine/shipped/tiny --batches 6` and
+`scripts.train.pair --train drafter --steps 3000`, with `--version 1`, `--version 2` and
+`--version 1 --layers 3`.
+
 Tokens a verify forward would commit of answers that are held out (`scripts.train.answers` or
 `scripts.train.rows` wrote them), behind the verifier's own tokens, at the same places for every
 drafter. Then milliseconds of a whole block as it is served, and of the forward that verifies it,
@@ -56,8 +60,8 @@ def accepted(
     for row in track(index):
         tokens = torch.from_numpy(rows.tokens[row, : rows.lengths[row]].astype(np.int64))[None]
         prompt, length = (torch.tensor([int(each[row])]) for each in (rows.prompts, rows.lengths))
-        size = max(drafter.shape.block_size for drafter in drafters)
-        blocks = draw_blocks(generator, prompt, length, size, BLOCKS)
+        largest = max(drafter.shape.block_size for drafter in drafters)
+        blocks = draw_blocks(generator, prompt, length, largest, BLOCKS)
         for drafter, own in zip(drafters, found, strict=True):
             size = drafter.shape.block_size
             with torch.autocast("cpu", torch.bfloat16):

@@ -118,7 +118,12 @@ def run_restored(
     `restored_of(taps [rows, m, taps * hidden], first)` gives the keys and values of positions from
     `first` on. As a session has it: stretches of `window` positions, whose taps are of a forward
     that itself saw what was restored of those before. No gradient goes by way of the taps.
+
+    Raises:
+        ValueError: the sink is larger than the window, of whose size stretches are.
     """
+    if sink > window:
+        raise ValueError(f"a sink of {sink} positions is larger than the window of {window}")
     body = model.model
     own: list[KeysValues] = [[] for _ in body.layers]
     past: list[KeysValues] = [[] for _ in body.layers]

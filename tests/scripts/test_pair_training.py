@@ -484,6 +484,12 @@ def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray
     return logits
 
 
+def test_a_sink_that_is_larger_than_the_window_is_refused(target: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(target)
+    with pytest.raises(ValueError, match="a sink of 5 positions is larger than the window of 4"):
+        run_restored(model, torch.ones(1, 8).long(), (0,), lambda *_: [], sink=5, window=4)
+
+
 def test_the_trained_path_is_the_one_that_serves(target: Path, exported: Path) -> None:
     """Logits of a restored session equal those of the training's forward, past the window."""
     tokens = np.random.default_rng(6).integers(0, 4096, 60).tolist()
