@@ -11,12 +11,12 @@ values, then with it the logit gap against full attention. `--train both`, the d
 in one loss, so that a context vector learns to carry what restoring needs. Started again with the
 same work folder, a run goes on from its last checkpoint.
 
-The maps that benchmarks/restored_text.json calls trained, from one of `scripts.train.fit_restorer`,
-narrower ones for 150 steps from what `scripts.train.cut_restorer` made of the widest:
+The widest map that benchmarks/restored_text.json calls trained; narrower ones were trained alike,
+with `--rank` and `--restorer` for 150 steps from what `scripts.train.cut_restorer` made of it:
 
     python -m scripts.train.text_rows --target MODEL --out ROWS
     python -m scripts.train.pair --target MODEL --rows ROWS --work WORK --train restorer \\
-        --drafter engine/shipped/smollm2-dflash --restorer OUT/fitted-576/restorer --steps 500 \\
+        --drafter engine/shipped/smollm2-dflash --steps 500 \\
         --restore-rows 1 --restore-every 1 --restore-lengths 768 1024 1280 --windows 256 \\
         --recall-share 0.3 --recall-facts 6 --repeat-share 0.2 --reconstruct-share 0 --gap-weight 4
 """
