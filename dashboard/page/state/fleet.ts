@@ -34,6 +34,8 @@ export const ENDED_LIMIT = 64;
 export interface Connection {
   /** lost: the process does not answer; it is tried again. */
   state: "connecting" | "live" | "lost";
+  /** Whether the process said anything yet. */
+  told: boolean;
   fleetName: string;
   gateway: GatewayView;
   /** This page's clock less the process's, in milliseconds. */
@@ -62,6 +64,7 @@ const eventList = signal<readonly EventView[]>([]);
 const endedList = signal<readonly EndedSessionView[]>([]);
 const connectionState = signal<Connection>({
   state: "connecting",
+  told: false,
   fleetName: "",
   gateway: { address: "", waitingFor: "", fault: "" },
   clockOffset: 0,
@@ -178,6 +181,7 @@ function replaceFleet(fleet: FleetView, now: number): void {
   eventList.value = fleet.events;
   connectionState.value = {
     state: "live",
+    told: true,
     fleetName: fleet.fleetName,
     gateway: fleet.gateway,
     clockOffset: Date.now() - now,

@@ -3,6 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import { second } from "../parts/clock";
+import { Empty } from "../parts/empty";
 import { Icon, Mark, type IconName } from "../parts/icon";
 import { lazyView } from "../parts/lazy";
 import { href, route } from "../parts/route";
@@ -79,6 +80,12 @@ export function Shell() {
 
 function View() {
   const { view, id } = route.value;
+  const { told, gateway } = connection.value;
+  // A view would say that something is missing which only nobody told yet.
+  if (!told) return null;
+  if (gateway.address === "" && gateway.fault === "") {
+    return <Empty title={`Waiting for ${gateway.waitingFor}`} />;
+  }
   switch (view) {
     case "fleet":
       return <FleetView />;

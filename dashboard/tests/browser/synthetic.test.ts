@@ -161,10 +161,27 @@ describe("a fleet in which nothing happens by itself, for what is told to it", (
     const { page, complaints } = await one.open("sessions", { width: 390, theme: "light" });
     const command = page.locator("main .command code");
     await command.waitFor();
+    expect(await command.textContent()).toContain("fleet generate");
+    await page.evaluate(() => document.fonts.ready);
     const hidden = await command.evaluate((shown) => shown.scrollWidth - shown.clientWidth);
     expect(hidden).toBeGreaterThan(0);
     expect(await violations(page)).toEqual([]);
     expect(complaints.list).toEqual([]);
+  });
+
+  test("what nobody told yet is not said to be missing", async () => {
+    const { page } = await one.open("sessions");
+    let tell = (): void => undefined;
+    const told = new Promise<void>((resolve) => (tell = resolve));
+    await page.route("**/events", async (route) => {
+      await told;
+      await route.continue();
+    });
+    await page.reload();
+    await page.getByRole("navigation", { name: "Views" }).waitFor();
+    expect(await page.locator("main").textContent()).toBe("");
+    tell();
+    await page.locator("main").getByText("No session is open").waitFor();
   });
 
   test("events that come in while somebody reads wait until they are asked for", async () => {
