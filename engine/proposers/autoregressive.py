@@ -24,6 +24,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TypeAlias
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
@@ -33,7 +34,8 @@ from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, Proposer
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
-from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState
+from kakeya_fleet.engine.proposers.guesses import GuessChances, RowSeconds, worth_guessing
+from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState, TextAhead
 from kakeya_fleet.engine.sampling.choice import drawn_token
 
 MOST_READ = 2048
@@ -46,10 +48,8 @@ verifier's own token, and a block."""
 READ_AT_ONCE = 64
 """Tokens that a draft reads first; behind more it drafts nothing, and they are read apart."""
 FEW = 8
-"""Rows whose logits take less than a forward, though the last one's alone are wanted; with a guess
+"""Rows whose logits take less than a forward, though the last one's alone are wanted; with guesses
 no more of them."""
-GUESSED_FROM = 2
-"""Tokens that must have stood together for a guess."""
 
 Tokens: TypeAlias = "array[int]"
 
@@ -84,6 +84,7 @@ class AutoregressiveProposer:
         self._goes_back, is_given = _abilities(verifier)
         most = min(most_given, positions - MOST_BEHIND)
         self._most_given = max(self._most_read, most) if is_given else 0
+        self._row_seconds = RowSeconds()
 
     @property
     def model_id(self) -> str:
@@ -125,6 +126,7 @@ class AutoregressiveProposer:
             self._most_read,
             self._most_given,
             goes_back=self._goes_back,
+            row_seconds=self._row_seconds,
         )
 
 
@@ -158,7 +160,9 @@ class AutoregressiveDraftState:
         most_given: int = 0,
         *,
         goes_back: bool,
+        row_seconds: RowSeconds | None = None,
     ) -> None:
+        """What forwards take is learned into `row_seconds`, by all sessions of a model."""
         self._verifier = verifier
         self._clock = clock
         self._most_read = most_read
@@ -174,7 +178,9 @@ class AutoregressiveDraftState:
         self._held = array("I")
         self._cache: KvCache | None = None
         self._is_wanted = True
-        self._quotes = NgramDraftState((), clock, INDEXED_TOKENS, shortest=GUESSED_FROM)
+        self._quotes = NgramDraftState((), clock, INDEXED_TOKENS)
+        self._chances = GuessChances()
+        self._row_seconds = row_seconds or RowSeconds()
         self.commit(prefix)
 
     @property
@@ -243,14 +249,14 @@ class AutoregressiveDraftState:
         text = self._text + array("I", assumed)
         drafted: list[int] = []
         passes = 0
+        ahead = self._quotes.behind(assumed)
         cache = self._drafting(text)
         try:
             coming = text[cache.length :]
             while self._is_wanted and len(drafted) < block_size:
-                has_room = len(drafted) + 1 < block_size and len(coming) < FEW
-                guess = self._guess([*assumed, *drafted]) if has_room else None
                 position = self._length + len(assumed) + len(drafted)
-                drafted += self._next(cache, coming, guess, drawing, position)
+                room = block_size - len(drafted) - 1
+                drafted += self._next(cache, coming, ahead, room, drawing, position)
                 passes += 1
                 coming = array("I", drafted[-1:])
         finally:
@@ -332,40 +338,50 @@ class AutoregressiveDraftState:
         for first in range(0, len(token_ids), most):
             self._forward(cache, token_ids[first : first + most], want_logits=False)
 
-    def _guess(self, behind: Sequence[int]) -> int | None:
-        """What followed where the last tokens stood before, if that is one of the model's."""
-        found = self._quotes.propose(behind, 1, 0).token_ids
-        return next((token for token in found if token < self._verifier.info.vocabulary_size), None)
-
     def _next(
         self,
         cache: KvCache,
         token_ids: Tokens,
-        guess: int | None,
+        ahead: TextAhead,
+        room: int,
         drawing: Drawing | None,
         position: int,
     ) -> list[int]:
-        """The token at `position`, behind these, at least one; the next too, if a guess is right.
+        """The token at `position`, behind these and at the end of `ahead`, where it is put, too.
 
-        All but the last of them are in the cache then.
+        And as many of the next as were guessed right, at most `room`. All but the last of them are
+        in the cache then.
         """
         if len(token_ids) > FEW:
             self._take_in(cache, token_ids[:-1])
             token_ids = token_ids[-1:]
         self._check(token_ids)
-        rows = token_ids if guess is None else token_ids + array("I", (guess,))
-        logits = self._forward(cache, rows, want_logits=True)
+        quote = ahead.quote(FEW)
+        guesses: tuple[int, ...] = ()
+        if quote is not None:
+            size, most = self._verifier.info.vocabulary_size, min(room, FEW - len(token_ids))
+            known = tuple(takewhile(lambda token: token < size, quote.token_ids[:most]))
+            chances = self._chances.of(quote, len(known))
+            guesses = known[: worth_guessing(chances, self._row_seconds, len(token_ids))]
+        began = self._clock()
+        logits = self._forward(cache, token_ids + array("I", guesses), want_logits=True)
+        self._row_seconds.seen(len(token_ids) + len(guesses), self._clock() - began)
         if logits is None:
             raise AssertionError("a forward gave no logits, which were asked for")
-        chosen = _chosen(logits[len(token_ids) - 1], drawing, position)
-        if guess is None:
-            return [chosen]
-        if chosen == guess:
-            return [chosen, _chosen(logits[-1], drawing, position + 1)]
-        cache.truncate(cache.length - 1)
-        if cache is self._cache:
-            del self._held[-1]
-        return [chosen]
+        found: list[int] = []
+        for place, row in enumerate(logits[len(token_ids) - 1 :]):
+            found.append(_chosen(row, drawing, position + place))
+            ahead.append(found[-1])
+            if found[place:] != list(guesses[place : place + 1]):
+                break
+        if quote is not None:
+            self._chances.seen(quote, found)
+        wrong = len(guesses) + 1 - len(found)
+        if wrong:
+            cache.truncate(cache.length - wrong)
+            if cache is self._cache:
+                del self._held[-wrong:]
+        return found
 
     def _forward(self, cache: KvCache, token_ids: Tokens, *, want_logits: bool) -> Logits | None:
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
 from kakeya_fleet.engine.contracts.drawing import Drawing
@@ -83,13 +84,14 @@ class NgramDraftState(EagerDraftState):
         itself, so that periodic text is drafted to the full length.
         """
         began = self._clock()
-        text = _Text(self._tokens, assumed)
-        start = self._continuation(text, self._assumed_index(text))
-        if start is not None:
-            for offset in range(block_size):
-                text.append(text[start + offset])
+        quote = self.behind(assumed).quote(block_size)
         seconds = self._clock() - began
-        return Draft(tuple(text.drafted), compute_seconds=seconds, round_trip_seconds=seconds)
+        drafted = () if quote is None else quote.token_ids
+        return Draft(drafted, compute_seconds=seconds, round_trip_seconds=seconds)
+
+    def behind(self, assumed: Sequence[int]) -> TextAhead:
+        """The history, and what may follow it; until the next commit."""
+        return TextAhead(self._tokens, self._indices, self._shortest, assumed)
 
     def _index_end(self, end: int) -> None:
         for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
@@ -101,57 +103,76 @@ class NgramDraftState(EagerDraftState):
             if self._indices[size].get(key) == end:
                 del self._indices[size][key]
 
-    def _assumed_index(self, text: _Text) -> list[_Index]:
-        """The n-grams that a commit of the assumed tokens would have added."""
-        added: list[_Index] = [{} for _ in range(LONGEST_GRAM + 1)]
-        for end in range(len(self._tokens), len(text)):
-            for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
-                added[size][_gram_hash(text.ending_at(end, size))] = end
-        return added
 
-    def _continuation(self, text: _Text, added: Sequence[Mapping[int, int]]) -> int | None:
-        """Where the longest known end of `text` went on, the latest time before."""
-        end = len(text)
-        for size in range(min(LONGEST_GRAM, end), self._shortest - 1, -1):
-            gram = text.ending_at(end, size)
-            key = _gram_hash(gram)
-            found = added[size].get(key, self._indices[size].get(key))
-            if found is not None and text.ending_at(found, size) == gram:
-                return found
-        return None
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What followed where the last `matched` tokens stood together before."""
+
+    matched: int
+    token_ids: tuple[int, ...]
 
 
-class _Text:
-    """History, assumed and drafted tokens as one text, without copying the history."""
+class TextAhead:
+    """A history and tokens that may follow it, as if they were committed, without copying it."""
 
-    __slots__ = ("_assumed_count", "_history", "_tail")
+    __slots__ = ("_added", "_history", "_indices", "_shortest", "_tail")
 
-    def __init__(self, history: array[int], assumed: Sequence[int]) -> None:
+    def __init__(
+        self,
+        history: array[int],
+        indices: Sequence[Mapping[int, int]],
+        shortest: int,
+        assumed: Sequence[int],
+    ) -> None:
         self._history = history
-        self._tail = list(assumed)
-        self._assumed_count = len(assumed)
+        self._indices = indices
+        self._shortest = shortest
+        self._tail: list[int] = []
+        self._added: list[_Index] = [{} for _ in range(LONGEST_GRAM + 1)]
+        for token_id in assumed:
+            self.append(token_id)
 
     def __len__(self) -> int:
         return len(self._history) + len(self._tail)
 
-    def __getitem__(self, position: int) -> int:
-        base = len(self._history)
-        return self._history[position] if position < base else self._tail[position - base]
-
     def append(self, token_id: int) -> None:
+        """Assumes one token more."""
+        end = len(self)
+        for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
+            self._added[size][_gram_hash(self._ending_at(end, size))] = end
         self._tail.append(token_id)
 
-    def ending_at(self, end: int, size: int) -> tuple[int, ...]:
+    def quote(self, count: int) -> Quote | None:
+        """`count` tokens behind the latest occurrence of the longest known end; none if it is new.
+
+        A continuation that runs into the end of the text goes on with itself.
+        """
+        end = len(self)
+        for size in range(min(LONGEST_GRAM, end), self._shortest - 1, -1):
+            gram = self._ending_at(end, size)
+            key = _gram_hash(gram)
+            found = self._added[size].get(key, self._indices[size].get(key))
+            if found is not None and self._ending_at(found, size) == gram:
+                return Quote(size, self._from(found, count))
+        return None
+
+    def _from(self, start: int, count: int) -> tuple[int, ...]:
+        base, end = len(self._history), len(self)
+        found: list[int] = []
+        for place in range(start, start + count):
+            if place >= end:
+                found.append(found[place - end])
+            else:
+                found.append(self._history[place] if place < base else self._tail[place - base])
+        return tuple(found)
+
+    def _ending_at(self, end: int, size: int) -> tuple[int, ...]:
         """The `size` tokens before position `end`."""
         base = len(self._history)
         return (
             *self._history[min(end - size, base) : min(end, base)],
             *self._tail[max(end - size - base, 0) : max(end - base, 0)],
         )
-
-    @property
-    def drafted(self) -> list[int]:
-        return self._tail[self._assumed_count :]
 
 
 def _gram_hash(gram: Sequence[int]) -> int:
