@@ -22,8 +22,9 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TypeAlias
 
@@ -36,7 +37,8 @@ from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
 from kakeya_fleet.engine.proposers.guesses import GuessChances, RowSeconds, worth_guessing
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState, TextAhead
-from kakeya_fleet.engine.sampling.choice import drawn_token
+from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Pace, Sureness, kind_of
+from kakeya_fleet.engine.sampling.choice import drawn_token, likeliest_token
 
 MOST_READ = 2048
 """R, in tokens; less for a model of fewer positions."""
@@ -54,6 +56,14 @@ no more of them."""
 Tokens: TypeAlias = "array[int]"
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What all sessions of a model learn as it drafts."""
+
+    row_seconds: RowSeconds = field(default_factory=RowSeconds)
+    sureness: Sureness = field(default_factory=Sureness)
+
+
 class AutoregressiveProposer:
     """Drafts with `verifier`, of which it alone makes forwards."""
 
@@ -64,10 +74,12 @@ class AutoregressiveProposer:
         *,
         most_read: int = MOST_READ,
         most_given: int = MOST_GIVEN,
+        ends: Collection[int] = (),
     ) -> None:
         """Reads `most_read` tokens of a history at most, an even number.
 
-        Of a history of up to `most_given` it takes what it is given.
+        Of a history of up to `most_given` it takes what it is given. Behind an id of `ends`, with
+        which its answers end, it drafts nothing in the same block.
 
         Raises `ModelUnusable` for one of too few positions to draft a block behind any.
         """
@@ -84,7 +96,8 @@ class AutoregressiveProposer:
         self._goes_back, is_given = _abilities(verifier)
         most = min(most_given, positions - MOST_BEHIND)
         self._most_given = max(self._most_read, most) if is_given else 0
-        self._row_seconds = RowSeconds()
+        self._learned = Learned()
+        self._ends = frozenset(ends)
 
     @property
     def model_id(self) -> str:
@@ -126,7 +139,8 @@ class AutoregressiveProposer:
             self._most_read,
             self._most_given,
             goes_back=self._goes_back,
-            row_seconds=self._row_seconds,
+            learned=self._learned,
+            ends=self._ends,
         )
 
 
@@ -160,9 +174,9 @@ class AutoregressiveDraftState:
         most_given: int = 0,
         *,
         goes_back: bool,
-        row_seconds: RowSeconds | None = None,
+        learned: Learned | None = None,
+        ends: frozenset[int] = frozenset(),
     ) -> None:
-        """What forwards take is learned into `row_seconds`, by all sessions of a model."""
         self._verifier = verifier
         self._clock = clock
         self._most_read = most_read
@@ -180,7 +194,11 @@ class AutoregressiveDraftState:
         self._is_wanted = True
         self._quotes = NgramDraftState((), clock, INDEXED_TOKENS)
         self._chances = GuessChances()
-        self._row_seconds = row_seconds or RowSeconds()
+        self._learned = learned or Learned()
+        self._expected = DraftedTokens(self._learned.sureness)
+        self._pace = Pace(clock)
+        self._token_seconds = 0.0
+        self._ends = ends
         self.commit(prefix)
 
     @property
@@ -195,6 +213,7 @@ class AutoregressiveDraftState:
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Appends committed tokens to the history."""
+        self._expected.committed(token_ids)
         self._length += len(token_ids)
         self._text.extend(token_ids)
         self._quotes.commit(token_ids)
@@ -239,30 +258,47 @@ class AutoregressiveDraftState:
 
         Each is the likeliest, or with a `drawing` what the verifier's random number makes of
         this model's distribution.
-        Nothing behind an empty history, nor while it `is_behind`; fewer where it is taken back.
+        Nothing behind an empty history, nor while it `is_behind`; fewer where it is taken back,
+        where the answer ends with one, and where more are too unsure to be worth their time.
         Raises `DraftFailed`: OUT_OF_VOCABULARY for ids that are not the model's, UNREACHABLE
         when there is no memory for its keys and values.
         """
         began, self._is_wanted = self._clock(), True
         if not self._text or self.is_behind:
             return Draft(())
+        least = 0.0
+        if not assumed:
+            self._pace.asked(self._length)
+            # One that is made ahead takes nobody's time.
+            least = self._token_seconds * self._pace.tokens_a_second
         text = self._text + array("I", assumed)
         drafted: list[int] = []
-        passes = 0
+        kinds: list[int] = []
+        passes, chance = 0, 1.0
         ahead = self._quotes.behind(assumed)
         cache = self._drafting(text)
         try:
             coming = text[cache.length :]
-            while self._is_wanted and len(drafted) < block_size:
+            while self._is_wanted and len(drafted) < block_size and chance >= least:
                 position = self._length + len(assumed) + len(drafted)
                 room = block_size - len(drafted) - 1
-                drafted += self._next(cache, coming, ahead, room, drawing, position)
+                found = self._next(cache, coming, ahead, room, drawing, position)
                 passes += 1
+                for token_id, margin in found:
+                    drafted.append(token_id)
+                    kinds.append(kind_of(margin, is_drawn=drawing is not None))
+                    chance *= self._learned.sureness.chance(kinds[-1])
+                    if token_id in self._ends:
+                        chance = -1.0
+                        break
                 coming = array("I", drafted[-1:])
         finally:
             if cache is not self._cache:
                 cache.release()
+        self._expected.expect(assumed, drafted, kinds)
         seconds = self._clock() - began
+        if drafted:
+            self._token_seconds = seconds / len(drafted)
         return Draft(
             tuple(drafted),
             compute_seconds=seconds,
@@ -346,11 +382,11 @@ class AutoregressiveDraftState:
         room: int,
         drawing: Drawing | None,
         position: int,
-    ) -> list[int]:
+    ) -> list[tuple[int, float]]:
         """The token at `position`, behind these and at the end of `ahead`, where it is put, too.
 
-        And as many of the next as were guessed right, at most `room`. All but the last of them are
-        in the cache then.
+        And as many of the next as were guessed right, at most `room`; each with how close a choice
+        it was. All but the last of them are in the cache then.
         """
         if len(token_ids) > FEW:
             self._take_in(cache, token_ids[:-1])
@@ -362,20 +398,21 @@ class AutoregressiveDraftState:
             size, most = self._verifier.info.vocabulary_size, min(room, FEW - len(token_ids))
             known = tuple(takewhile(lambda token: token < size, quote.token_ids[:most]))
             chances = self._chances.of(quote, len(known))
-            guesses = known[: worth_guessing(chances, self._row_seconds, len(token_ids))]
+            guesses = known[: worth_guessing(chances, self._learned.row_seconds, len(token_ids))]
         began = self._clock()
         logits = self._forward(cache, token_ids + array("I", guesses), want_logits=True)
-        self._row_seconds.seen(len(token_ids) + len(guesses), self._clock() - began)
+        self._learned.row_seconds.seen(len(token_ids) + len(guesses), self._clock() - began)
         if logits is None:
             raise AssertionError("a forward gave no logits, which were asked for")
-        found: list[int] = []
+        found: list[tuple[int, float]] = []
         for place, row in enumerate(logits[len(token_ids) - 1 :]):
             found.append(_chosen(row, drawing, position + place))
-            ahead.append(found[-1])
-            if found[place:] != list(guesses[place : place + 1]):
+            token_id, _ = found[-1]
+            ahead.append(token_id)
+            if (token_id,) != guesses[place : place + 1]:
                 break
         if quote is not None:
-            self._chances.seen(quote, found)
+            self._chances.seen(quote, [token_id for token_id, _ in found])
         wrong = len(guesses) + 1 - len(found)
         if wrong:
             cache.truncate(cache.length - wrong)
@@ -403,8 +440,8 @@ class AutoregressiveDraftState:
             )
 
 
-def _chosen(row: Logits, drawing: Drawing | None, position: int) -> int:
-    return int(row.argmax()) if drawing is None else drawn_token(row, drawing, position)
+def _chosen(row: Logits, drawing: Drawing | None, position: int) -> tuple[int, float]:
+    return likeliest_token(row) if drawing is None else drawn_token(row, drawing, position)
 
 
 def _common(some: Tokens, others: Tokens) -> int:

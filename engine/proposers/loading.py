@@ -30,6 +30,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import DeviceUnavailable, ModelNotFound, ModelUnusable
 from kakeya_fleet.engine.memory.allocation import told_as_unloadable
 from kakeya_fleet.engine.models import weight_choice
+from kakeya_fleet.engine.models.end_tokens import end_token_ids
 from kakeya_fleet.engine.models.json_object import read_json_object
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here
 from kakeya_fleet.engine.proposers import ngram
@@ -122,7 +123,8 @@ def _plain(
     """One that drafts with the model that was loaded of `folder`."""
     with told_as_unloadable(folder.path):
         drafter = for_drafts(loaded, folder)
-    proposer = AutoregressiveProposer(drafter)
+        ends = end_token_ids(folder.path)
+    proposer = AutoregressiveProposer(drafter, ends=ends)
     drafter.pool.budget_bytes = kv_budget_bytes
     return proposer
 

@@ -136,20 +136,32 @@ def choose(logits: Logits, parameters: SamplingParameters, first_position: int) 
     ]
 
 
-def drawn_token(row: Logits, drawing: Drawing, position: int) -> int:
+def likeliest_token(row: Logits) -> tuple[int, float]:
+    """A drafter's choice of a row of its own logits [vocabulary], and its lead on the next."""
+    best = int(row.argmax())
+    others = max(row[:best].max(initial=-math.inf), row[best + 1 :].max(initial=-math.inf))
+    lead = float(row[best]) - float(others)
+    return best, lead if lead >= 0 else 0.0
+
+
+def drawn_token(row: Logits, drawing: Drawing, position: int) -> tuple[int, float]:
     """A drafter's choice of a row of its own logits [vocabulary], with its verifier's numbers.
 
+    And how much of the probability lies between the number and what would choose another token.
     Of logits that are not finite what `argmax` makes of them: a guess may be wrong.
     """
     best = row.max()
     if not math.isfinite(best):
-        return int(row.argmax())
+        return int(row.argmax()), 0.0
     # Most ids weigh nothing beside the likeliest: a guess may leave them out.
     likely = np.flatnonzero(row >= best - _NEGLIGIBLE * drawing.temperature)
     filters = Truncation(drawing.top_k, drawing.top_p, drawing.min_p)
     ids, weights = truncated(row[likely].astype(np.float64), drawing.temperature, filters)
     kept = likely if ids is None else likely[ids]
-    return int(kept[_drawn(weights, drawing.seed, position)])
+    index, target = _drawn(weights, drawing.seed, position)
+    below = weights[index - 1] if index else 0.0
+    margin = min(target - below, weights[index] - target) / weights[-1]
+    return int(kept[index]), float(margin)
 
 
 def choose_token(
@@ -204,17 +216,20 @@ def choose_token(
             return best
     truncation = Truncation(parameters.top_k, parameters.top_p, parameters.min_p)
     ids, weights = truncated(logits, parameters.temperature, truncation)
-    index = _drawn(weights, parameters.seed, position)
+    index, _ = _drawn(weights, parameters.seed, position)
     return index if ids is None else int(ids[index])
 
 
-def _drawn(weights: NDArray[np.float64], seed: int, position: int) -> int:
-    """The index among `weights`, which are overwritten, at the random number of `position`."""
+def _drawn(weights: NDArray[np.float64], seed: int, position: int) -> tuple[int, float]:
+    """The index among `weights` at the random number of `position`, and that number of their sum.
+
+    The sums up to each of them are written over them.
+    """
     cumulative = weights.cumsum(out=weights)
     # uniform() is at most 1 - 2**-53 and the sum at least 1, so that their
     # rounded product stays below the sum and the search finds an id with weight.
     target = uniform(seed, position) * cumulative[-1]
-    return int(cumulative.searchsorted(target, side="right"))
+    return int(cumulative.searchsorted(target, side="right")), float(target)
 
 
 def _hold(logits: NDArray[np.float64], allowed: NDArray[np.bool_], position: int) -> None:

@@ -32,7 +32,7 @@ FLOOR = 0.95
 """No session is to be slower than this share of decoding alone."""
 
 Speeds = dict[str, float]
-"""Tokens a second behind the first token, by side."""
+"""Tokens a second, by side."""
 Answered = list[tuple[str, str, Speeds]]
 """Temperature, kind of text and speeds of each prompt of one round."""
 

@@ -7,7 +7,7 @@ and n-grams draft on another node of this machine, which also keeps an archive. 
 page of this repository with a question before and behind it. Sides take turns with each, greedily
 and at temperature 0.7 with the same seed: sessions of full attention, and ones that a window and
 the archive restore. All answers of sessions of one kind to a prompt must be the same. Tokens a
-second behind the first one.
+second of a whole answer: what its first draft waits for is in it.
 """
 
 from __future__ import annotations

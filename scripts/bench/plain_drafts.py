@@ -5,7 +5,8 @@
 The verifier is the published model in bfloat16, the drafter the same model in four bits on another
 node of this machine, as anyone has both. Sides take turns with each prompt, by kind of text; all
 answers here must be the same. llama.cpp has the model in BF16, and drafts with it in Q4_0, at its
-own settings (three tokens a draft) and at eight. Tokens a second behind the first token.
+own settings (three tokens a draft) and at eight. Tokens a second of a whole answer, its first draft
+and what that is given of the prompt among it; llama.cpp says its own, behind the prompt.
 """
 
 from __future__ import annotations
@@ -92,11 +93,10 @@ def own_side(
         async with await when_it_can_be_had(opening) as opened:
             await opened.append(prompt)
             said = await opened.generate(count, **sampling).collect()
-        told, times = said.done.speculation, said.done.timings
-        seconds = times.total_seconds - times.first_token_seconds
+        told, seconds = said.done.speculation, said.done.timings.total_seconds
         forwards = told.verify_forward_count or len(said.token_ids)
         return (
-            (len(said.token_ids) - 1) / seconds,
+            len(said.token_ids) / seconds,
             list(said.token_ids),
             {
                 "tokens_a_forward": len(said.token_ids) / forwards,

@@ -4,7 +4,7 @@
 
 The published model on this machine, alone and with n-grams that draft. Each side answers each
 question in turn; the first round warms up. Free answers go on to as many tokens as are asked for,
-held ones mostly end before. Tokens a second behind the first token. What a grammar takes by itself
+held ones mostly end before. Tokens a second of whole answers. What a grammar takes by itself
 is measured here, on the tokens of the held answers: compiling it, and each token's mask.
 """
 
@@ -112,15 +112,14 @@ async def answered(
     speculation: SpeculationChoice,
     options: GenerateOptions,
 ) -> tuple[tuple[int, ...], float, dict[str, int]]:
-    """The tokens, how many a second behind the first, and what speculation did."""
+    """The tokens, how many a second, and what speculation did."""
     session = await when_it_can_be_had(
         lambda: client.create_session(MODEL, speculation=speculation, kv_strategy="full")
     )
     async with session:
         await session.append(prompt)
         said = await session.generate(count, **options).collect()
-    times, speculated = said.done.timings, said.done.speculation
-    seconds = times.total_seconds - times.first_token_seconds
+    speculated = said.done.speculation
     counts = {
         "tokens": len(said.token_ids),
         "forwards": speculated.verify_forward_count,
@@ -128,7 +127,7 @@ async def answered(
         "forbidden": speculated.forbidden_count,
         "accepted": speculated.accepted_count,
     }
-    return said.token_ids, (len(said.token_ids) - 1) / seconds, counts
+    return said.token_ids, len(said.token_ids) / said.done.timings.total_seconds, counts
 
 
 async def alone(answers: Sequence[Sequence[int]]) -> dict[str, float]:

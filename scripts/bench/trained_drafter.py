@@ -7,7 +7,7 @@ The verifier is the published model in bfloat16; the shipped drafter, or one in 
 this machine. Sides take turns with each prompt, by kind of text, greedily and at temperature 0.7
 with the same seed, up to the turn's end; all answers here to a prompt must be the same. The prompts
 are none that the drafter was trained on. llama.cpp has the model in BF16, alone, and answers
-greedily. Tokens a second behind the first one.
+greedily. Tokens a second of whole answers, the wait for their first drafts in them.
 """
 
 from __future__ import annotations

@@ -238,9 +238,30 @@ MUTANTS = (
     Mutant(
         "a guess taken unseen",
         "engine/proposers/autoregressive.py",
-        "if found[place:] != list(guesses[place : place + 1]):",
+        "if (token_id,) != guesses[place : place + 1]:",
         "if place == len(guesses):",
         ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
+        "a draft that goes on behind the answer's end",
+        "engine/proposers/autoregressive.py",
+        "if token_id in self._ends:",
+        "if token_id in ():",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
+        "a draft that goes on however unsure",
+        "engine/proposers/autoregressive.py",
+        " and chance >= least:",
+        ":",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
+        "sureness learned behind a wrong token",
+        "engine/proposers/sureness.py",
+        "                self._coming.clear()",
+        "                pass",
+        ("tests/engine/proposers/test_sureness.py",),
     ),
     Mutant(
         "rows of guesses that are thought free",

@@ -38,6 +38,11 @@ ALPHABETS = st.sampled_from((hashing.VOCABULARY, 3))
 TOKENS = ALPHABETS.flatmap(lambda size: st.lists(st.integers(0, size - 1), max_size=60))
 
 
+def still() -> float:
+    """A clock that stands: nothing takes time, and no draft ends before it is as long as asked."""
+    return 0.0
+
+
 def caught_up(state: AutoregressiveDraftState) -> AutoregressiveDraftState:
     while state.is_behind:
         state.read()
@@ -72,7 +77,7 @@ def test_drafts_are_the_models_own_words_behind_the_latest_tokens(
 ) -> None:
     """However much of each draft was committed, and what else came behind it."""
     verifier = hashing.HashVerifier()
-    state = AutoregressiveDraftState(verifier, prefix, lambda: 0.0, MOST_READ, goes_back=goes_back)
+    state = AutoregressiveDraftState(verifier, prefix, still, MOST_READ, goes_back=goes_back)
     history = list(prefix)
     for tokens, kept in steps:
         drafted = caught_up(state).propose((), 8, 0).token_ids
@@ -109,7 +114,7 @@ def test_drafts_are_drawn_with_the_verifiers_numbers_at_the_places_of_the_whole_
     prefix: list[int], assumed: list[int], sampling: SamplingParameters
 ) -> None:
     verifier = hashing.HashVerifier()
-    state = AutoregressiveDraftState(verifier, prefix, lambda: 0.0, MOST_READ, goes_back=True)
+    state = AutoregressiveDraftState(verifier, prefix, still, MOST_READ, goes_back=True)
     drafted = caught_up(state).propose(assumed, 6, 0, sampling.drawing).token_ids
     seen = [*latest(prefix), *assumed]
     for index, token in enumerate(drafted):
@@ -131,14 +136,60 @@ def hashed_logits(verifier: hashing.HashVerifier, cache: KvCache, tokens: list[i
 
 def test_what_was_committed_of_a_draft_is_not_computed_again() -> None:
     verifier = hashing.HashVerifier()
-    state = AutoregressiveProposer(verifier, most_read=400).open(range(20))
+    state = AutoregressiveProposer(verifier, still, most_read=400).open(range(20))
     drafted = state.propose((), 8, 0).token_ids
     state.commit([*drafted[:5], 3])
     verifier.batches.clear()
-    state.propose((), 4, 0)
-    # The fifth of them and what the verifier said instead of the sixth, then one at a time: the
-    # last one of a draft was not computed.
-    assert list(verifier.batches) == [(1,), (1,), (1,), (1,)]
+    # One more has no room for guesses.
+    state.propose((), 1, 0)
+    # What the verifier said instead of the sixth: the five are there.
+    assert list(verifier.batches) == [(1,)]
+
+
+def test_a_draft_ends_with_the_answer_and_the_next_goes_on_behind_it() -> None:
+    verifier, history = hashing.HashVerifier(), [3, 1, 4]
+    words = said(history, 8)
+    proposer = AutoregressiveProposer(verifier, still, ends=words[2:3])
+    state = proposer.open(history)
+    drafted = state.propose((), 8, 0).token_ids
+    assert drafted == words[: words.index(words[2]) + 1]
+    state.commit(drafted)
+    assert state.propose((), 1, 0).token_ids == said([*history, *drafted], 1)
+
+
+class Timed(hashing.HashVerifier):
+    """Each forward takes a second; all tokens are as close choices as can be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        self.seconds += 1
+        logits = super().forward(cache, token_ids, want_logits=want_logits)
+        if logits is not None:
+            for row in logits:
+                best = int(row.argmax())
+                row[(best + 1) % len(row)] = row[best] - 0.01
+        return logits
+
+
+@pytest.mark.parametrize(("verifying", "is_long"), [(0.5, False), (1000.0, True)])
+def test_a_draft_ends_where_going_on_is_worth_less_than_the_next_block(
+    verifying: float, *, is_long: bool
+) -> None:
+    """Of tokens that are wrong as often as not, behind a quick verifier and behind a slow one."""
+    verifier, history = Timed(), [3, 1, 4]
+    state = AutoregressiveProposer(cast(Verifier, verifier), lambda: verifier.seconds).open(history)
+    for _ in range(9):
+        drafted = state.propose((), 8, 0).token_ids
+        verifier.seconds += verifying
+        state.commit([(drafted[0] + 1) % 7 + 20])
+    assert (len(drafted) == 8) is is_long
+    # What is drafted ahead takes nobody's time.
+    assert len(state.propose((5,), 8, 0).token_ids) == 8
 
 
 def guessing(right: int) -> list[int]:
@@ -161,7 +212,7 @@ def test_guesses_that_are_right_save_forwards_and_wrong_ones_leave_nothing(
     right: int, goes_back: bool
 ) -> None:
     verifier, history = hashing.HashVerifier(), guessing(right)
-    state = AutoregressiveDraftState(verifier, history, lambda: 0.0, MOST_READ, goes_back=goes_back)
+    state = AutoregressiveDraftState(verifier, history, still, MOST_READ, goes_back=goes_back)
     draft = state.propose((), 3, 0)
     assert draft.token_ids == said(history, 3)
     first = (len(history) + 2,) if goes_back else (3,)
@@ -205,7 +256,7 @@ def test_where_rows_are_dear_nothing_is_guessed() -> None:
 @pytest.mark.parametrize("kept", [0, 3, 8])
 def test_a_wholly_accepted_draft_costs_two_tokens(kept: int) -> None:
     verifier = hashing.HashVerifier()
-    state = AutoregressiveProposer(verifier, most_read=400).open(range(20))
+    state = AutoregressiveProposer(verifier, still, most_read=400).open(range(20))
     drafted = state.propose((), 8, 0).token_ids
     state.commit([*drafted[:kept], 3])
     verifier.batches.clear()
@@ -235,7 +286,7 @@ def test_a_draft_that_is_taken_back_ends_with_its_next_token_and_the_next_one_is
 
     # The first one reads.
     verifier = Interrupted(4, take_back)
-    state = AutoregressiveDraftState(verifier, range(20), lambda: 0.0, 400, goes_back=True)
+    state = AutoregressiveDraftState(verifier, range(20), still, 400, goes_back=True)
     cut = state.propose((), 8, 0)
     assert cut.token_ids == said(range(20), 8)[:3]
     assert cut.forward_pass_count == 3
@@ -247,7 +298,7 @@ def test_a_draft_that_is_taken_back_ends_with_its_next_token_and_the_next_one_is
 def test_a_long_history_is_read_in_steps_and_drafts_nothing_meanwhile() -> None:
     verifier = hashing.HashVerifier()
     history = [index % hashing.VOCABULARY for index in range(1000)]
-    state = AutoregressiveProposer(verifier, most_read=300).open(history)
+    state = AutoregressiveProposer(verifier, still, most_read=300).open(history)
     steps = 0
     while state.is_behind:
         # Nor what the text itself says: who drafts nothing is given time to read.
@@ -375,7 +426,7 @@ def give(state: DraftState, source: KvCache, first: int, end: int) -> None:
 def test_what_it_is_given_it_does_not_read(small: Verifier) -> None:
     """In pieces, behind drafts that were not accepted, and again into what it has."""
     counted = Counted(small)
-    proposer = AutoregressiveProposer(cast(Verifier, counted), most_read=400, most_given=500)
+    proposer = AutoregressiveProposer(cast(Verifier, counted), still, most_read=400, most_given=500)
     assert proposer.info.given_history_tokens == 500
     source = read_by(small, 250)
     state, reading = proposer.open(()), proposer.open(TEXT[:200])
@@ -409,8 +460,8 @@ def test_what_it_is_given_it_does_not_read(small: Verifier) -> None:
 def test_of_what_it_is_given_it_sees_more_than_it_would_read(small: Verifier) -> None:
     """And of what comes behind; until that is too long, or comes too fast to be read."""
     source = read_by(small, 200)
-    whole = AutoregressiveProposer(small, most_read=400)
-    proposer = AutoregressiveProposer(small, most_read=MOST_READ, most_given=240)
+    whole = AutoregressiveProposer(small, still, most_read=400)
+    proposer = AutoregressiveProposer(small, still, most_read=MOST_READ, most_given=240)
     state = proposer.open(())
     state.commit(TEXT[:200])
     give(state, source, 0, 199)
@@ -429,7 +480,7 @@ def test_of_what_it_is_given_it_sees_more_than_it_would_read(small: Verifier) ->
 
 def test_of_what_has_no_memory_it_reads_the_latest(small: Verifier) -> None:
     source, pool = read_by(small, 290), small.pool
-    proposer = AutoregressiveProposer(small, most_read=MOST_READ)
+    proposer = AutoregressiveProposer(small, still, most_read=MOST_READ)
     reading = caught_up(proposer.open(TEXT[:290]))
     expected = reading.propose((), 4, 0).token_ids
     segment = pool.used_bytes
@@ -461,14 +512,14 @@ def test_of_what_has_no_memory_it_reads_the_latest(small: Verifier) -> None:
 
 def test_what_it_cannot_use_it_reads_by_itself(small: Verifier) -> None:
     source = read_by(small, 250)
-    proposer = AutoregressiveProposer(small, most_read=MOST_READ)
+    proposer = AutoregressiveProposer(small, still, most_read=MOST_READ)
     expected = caught_up(proposer.open(TEXT[:200])).propose((), 4, 0).token_ids
     # Beyond what it reads its positions are others.
     long = proposer.open(TEXT[:200])
     give(long, source, 0, 100)
     assert caught_up(long).propose((), 4, 0).token_ids == expected
     # A gap, also where both sides of it have the same tokens, and what is not committed.
-    proposer = AutoregressiveProposer(small, most_read=400)
+    proposer = AutoregressiveProposer(small, still, most_read=400)
     gap = proposer.open(TEXT[:10] * 10)
     give(gap, source, 20, 60)
     give(gap, source, 0, 120)
@@ -478,7 +529,7 @@ def test_what_it_cannot_use_it_reads_by_itself(small: Verifier) -> None:
 
 
 def test_numbers_of_another_model_are_refused_and_cost_nothing(small: Verifier) -> None:
-    state = AutoregressiveProposer(small, most_read=400).open(TEXT[:100])
+    state = AutoregressiveProposer(small, still, most_read=400).open(TEXT[:100])
     numbers = read_by(small, 99).keys_values(0, 99)
     assert numbers is not None
     with pytest.raises(BadParameters, match="99 positions of this model have"):

@@ -162,13 +162,12 @@ def test_a_drafter_draws_as_its_verifier_and_guesses_where_it_has_no_numbers() -
     logits = rng.standard_normal((40, 30), np.float32)
     sampling = SamplingParameters(temperature=0.9, top_p=0.8, top_k=20, min_p=0.01, seed=6)
     assert sampling.drawing is not None
-    assert [drawn_token(row, sampling.drawing, 50 + at) for at, row in enumerate(logits)] == choose(
-        logits, sampling, 50
-    )
+    drawn = [drawn_token(row, sampling.drawing, 50 + at) for at, row in enumerate(logits)]
+    assert [token for token, _ in drawn] == choose(logits, sampling, 50)
     assert GREEDY.drawing is None
     for bad in (np.nan, np.inf):
         logits[3, 7] = bad
-        assert drawn_token(logits[3], sampling.drawing, 53) == 7
+        assert drawn_token(logits[3], sampling.drawing, 53) == (7, 0.0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

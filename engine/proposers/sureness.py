@@ -1,0 +1,107 @@
+"""How sure a drafter is of its tokens, and where a draft ends because it is not.
+
+A draft of its verifier's own weights is wrong where the verifier's choice was a close one, and
+hardly anywhere else. How close it was is told by the drafter's own logits: greedily by the lead of
+the likeliest token on the next, and where it draws with the verifier's random number by how much of
+the probability lies between that number and what would choose another token. How often choices as
+close as that were right is learned, as other drafters are otherwise.
+
+So a draft has a chance to be right up to here: the product of its tokens'. One more token brings
+that much of a token, and takes as long as a drafted one does; as long as that is more than the
+stream makes of the same time, the draft goes on. Sources: dynamic draft lengths by confidence are
+in Li et al., "EAGLE-2" (2024); here the measure of it is the drawn number's, and the threshold is
+the stream's own pace.
+"""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+
+LEADS = (0.05, 0.1, 0.25, 0.5, 1.0)
+MARGINS = (0.003, 0.01, 0.02, 0.05, 0.1)
+"""Borders of what counts as equally close: natural logarithms, and shares of the probability."""
+EXPECTED = (0.6, 0.85, 0.94, 0.97, 0.98, 0.99)
+EXPECTED_WEIGHT = 8
+"""So many tokens are as much as is expected."""
+REMEMBERED = 256
+"""Tokens of a kind; verifiers and texts change."""
+BLOCKS = 5
+"""The latest, whose median is the stream's pace: one may have been followed by a pause."""
+
+
+def kind_of(margin: float, *, is_drawn: bool) -> int:
+    """Among choices that are as close as one by `margin`."""
+    if is_drawn:
+        return len(EXPECTED) + bisect_right(MARGINS, margin)
+    return bisect_right(LEADS, margin)
+
+
+class Sureness:
+    """Of one model's drafts, how often they were right, by kind."""
+
+    def __init__(self) -> None:
+        self._right = [chance * EXPECTED_WEIGHT for chance in (*EXPECTED, *EXPECTED)]
+        self._drafted = [float(EXPECTED_WEIGHT)] * len(self._right)
+
+    def chance(self, kind: int) -> float:
+        """That a token of it is right, if all before it are."""
+        return self._right[kind] / self._drafted[kind]
+
+    def seen(self, kind: int, *, is_right: bool) -> None:
+        """That one was."""
+        if self._drafted[kind] >= REMEMBERED:
+            self._drafted[kind] /= 2
+            self._right[kind] /= 2
+        self._drafted[kind] += 1
+        self._right[kind] += is_right
+
+
+class DraftedTokens:
+    """What one session drafted last, until it is seen which of it is right."""
+
+    def __init__(self, sureness: Sureness) -> None:
+        self._sureness = sureness
+        self._coming: deque[tuple[int, int | None]] = deque()
+
+    def expect(self, assumed: Sequence[int], drafted: Sequence[int], kinds: Sequence[int]) -> None:
+        """Behind the history come these, in place of what was expected before."""
+        self._coming = deque((token, None) for token in assumed)
+        self._coming.extend(zip(drafted, kinds, strict=True))
+
+    def committed(self, token_ids: Sequence[int]) -> None:
+        """These came."""
+        for token_id in token_ids:
+            if not self._coming:
+                return
+            expected, kind = self._coming.popleft()
+            if kind is not None:
+                self._sureness.seen(kind, is_right=expected == token_id)
+            if expected != token_id:
+                # Behind another token others would have been drafted.
+                self._coming.clear()
+
+
+class Pace:
+    """How many tokens a second one session's stream has, as its drafter sees it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._latest: tuple[int, float] | None = None
+        self._rates: deque[float] = deque(maxlen=BLOCKS)
+
+    def asked(self, length: int) -> None:
+        """For a draft behind so many tokens, none of them assumed."""
+        now = self._clock()
+        if self._latest is not None:
+            more, seconds = length - self._latest[0], now - self._latest[1]
+            if more > 0 and seconds > 0:
+                self._rates.append(more / seconds)
+        self._latest = length, now
+
+    @property
+    def tokens_a_second(self) -> float:
+        """0 before the second draft."""
+        return statistics.median(self._rates) if self._rates else 0.0
