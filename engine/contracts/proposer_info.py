@@ -21,7 +21,8 @@ class ProposerInfo:
     draft and `context_length` the most positions; 0 means no limit. `backend`
     and `dtype` are empty for a proposer without tensors. Of histories of up to
     `given_history_tokens` it takes the keys and values that a verifier of its weights has,
-    instead of reading them; 0 for one that takes none.
+    instead of reading them; 0 for one that takes none. One that `ends_drafts` drafts fewer tokens
+    than it is asked for where more are too unsure to be worth its time.
     """
 
     model_id: str
@@ -36,3 +37,4 @@ class ProposerInfo:
     dtype: str = ""
     backend: str = ""
     given_history_tokens: int = 0
+    ends_drafts: bool = False

@@ -37,7 +37,7 @@ from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
 from kakeya_fleet.engine.proposers.guesses import GuessChances, RowSeconds, worth_guessing
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState, TextAhead
-from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Pace, Sureness, kind_of
+from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Latest, Pace, Sureness, kind_of
 from kakeya_fleet.engine.sampling.choice import drawn_token, likeliest_token
 
 MOST_READ = 2048
@@ -62,6 +62,8 @@ class Learned:
 
     row_seconds: RowSeconds = field(default_factory=RowSeconds)
     sureness: Sureness = field(default_factory=Sureness)
+    rates: Latest = field(default_factory=Latest)
+    token_seconds: Latest = field(default_factory=Latest)
 
 
 class AutoregressiveProposer:
@@ -118,6 +120,7 @@ class AutoregressiveProposer:
             dtype=info.dtype,
             backend=info.backend,
             given_history_tokens=self._most_given,
+            ends_drafts=True,
         )
 
     @property
@@ -141,6 +144,20 @@ class AutoregressiveProposer:
             goes_back=self._goes_back,
             learned=self._learned,
             ends=self._ends,
+        )
+
+    def open_whole(self, prefix: Sequence[int]) -> AutoregressiveDraftState:
+        """As `open`; its drafts are as long as they are asked for, and others learn nothing of it.
+
+        So it tells what drafts of a length take.
+        """
+        return AutoregressiveDraftState(
+            self._verifier,
+            prefix,
+            self._clock,
+            self._most_read,
+            self._most_given,
+            goes_back=self._goes_back,
         )
 
 
@@ -177,6 +194,7 @@ class AutoregressiveDraftState:
         learned: Learned | None = None,
         ends: frozenset[int] = frozenset(),
     ) -> None:
+        """Without what all sessions `learned` drafts end where `ends` or their size has them."""
         self._verifier = verifier
         self._clock = clock
         self._most_read = most_read
@@ -194,10 +212,10 @@ class AutoregressiveDraftState:
         self._is_wanted = True
         self._quotes = NgramDraftState((), clock, INDEXED_TOKENS)
         self._chances = GuessChances()
+        self._is_whole = learned is None
         self._learned = learned or Learned()
         self._expected = DraftedTokens(self._learned.sureness)
-        self._pace = Pace(clock)
-        self._token_seconds = 0.0
+        self._pace = Pace(clock, self._learned.rates)
         self._ends = ends
         self.commit(prefix)
 
@@ -267,10 +285,10 @@ class AutoregressiveDraftState:
         if not self._text or self.is_behind:
             return Draft(())
         least = 0.0
-        if not assumed:
+        if not (assumed or self._is_whole):
             self._pace.asked(self._length)
             # One that is made ahead takes nobody's time.
-            least = self._token_seconds * self._pace.tokens_a_second
+            least = self._pace.tokens_a_second * self._learned.token_seconds.median
         text = self._text + array("I", assumed)
         drafted: list[int] = []
         kinds: list[int] = []
@@ -298,7 +316,7 @@ class AutoregressiveDraftState:
         self._expected.expect(assumed, drafted, kinds)
         seconds = self._clock() - began
         if drafted:
-            self._token_seconds = seconds / len(drafted)
+            self._learned.token_seconds.add(seconds / len(drafted))
         return Draft(
             tuple(drafted),
             compute_seconds=seconds,

@@ -23,13 +23,13 @@ from collections.abc import Callable, Sequence
 LEADS = (0.05, 0.1, 0.25, 0.5, 1.0)
 MARGINS = (0.003, 0.01, 0.02, 0.05, 0.1)
 """Borders of what counts as equally close: natural logarithms, and shares of the probability."""
-EXPECTED = (0.6, 0.85, 0.94, 0.97, 0.98, 0.99)
-EXPECTED_WEIGHT = 8
+EXPECTED = (0.6, 0.85, 0.95, 0.98, 0.99, 0.995)
+EXPECTED_WEIGHT = 4
 """So many tokens are as much as is expected."""
 REMEMBERED = 256
 """Tokens of a kind; verifiers and texts change."""
 BLOCKS = 5
-"""The latest, whose median is the stream's pace: one may have been followed by a pause."""
+"""The latest: one may have been followed by a pause."""
 
 
 def kind_of(margin: float, *, is_drawn: bool) -> int:
@@ -84,13 +84,31 @@ class DraftedTokens:
                 self._coming.clear()
 
 
+class Latest:
+    """Some numbers, of which the latest count: one that is odd does not."""
+
+    def __init__(self) -> None:
+        self._numbers: deque[float] = deque(maxlen=BLOCKS)
+
+    def add(self, number: float) -> None:
+        """The latest of them."""
+        self._numbers.append(number)
+
+    @property
+    def median(self) -> float:
+        """0 of none."""
+        return statistics.median(self._numbers) if self._numbers else 0.0
+
+
 class Pace:
     """How many tokens a second one session's stream has, as its drafter sees it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], of_all: Latest) -> None:
+        """What all streams of a model have goes into `of_all`: one begins with what others had."""
         self._clock = clock
+        self._rates = Latest()
+        self._of_all = of_all
         self._latest: tuple[int, float] | None = None
-        self._rates: deque[float] = deque(maxlen=BLOCKS)
 
     def asked(self, length: int) -> None:
         """For a draft behind so many tokens, none of them assumed."""
@@ -98,10 +116,11 @@ class Pace:
         if self._latest is not None:
             more, seconds = length - self._latest[0], now - self._latest[1]
             if more > 0 and seconds > 0:
-                self._rates.append(more / seconds)
+                self._rates.add(more / seconds)
+                self._of_all.add(more / seconds)
         self._latest = length, now
 
     @property
     def tokens_a_second(self) -> float:
-        """0 before the second draft."""
-        return statistics.median(self._rates) if self._rates else 0.0
+        """0 before anybody's second draft."""
+        return self._rates.median or self._of_all.median

@@ -104,7 +104,8 @@ class Pace:
     """What was measured of one pair. A value: events return the next one.
 
     `verify_steps` (by rows) and `draft_steps` (by drafted tokens) are those of the
-    loaded models; `verify_scale` and `draft_scale` how much slower they are now.
+    loaded models; `verify_scale` and `draft_scale` how much slower they are now. A proposer that
+    `ends_drafts` by itself is asked for as many tokens as there can be.
     `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
     block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone,
     as the mean of the first `alone_told_count` and smoothed then,
@@ -116,6 +117,7 @@ class Pace:
 
     verify_steps: MeasuredSteps = FLAT
     draft_steps: MeasuredSteps = FLAT
+    ends_drafts: bool = False
     trials: float = 0.0
     accepted: float = 0.0
     places: PlaceRates = NOTHING_TRIED
@@ -211,6 +213,8 @@ class Pace:
         A retry hopes for the acceptance that was assumed at first: a block as short
         as the last failures suggest could not show that drafting pays again.
         """
+        if self.ends_drafts:
+            return self._in_time(most, longest_seconds)
         # `block_seconds` of each size, spelt out: this is between a block and its draft.
         verify, draft, wire = self._factors
         steps = zip(

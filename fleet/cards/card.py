@@ -64,7 +64,8 @@ class ModelOffer:
     encoder `encoder_digest` makes of the outputs of `tapped_layers`; 0 and empty for all
     others. Of histories of up to `given_history_tokens` a proposer takes the keys and values of
     a verifier of its weights on its own machine, and reads them by itself else; 0 for those that
-    always do.
+    always do. One that `ends_drafts` drafts fewer tokens than it is asked for where more are too
+    unsure to be worth its time.
     """
 
     model_id: str
@@ -93,6 +94,7 @@ class ModelOffer:
     evicted_arithmetic: str = ""
     arithmetic: str = ""
     given_history_tokens: int = 0
+    ends_drafts: bool = False
 
     @property
     def drafts_ahead(self) -> bool:

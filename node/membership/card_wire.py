@@ -204,6 +204,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         evicted_arithmetic=offer.evicted_arithmetic,
         arithmetic=offer.arithmetic,
         given_history_tokens=offer.given_history_tokens,
+        ends_drafts=offer.ends_drafts,
     )
 
 
@@ -236,6 +237,7 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         evicted_arithmetic=wire.evicted_arithmetic,
         arithmetic=wire.arithmetic,
         given_history_tokens=wire.given_history_tokens,
+        ends_drafts=wire.ends_drafts,
     )
 
 

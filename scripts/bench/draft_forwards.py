@@ -92,7 +92,7 @@ def draft_along(
     cache: KvCache,
 ) -> None:
     """Blocks behind the prompt and what of the answer was committed; all of it is."""
-    state, began = side.proposer.open(prompt), time.perf_counter()
+    state, began = side.proposer.open_whole(prompt), time.perf_counter()
     count = len(prompt) - 1
     numbers = cache.keys_values(0, count) if side.is_given else None
     if numbers is not None:

@@ -257,6 +257,20 @@ MUTANTS = (
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(
+        "a plain model measured by drafts that end",
+        "node/roles/proposer/proposer_loading.py",
+        "        opened = proposer.open_whole\n",
+        "        opened = proposer.open\n",
+        ("tests/node/roles/proposer/test_proposer_loading.py",),
+    ),
+    Mutant(
+        "a drafter that ends its drafts asked for less",
+        "engine/speculation/pace.py",
+        "if self.ends_drafts:",
+        "if False:",
+        ("tests/engine/speculation/test_pace.py",),
+    ),
+    Mutant(
         "sureness learned behind a wrong token",
         "engine/proposers/sureness.py",
         "                self._coming.clear()",

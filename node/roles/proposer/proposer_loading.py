@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, islice, repeat
 
@@ -14,6 +14,7 @@ from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftStat
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, NGRAM, ProposerInfo
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable
+from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
@@ -116,6 +117,7 @@ def proposer_offer(proposer: Proposer, clock: Callable[[], float]) -> ModelOffer
         tapped_layers=spec.taps if spec is not None else (),
         block_size=info.block_size,
         given_history_tokens=info.given_history_tokens,
+        ends_drafts=info.ends_drafts,
     )
 
 
@@ -133,9 +135,12 @@ def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[Step
     if info.context_length:
         length = max(1, min(length, info.context_length - _REPEATS * _COMMITTED - most))
     costs: list[StepCost] = []
+    opened: Callable[[Sequence[int]], DraftState] = proposer.open
+    if isinstance(proposer, AutoregressiveProposer):
+        opened = proposer.open_whole
     for block_size in sizes:
         text = _text(info)
-        state = proposer.open(list(islice(text, length)))
+        state = opened(list(islice(text, length)))
         supplied = _vectors(state, proposer, 0)
         if supplied is not None and isinstance(state, ConditionedDraftState):
             state.take_features(0, supplied)

@@ -206,9 +206,11 @@ class DraftConnections:
 
     def _pace(self, placement: Placement, verifier: Placement) -> Pace:
         """What the cards say of both models' steps."""
+        offer = self._conditioning.offer(placement)
         return Pace(
             verify_steps=_steps(self._conditioning.offer(verifier, Role.VERIFIER)),
-            draft_steps=_steps(self._conditioning.offer(placement), padded=False),
+            draft_steps=_steps(offer, padded=False),
+            ends_drafts=offer is not None and offer.ends_drafts,
             overlap=self._context.overlaps.get((self._info.model_id, key_of(placement)))
             or NOTHING_MEASURED,
             places=self._rates(placement),

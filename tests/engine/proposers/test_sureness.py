@@ -15,6 +15,7 @@ from kakeya_fleet.engine.proposers.sureness import (
     LEADS,
     MARGINS,
     DraftedTokens,
+    Latest,
     Pace,
     Sureness,
     kind_of,
@@ -98,10 +99,12 @@ def test_chances_become_those_of_the_latest_tokens() -> None:
 
 
 def test_the_pace_is_that_of_the_stream_and_one_pause_is_none_of_it() -> None:
-    now = 0.0
-    pace = Pace(lambda: now)
+    now, of_all = 0.0, Latest()
+    pace = Pace(lambda: now, of_all)
     assert pace.tokens_a_second == 0
     for length, seconds in ((10, 0.0), (14, 1.0), (14, 0.5), (18, 0.5), (22, 60.0), (26, 1.0)):
         now += seconds
         pace.asked(length)
     assert pace.tokens_a_second == pytest.approx(4.0)
+    # Another stream of the model begins with it.
+    assert Pace(lambda: now, of_all).tokens_a_second == pytest.approx(4.0)

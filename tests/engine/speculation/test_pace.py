@@ -16,6 +16,7 @@ from kakeya_fleet.engine.speculation.pace import (
     BlockMeasurement,
     Pace,
 )
+from kakeya_fleet.engine.speculation.place_rates import PlaceRates
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 
 
@@ -156,6 +157,14 @@ def test_who_takes_as_long_for_any_block_is_asked_for_whole_ones() -> None:
     late = block(15, 15, verify=0.01, wait=0.5, compute=0.5)
     pace = after(Pace(verify_steps=ROWS), *[late] * 20)
     assert pace.block_size(15, 0.2) == pace.block_size(15) >= 14
+
+
+def test_who_ends_drafts_by_itself_is_asked_for_as_many_tokens_as_come_in_time() -> None:
+    steps = MeasuredSteps.of([(1, 0.01), (15, 0.15)], padded=False)
+    pace = Pace(draft_steps=steps, places=PlaceRates.assuming(0.1))
+    assert pace.block_size(15) < 5
+    assert replace(pace, ends_drafts=True).block_size(15) == 15
+    assert replace(pace, ends_drafts=True).block_size(15, 0.105) == 10
 
 
 def test_a_first_block_is_no_longer_than_its_rows_are_worth() -> None:

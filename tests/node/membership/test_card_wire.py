@@ -49,6 +49,7 @@ OFFER = ModelOffer(
     feature_width=256,
     encoder_digest="dd",
     given_history_tokens=2048,
+    ends_drafts=True,
     tapped_layers=(0, 3),
     block_size=15,
     history_layer_count=3,

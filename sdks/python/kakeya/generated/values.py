@@ -419,6 +419,11 @@ class ModelOffer:
     its weights on its own machine has (DraftHistory), instead of reading it. 0 for one that reads
     every history by itself, and for verifiers.
     """
+    ends_drafts: bool = False
+    """Whether a proposer's drafts end by themselves where more would be too unsure to be worth its
+    time: as many tokens are asked for as one forward verifies. False for one that drafts as many as
+    it is asked for, and for verifiers.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,7 @@ def model_offer(message: model_pb2.ModelOffer) -> values.ModelOffer:
         evicted_arithmetic=message.evicted_arithmetic,
         arithmetic=message.arithmetic,
         given_history_tokens=message.given_history_tokens,
+        ends_drafts=message.ends_drafts,
     )
 
 

@@ -143,6 +143,7 @@ class ModelOffer(_message.Message):
     EVICTED_ARITHMETIC_FIELD_NUMBER: _builtins.int
     ARITHMETIC_FIELD_NUMBER: _builtins.int
     GIVEN_HISTORY_TOKENS_FIELD_NUMBER: _builtins.int
+    ENDS_DRAFTS_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """The name that requests use: "tiny", a hub id, or the folder's name."""
     role: Global___Role.ValueType
@@ -231,6 +232,11 @@ class ModelOffer(_message.Message):
     verifier of its weights on its own machine has (DraftHistory), instead of reading
     it. 0 for one that reads every history by itself, and for verifiers.
     """
+    ends_drafts: _builtins.bool
+    """Whether a proposer's drafts end by themselves where more would be too unsure to be
+    worth its time: as many tokens are asked for as one forward verifies. False for one
+    that drafts as many as it is asked for, and for verifiers.
+    """
     @_builtins.property
     def step_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepCost]:
         """Measured steps, by rising token_count."""
@@ -268,10 +274,11 @@ class ModelOffer(_message.Message):
         evicted_arithmetic: _builtins.str = ...,
         arithmetic: _builtins.str = ...,
         given_history_tokens: _builtins.int = ...,
+        ends_drafts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "arithmetic", b"arithmetic", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "evicted_arithmetic", b"evicted_arithmetic", "exact", b"exact", "feature_width", b"feature_width", "given_history_tokens", b"given_history_tokens", "history_layer_count", b"history_layer_count", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "rank_count", b"rank_count", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "thread_count", b"thread_count", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "arithmetic", b"arithmetic", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "ends_drafts", b"ends_drafts", "evicted_arithmetic", b"evicted_arithmetic", "exact", b"exact", "feature_width", b"feature_width", "given_history_tokens", b"given_history_tokens", "history_layer_count", b"history_layer_count", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "rank_count", b"rank_count", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "thread_count", b"thread_count", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -377,6 +377,12 @@ export interface ModelOffer {
    * every history by itself, and for verifiers.
    */
   readonly givenHistoryTokens: number;
+  /**
+   * Whether a proposer's drafts end by themselves where more would be too unsure to be worth its
+   * time: as many tokens are asked for as one forward verifies. False for one that drafts as many
+   * as it is asked for, and for verifiers.
+   */
+  readonly endsDrafts: boolean;
 }
 
 /** The end of a pair: one model on one node. */

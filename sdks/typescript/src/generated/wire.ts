@@ -143,6 +143,7 @@ export function modelOffer(message = create(modelPb.ModelOfferSchema)): values.M
     evictedArithmetic: message.evictedArithmetic,
     arithmetic: message.arithmetic,
     givenHistoryTokens: message.givenHistoryTokens,
+    endsDrafts: message.endsDrafts,
   };
 }
 

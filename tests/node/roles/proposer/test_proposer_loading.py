@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
+from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.draft import Draft, DraftState, EagerDraftState
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
+from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
+from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.ngram import NgramDraftState, NgramProposer
 from kakeya_fleet.engine.proposers.quoting import QuotingProposer
 from kakeya_fleet.node.roles.proposer.proposer_loading import measure_drafts
+from tests.support.hash_verifier import HashVerifier
 from tests.support.replacing import replace_method
 
 
@@ -90,3 +95,27 @@ def test_a_lookup_is_measured_by_drafts_that_it_finds() -> None:
 
     measure_drafts(Counted(), Clock())
     assert set(found) == {1, 4, 8, 15}
+
+
+def test_a_plain_model_is_measured_by_whole_drafts_and_learns_nothing_of_that() -> None:
+    """Nothing that it is given is right, and nobody verifies: a draft would end with a token."""
+    seconds = 0.0
+
+    class Slow(HashVerifier):
+        """A second a row."""
+
+        def forward(
+            self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+        ) -> Logits | None:
+            nonlocal seconds
+            seconds += len(token_ids)
+            return super().forward(cache, token_ids, want_logits=want_logits)
+
+    def clock() -> float:
+        return seconds
+
+    proposer = AutoregressiveProposer(cast(Verifier, Slow()), clock)
+    costs = {each.token_count: each.seconds for each in measure_drafts(proposer, clock)}
+    assert costs[15] - costs[1] >= 14
+    # Its first session drafts as many as it is asked for.
+    assert len(proposer.open([1, 2, 3]).propose((), 8, 0).token_ids) == 8
