@@ -68,6 +68,7 @@ class DraftState(Protocol):
 
         `assumed` is not kept. `step_count` 0 is the model's default. `drawing` says how the
         verifier draws, None that it is greedy; what cannot draw drafts its likeliest tokens.
+        The tokens depend on the text alone; how many they are, for what `ends_drafts`, on time too.
         """
         ...
 

@@ -14,7 +14,8 @@ read anew. But what sees less guesses worse, and a verifier of the same weights 
 gives its keys and values, which takes a tenth of the time of reading, on the cores that both share
 (`giving.py`). So up to n = G > R `start` stays where it is while no more than R tokens are unread:
 at 0 where all was given. What is drafted depends on the tokens from `start` on alone, not on the
-pieces they came in, but for how a back end rounds few rows and many.
+pieces they came in, but for how a back end rounds few rows and many; how much of it, on what the
+stream and the drafts take (`sureness.py`).
 """
 
 from __future__ import annotations

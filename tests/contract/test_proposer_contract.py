@@ -114,6 +114,14 @@ def drafted(state: DraftState, assumed: Sequence[int], size: int) -> tuple[int, 
     return state.propose(assumed, size, 0).token_ids
 
 
+def are_alike(proposer: Proposer, some: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    """The same tokens; as many, but where the proposer ends its drafts by what they take."""
+    if not proposer.info.ends_drafts:
+        return some == others
+    both = min(len(some), len(others))
+    return some[:both] == others[:both] and bool(both) is bool(some) is bool(others)
+
+
 def test_it_answers_to_its_name(name: str, proposer: Proposer) -> None:
     assert proposer.model_id == name
 
@@ -161,8 +169,9 @@ def test_only_the_history_counts(
         drafted(state, assumed, size)
         state.commit(tokens)
     assert state.length == len(whole)
-    assert drafted(state, [], size) == drafted(proposer.open(whole), [], size)
-    assert drafted(state, assumed, size) == drafted(proposer.open(whole), assumed, size)
+    for behind in ([], assumed):
+        fresh = drafted(proposer.open(whole), behind, size)
+        assert are_alike(proposer, drafted(state, behind, size), fresh)
 
 
 @again(4)
@@ -176,7 +185,7 @@ def test_sessions_know_nothing_of_each_other(
     other.commit(second)
     drafted(other, first, size)
     assert state.length == len(first)
-    assert drafted(state, [], size) == alone
+    assert are_alike(proposer, drafted(state, [], size), alone)
 
 
 @pytest.mark.parametrize("named", all_wide_but(TRIED, CONDITIONED), indirect=True)

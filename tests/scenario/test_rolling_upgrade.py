@@ -31,7 +31,7 @@ from tests.support.own_cache import RELEASES
 from tests.support.trusted_nodes import tls_of
 from tests.warm.starting import WarmProcess, WarmStarts
 
-TOKENS = 150
+TOKENS = 500
 DRAIN_SECONDS = "0.01"
 """In which no machine says all of them."""
 KV: SessionOptions = {
