@@ -135,7 +135,7 @@ async def test_a_model_is_loaded_answers_is_unloaded_and_its_session_goes_on_els
         session = await client.create_session(MODEL, speculation="off", resume=True, **KV)
         assert session.address == agent.address
         await session.append(PROMPT)
-        generation = session.generate(64)
+        generation = session.generate(900)
         tokens = aiter(generation)
         await anext(tokens)
         unloaded = await client.fleet.unload_model(MODEL, drain_seconds=0.0)
