@@ -25,7 +25,6 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TypeAlias
 
@@ -38,7 +37,7 @@ from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
 from kakeya_fleet.engine.proposers.guesses import GuessChances, RowSeconds, worth_guessing
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState, TextAhead
-from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Latest, Pace, Sureness, kind_of
+from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Sureness, Worth, kind_of
 from kakeya_fleet.engine.sampling.choice import drawn_token, likeliest_token
 
 MOST_READ = 2048
@@ -57,14 +56,13 @@ no more of them."""
 Tokens: TypeAlias = "array[int]"
 
 
-@dataclass(frozen=True, slots=True)
 class Learned:
     """What all sessions of a model learn as it drafts."""
 
-    row_seconds: RowSeconds = field(default_factory=RowSeconds)
-    sureness: Sureness = field(default_factory=Sureness)
-    rates: Latest = field(default_factory=Latest)
-    token_seconds: Latest = field(default_factory=Latest)
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.row_seconds = RowSeconds()
+        self.sureness = Sureness()
+        self.worth = Worth(clock)
 
 
 class AutoregressiveProposer:
@@ -99,7 +97,7 @@ class AutoregressiveProposer:
         self._goes_back, is_given = _abilities(verifier)
         most = min(most_given, positions - MOST_BEHIND)
         self._most_given = max(self._most_read, most) if is_given else 0
-        self._learned = Learned()
+        self._learned = Learned(clock)
         self._ends = frozenset(ends)
 
     @property
@@ -214,9 +212,9 @@ class AutoregressiveDraftState:
         self._quotes = NgramDraftState((), clock, INDEXED_TOKENS)
         self._chances = GuessChances()
         self._is_whole = learned is None
-        self._learned = learned or Learned()
+        self._learned = learned or Learned(clock)
         self._expected = DraftedTokens(self._learned.sureness)
-        self._pace = Pace(clock, self._learned.rates)
+        self._asked_at_length: int | None = None
         self._ends = ends
         self.commit(prefix)
 
@@ -285,20 +283,19 @@ class AutoregressiveDraftState:
         began, self._is_wanted = self._clock(), True
         if not self._text or self.is_behind:
             return Draft(())
-        least = 0.0
-        if not (assumed or self._is_whole):
-            self._pace.asked(self._length)
-            # One that is made ahead takes nobody's time.
-            least = self._pace.tokens_a_second * self._learned.token_seconds.median
+        # One that is made ahead takes nobody's time.
+        least = 0.0 if assumed or self._is_whole else self._least_chance()
         text = self._text + array("I", assumed)
         drafted: list[int] = []
         kinds: list[int] = []
-        passes, chance = 0, 1.0
+        passes, chance, has_ended = 0, 1.0, False
         ahead = self._quotes.behind(assumed)
         cache = self._drafting(text)
         try:
             coming = text[cache.length :]
-            while self._is_wanted and len(drafted) < block_size and chance >= least:
+            while (
+                self._is_wanted and len(drafted) < block_size and chance >= least and not has_ended
+            ):
                 position = self._length + len(assumed) + len(drafted)
                 room = block_size - len(drafted) - 1
                 found = self._next(cache, coming, ahead, room, drawing, position)
@@ -307,8 +304,8 @@ class AutoregressiveDraftState:
                     drafted.append(token_id)
                     kinds.append(kind_of(margin, is_drawn=drawing is not None))
                     chance *= self._learned.sureness.chance(kinds[-1])
-                    if token_id in self._ends:
-                        chance = -1.0
+                    has_ended = token_id in self._ends
+                    if has_ended:
                         break
                 coming = array("I", drafted[-1:])
         finally:
@@ -316,8 +313,7 @@ class AutoregressiveDraftState:
                 cache.release()
         self._expected.expect(assumed, drafted, kinds)
         seconds = self._clock() - began
-        if drafted:
-            self._learned.token_seconds.add(seconds / len(drafted))
+        self._learned.worth.drafted(len(drafted), seconds)
         return Draft(
             tuple(drafted),
             compute_seconds=seconds,
@@ -335,6 +331,12 @@ class AutoregressiveDraftState:
         del self._held[:]
         if cache is not None:
             cache.release()
+
+    def _least_chance(self) -> float:
+        """Of all that was drafted to be right, at which one more token is worth its time."""
+        length, self._asked_at_length = self._asked_at_length, self._length
+        self._learned.worth.asked(0 if length is None else self._length - length)
+        return self._learned.worth.least_chance
 
     @property
     def _unread(self) -> int:

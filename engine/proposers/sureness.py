@@ -100,27 +100,31 @@ class Latest:
         return statistics.median(self._numbers) if self._numbers else 0.0
 
 
-class Pace:
-    """How many tokens a second one session's stream has, as its drafter sees it."""
+class Worth:
+    """What a drafted token takes of all streams of a model, as it sees them."""
 
-    def __init__(self, clock: Callable[[], float], of_all: Latest) -> None:
-        """What all streams of a model have goes into `of_all`: one begins with what others had."""
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._rates = Latest()
-        self._of_all = of_all
-        self._latest: tuple[int, float] | None = None
+        self._token_seconds = Latest()
+        self._asked_at: float | None = None
 
-    def asked(self, length: int) -> None:
-        """For a draft behind so many tokens, none of them assumed."""
+    def asked(self, committed_count: int) -> None:
+        """A session wants a draft that nobody made ahead, and has so many more tokens than before.
+
+        Those of all sessions count: who drafts for one of them has the others wait.
+        """
         now = self._clock()
-        if self._latest is not None:
-            more, seconds = length - self._latest[0], now - self._latest[1]
-            if more > 0 and seconds > 0:
-                self._rates.add(more / seconds)
-                self._of_all.add(more / seconds)
-        self._latest = length, now
+        if self._asked_at is not None and committed_count > 0 and now > self._asked_at:
+            self._rates.add(committed_count / (now - self._asked_at))
+        self._asked_at = now
+
+    def drafted(self, count: int, seconds: float) -> None:
+        """A draft of so many tokens took so long."""
+        if count:
+            self._token_seconds.add(seconds / count)
 
     @property
-    def tokens_a_second(self) -> float:
-        """0 before anybody's second draft."""
-        return self._rates.median or self._of_all.median
+    def least_chance(self) -> float:
+        """Tokens that the streams make while one is drafted; 0 before anybody's second draft."""
+        return self._rates.median * self._token_seconds.median

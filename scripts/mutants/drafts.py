@@ -245,15 +245,15 @@ MUTANTS = (
     Mutant(
         "a draft that goes on behind the answer's end",
         "engine/proposers/autoregressive.py",
-        "if token_id in self._ends:",
-        "if token_id in ():",
+        "has_ended = token_id in self._ends",
+        "has_ended = False",
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(
         "a draft that goes on however unsure",
         "engine/proposers/autoregressive.py",
-        " and chance >= least:",
-        ":",
+        " and chance >= least and not has_ended",
+        " and not has_ended",
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(

@@ -15,9 +15,8 @@ from kakeya_fleet.engine.proposers.sureness import (
     LEADS,
     MARGINS,
     DraftedTokens,
-    Latest,
-    Pace,
     Sureness,
+    Worth,
     kind_of,
 )
 from kakeya_fleet.engine.sampling.choice import (
@@ -98,13 +97,17 @@ def test_chances_become_those_of_the_latest_tokens() -> None:
         assert sureness.chance(0) == pytest.approx(float(is_right), abs=0.02)
 
 
-def test_the_pace_is_that_of_the_stream_and_one_pause_is_none_of_it() -> None:
-    now, of_all = 0.0, Latest()
-    pace = Pace(lambda: now, of_all)
-    assert pace.tokens_a_second == 0
-    for length, seconds in ((10, 0.0), (14, 1.0), (14, 0.5), (18, 0.5), (22, 60.0), (26, 1.0)):
+def test_a_token_is_worth_what_all_streams_make_meanwhile_and_one_pause_is_none_of_it() -> None:
+    now = 0.0
+    worth = Worth(lambda: now)
+    worth.drafted(4, 0.8)
+    assert worth.least_chance == 0
+    worth.asked(0)
+    for committed, seconds in ((4, 1.0), (0, 5.0), (4, 0.5), (4, 60.0), (4, 1.0)):
         now += seconds
-        pace.asked(length)
-    assert pace.tokens_a_second == pytest.approx(4.0)
-    # Another stream of the model begins with it.
-    assert Pace(lambda: now, of_all).tokens_a_second == pytest.approx(4.0)
+        worth.asked(committed)
+    assert worth.least_chance == pytest.approx(4.0 * 0.2)
+    for _ in range(9):
+        worth.drafted(0, 0.5)
+        worth.drafted(2, 0.2)
+    assert worth.least_chance == pytest.approx(4.0 * 0.1)
