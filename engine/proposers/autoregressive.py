@@ -289,6 +289,7 @@ class AutoregressiveDraftState:
         drafted: list[int] = []
         kinds: list[int] = []
         passes, chance, has_ended = 0, 1.0, False
+        first_count, first_at = 0, began
         ahead = self._quotes.behind(assumed)
         cache = self._drafting(text)
         try:
@@ -308,12 +309,16 @@ class AutoregressiveDraftState:
                     if has_ended:
                         break
                 coming = array("I", drafted[-1:])
+                if passes == 1:
+                    # The first pass takes what is unread in, whatever is drafted.
+                    first_count, first_at = len(drafted), self._clock()
         finally:
             if cache is not self._cache:
                 cache.release()
         self._expected.expect(assumed, drafted, kinds)
-        seconds = self._clock() - began
-        self._learned.worth.drafted(len(drafted), seconds)
+        ended_at = self._clock()
+        self._learned.worth.drafted(len(drafted) - first_count, ended_at - first_at)
+        seconds = ended_at - began
         return Draft(
             tuple(drafted),
             compute_seconds=seconds,

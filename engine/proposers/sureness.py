@@ -120,7 +120,7 @@ class Worth:
         self._asked_at = now
 
     def drafted(self, count: int, seconds: float) -> None:
-        """A draft of so many tokens took so long."""
+        """So many more tokens of a draft took so long."""
         if count:
             self._token_seconds.add(seconds / count)
 

@@ -271,6 +271,13 @@ MUTANTS = (
         ("tests/engine/speculation/test_pace.py",),
     ),
     Mutant(
+        "reading that counts as drafting",
+        "engine/proposers/autoregressive.py",
+        "first_count, first_at = len(drafted), self._clock()",
+        "first_count, first_at = 0, began",
+        ("tests/engine/proposers/test_autoregressive.py",),
+    ),
+    Mutant(
         "sureness learned behind a wrong token",
         "engine/proposers/sureness.py",
         "                self._coming.clear()",
@@ -294,8 +301,8 @@ MUTANTS = (
     Mutant(
         "a draft that is taken back made to its end",
         "engine/proposers/autoregressive.py",
-        "while self._is_wanted and len(drafted) < block_size",
-        "while len(drafted) < block_size",
+        "self._is_wanted and len(drafted) < block_size",
+        "len(drafted) < block_size",
         ("tests/engine/proposers/test_autoregressive.py",),
     ),
     Mutant(

@@ -158,16 +158,16 @@ def test_a_draft_ends_with_the_answer_and_the_next_goes_on_behind_it() -> None:
 
 
 class Timed(hashing.HashVerifier):
-    """Each forward takes a second; all tokens are as close choices as can be."""
+    """A forward takes a second, or one a row; all tokens are as close choices as can be."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_rows: bool = False) -> None:
         super().__init__()
-        self.seconds = 0.0
+        self.seconds, self._by_rows = 0.0, by_rows
 
     def forward(
         self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
     ) -> Logits | None:
-        self.seconds += 1
+        self.seconds += len(token_ids) if self._by_rows else 1
         logits = super().forward(cache, token_ids, want_logits=want_logits)
         if logits is not None:
             for row in logits:
@@ -190,6 +190,18 @@ def test_a_draft_ends_where_going_on_is_worth_less_than_the_next_block(
     assert (len(drafted) == 8) is is_long
     # What is drafted ahead takes nobody's time.
     assert len(state.propose((5,), 8, 0).token_ids) == 8
+
+
+def test_what_reading_takes_is_not_what_a_drafted_token_takes() -> None:
+    """Else short drafts would seem dear, and stay short."""
+    verifier = Timed(by_rows=True)
+    state = AutoregressiveProposer(cast(Verifier, verifier), lambda: verifier.seconds).open(
+        range(40)
+    )
+    drafted = state.propose((), 8, 0).token_ids
+    verifier.seconds += 10
+    state.commit(drafted)
+    assert len(state.propose((), 8, 0).token_ids) == 8
 
 
 def guessing(right: int) -> list[int]:
