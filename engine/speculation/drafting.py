@@ -106,6 +106,10 @@ class Drafting:
             for _ in range(count):
                 self._roster.after_block(each.seconds / count, other_seconds / tokens, came=False)
 
+    def after_rest_for_all(self, decoded: Sequence[Verified]) -> None:
+        """Tokens were decoded without a draft for the sake of others: that says nothing of it."""
+        self._other_seconds(sum(each.seconds for each in decoded))
+
     async def close(self) -> None:
         """Takes back the drafts in flight; no task is left when this returns."""
         warming, self._warming = self._warming, None

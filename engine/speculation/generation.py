@@ -15,6 +15,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.sessions.turns import Block, DecodeTurn, Verified, VerifyTurn
+from kakeya_fleet.engine.speculation.company import REST_TOKENS, Company
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
 from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -90,6 +91,7 @@ async def generate(
     *,
     should_stop: Callable[[], bool] = _never,
     on_block: Callable[[BlockTiming], None] = _ignore,
+    company: Company | None = None,
 ) -> AsyncGenerator[Committed | Done, None]:
     """Continues the session's history; yields tokens as they commit, then one `Done`.
 
@@ -99,7 +101,8 @@ async def generate(
     generations learned; its sources stay open. When the session's restorer is lost and
     the driver recovers it, its history and the block are computed again, and the stream
     goes on as it would have. When it finds no room to grow, and can shrink, it is computed
-    again too, and goes on as one that was opened as it is then.
+    again too, and goes on as one that was opened as it is then. Where it is adaptive it drafts
+    only while that pays for all of its `company`.
 
     The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
     the iterator (`aclose`, cancellation) stops the work within one forward, leaves
@@ -111,7 +114,7 @@ async def generate(
     `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
     for good, and whatever a source raises but `DraftFailed`.
     """
-    generation = _Generation(session, proposers, parameters, driver, should_stop)
+    generation = _Generation(session, proposers, parameters, driver, should_stop, company)
     try:
         stop = await generation.prefill()
         while stop is None:
@@ -143,6 +146,7 @@ class _Generation:
         parameters: GenerationParameters,
         driver: SessionDriver,
         should_stop: Callable[[], bool],
+        company: Company | None,
     ) -> None:
         if not session.history:
             raise EmptyHistory("a generation continues a history; append tokens first")
@@ -178,6 +182,10 @@ class _Generation:
                 drawing=parameters.sampling.drawing,
             )
             self._drafting = Drafting(proposers, limits, self._tally, driver.clock)
+        self._company = company
+        self._may_draft = self._drafting is not None and parameters.adaptive
+        if company is not None:
+            company.enter(drafts=self._may_draft)
 
     async def prefill(self) -> StopReason | None:
         """Computes pending K/V; a reason when there is nothing to generate after it."""
@@ -209,7 +217,12 @@ class _Generation:
         drafting = self._drafting
         if drafting is None:
             return _told(await self._undrafted(self._remaining()))
-        rest = 0 if self._asked or self._in_hand else drafting.rest_blocks
+        is_asked = self._asked is not None or self._in_hand is not None
+        rest = 0 if is_asked else drafting.rest_blocks
+        if not rest and not is_asked and self._rests_for_all:
+            steps = await self._undrafted(min(REST_TOKENS, self._remaining()))
+            drafting.after_rest_for_all(steps)
+            return _told(steps)
         if not rest:
             return await self._drafted(drafting)
         steps = await self._undrafted(min(rest, self._remaining()))
@@ -247,7 +260,7 @@ class _Generation:
         self._in_hand = None
         step = verified.step
         drafting.after_block(draft, step, verified.seconds)
-        rests = not draft.received and drafting.rest_blocks
+        rests = self._rests_for_all or (not draft.received and drafting.rest_blocks)
         if not step.ends and not rests:
             self._ask(uncounted=len(step.committed))
             # Two turns of the event loop bring the request on its way before all else.
@@ -277,6 +290,14 @@ class _Generation:
             await taken_back(asked)
         if self._drafting is not None:
             await self._drafting.close()
+        company, self._company = self._company, None
+        if company is not None:
+            company.leave(drafts=self._may_draft)
+
+    @property
+    def _rests_for_all(self) -> bool:
+        """Whether drafts would slow all sessions together."""
+        return self._may_draft and self._company is not None and self._company.rests
 
     def _block(self, draft: Sequence[int], limit: int) -> Block:
         parameters = self._parameters
@@ -351,6 +372,8 @@ class _Generation:
             proposer=draft.proposer,
             found=draft.found,
         )
+        if self._company is not None:
+            self._company.committed(len(step.committed))
         self._tally.add_block(timing, len(step.committed))
         self.latest_blocks.append(timing)
 

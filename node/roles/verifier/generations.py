@@ -134,6 +134,7 @@ class Generations:
                         on_block=partial(
                             self._learn, session, history, sampled=not spec.sampling.greedy
                         ),
+                        company=session.served.company,
                     )
                     async with aclosing(generation):
                         async for event in generation:

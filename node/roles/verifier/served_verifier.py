@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.sessions.session_record import KvBudget
+from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.grammars.vocabulary import ModelTokenizer
 from kakeya_fleet.node.roles.worker import ModelWorker
@@ -21,7 +23,7 @@ class ServedVerifier:
     `stores` keep in its own process what a session has evicted when no archive is
     left; None where its back end cannot. `source` is the word by which
     `engine.models.model_folder` finds the model's files on this machine. `withdrawn` is
-    set once it is to be served no more.
+    set once it is to be served no more. `company` are its generations that are under way.
     """
 
     verifier: Verifier
@@ -31,6 +33,7 @@ class ServedVerifier:
     stores: EvictedStores | None = None
     source: str = ""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
+    company: Company = field(default_factory=lambda: Company(time.monotonic))
 
     @property
     def tokenizer(self) -> ModelTokenizer:
