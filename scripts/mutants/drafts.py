@@ -271,6 +271,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_pace.py",),
     ),
     Mutant(
+        "sessions that draft because the others do",
+        "engine/speculation/company.py",
+        "return self._rests and self._count > 1",
+        "return False",
+        ("tests/engine/speculation/test_company.py",),
+    ),
+    Mutant(
+        "sessions that rest for good",
+        "engine/speculation/company.py",
+        "        is_due = now >= level.tried_again_at\n",
+        "        is_due = False\n",
+        ("tests/engine/speculation/test_company.py",),
+    ),
+    Mutant(
         "reading that counts as drafting",
         "engine/proposers/autoregressive.py",
         "first_count, first_at = len(drafted), self._clock()",

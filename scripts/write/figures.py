@@ -20,6 +20,7 @@ from scripts.write.figures_automatic_drafts import AUTOMATIC_DRAFTS
 from scripts.write.figures_codecs import CODECS
 from scripts.write.figures_conversation import CONVERSATION
 from scripts.write.figures_copies import COPIES
+from scripts.write.figures_crowded import CROWDED
 from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_fitted import FITTED
 from scripts.write.figures_long_history import LONG_HISTORY
@@ -47,6 +48,7 @@ DECLARED: Sequence[Declared] = (
     *CODECS,
     *CONVERSATION,
     *COPIES,
+    *CROWDED,
     *EXPERTS,
     *PRODUCTS,
     *FITTED,

@@ -46,10 +46,12 @@ def test_the_faster_way_is_found_and_the_other_asked_about_ever_less(count: int)
         assert (later if rests else 1 - later) > 0.97
 
 
-def test_what_changes_is_found_in_time() -> None:
+@pytest.mark.parametrize("rates", [{True: 100.0, False: 250.0}, {True: 500.0, False: 900.0}])
+def test_what_changes_is_found_in_time(rates: dict[bool, float]) -> None:
+    """Of the way that is kept, and of the other one."""
     served = Served(4, {True: 500.0, False: 250.0})
     served.run(30.0)
-    served.rates = {True: 100.0, False: 250.0}
+    served.rates = rates
     served.run(2 * LONGEST_WAIT_SECONDS)
     assert served.run(30.0) < 0.2
 

@@ -170,10 +170,11 @@ def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(
     talk: Talk, agents: Agents
 ) -> None:
     process = talk("--max-tokens", "1000000")
-    process.type("abcabc\r")
-    process.wait_for(r"abcabc\n.*\S")
-    process.interrupt()
-    process.wait_for(r"^stopped[^›]*^› *$")
+    with agents[0].slowed():
+        process.type("abcabc\r")
+        process.wait_for(r"abcabc\n.*\S")
+        process.interrupt()
+        process.wait_for(r"^stopped[^›]*^› *$")
     (session,) = open_sessions(agents)
     assert session.history_length < 1_000_000
     process.type("/undo\r")
