@@ -134,22 +134,18 @@ class AutoregressiveProposer:
 
     def open(self, prefix: Sequence[int]) -> AutoregressiveDraftState:
         """State for one session whose history is `prefix`, of which nothing is read yet."""
-        return AutoregressiveDraftState(
-            self._verifier,
-            prefix,
-            self._clock,
-            self._most_read,
-            self._most_given,
-            goes_back=self._goes_back,
-            learned=self._learned,
-            ends=self._ends,
-        )
+        return self._opened(prefix, self._learned, self._ends)
 
     def open_whole(self, prefix: Sequence[int]) -> AutoregressiveDraftState:
         """As `open`; its drafts are as long as they are asked for, and others learn nothing of it.
 
         So it tells what drafts of a length take.
         """
+        return self._opened(prefix, None, frozenset())
+
+    def _opened(
+        self, prefix: Sequence[int], learned: Learned | None, ends: frozenset[int]
+    ) -> AutoregressiveDraftState:
         return AutoregressiveDraftState(
             self._verifier,
             prefix,
@@ -157,6 +153,8 @@ class AutoregressiveProposer:
             self._most_read,
             self._most_given,
             goes_back=self._goes_back,
+            learned=learned,
+            ends=ends,
         )
 
 

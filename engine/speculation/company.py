@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 SETTLED_AFTER = {True: 2, False: 8}
-MEASURED_OVER = {True: 12, False: 12}
+"""Tokens a session, by whether all rest, that count for nothing: they were on their way."""
+MEASURED_OVER = 12
+"""Tokens a session that are measured then, and the least of all together, likewise."""
 LEAST_MEASURED = {True: 32, False: 80}
-"""Tokens a session, by whether all rest: what was on its way counts for nothing."""
 CLEAR = 1.05
 """So many times as fast is faster; else whoever drafts for itself knows better."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 768.0
@@ -78,9 +79,7 @@ class Company:
                 self._began = self._clock()
             return
         self._tokens += token_count
-        if self._tokens >= max(
-            LEAST_MEASURED[self._rests], MEASURED_OVER[self._rests] * self._size
-        ):
+        if self._tokens >= max(LEAST_MEASURED[self._rests], MEASURED_OVER * self._size):
             self._measured(self._tokens / max(1e-9, self._clock() - self._began))
 
     def _begin(self, *, rests: bool) -> None:
@@ -89,7 +88,7 @@ class Company:
         self._tokens = 0
 
     def _known(self, count: int) -> bool:
-        """Whether so many rest: what they found, or fewer that rest, or more that do not."""
+        """Whether so many begin by resting: as they found, or as fewer do that found it."""
         own = self._levels.get(count)
         if own is not None:
             return own.rests

@@ -285,14 +285,15 @@ class _Generation:
 
     async def close(self) -> None:
         """Takes back the drafts in flight."""
+        # First: nobody waits for one that could not take them back.
+        company, self._company = self._company, None
+        if company is not None:
+            company.leave(drafts=self._may_draft)
         asked, self._asked = self._asked, None
         if asked is not None:
             await taken_back(asked)
         if self._drafting is not None:
             await self._drafting.close()
-        company, self._company = self._company, None
-        if company is not None:
-            company.leave(drafts=self._may_draft)
 
     @property
     def _rests_for_all(self) -> bool:

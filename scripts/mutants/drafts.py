@@ -278,6 +278,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_company.py",),
     ),
     Mutant(
+        "a session that drafts while all rest",
+        "engine/speculation/generation.py",
+        "return self._may_draft and self._company is not None and self._company.rests",
+        "return False",
+        ("tests/engine/speculation/test_generation_company.py",),
+    ),
+    Mutant(
+        "a generation that never leaves its company",
+        "engine/speculation/generation.py",
+        "            company.leave(drafts=self._may_draft)\n",
+        "            pass\n",
+        ("tests/engine/speculation/test_generation_company.py",),
+    ),
+    Mutant(
         "sessions that rest for good",
         "engine/speculation/company.py",
         "        is_due = now >= level.tried_again_at\n",
