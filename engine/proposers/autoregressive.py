@@ -28,15 +28,17 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import TypeAlias
 
+from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
-from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft, Forwarding
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
-from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
-from kakeya_fleet.engine.proposers.guesses import GuessChances, RowSeconds, worth_guessing
+from kakeya_fleet.engine.proposers.guesses import GuessChances, worth_guessing
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState, TextAhead
+from kakeya_fleet.engine.proposers.shared_forwards import DraftTurn, SharedForwards, Sharer
 from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Sureness, Worth, kind_of
 from kakeya_fleet.engine.sampling.choice import drawn_token, likeliest_token
 
@@ -57,10 +59,10 @@ Tokens: TypeAlias = "array[int]"
 
 
 class Learned:
-    """What all sessions of a model learn as it drafts."""
+    """The forwards that all sessions of a model share, and what they learn as it drafts."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.row_seconds = RowSeconds()
+    def __init__(self, verifier: Verifier, clock: Callable[[], float]) -> None:
+        self.forwards = SharedForwards(verifier, clock)
         self.sureness = Sureness()
         self.worth = Worth(clock)
 
@@ -97,7 +99,7 @@ class AutoregressiveProposer:
         self._goes_back, is_given = _abilities(verifier)
         most = min(most_given, positions - MOST_BEHIND)
         self._most_given = max(self._most_read, most) if is_given else 0
-        self._learned = Learned(clock)
+        self._learned = Learned(verifier, clock)
         self._ends = frozenset(ends)
 
     @property
@@ -126,6 +128,11 @@ class AutoregressiveProposer:
     def encoder(self) -> None:
         """Needs no context vectors."""
         return
+
+    @property
+    def forwards(self) -> SharedForwards:
+        """What its sessions' drafts share."""
+        return self._learned.forwards
 
     @property
     def held_bytes(self) -> int:
@@ -210,7 +217,8 @@ class AutoregressiveDraftState:
         self._quotes = NgramDraftState((), clock, INDEXED_TOKENS)
         self._chances = GuessChances()
         self._is_whole = learned is None
-        self._learned = learned or Learned(clock)
+        self._learned = learned or Learned(verifier, clock)
+        self._forwards = self._learned.forwards
         self._expected = DraftedTokens(self._learned.sureness)
         self._asked_at_length: int | None = None
         self._ends = ends
@@ -241,7 +249,7 @@ class AutoregressiveDraftState:
             self._move_start()
         text = self._text[:-1]
         known = self._back_to(text)
-        self._take_in(self._own(), text[known : known + READ_AT_ONCE])
+        self._alone(self._take_in(self._own(), text[known : known + READ_AT_ONCE]))
 
     def take_keys_values(self, first: int, count: int, numbers: KeysValues) -> None:
         """Keys and values of `count` committed positions from `first` on, as its verifier has them.
@@ -266,9 +274,19 @@ class AutoregressiveDraftState:
         self,
         assumed: Sequence[int],
         block_size: int,
-        step_count: int,  # noqa: ARG002 a token a pass
+        step_count: int,
         drawing: Drawing | None = None,
     ) -> Draft:
+        """As `proposing`, in forwards of its own."""
+        return self._alone(self.proposing(assumed, block_size, step_count, drawing))
+
+    def proposing(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,  # noqa: ARG002 a token a pass
+        drawing: Drawing | None = None,
+    ) -> Forwarding[Draft]:
         """Drafts `block_size` tokens after history + `assumed`, as its verifier would choose them.
 
         Each is the likeliest, or with a `drawing` what the verifier's random number makes of
@@ -286,10 +304,10 @@ class AutoregressiveDraftState:
         text = self._text + array("I", assumed)
         drafted: list[int] = []
         kinds: list[int] = []
-        passes, chance, has_ended = 0, 1.0, False
+        passes, chance, has_ended, sharers = 0, 1.0, False, 0
         first_count, first_at = 0, began
         ahead = self._quotes.behind(assumed)
-        cache = self._drafting(text)
+        cache = yield from self._drafting(text)
         try:
             coming = text[cache.length :]
             while (
@@ -297,7 +315,7 @@ class AutoregressiveDraftState:
             ):
                 position = self._length + len(assumed) + len(drafted)
                 room = block_size - len(drafted) - 1
-                found = self._next(cache, coming, ahead, room, drawing, position)
+                found = yield from self._next(cache, coming, ahead, room, drawing, position)
                 passes += 1
                 for token_id, margin in found:
                     drafted.append(token_id)
@@ -310,12 +328,16 @@ class AutoregressiveDraftState:
                 if passes == 1:
                     # The first pass takes what is unread in, whatever is drafted.
                     first_count, first_at = len(drafted), self._clock()
+                else:
+                    sharers += self._forwards.sharers
         finally:
             if cache is not self._cache:
                 cache.release()
         self._expected.expect(assumed, drafted, kinds)
         ended_at = self._clock()
-        self._learned.worth.drafted(len(drafted) - first_count, ended_at - first_at)
+        # Each who shares a forward has a part of its time.
+        share = (passes - 1) / sharers if sharers else 1.0
+        self._learned.worth.drafted(len(drafted) - first_count, share * (ended_at - first_at))
         seconds = ended_at - began
         return Draft(
             tuple(drafted),
@@ -356,14 +378,18 @@ class AutoregressiveDraftState:
                 del self._text[: start - self._start]
                 self._start = start
 
-    def _drafting(self, text: Tokens) -> KvCache:
+    def _alone(self, forwarding: Forwarding[Result]) -> Result:
+        """What comes of it, in forwards that nobody shares."""
+        return DraftTurn(Sharer(self._forwards), forwarding)()
+
+    def _drafting(self, text: Tokens) -> Forwarding[KvCache]:
         """A cache of a beginning of `text`, to draft in: its own, or a copy of that."""
         if self._goes_back:
             self._back_to(text[:-1])
             return self._own()
         known = self._back_to(self._text[:-1])
         own = self._own()
-        self._take_in(own, self._text[known:-1])
+        yield from self._take_in(own, self._text[known:-1])
         with _as_fault():
             return own.fork(own.length)
 
@@ -391,12 +417,12 @@ class AutoregressiveDraftState:
         del self._held[known:]
         return known
 
-    def _take_in(self, cache: KvCache, token_ids: Tokens) -> None:
+    def _take_in(self, cache: KvCache, token_ids: Tokens) -> Forwarding[None]:
         """Computes keys and values."""
         self._check(token_ids)
         most = min(cache.widest, self._verifier.row_counts[-1])
         for first in range(0, len(token_ids), most):
-            self._forward(cache, token_ids[first : first + most], want_logits=False)
+            yield from self._forward(cache, token_ids[first : first + most], want_logits=False)
 
     def _next(
         self,
@@ -406,14 +432,14 @@ class AutoregressiveDraftState:
         room: int,
         drawing: Drawing | None,
         position: int,
-    ) -> list[tuple[int, float]]:
+    ) -> Forwarding[list[tuple[int, float]]]:
         """The token at `position`, behind these and at the end of `ahead`, where it is put, too.
 
         And as many of the next as were guessed right, at most `room`; each with how close a choice
         it was. All but the last of them are in the cache then.
         """
         if len(token_ids) > FEW:
-            self._take_in(cache, token_ids[:-1])
+            yield from self._take_in(cache, token_ids[:-1])
             token_ids = token_ids[-1:]
         self._check(token_ids)
         quote = ahead.quote(FEW)
@@ -422,10 +448,9 @@ class AutoregressiveDraftState:
             size, most = self._verifier.info.vocabulary_size, min(room, FEW - len(token_ids))
             known = tuple(takewhile(lambda token: token < size, quote.token_ids[:most]))
             chances = self._chances.of(quote, len(known))
-            guesses = known[: worth_guessing(chances, self._learned.row_seconds, len(token_ids))]
-        began = self._clock()
-        logits = self._forward(cache, token_ids + array("I", guesses), want_logits=True)
-        self._learned.row_seconds.seen(len(token_ids) + len(guesses), self._clock() - began)
+            guesses = known[: worth_guessing(chances, self._forwards.row_seconds, len(token_ids))]
+        fed = token_ids + array("I", guesses)
+        logits = yield from self._forward(cache, fed, want_logits=True)
         if logits is None:
             raise AssertionError("a forward gave no logits, which were asked for")
         found: list[tuple[int, float]] = []
@@ -444,16 +469,18 @@ class AutoregressiveDraftState:
                 del self._held[-wrong:]
         return found
 
-    def _forward(self, cache: KvCache, token_ids: Tokens, *, want_logits: bool) -> Logits | None:
+    def _forward(
+        self, cache: KvCache, token_ids: Tokens, *, want_logits: bool
+    ) -> Forwarding[Logits | None]:
         try:
-            logits = self._verifier.forward(cache, token_ids, want_logits=want_logits)
+            output = yield Feed(cache, token_ids, want_logits)
         except OutOfKvMemory as error:
             # The latest part takes less, and is what is read from now on.
             self._move_start()
             raise _without_memory(error) from error
         if cache is self._cache:
             self._held.extend(token_ids)
-        return logits
+        return output.logits
 
     def _check(self, token_ids: Tokens) -> None:
         size = self._verifier.info.vocabulary_size

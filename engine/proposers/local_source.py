@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
     DraftState,
+    Forwarding,
     Proposer,
 )
 from kakeya_fleet.engine.contracts.drawing import Drawing
@@ -21,6 +22,7 @@ from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 from kakeya_fleet.engine.proposers.giving import Giving, HistoryGiver
+from kakeya_fleet.engine.proposers.shared_forwards import DraftSteps, Sharing
 
 
 async def run_inline(step: Callable[[], Result], /) -> Result:
@@ -57,7 +59,7 @@ class LocalDraftSource:
     at a time, in the order of the calls. `features`, for a proposer that needs
     context vectors, is asked where `draft` is awaited, before each step, for
     those that the state does not know. With `giving`, a proposer of the verifier's weights is
-    given what it would have to read.
+    given what it would have to read; with `sharing` its drafts share their model's forwards.
     """
 
     def __init__(
@@ -68,10 +70,12 @@ class LocalDraftSource:
         *,
         features: FeaturesSince | None = None,
         giving: Giving | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._open_state: Callable[[Sequence[int]], DraftState] = proposer.open
         self._needs_features = proposer.encoder is not None
         self._runner = runner
+        self._steps = DraftSteps(runner, sharing)
         self._clock = clock
         self._features = features
         self._giver = HistoryGiver(giving)
@@ -147,9 +151,8 @@ class LocalDraftSource:
         known = state.length if state is not None else 0
         fresh = self._fresh_features()
         taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
-        run = self._runner(taken_in)
         try:
-            draft = await run(lambda: self._propose(history, block, fresh))
+            draft = await self._steps.run(self._proposing(history, block, fresh), taken_in)
         except asyncio.CancelledError:
             # The step goes on in its thread, and the next one waits for it.
             if self._state is not None:
@@ -186,12 +189,12 @@ class LocalDraftSource:
             return None
         return self._features(self._features_end)
 
-    def _propose(
+    def _proposing(
         self,
         history: Sequence[int],
         block: _Block,
         fresh: tuple[int, ContextVectors] | None,
-    ) -> Draft:
+    ) -> Forwarding[Draft]:
         """Runs in the proposer's thread: brings the state up to date, then drafts."""
         state = self._state
         if state is None:
@@ -206,7 +209,7 @@ class LocalDraftSource:
         if fresh is not None:
             # What a proposer with an encoder opens; to look would take longer than to ask.
             cast(ConditionedDraftState, state).take_features(*fresh)
-        return state.propose(block.assumed, block.size, 0, block.drawing)
+        return (yield from state.proposing(block.assumed, block.size, 0, block.drawing))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -28,13 +28,41 @@ FORCED_AT_ONCE = 3
 """Few, so that a session among others takes few rows; JSON's keys are seldom more in a row."""
 
 
+class Forwards(Protocol):
+    """What runs feeds in one forward: a verifier, or who stands before one."""
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """See `Verifier`."""
+        ...
+
+    def forward_batch(self, feeds: Sequence[Feed], /) -> list[Output]:
+        """See `Verifier`."""
+        ...
+
+
+class Fed(Protocol):
+    """Whose turns they are; of its turns one at most is in a forward."""
+
+    @property
+    def verifier(self) -> Forwards:
+        """Runs its forwards."""
+        ...
+
+    def not_run(self) -> None:
+        """The forward of what was fed failed."""
+        ...
+
+
 class Turn(ABC, Generic[Result]):
-    """One forward of a session. Calling it runs it alone, in the calling thread."""
+    """One forward of a session, or several. Calling it runs it alone, in the calling thread."""
 
     decodes: ClassVar[bool]
     """Whether an answer in flight waits for it."""
+    is_gathered: ClassVar[bool] = True
+    """Whether its session is likely to come again soon, so that the next forward waits for it."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Fed) -> None:
         self.session = session
 
     def __call__(self) -> Result:
@@ -70,6 +98,15 @@ class Turn(ABC, Generic[Result]):
         return ended
 
 
+class _SessionTurn(Turn[Result]):
+    """A turn of a session of the engine's."""
+
+    session: Session
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+
+
 class TurnRunner(Protocol):
     """Runs turns in the thread of their verifier, perhaps several in one forward.
 
@@ -81,7 +118,7 @@ class TurnRunner(Protocol):
         ...
 
 
-class PrefillTurn(Turn[bool]):
+class PrefillTurn(_SessionTurn[bool]):
     """Computes the K/V of some pending tokens; the result says whether more are pending."""
 
     decodes = False
@@ -105,7 +142,7 @@ class PrefillTurn(Turn[bool]):
         return self.session.prefilled(output) if output is not None else False
 
 
-class ReadTurn(Turn[bool]):
+class ReadTurn(_SessionTurn[bool]):
     """Reads some of a history into a pool; the result says whether more is to be read.
 
     The last token too, which prefill leaves: of a session that nobody generates from.
@@ -165,7 +202,7 @@ class Verified:
     began: float = 0.0
 
 
-class VerifyTurn(Turn[Verified]):
+class VerifyTurn(_SessionTurn[Verified]):
     """Verifies a block; the history has tokens and none of them is pending.
 
     Without the drafted tokens that cannot be what is chosen, because a grammar forbids them.
@@ -221,7 +258,7 @@ class Decoded:
     error: Exception | None = None
 
 
-class DecodeTurn(Turn[Decoded]):
+class DecodeTurn(_SessionTurn[Decoded]):
     """Tokens without drafts, a forward each, but for those that a grammar forces.
 
     Of these up to `FORCED_AT_ONCE` go into a forward, as drafts that are always right.

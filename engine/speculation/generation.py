@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from kakeya_fleet.engine.contracts.guide import Guide
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, OutOfKvMemory, RestorerLost
@@ -30,6 +31,9 @@ from kakeya_fleet.engine.speculation.tally import Tally
 
 MAX_TOKENS = 1 << 20
 DEFAULT_DRAFT_DEADLINE_SECONDS = 0.25
+
+Connect: TypeAlias = Callable[[], Awaitable[Roster | None]]
+"""Finds a session's proposers; None where it has none now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ async def generate(
     should_stop: Callable[[], bool] = _never,
     on_block: Callable[[BlockTiming], None] = _ignore,
     company: Company | None = None,
+    connect: Connect | None = None,
 ) -> AsyncGenerator[Committed | Done, None]:
     """Continues the session's history; yields tokens as they commit, then one `Done`.
 
@@ -102,7 +107,8 @@ async def generate(
     the driver recovers it, its history and the block are computed again, and the stream
     goes on as it would have. When it finds no room to grow, and can shrink, it is computed
     again too, and goes on as one that was opened as it is then. Where it is adaptive it drafts
-    only while that pays for all of its `company`.
+    only while that pays for all of its `company`. One without `proposers` that begins while all
+    rest is given them by `connect`, once they do not.
 
     The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
     the iterator (`aclose`, cancellation) stops the work within one forward, leaves
@@ -114,7 +120,7 @@ async def generate(
     `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
     for good, and whatever a source raises but `DraftFailed`.
     """
-    generation = _Generation(session, proposers, parameters, driver, should_stop, company)
+    generation = _Generation(session, proposers, parameters, driver, should_stop, company, connect)
     try:
         stop = await generation.prefill()
         while stop is None:
@@ -147,6 +153,7 @@ class _Generation:
         driver: SessionDriver,
         should_stop: Callable[[], bool],
         company: Company | None,
+        connect: Connect | None,
     ) -> None:
         if not session.history:
             raise EmptyHistory("a generation continues a history; append tokens first")
@@ -173,17 +180,12 @@ class _Generation:
         """What a forward raised behind tokens that were told."""
         self.latest_blocks: list[BlockTiming] = []
         """Where the seconds of the latest blocks went, those that `block` came back with."""
+        self._connect = connect if self._widest > 0 else None
         if proposers is not None and self._widest > 0:
-            limits = DraftingLimits(
-                block_size=self._widest,
-                vocabulary_size=info.vocabulary_size,
-                deadline_seconds=parameters.draft_deadline_seconds,
-                adaptive=parameters.adaptive,
-                drawing=parameters.sampling.drawing,
-            )
-            self._drafting = Drafting(proposers, limits, self._tally, driver.clock)
+            self._drafting = self._drafting_of(proposers)
         self._company = company
-        self._may_draft = self._drafting is not None and parameters.adaptive
+        is_drafted = self._drafting is not None or self._connect is not None
+        self._may_draft = is_drafted and parameters.adaptive
         if company is not None:
             company.enter(drafts=self._may_draft)
 
@@ -214,6 +216,13 @@ class _Generation:
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
+        connect = self._connect
+        if connect is not None:
+            if self._rests_for_all:
+                return _told(await self._undrafted(min(REST_TOKENS, self._remaining())))
+            self._connect, self._proposers = None, await connect()
+            if self._proposers is not None:
+                self._drafting = self._drafting_of(self._proposers)
         drafting = self._drafting
         if drafting is None:
             return _told(await self._undrafted(self._remaining()))
@@ -299,6 +308,17 @@ class _Generation:
     def _rests_for_all(self) -> bool:
         """Whether drafts would slow all sessions together."""
         return self._may_draft and self._company is not None and self._company.rests
+
+    def _drafting_of(self, proposers: Roster) -> Drafting:
+        parameters = self._parameters
+        limits = DraftingLimits(
+            block_size=self._widest,
+            vocabulary_size=self._session.verifier.info.vocabulary_size,
+            deadline_seconds=parameters.draft_deadline_seconds,
+            adaptive=parameters.adaptive,
+            drawing=parameters.sampling.drawing,
+        )
+        return Drafting(proposers, limits, self._tally, self._clock)
 
     def _block(self, draft: Sequence[int], limit: int) -> Block:
         parameters = self._parameters

@@ -166,7 +166,8 @@ class ModelWorker:
                 self._turns.discard(turn)
                 self._turn_steps.pop(turn, None)
                 return
-            self._gathering.came(id(turn.session), asked_at)
+            if turn.is_gathered:
+                self._gathering.came(id(turn.session), asked_at)
             self._turns.add(turn)
             self._turn_steps[turn] = step
 
@@ -306,7 +307,8 @@ class ModelWorker:
             _tell([(step, None, handed_on(error)) for step in steps])
         else:
             ended = time.monotonic()
-            self._gathering.served([id(turn.session) for turn, _rows in picked], began, ended)
+            gathered = [id(turn.session) for turn, _rows in picked if turn.is_gathered]
+            self._gathering.served(gathered, began, ended)
             self._latest = self._latest.after_batch(len(picked), ended - began)
             self._after(picked, steps, ends)
         self._batch_seconds = time.monotonic() - began
@@ -323,7 +325,8 @@ class ModelWorker:
                 over.append(_delivery(step, told))
                 continue
             step.latest = end
-            self._gathering.came(id(turn.session), time.monotonic())
+            if turn.is_gathered:
+                self._gathering.came(id(turn.session), time.monotonic())
             self._turns.add(turn)
             self._turn_steps[turn] = step
         _tell(over)

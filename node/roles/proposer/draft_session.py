@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
     DraftState,
+    Forwarding,
 )
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import (
@@ -71,6 +72,7 @@ class DraftSession:
         self._memory = memory
         self._told_length = memory.keep(0, len(opening.prefix_token_ids), "prefix_token_ids")
         self._served = served
+        self._steps = served.steps()
         self._find_inbox = find_inbox
         self._link_id = opening.feature_link_id
         self._vocabulary_size = _vocabulary_size(served, opening)
@@ -169,15 +171,13 @@ class DraftSession:
 
     async def _drafted(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
         features = await self._arrived(proposal)
-        run = self._served.runner(
-            max(
-                len(proposal.committed_token_ids) + len(proposal.assumed_token_ids),
-                len(features[1]) if features is not None else 0,
-            )
+        taken_in = max(
+            len(proposal.committed_token_ids) + len(proposal.assumed_token_ids),
+            len(features[1]) if features is not None else 0,
         )
         self._drafting_id = proposal.block_id
         try:
-            return await run(partial(self._answer, proposal, features))
+            return await self._steps.run(self._answering(proposal, features), taken_in)
         finally:
             self._drafting_id = 0
 
@@ -248,9 +248,9 @@ class DraftSession:
         known = _conditioned(self._state).features_end if self._state is not None else 0
         return inbox.between(known, end)
 
-    def _answer(
+    def _answering(
         self, proposal: wire.DraftProposal, features: _Vectors | None
-    ) -> wire.DraftResponse:
+    ) -> Forwarding[wire.DraftResponse]:
         """Runs where the proposer's steps run."""
         state = self._opened()
         response = self._committed(state, proposal)
@@ -260,7 +260,7 @@ class DraftSession:
         try:
             if features is not None:
                 _conditioned(state).take_features(*features)
-            draft = state.propose(
+            draft = yield from state.proposing(
                 tuple(proposal.assumed_token_ids),
                 proposal.block_size,
                 proposal.step_count,

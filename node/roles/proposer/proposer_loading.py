@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice, repeat
 
@@ -17,6 +18,8 @@ from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusabl
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.engine.proposers.names import WITHOUT_FILES
+from kakeya_fleet.engine.proposers.shared_forwards import Sharing
+from kakeya_fleet.engine.sessions.turns import Turn
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.proposer.served_proposer import (
     INLINE_VECTORS,
@@ -72,13 +75,12 @@ async def load_served_proposer(
         raise
 
     async def run(step: Callable[[], Result], /) -> Result:
-        try:
+        with _as_unreachable(offer.model_id):
             return await worker.run(step)
-        except WorkerClosed as error:
-            fault = f"{offer.model_id} is served here no more"
-            raise DraftFailed(DraftFaultKind.UNREACHABLE, fault) from error
-        except WorkerFault as error:
-            raise DraftFailed(DraftFaultKind.UNREACHABLE, str(error)) from error
+
+    async def run_turn(turn: Turn[Result], /) -> Result:
+        with _as_unreachable(offer.model_id):
+            return await worker.run_turn(turn)
 
     steps = ModelSteps(run)
     is_bound = proposer.info.backend in THREAD_BOUND or proposer.info.kind in LONG_DRAFTS
@@ -89,7 +91,22 @@ async def load_served_proposer(
         run if is_bound else steps.run_long,
         worker.close,
         inline_tokens=INLINE_VECTORS,
+        sharing=Sharing(proposer.forwards, run_turn)
+        if isinstance(proposer, AutoregressiveProposer)
+        else None,
     )
+
+
+@contextmanager
+def _as_unreachable(model_id: str) -> Iterator[None]:
+    """Its thread's end is a fault of the proposer: its verifiers go on without it."""
+    try:
+        yield
+    except WorkerClosed as error:
+        fault = f"{model_id} is served here no more"
+        raise DraftFailed(DraftFaultKind.UNREACHABLE, fault) from error
+    except WorkerFault as error:
+        raise DraftFailed(DraftFaultKind.UNREACHABLE, str(error)) from error
 
 
 def proposer_offer(proposer: Proposer, clock: Callable[[], float]) -> ModelOffer:

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.blocking import Result, Runner
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.proposers.local_source import FeaturesSince, LocalDraftSource
+from kakeya_fleet.engine.proposers.shared_forwards import DraftSteps, Sharing
 from kakeya_fleet.fleet.cards.card import ModelOffer
 
 # A step that takes in more tokens leaves the event loop; a lookup takes some 5 us a token.
@@ -104,6 +105,8 @@ class ServedProposer:
     run_long: Runner
     close: Callable[[], Awaitable[None]] = _nothing_to_close
     inline_tokens: int = INLINE_TOKENS
+    sharing: Sharing | None = None
+    """Of a model whose drafts share forwards."""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it is served no more."""
     _sources: WeakSet[LocalDraftSource] = field(default_factory=WeakSet)
@@ -127,12 +130,18 @@ class ServedProposer:
         """What runs a step that takes in `token_count` tokens or context vectors."""
         return self.run if token_count <= self.inline_tokens else self.run_long
 
+    def steps(self) -> DraftSteps:
+        """What runs the drafts of one session of another node."""
+        return DraftSteps(self.runner, self.sharing)
+
     def source(
         self, features: FeaturesSince | None, giving: Giving | None = None
     ) -> LocalDraftSource:
         """Drafts for one session of this node, until either ends."""
         self.used()
-        source = LocalDraftSource(self.proposer, self.runner, features=features, giving=giving)
+        source = LocalDraftSource(
+            self.proposer, self.runner, features=features, giving=giving, sharing=self.sharing
+        )
         self._sources.add(source)
         return source
 

@@ -37,7 +37,8 @@ class Appending:
         """
         lifecycle, worker = self._lifecycle, session.served.worker
         with lifecycle.working(session, Activity.APPENDING) as record:
-            await session.pairing.conditioned()
+            if not session.begins_at_rest:
+                await session.pairing.conditioned()
             driver = SessionDriver(
                 worker.run_turn,
                 self._clock,

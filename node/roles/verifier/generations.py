@@ -118,7 +118,9 @@ class Generations:
                     history = record.session.history
                     if guide is not None:
                         await go_on(guide, _said(history, spec))
-                    proposers = await self._connected(session, history, spec, arrived)
+                    connect = partial(self._connected, session, history, spec, arrived)
+                    rests = session.begins_at_rest
+                    proposers = None if rests else await connect()
                     generation = generate(
                         record.session,
                         proposers,
@@ -135,6 +137,7 @@ class Generations:
                             self._learn, session, history, sampled=not spec.sampling.greedy
                         ),
                         company=session.served.company,
+                        connect=connect if rests else None,
                     )
                     async with aclosing(generation):
                         async for event in generation:

@@ -66,6 +66,15 @@ class OpenSession:
             return self.spec.quality_when_short
         return self.spec.quality
 
+    @property
+    def begins_at_rest(self) -> bool:
+        """Whether drafts would slow all whom its verifier serves, itself among them.
+
+        It need not prepare for any then: to plan, to open streams and to make context vectors
+        takes a crowd as much time as a twentieth of its tokens.
+        """
+        return self.pairing.automatic and self.served.company.receives_resting
+
     def link_changes(self) -> tuple[LinkChange, ...]:
         """The changes of what carries its tensor links that were not told yet, oldest first."""
         return self.pairing.link_log.news()

@@ -127,6 +127,11 @@ class Pairing:
         return self._link_log
 
     @property
+    def automatic(self) -> bool:
+        """Whether its proposers are chosen for it."""
+        return self._choice is SpeculationChoice.AUTO
+
+    @property
     def adaptive(self) -> bool:
         """Whether the measured pace chooses the size of each block, up to `block_size`."""
         return self._choice is SpeculationChoice.AUTO or self._request.block_size is None
@@ -140,11 +145,11 @@ class Pairing:
         return self._request.block_size or 0
 
     def attach(self, session: Session, run: Runner) -> None:
-        """Says which session it is, and begins to fetch what its proposer's vectors need.
-
-        `run` runs steps in its verifier's thread.
-        """
+        """Says which session it is; `run` runs steps in its verifier's thread."""
         self._conditioning.attach(session, run)
+
+    def prepare(self) -> None:
+        """Begins to fetch what its proposer's vectors need."""
         self._conditioning.begin(self._takes_vectors())
 
     async def conditioned(self) -> bool:

@@ -290,7 +290,7 @@ class SessionLifecycle:
         return made
 
     def _opened(self, made: MadeSession, asked: SessionSpec, pairing: Pairing) -> OpenSession:
-        session = OpenSession(
+        opened = OpenSession(
             made.record,
             made.decision.spec,
             asked,
@@ -299,7 +299,9 @@ class SessionLifecycle:
             made.restorer,
             made.decision.reason,
         )
-        self.registry.open(made.record, session)
+        self.registry.open(made.record, opened)
         pairing.attach(made.record.session, made.served.worker.run)
-        self.announcer.observer.opened(session)
-        return session
+        if not opened.begins_at_rest:
+            pairing.prepare()
+        self.announcer.observer.opened(opened)
+        return opened

@@ -22,6 +22,8 @@ class Tapped:
 
     def features(self, taps: tuple[int, ...], first: int, count: int) -> Features:
         """What some taps gave for some rows, [n, taps, hidden], in memory of its own."""
-        places = [self.taps.index(tap) for tap in taps]
-        found: Features = self.outputs[first : first + count, places].numpy()
-        return found
+        rows: Features = self.outputs.numpy()[first : first + count]
+        if taps == self.taps:
+            # To look each of them up takes ten times as long.
+            return rows.copy()
+        return rows[:, [self.taps.index(tap) for tap in taps]]
