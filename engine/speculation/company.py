@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-SETTLED_AFTER = {True: 2, False: 8}
+SETTLED_AFTER = {True: 2, False: 6}
 """Tokens a session, by whether all rest, that count for nothing: they were on their way."""
 MEASURED_OVER = 12
 """Tokens a session that are measured then, and the least of all together, likewise."""
@@ -26,9 +26,10 @@ REMEMBERED_WINDOWS = 5
 """Their median counts: in one of them a prompt may have been read."""
 TRIAL_WINDOWS = 2
 """So often is measured what is better, before it is believed."""
-CLEAR = 1.05
-"""What is kept goes on until the other is so many times as fast."""
-LOST = 1.5
+CLEAR = 1.1
+"""So many times as fast as at rest they are to be with drafts that are taken up; these go on while
+they are faster at all."""
+LOST = 1.25
 """A trial ends early that has taken so many times as long as what is kept would have."""
 TRIAL_SHARE = 0.01
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 768.0
@@ -79,7 +80,9 @@ class Company:
         self._unsettled = 0
         self._tokens = 0
         self._began = 0.0
-        # The windows of the trial that goes on.
+        self._alone_since: float | None = None
+        # The windows of the trial that goes on, and when it began.
+        self._trial_began = 0.0
         self._trial_windows = 0
         self._trial_tokens = 0
         self._trial_seconds = 0.0
@@ -107,8 +110,14 @@ class Company:
     def committed(self, token_count: int) -> None:
         """One of them made so many tokens."""
         if self._count < 2 or not self._drafting_count:
-            self._size, self._rests = 0, False
+            if self._alone_since is None:
+                self._alone_since = self._clock()
             return
+        if self._alone_since is not None:
+            # Between two answers of one of them another is alone for a moment.
+            paused, self._alone_since = self._clock() - self._alone_since, None
+            self._began += paused
+            self._trial_began += paused
         if not self._size or abs(self._count - self._size) > max(1, self._size // 4):
             self._size = _level_of(self._count)
             self._begin(rests=self._level().rests)
@@ -148,6 +157,7 @@ class Company:
         self._rests = rests
         self._unsettled = SETTLED_AFTER[rests] * self._size
         self._tokens = 0
+        self._trial_began = self._clock()
         self._trial_windows, self._trial_tokens, self._trial_seconds = 0, 0, 0.0
 
     def _measured(self, level: _Level, seconds: float) -> None:
@@ -158,7 +168,7 @@ class Company:
             return
         level.seen(self._tokens / seconds, rests=level.rests)
         resting, drafting = level.rate(rests=True), level.rate(rests=False)
-        if not level.rests and resting > CLEAR * drafting:
+        if not level.rests and resting > drafting:
             # What sessions make at rest hardly changes with what they say.
             level.keep(now, rests=True)
             self._begin(rests=True)
@@ -173,7 +183,7 @@ class Company:
         self._trial_tokens += self._tokens
         self._trial_seconds += seconds
         rate, kept = self._trial_tokens / self._trial_seconds, level.rate(rests=level.rests)
-        is_better = rate > kept if level.rests else rate > CLEAR * kept
+        is_better = rate > CLEAR * kept if level.rests else rate > kept
         if is_better and self._trial_windows < TRIAL_WINDOWS:
             self._go_on(now)
             return
@@ -182,7 +192,7 @@ class Company:
             level.keep(now, rests=not level.rests)
             self._go_on(now)
         else:
-            level.lose(now, self._trial_seconds * (1.0 - rate / kept))
+            level.lose(now, (now - self._trial_began) * (1.0 - rate / kept))
             self._begin(rests=level.rests)
 
     def _go_on(self, now: float) -> None:
