@@ -17,9 +17,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-SETTLED_AFTER = {True: 2, False: 6}
-"""Tokens a session, by whether all rest, that count for nothing: they were on their way."""
-MEASURED_OVER = 12
+SETTLED_AFTER = {True: 2, False: 24}
+"""Tokens a session, by whether all rest, that count for nothing: they were on their way. With
+drafts a drafted block a session is enough: before the first one streams open and prompts are
+read."""
+MEASURED_OVER = {True: 12, False: 8}
 """Tokens a session that are measured then, and the least of all together, likewise."""
 LEAST_MEASURED = {True: 48, False: 80}
 REMEMBERED_WINDOWS = 5
@@ -31,7 +33,9 @@ CLEAR = 1.1
 they are faster at all."""
 LOST = 1.25
 """A trial ends early that has taken so many times as long as what is kept would have."""
-TRIAL_SHARE = 0.01
+TRIAL_SHARE = 0.005
+CROWD_SECONDS = 10.0
+"""For so long a crowd that was better off at rest is thought to come again."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 768.0
 REST_TOKENS = 32
 """That a session makes alone before it asks once more whether all rest."""
@@ -78,9 +82,11 @@ class Company:
         # The window of time that is measured, and of how many sessions.
         self._size = 0
         self._unsettled = 0
+        self._undrafted = 0
         self._tokens = 0
         self._began = 0.0
-        self._alone_since: float | None = None
+        # Since when there are no two of whom one would draft.
+        self._alone_since: float | None = 0.0
         # The windows of the trial that goes on, and when it began.
         self._trial_began = 0.0
         self._trial_windows = 0
@@ -94,8 +100,10 @@ class Company:
 
     @property
     def receives_resting(self) -> bool:
-        """Whether one who enters now is not to ask for any."""
-        return self._rests and self._count > 0
+        """Whether one who enters now is not to prepare for any."""
+        if not self._rests or self._alone_since is None:
+            return self._rests
+        return self._clock() - self._alone_since < CROWD_SECONDS
 
     def enter(self, *, drafts: bool) -> None:
         """One more generation, that chooses itself whether it `drafts`, or has no drafts."""
@@ -106,12 +114,12 @@ class Company:
         """One of them has ended."""
         self._count -= 1
         self._drafting_count -= drafts
+        if not self._is_crowd and self._alone_since is None:
+            self._alone_since = self._clock()
 
-    def committed(self, token_count: int) -> None:
-        """One of them made so many tokens."""
-        if self._count < 2 or not self._drafting_count:
-            if self._alone_since is None:
-                self._alone_since = self._clock()
+    def committed(self, token_count: int, *, drafted: bool) -> None:
+        """One of them made so many tokens, of a draft or without."""
+        if not self._is_crowd:
             return
         if self._alone_since is not None:
             # Between two answers of one of them another is alone for a moment.
@@ -123,16 +131,23 @@ class Company:
             self._begin(rests=self._level().rests)
         if self._unsettled > 0:
             self._unsettled -= token_count
+            self._undrafted -= drafted
+            if not self._rests and self._undrafted <= 0:
+                self._unsettled = 0
             if self._unsettled <= 0:
                 self._began = self._clock()
             return
         self._tokens += token_count
-        wanted = max(LEAST_MEASURED[self._rests], MEASURED_OVER * self._size)
+        wanted = max(LEAST_MEASURED[self._rests], MEASURED_OVER[self._rests] * self._size)
         level, seconds = self._levels[self._size], max(1e-9, self._clock() - self._began)
         kept = level.rate(rests=level.rests)
         is_lost = self._rests is not level.rests and seconds * kept > LOST * wanted
         if self._tokens >= wanted or is_lost:
             self._measured(level, seconds)
+
+    @property
+    def _is_crowd(self) -> bool:
+        return self._count > 1 and self._drafting_count > 0
 
     def _level(self) -> _Level:
         """Of now.
@@ -155,7 +170,7 @@ class Company:
 
     def _begin(self, *, rests: bool) -> None:
         self._rests = rests
-        self._unsettled = SETTLED_AFTER[rests] * self._size
+        self._unsettled, self._undrafted = SETTLED_AFTER[rests] * self._size, self._size
         self._tokens = 0
         self._trial_began = self._clock()
         self._trial_windows, self._trial_tokens, self._trial_seconds = 0, 0, 0.0

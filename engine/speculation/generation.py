@@ -394,7 +394,7 @@ class _Generation:
             found=draft.found,
         )
         if self._company is not None:
-            self._company.committed(len(step.committed))
+            self._company.committed(len(step.committed), drafted=draft.received)
         self._tally.add_block(timing, len(step.committed))
         self.latest_blocks.append(timing)
 

@@ -32,7 +32,7 @@ class Served:
             taken = tokens / self.rates[rests]
             self.now += taken
             self.rested[rests] += taken
-            self.company.committed(tokens)
+            self.company.committed(tokens, drafted=not rests)
         return self.rested[True] / sum(self.rested.values())
 
 
@@ -68,7 +68,7 @@ def test_one_alone_and_ones_without_drafts_are_asked_nothing() -> None:
     company = Company(lambda: served.now)
     for _ in range(4):
         company.enter(drafts=False)
-        company.committed(1000)
+        company.committed(1000, drafted=False)
     assert not company.rests
 
 
@@ -77,7 +77,7 @@ def test_more_than_a_number_that_rests_begin_so_and_one_that_is_left_goes_on() -
     served.run(30.0)
     for _ in range(4):
         served.company.enter(drafts=True)
-    served.company.committed(1)
+    served.company.committed(1, drafted=False)
     assert served.company.rests
     for _ in range(7):
         served.company.leave(drafts=True)

@@ -33,15 +33,16 @@ class Told(Company):
 
     def __init__(self, *, rests: bool) -> None:
         super().__init__(lambda: 0.0)
-        self.heard = 0
+        self.heard = self.drafted = 0
         self._told = rests
 
     @property
     def rests(self) -> bool:
         return self._told
 
-    def committed(self, token_count: int) -> None:
+    def committed(self, token_count: int, *, drafted: bool) -> None:
         self.heard += token_count
+        self.drafted += drafted
 
 
 async def said(
