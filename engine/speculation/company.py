@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 SETTLED_AFTER = {True: 2, False: 24}
 """Tokens a session, by whether all rest, that count for nothing: they were on their way. With
-drafts a drafted block a session is enough: before the first one streams open and prompts are
-read."""
+drafts a drafted block a session is enough, before which streams open and prompts are read; or the
+time in which they would have made as many at rest."""
 MEASURED_OVER = {True: 12, False: 8}
 """Tokens a session that are measured then, and the least of all together, likewise."""
 LEAST_MEASURED = {True: 48, False: 80}
@@ -129,18 +129,18 @@ class Company:
         if not self._size or abs(self._count - self._size) > max(1, self._size // 4):
             self._size = _level_of(self._count)
             self._begin(rests=self._level().rests)
+        level, now = self._levels[self._size], self._clock()
+        kept = level.rate(rests=level.rests)
         if self._unsettled > 0:
             self._unsettled -= token_count
             self._undrafted -= drafted
-            if not self._rests and self._undrafted <= 0:
-                self._unsettled = 0
-            if self._unsettled <= 0:
-                self._began = self._clock()
+            is_late = (now - self._trial_began) * kept > SETTLED_AFTER[self._rests] * self._size
+            if self._unsettled <= 0 or (not self._rests and (self._undrafted <= 0 or is_late)):
+                self._unsettled, self._began = 0, now
             return
         self._tokens += token_count
         wanted = max(LEAST_MEASURED[self._rests], MEASURED_OVER[self._rests] * self._size)
-        level, seconds = self._levels[self._size], max(1e-9, self._clock() - self._began)
-        kept = level.rate(rests=level.rests)
+        seconds = max(1e-9, now - self._began)
         is_lost = self._rests is not level.rests and seconds * kept > LOST * wanted
         if self._tokens >= wanted or is_lost:
             self._measured(level, seconds)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kakeya_fleet.engine.backends import BACKENDS
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.draft import DraftState
-from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier
 from kakeya_fleet.engine.errors import (
     BadParameters,
     DraftFailed,
@@ -164,16 +164,14 @@ class Timed(hashing.HashVerifier):
         super().__init__()
         self.seconds, self._by_rows = 0.0, by_rows
 
-    def forward(
-        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-    ) -> Logits | None:
-        self.seconds += len(token_ids) if self._by_rows else 1
-        logits = super().forward(cache, token_ids, want_logits=want_logits)
-        if logits is not None:
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        self.seconds += sum(len(feed.token_ids) for feed in feeds) if self._by_rows else 1
+        outputs = super().forward_batch(feeds)
+        for logits in [output.logits for output in outputs if output.logits is not None]:
             for row in logits:
                 best = int(row.argmax())
                 row[(best + 1) % len(row)] = row[best] - 0.01
-        return logits
+        return outputs
 
 
 @pytest.mark.parametrize(("verifying", "is_long"), [(0.5, False), (1e9, True)])
@@ -246,11 +244,9 @@ class Slow(hashing.HashVerifier):
         super().__init__()
         self.seconds = 0.0
 
-    def forward(
-        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-    ) -> Logits | None:
-        self.seconds += len(token_ids)
-        return super().forward(cache, token_ids, want_logits=want_logits)
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        self.seconds += sum(len(feed.token_ids) for feed in feeds)
+        return super().forward_batch(feeds)
 
 
 def test_where_rows_are_dear_nothing_is_guessed() -> None:
@@ -283,13 +279,11 @@ class Interrupted(hashing.HashVerifier):
         super().__init__()
         self._left, self._then = at, then
 
-    def forward(
-        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-    ) -> Logits | None:
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
         self._left -= 1
         if self._left == 0:
             self._then()
-        return super().forward(cache, token_ids, want_logits=want_logits)
+        return super().forward_batch(feeds)
 
 
 def test_a_draft_that_is_taken_back_ends_with_its_next_token_and_the_next_one_is_whole() -> None:
@@ -412,11 +406,9 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._verifier, name)
 
-    def forward(
-        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-    ) -> Logits | None:
-        self.token_count += len(token_ids)
-        return self._verifier.forward(cache, token_ids, want_logits=want_logits)
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        self.token_count += sum(len(feed.token_ids) for feed in feeds)
+        return self._verifier.forward_batch(feeds)
 
 
 TEXT = [(7 * index + index * index // 5) % 96 for index in range(300)]

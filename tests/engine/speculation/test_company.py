@@ -6,33 +6,49 @@ from collections.abc import Mapping
 
 import pytest
 
-from kakeya_fleet.engine.speculation.company import LONGEST_WAIT_SECONDS, Company
+from kakeya_fleet.engine.speculation.company import (
+    CROWD_SECONDS,
+    FIRST_WAIT_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    Company,
+)
 
 BLOCK = 16
 
 
 class Served:
-    """So many sessions at once, whose tokens a second are given by whether they rest."""
+    """So many sessions at once, whose tokens a second are given by whether they rest.
 
-    def __init__(self, count: int, rates: Mapping[bool, float]) -> None:
+    For `opening` seconds after they rested no draft comes, and they make what they do at rest.
+    """
+
+    def __init__(self, count: int, rates: Mapping[bool, float], opening: float = 0.0) -> None:
         self.now = 0.0
         self.rates = dict(rates)
         self.company = Company(lambda: self.now)
         self.rested = {True: 0.0, False: 0.0}
+        self.token_count = 0
+        self._opening = opening
+        self._opened_at = 0.0
         for _ in range(count):
             self.company.enter(drafts=True)
 
     def run(self, seconds: float) -> float:
         """The share of the time for which they rested."""
         self.rested = {True: 0.0, False: 0.0}
+        self.token_count = 0
         end = self.now + seconds
         while self.now < end:
             rests = self.company.rests
-            tokens = 1 if rests else BLOCK
-            taken = tokens / self.rates[rests]
+            if rests:
+                self._opened_at = self.now + self._opening
+            drafted = not rests and self.now >= self._opened_at
+            tokens = BLOCK if drafted else 1
+            taken = tokens / self.rates[not drafted]
             self.now += taken
             self.rested[rests] += taken
-            self.company.committed(tokens, drafted=not rests)
+            self.token_count += tokens
+            self.company.committed(tokens, drafted=drafted)
         return self.rested[True] / sum(self.rested.values())
 
 
@@ -56,10 +72,59 @@ def test_what_changes_is_found_in_time(rates: dict[bool, float]) -> None:
     assert served.run(30.0) < 0.2
 
 
-def test_ways_that_are_equally_fast_are_left_to_each_session() -> None:
+def test_ways_that_are_equally_fast_leave_the_drafters_in_peace() -> None:
     served = Served(4, {True: 250.0, False: 250.0})
     served.run(20.0)
-    assert served.run(60.0) < 0.2
+    assert served.run(60.0) > 0.9
+
+
+@pytest.mark.parametrize("rates", [{True: 500.0, False: 100.0}, {True: 300.0, False: 600.0}])
+@pytest.mark.parametrize("count", [2, 16])
+def test_what_trials_cost_is_little_from_the_first_minute_on(
+    count: int, rates: dict[bool, float]
+) -> None:
+    served = Served(count, rates)
+    served.run(60.0)
+    assert served.token_count > 0.97 * 60.0 * max(rates.values())
+    served.run(600.0)
+    assert served.token_count > 0.99 * 600.0 * max(rates.values())
+
+
+def test_drafts_that_take_long_to_come_are_judged_once_they_have() -> None:
+    """Streams that open and prompts that are read are of a trial, not of what drafts win."""
+    served = Served(8, {True: 300.0, False: 600.0}, opening=0.5)
+    served.run(20.0)
+    assert served.run(60.0) < 0.1
+
+
+def test_one_that_is_alone_between_two_answers_begins_nothing_anew() -> None:
+    served = Served(2, {True: 200.0, False: 400.0})
+    for _ in range(40):
+        served.run(0.1)
+        served.company.leave(drafts=True)
+        served.company.committed(1, drafted=False)
+        assert not served.company.rests
+        # As long as it takes: what one makes alone says nothing of two.
+        served.now += 0.5
+        served.company.enter(drafts=True)
+    assert served.run(10.0) < 0.2
+
+
+def test_a_crowd_that_was_better_off_at_rest_is_thought_to_come_again() -> None:
+    served = Served(4, {True: 500.0, False: 250.0})
+    company = served.company
+    assert not company.receives_resting
+    served.run(30.0)
+    assert company.receives_resting
+    for _ in range(4):
+        company.leave(drafts=True)
+    served.now += CROWD_SECONDS / 2
+    assert company.receives_resting
+    served.now += CROWD_SECONDS
+    assert not company.receives_resting
+    drafting = Served(4, {True: 250.0, False: 500.0})
+    drafting.run(30.0)
+    assert not drafting.company.receives_resting
 
 
 def test_one_alone_and_ones_without_drafts_are_asked_nothing() -> None:
@@ -72,13 +137,22 @@ def test_one_alone_and_ones_without_drafts_are_asked_nothing() -> None:
     assert not company.rests
 
 
-def test_more_than_a_number_that_rests_begin_so_and_one_that_is_left_goes_on() -> None:
+def test_more_than_a_number_that_rests_rest_and_one_that_is_left_goes_on() -> None:
     served = Served(4, {True: 500.0, False: 250.0})
     served.run(30.0)
     for _ in range(4):
         served.company.enter(drafts=True)
-    served.company.committed(1, drafted=False)
-    assert served.company.rests
+    # Nor do they try before those few would again.
+    assert served.run(FIRST_WAIT_SECONDS) == 1.0
     for _ in range(7):
         served.company.leave(drafts=True)
+    assert not served.company.rests
+
+
+def test_fewer_than_a_number_that_drafts_draft_from_the_start() -> None:
+    served = Served(8, {True: 250.0, False: 500.0})
+    served.run(30.0)
+    for _ in range(5):
+        served.company.leave(drafts=True)
+    served.company.committed(1, drafted=True)
     assert not served.company.rests

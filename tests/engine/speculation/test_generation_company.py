@@ -34,6 +34,7 @@ class Told(Company):
     def __init__(self, *, rests: bool) -> None:
         super().__init__(lambda: 0.0)
         self.heard = self.drafted = 0
+        self.connected_at: int | None = None
         self._told = rests
 
     @property
@@ -46,21 +47,28 @@ class Told(Company):
 
 
 async def said(
-    company: Company,
+    company: Told,
     source: DraftSource,
     *,
     adaptive: bool = True,
     run: TurnRunner = sources.yielding,
     most: int = COUNT,
+    later: bool = False,
 ) -> list[int]:
-    """The first `most` tokens; who wants no more leaves."""
+    """The first `most` tokens; who wants no more leaves. The source may be had `later` only."""
     verifier = hashing.HashVerifier()
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
     found: list[int] = []
     asked = streams.parameters(COUNT, adaptive=adaptive)
     driver = SessionDriver(run, TickingClock())
-    stream = generate(session, Roster.of_one(source), asked, driver, company=company)
+
+    async def connect() -> Roster | None:
+        company.connected_at = len(found)
+        return Roster.of_one(source)
+
+    now, then = (None, connect) if later else (Roster.of_one(source), None)
+    stream = generate(session, now, asked, driver, company=company, connect=then)
     async with aclosing(stream):
         async for item in stream:
             if isinstance(item, Committed):
@@ -85,6 +93,28 @@ async def test_while_all_rest_nobody_is_asked_and_the_stream_is_the_same(
     assert await said(company, source, adaptive=adaptive) == expected
     assert (source.call_count == 0) is (rests and adaptive)
     assert company.heard == COUNT
+
+
+async def test_one_that_begins_at_rest_looks_for_proposers_once_all_rest_no_more() -> None:
+    expected = hashing.expected_stream(PROMPT, SPEC, COUNT, GREEDY)
+    source, company = source_of(expected), Told(rests=True)
+    assert await said(company, source, later=True) == expected
+    assert source.call_count == company.drafted == 0
+    assert company.connected_at is None
+
+    class Waking(Told):
+        @property
+        def rests(self) -> bool:
+            return self.heard < COUNT // 2
+
+    waking = Waking(rests=True)
+    assert await said(waking, source, later=True) == expected
+    assert source.call_count > 0
+    assert waking.connected_at is not None
+    assert waking.connected_at >= COUNT // 2
+    assert waking.heard == COUNT
+    assert waking.drafted > 0
+    assert waking._count == waking._drafting_count == 0
 
 
 async def test_whatever_ends_a_generation_it_is_none_of_the_company_any_more() -> None:

@@ -13,8 +13,7 @@ import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.backends import installed_backends
-from kakeya_fleet.engine.contracts.cache import KvCache
-from kakeya_fleet.engine.contracts.verifier import Logits
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import ModelUnusable
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.sessions.history import History
@@ -149,21 +148,19 @@ class Reading:
         (served,) = node.roles.proposer.by_model.values()
         assert isinstance(served.proposer, AutoregressiveProposer)
         self._verifier = served.proposer._verifier
-        self._honest = self._verifier.forward
+        self._honest = self._verifier.forward_batch
         self.token_count = 0
 
     def __enter__(self) -> Reading:
-        replace_method(self._verifier, "forward", self._counted)
+        replace_method(self._verifier, "forward_batch", self._counted)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        replace_method(self._verifier, "forward", self._honest)
+        replace_method(self._verifier, "forward_batch", self._honest)
 
-    def _counted(
-        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-    ) -> Logits | None:
-        self.token_count += len(token_ids)
-        return self._honest(cache, token_ids, want_logits=want_logits)
+    def _counted(self, feeds: Sequence[Feed]) -> list[Output]:
+        self.token_count += sum(len(feed.token_ids) for feed in feeds)
+        return self._honest(feeds)
 
 
 @pytest.mark.parametrize("proposer_node", ["drafter", "verifier"])

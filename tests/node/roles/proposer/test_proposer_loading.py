@@ -7,11 +7,10 @@ from typing import cast
 
 import pytest
 
-from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.draft import Draft, DraftState, EagerDraftState
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
-from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.proposers.autoregressive import AutoregressiveProposer
 from kakeya_fleet.engine.proposers.ngram import NgramDraftState, NgramProposer
 from kakeya_fleet.engine.proposers.quoting import QuotingProposer
@@ -104,12 +103,10 @@ def test_a_plain_model_is_measured_by_whole_drafts_and_learns_nothing_of_that() 
     class Slow(HashVerifier):
         """A second a row."""
 
-        def forward(
-            self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-        ) -> Logits | None:
+        def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
             nonlocal seconds
-            seconds += len(token_ids)
-            return super().forward(cache, token_ids, want_logits=want_logits)
+            seconds += sum(len(feed.token_ids) for feed in feeds)
+            return super().forward_batch(feeds)
 
     def clock() -> float:
         return seconds

@@ -1,0 +1,49 @@
+"""While all rest, a session that begins prepares no drafts, and drafts once they do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from kakeya.v1 import runtime_pb2
+from kakeya_fleet.engine.speculation.company import Company
+from tests.support import calls
+from tests.support import neighbourhood as nodes
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 12
+TOKENS = 40
+
+
+async def test_one_that_begins_at_rest_prepares_no_drafts(
+    verifier: nodes.Node, proposer: nodes.Node
+) -> None:
+    caller = calls.Caller(verifier.channel)
+    alone = await caller.open()
+    await caller.append(alone, PROMPT)
+    expected = (await caller.generate(alone, TOKENS)).token_ids
+    sessions = {}
+    with pytest.MonkeyPatch.context() as resting:
+        resting.setattr(Company, "rests", property(lambda _company: True))
+        resting.setattr(Company, "receives_resting", property(lambda _company: True))
+        for mode in (calls.FIXED, runtime_pb2.SPECULATION_MODE_UNSPECIFIED):
+            fixed = mode is calls.FIXED
+            session = await caller.open(
+                mode=mode,
+                proposer="ngram" if fixed else "",
+                proposer_node="proposer" if fixed else "",
+                block_size=4 if fixed else 0,
+            )
+            await caller.append(session, PROMPT)
+            stream = await caller.generate(session, TOKENS)
+            assert stream.token_ids == expected
+            # Who names a proposer has its drafts all the same.
+            assert (stream.done.speculation.drafted_count > 0) is fixed
+            sessions[fixed] = session
+    pairing = verifier.roles.sessions.opened(sessions[False]).pairing
+    assert pairing._roster is None
+    assert await pairing.connect(verifier.roles.sessions.opened(alone).record.session.history)
+    later = await caller.generate(sessions[False], TOKENS)
+    assert later.token_ids == (await caller.generate(alone, TOKENS)).token_ids
+    for session in (alone, *sessions.values()):
+        await caller.close(session)
