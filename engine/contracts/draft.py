@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
 from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
-from kakeya_fleet.engine.contracts.verifier import Feed, Output
 
 MAX_BLOCK_SIZE = 64
-
-Forwarding: TypeAlias = Generator[Feed, Output, Result]
-"""What yields its part of each forward that it needs, and is sent what came of it.
-
-Or has thrown into it what the forward raised.
-"""
 
 ProposerKey = tuple[str, str]
 """Node id and model id of a proposer."""
@@ -80,19 +72,6 @@ class DraftState(Protocol):
         """
         ...
 
-    def proposing(
-        self,
-        assumed: Sequence[int],
-        block_size: int,
-        step_count: int,
-        drawing: Drawing | None = None,
-    ) -> Forwarding[Draft]:
-        """As `propose`, in forwards that other sessions' drafts may share.
-
-        Where the model's forwards are no verifier's there is none to share, and it drafts at once.
-        """
-        ...
-
     def take_back(self) -> None:
         """Nobody wants the draft that is being made now: it ends soon, with what it has."""
         ...
@@ -116,17 +95,6 @@ class DraftState(Protocol):
 
 class EagerDraftState:
     """A state that reads as it commits, drafts at once, and holds its own memory alone."""
-
-    def proposing(
-        self: DraftState,
-        assumed: Sequence[int],
-        block_size: int,
-        step_count: int,
-        drawing: Drawing | None = None,
-    ) -> Forwarding[Draft]:
-        """As `propose`: its forwards are its own."""
-        yield from ()
-        return self.propose(assumed, block_size, step_count, drawing)
 
     @property
     def is_behind(self) -> bool:

@@ -30,7 +30,7 @@ from typing import TypeAlias
 
 from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
-from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft, Forwarding
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.proposer_info import AUTOREGRESSIVE, ProposerInfo
 from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
@@ -38,7 +38,12 @@ from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelUnusable, OutOfKvMemory
 from kakeya_fleet.engine.proposers.guesses import GuessChances, worth_guessing
 from kakeya_fleet.engine.proposers.ngram import INDEXED_TOKENS, NgramDraftState, TextAhead
-from kakeya_fleet.engine.proposers.shared_forwards import DraftTurn, SharedForwards, Sharer
+from kakeya_fleet.engine.proposers.shared_forwards import (
+    DraftTurn,
+    Forwarding,
+    SharedForwards,
+    Sharer,
+)
 from kakeya_fleet.engine.proposers.sureness import DraftedTokens, Sureness, Worth, kind_of
 from kakeya_fleet.engine.sampling.choice import drawn_token, likeliest_token
 

@@ -13,7 +13,6 @@ from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
     DraftState,
-    Forwarding,
     Proposer,
 )
 from kakeya_fleet.engine.contracts.drawing import Drawing
@@ -22,7 +21,7 @@ from kakeya_fleet.engine.contracts.raw_numbers import KeysValues
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
 from kakeya_fleet.engine.proposers.giving import Giving, HistoryGiver
-from kakeya_fleet.engine.proposers.shared_forwards import DraftSteps, Sharing
+from kakeya_fleet.engine.proposers.shared_forwards import DraftSteps, Forwarding, Sharing
 
 
 async def run_inline(step: Callable[[], Result], /) -> Result:
@@ -134,6 +133,7 @@ class LocalDraftSource:
         await self._giver.close()
         await self._catching_up.close()
         self._open_state, self._runner = _refused, always_inline
+        self._steps = DraftSteps(always_inline, None)
         # Else the draft that is under way does it.
         if not self._turn.locked():
             self._give_back()
@@ -209,7 +209,7 @@ class LocalDraftSource:
         if fresh is not None:
             # What a proposer with an encoder opens; to look would take longer than to ask.
             cast(ConditionedDraftState, state).take_features(*fresh)
-        return (yield from state.proposing(block.assumed, block.size, 0, block.drawing))
+        return (yield from self._steps.drafting(state, block.assumed, block.size, 0, block.drawing))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -15,7 +15,6 @@ from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
     DraftState,
-    Forwarding,
     Proposer,
 )
 from kakeya_fleet.engine.contracts.drawing import Drawing
@@ -64,19 +63,6 @@ class QuotingDraftState:
         if quoted.token_ids:
             return quoted
         return self._inner.propose(assumed, block_size, step_count, drawing)
-
-    def proposing(
-        self,
-        assumed: Sequence[int],
-        block_size: int,
-        step_count: int,
-        drawing: Drawing | None = None,
-    ) -> Forwarding[Draft]:
-        """As `propose`, in the model's forwards."""
-        quoted = self._quotes.propose(assumed, block_size, step_count)
-        if quoted.token_ids:
-            return quoted
-        return (yield from self._inner.proposing(assumed, block_size, step_count, drawing))
 
     def take_back(self) -> None:
         """The model ends what it drafts now."""

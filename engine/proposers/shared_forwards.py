@@ -8,16 +8,37 @@ scheduling, Yu et al., "Orca" (2022).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Protocol, TypeAlias, cast
 
 from kakeya_fleet.engine.contracts.blocking import Result, Runner, handed_on
-from kakeya_fleet.engine.contracts.draft import Forwarding
+from kakeya_fleet.engine.contracts.draft import Draft, DraftState
+from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.proposers.guesses import RowSeconds
 from kakeya_fleet.engine.sessions.turns import Ended, Turn, TurnRunner
+
+Forwarding: TypeAlias = Generator[Feed, Output, Result]
+"""What yields its part of each forward that it needs, and is sent what came of it.
+
+Or has thrown into it what the forward raised.
+"""
+
+
+class SharingDraftState(DraftState, Protocol):
+    """One whose drafts share the forwards of its model with other sessions' drafts."""
+
+    def proposing(
+        self,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None = None,
+    ) -> Forwarding[Draft]:
+        """As `propose`, in forwards that others share."""
+        ...
 
 
 class SharedForwards:
@@ -129,6 +150,20 @@ class DraftSteps:
         self._sharing = sharing
         self._sharer = None if sharing is None else Sharer(sharing.forwards)
 
+    def drafting(
+        self,
+        state: DraftState,
+        assumed: Sequence[int],
+        block_size: int,
+        step_count: int,
+        drawing: Drawing | None,
+    ) -> Forwarding[Draft]:
+        """See `DraftState.propose`."""
+        if self._sharing is None:
+            return state.propose(assumed, block_size, step_count, drawing)
+        sharer = cast(SharingDraftState, state)
+        return (yield from sharer.proposing(assumed, block_size, step_count, drawing))
+
     async def run(self, forwarding: Forwarding[Result], token_count: int) -> Result:
         """What comes of it. Cancelled it ends with its forward. Raises as it does."""
         if self._sharing is None or self._sharer is None:
@@ -137,7 +172,7 @@ class DraftSteps:
 
 
 def _at_once(forwarding: Forwarding[Result]) -> Result:
-    """Of a model whose forwards are no verifier's."""
+    """Of one that shares no forwards."""
     try:
         next(forwarding)
     except StopIteration as ended:

@@ -15,7 +15,6 @@ from kakeya_fleet.engine.contracts.draft import (
     ConditionedDraftState,
     Draft,
     DraftState,
-    Forwarding,
 )
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import (
@@ -25,6 +24,7 @@ from kakeya_fleet.engine.errors import (
     TokenOutOfVocabulary,
 )
 from kakeya_fleet.engine.proposers.catching_up import CatchingUp
+from kakeya_fleet.engine.proposers.shared_forwards import Forwarding
 from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
 from kakeya_fleet.node.roles.proposer.draft_memory import DraftMemory
 from kakeya_fleet.node.roles.proposer.drawing_wire import drawing_of
@@ -260,7 +260,8 @@ class DraftSession:
         try:
             if features is not None:
                 _conditioned(state).take_features(*features)
-            draft = yield from state.proposing(
+            draft = yield from self._steps.drafting(
+                state,
                 tuple(proposal.assumed_token_ids),
                 proposal.block_size,
                 proposal.step_count,

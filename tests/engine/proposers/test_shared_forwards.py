@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kakeya_fleet.engine.contracts.draft import Draft, Forwarding
+from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, OutOfKvMemory
 from kakeya_fleet.engine.proposers.autoregressive import (
@@ -20,6 +20,7 @@ from kakeya_fleet.engine.proposers.autoregressive import (
 from kakeya_fleet.engine.proposers.shared_forwards import (
     DraftSteps,
     DraftTurn,
+    Forwarding,
     SharedForwards,
     Sharer,
     Sharing,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
+
 import pytest
 
 from kakeya.v1 import runtime_pb2
+from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.speculation.company import Company
+from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import calls
 from tests.support import neighbourhood as nodes
+from tests.support.replacing import replace_method
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 12
 TOKENS = 40
+
+Connect: TypeAlias = Callable[..., Awaitable[Roster | None]]
 
 
 async def test_one_that_begins_at_rest_prepares_no_drafts(
@@ -22,7 +31,13 @@ async def test_one_that_begins_at_rest_prepares_no_drafts(
     alone = await caller.open()
     await caller.append(alone, PROMPT)
     expected = (await caller.generate(alone, TOKENS)).token_ids
-    sessions = {}
+    sessions: dict[bool, str] = {}
+    connected: list[str] = []
+
+    async def noted(session: str, honest: Connect, *asked: History, **more: bool) -> Roster | None:
+        connected.append(session)
+        return await honest(*asked, **more)
+
     with pytest.MonkeyPatch.context() as resting:
         resting.setattr(Company, "rests", property(lambda _company: True))
         resting.setattr(Company, "receives_resting", property(lambda _company: True))
@@ -34,16 +49,17 @@ async def test_one_that_begins_at_rest_prepares_no_drafts(
                 proposer_node="proposer" if fixed else "",
                 block_size=4 if fixed else 0,
             )
+            pairing = verifier.roles.sessions.opened(session).pairing
+            replace_method(pairing, "connect", partial(noted, session, pairing.connect))
             await caller.append(session, PROMPT)
             stream = await caller.generate(session, TOKENS)
             assert stream.token_ids == expected
             # Who names a proposer has its drafts all the same.
             assert (stream.done.speculation.drafted_count > 0) is fixed
             sessions[fixed] = session
-    pairing = verifier.roles.sessions.opened(sessions[False]).pairing
-    assert pairing._roster is None
-    assert await pairing.connect(verifier.roles.sessions.opened(alone).record.session.history)
+    assert connected == [sessions[True]]
     later = await caller.generate(sessions[False], TOKENS)
+    assert connected[1:] == [sessions[False]]
     assert later.token_ids == (await caller.generate(alone, TOKENS)).token_ids
     for session in (alone, *sessions.values()):
         await caller.close(session)
