@@ -218,8 +218,12 @@ class _Generation:
             raise failed
         connect = self._connect
         if connect is not None:
-            if self._rests_for_all:
-                return _told(await self._undrafted(min(REST_TOKENS, self._remaining())))
+            remaining = self._remaining()
+            # Others of its crowd may be about to come; and behind the last tokens nobody drafts
+            # before they are there.
+            is_late = not self._tally.token_count or remaining <= REST_TOKENS
+            if self._rests_for_all or is_late:
+                return _told(await self._undrafted(min(REST_TOKENS, remaining)))
             self._connect, self._proposers = None, await connect()
             if self._proposers is not None:
                 self._drafting = self._drafting_of(self._proposers)

@@ -336,8 +336,8 @@ MUTANTS = (
     Mutant(
         "one at rest that looks for proposers",
         "engine/speculation/generation.py",
-        "            if self._rests_for_all:\n                return",
-        "            if False:\n                return",
+        "            if self._rests_for_all or is_late:",
+        "            if False:",
         ("tests/engine/speculation/test_generation_company.py",),
     ),
     Mutant(

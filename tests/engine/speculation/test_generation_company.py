@@ -14,7 +14,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Result, TurnRunner
-from kakeya_fleet.engine.speculation.company import Company
+from kakeya_fleet.engine.speculation.company import REST_TOKENS, Company
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.generation_report import Committed
 from kakeya_fleet.engine.speculation.roster import Roster
@@ -54,13 +54,14 @@ async def said(
     run: TurnRunner = sources.yielding,
     most: int = COUNT,
     later: bool = False,
+    count: int = COUNT,
 ) -> list[int]:
     """The first `most` tokens; who wants no more leaves. The source may be had `later` only."""
     verifier = hashing.HashVerifier()
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
     found: list[int] = []
-    asked = streams.parameters(COUNT, adaptive=adaptive)
+    asked = streams.parameters(count, adaptive=adaptive)
     driver = SessionDriver(run, TickingClock())
 
     async def connect() -> Roster | None:
@@ -115,6 +116,11 @@ async def test_one_that_begins_at_rest_looks_for_proposers_once_all_rest_no_more
     assert waking.heard == COUNT
     assert waking.drafted > 0
     assert waking._count == waking._drafting_count == 0
+    # Nor for few tokens, which would be said before one is found.
+    few = Waking(rests=True)
+    few.heard = COUNT
+    assert await said(few, source, later=True, count=REST_TOKENS) == expected[:REST_TOKENS]
+    assert few.connected_at is None
 
 
 async def test_whatever_ends_a_generation_it_is_none_of_the_company_any_more() -> None:
