@@ -17,6 +17,7 @@ from kakeya_fleet.engine.contracts.blocking import Result, Runner, handed_on
 from kakeya_fleet.engine.contracts.draft import Draft, DraftState
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
+from kakeya_fleet.engine.memory.allocation import told_as_shortage
 from kakeya_fleet.engine.proposers.guesses import RowSeconds
 from kakeya_fleet.engine.sessions.turns import Ended, Turn, TurnRunner
 
@@ -86,9 +87,20 @@ class DraftTurn(Turn[Result]):
     # Its session comes again once its draft is verified.
     is_gathered = False
 
-    def __init__(self, sharer: Sharer, forwarding: Forwarding[Result]) -> None:
-        """`forwarding` begins in the thread that runs the turn."""
+    def __init__(
+        self,
+        sharer: Sharer,
+        forwarding: Forwarding[Result],
+        others_wait: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`forwarding` begins in the thread that runs the turn.
+
+        While no others wait for that it goes on by itself: who drafts alone does not pay for the
+        queue of turns at every token.
+        """
         super().__init__(sharer)
+        self._forwards = sharer.verifier
+        self._others_wait = others_wait
         self._forwarding = forwarding
         self._feed: Feed | None = None
         self._ended: Ended | None = None
@@ -115,6 +127,10 @@ class DraftTurn(Turn[Result]):
         """Goes on behind the forward; the result means something once `told` tells of it."""
         if output is not None:
             self._go_on(lambda: self._forwarding.send(output))
+            while self._feed is not None and self._forwards.sharers == 1:
+                if self._others_wait():
+                    break
+                self._go_on(partial(self._alone, self._feed))
         return cast(Result, None)
 
     def told(self, ended: Ended) -> Ended | None:
@@ -123,6 +139,15 @@ class DraftTurn(Turn[Result]):
         if error is not None and self._ended is None:
             self._go_on(lambda: self._forwarding.throw(error))
         return self._ended
+
+    def _alone(self, feed: Feed) -> Feed:
+        """Runs what is fed; what is fed next."""
+        try:
+            with told_as_shortage():
+                (output,) = self._forwards.forward_batch([feed])
+        except Exception as error:  # noqa: BLE001 told to the draft, which knows its own
+            return self._forwarding.throw(error)
+        return self._forwarding.send(output)
 
     def _go_on(self, step: Callable[[], Feed]) -> None:
         try:
@@ -139,6 +164,8 @@ class Sharing:
 
     forwards: SharedForwards
     run_turn: TurnRunner
+    others_wait: Callable[[], bool] = lambda: True
+    """Whether anybody else waits for the thread that runs the turns, which asks."""
 
 
 class DraftSteps:
@@ -168,7 +195,9 @@ class DraftSteps:
         """What comes of it. Cancelled it ends with its forward. Raises as it does."""
         if self._sharing is None or self._sharer is None:
             return await self._runner(token_count)(partial(_at_once, forwarding))
-        return await self._sharing.run_turn(DraftTurn(self._sharer, forwarding))
+        sharing = self._sharing
+        turn = DraftTurn(self._sharer, forwarding, sharing.others_wait)
+        return await sharing.run_turn(turn)
 
 
 def _at_once(forwarding: Forwarding[Result]) -> Result:

@@ -133,6 +133,10 @@ class ModelWorker:
         """What waits for the thread now, and how it works through it."""
         return replace(self._latest, waiting_turns=len(self._turn_steps) + self._inbox.qsize())
 
+    def others_wait(self) -> bool:
+        """Whether anything waits besides what runs. Its thread may ask."""
+        return bool(self._functions or self._turns) or not self._inbox.empty()
+
     def gather_seconds(self) -> float:
         """How long tokens that nobody drafts may wait to be told together.
 

@@ -350,8 +350,15 @@ MUTANTS = (
     Mutant(
         "drafts that share no forward",
         "engine/proposers/shared_forwards.py",
-        "await self._sharing.run_turn(DraftTurn(self._sharer, forwarding))",
-        "await self._runner(1)(DraftTurn(self._sharer, forwarding))",
+        "return await sharing.run_turn(turn)",
+        "return await self._runner(1)(turn)",
+        ("tests/engine/proposers/test_shared_forwards.py",),
+    ),
+    Mutant(
+        "a draft that lets nobody share its forwards",
+        "engine/proposers/shared_forwards.py",
+        "                if self._others_wait():\n",
+        "                if False:\n",
         ("tests/engine/proposers/test_shared_forwards.py",),
     ),
     Mutant(

@@ -91,7 +91,7 @@ async def load_served_proposer(
         run if is_bound else steps.run_long,
         worker.close,
         inline_tokens=INLINE_VECTORS,
-        sharing=Sharing(proposer.forwards, run_turn)
+        sharing=Sharing(proposer.forwards, run_turn, worker.others_wait)
         if isinstance(proposer, AutoregressiveProposer)
         else None,
     )

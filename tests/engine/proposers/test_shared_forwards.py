@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kakeya_fleet.engine.contracts.blocking import Result
+from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, OutOfKvMemory
@@ -25,7 +27,7 @@ from kakeya_fleet.engine.proposers.shared_forwards import (
     Sharer,
     Sharing,
 )
-from kakeya_fleet.engine.sessions.turns import run_turns
+from kakeya_fleet.engine.sessions.turns import Turn, run_turns
 from kakeya_fleet.node.roles.worker import ModelWorker
 from tests.support import hash_verifier as hashing
 from tests.support.breadth import again
@@ -101,7 +103,7 @@ class Short(hashing.HashVerifier):
     def __init__(self) -> None:
         super().__init__()
         self._forwards_left = 3
-        self.is_poor: Callable[[object], bool] = lambda _cache: False
+        self.is_poor: Callable[[KvCache], bool] = lambda _cache: False
 
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
         self._forwards_left -= len(feeds) > 1
@@ -140,7 +142,7 @@ async def test_drafts_that_are_asked_for_at_the_same_time_share_forwards(
     """And one that is cancelled leaves them; its session drafts on."""
     verifier = hashing.HashVerifier()
     proposer = AutoregressiveProposer(verifier, still)
-    sharing = Sharing(proposer.forwards, worker.run_turn)
+    sharing = Sharing(proposer.forwards, worker.run_turn, worker.others_wait)
     texts = [[number, 5, 9] for number in range(6)]
     expected = [proposer.open_whole(text).propose((), BLOCK, 0).token_ids for text in texts]
     states = [proposer.open(text) for text in texts]
@@ -159,6 +161,41 @@ async def test_drafts_that_are_asked_for_at_the_same_time_share_forwards(
         await asked[0]
     again_drafted = await steps[0].run(states[0].proposing((), BLOCK, 0), 1)
     assert again_drafted.token_ids == expected[0]
+
+
+async def test_one_that_drafts_alone_goes_on_by_itself_and_lets_others_in(
+    worker: ModelWorker,
+) -> None:
+    """In one turn's time; who comes in the middle of it is in the next forward."""
+    verifier = hashing.HashVerifier()
+    proposer = AutoregressiveProposer(verifier, still)
+    waits: list[bool] = []
+
+    def others_wait() -> bool:
+        waits.append(len(waits) == BLOCK // 2)
+        return waits[-1]
+
+    turns = []
+
+    async def run_turn(turn: Turn[Result], /) -> Result:
+        turns.append(turn)
+        return await worker.run_turn(turn)
+
+    steps = DraftSteps(lambda _count: worker.run, Sharing(proposer.forwards, run_turn, others_wait))
+    expected = proposer.open_whole([1, 5, 9]).propose((), BLOCK, 0).token_ids
+    draft = await steps.run(proposer.open([1, 5, 9]).proposing((), BLOCK, 0), 1)
+    assert draft.token_ids == expected
+    assert len(turns) == 1
+    assert any(waits)
+    poor = Short()
+    poor_proposer = AutoregressiveProposer(poor, still)
+    state = poor_proposer.open([1, 5, 9])
+    poor._forwards_left = 0
+    poor.is_poor = lambda cache: cache.length > 5
+    sharing = Sharing(poor_proposer.forwards, worker.run_turn, lambda: False)
+    with pytest.raises(DraftFailed) as caught:
+        await DraftSteps(lambda _count: worker.run, sharing).run(state.proposing((), BLOCK, 0), 1)
+    assert caught.value.kind is DraftFaultKind.UNREACHABLE
 
 
 async def test_what_shares_nothing_drafts_as_a_step_of_its_own(worker: ModelWorker) -> None:
