@@ -51,8 +51,6 @@ class SharedForwards:
         self.row_seconds = RowSeconds()
         self.sharers = 1
         """Drafts in the latest forward."""
-        self.row_count = 0
-        """All their tokens."""
 
     @property
     def row_counts(self) -> tuple[int, ...]:
@@ -64,9 +62,9 @@ class SharedForwards:
         began = self._clock()
         outputs = self._verifier.forward_batch(feeds)
         self.sharers = len(feeds)
-        self.row_count = sum(len(feed.token_ids) for feed in feeds)
         if all(feed.want_logits for feed in feeds):
-            self.row_seconds.seen(self.row_count, self._clock() - began)
+            rows = sum(len(feed.token_ids) for feed in feeds)
+            self.row_seconds.seen(rows, self._clock() - began)
         return outputs
 
 
@@ -91,7 +89,7 @@ class DraftTurn(Turn[Result]):
         self,
         sharer: Sharer,
         forwarding: Forwarding[Result],
-        others_wait: Callable[[], bool] = lambda: True,
+        others_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         """`forwarding` begins in the thread that runs the turn.
 
@@ -127,9 +125,7 @@ class DraftTurn(Turn[Result]):
         """Goes on behind the forward; the result means something once `told` tells of it."""
         if output is not None:
             self._go_on(lambda: self._forwarding.send(output))
-            while self._feed is not None and self._forwards.sharers == 1:
-                if self._others_wait():
-                    break
+            while self._feed is not None and self._is_alone:
                 self._go_on(partial(self._alone, self._feed))
         return cast(Result, None)
 
@@ -139,6 +135,11 @@ class DraftTurn(Turn[Result]):
         if error is not None and self._ended is None:
             self._go_on(lambda: self._forwarding.throw(error))
         return self._ended
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nobody shared the latest forward, or waits for the next one."""
+        return self._forwards.sharers == 1 and not self._others_wait()
 
     def _alone(self, feed: Feed) -> Feed:
         """Runs what is fed; what is fed next."""
@@ -164,7 +165,7 @@ class Sharing:
 
     forwards: SharedForwards
     run_turn: TurnRunner
-    others_wait: Callable[[], bool] = lambda: True
+    others_wait: Callable[[], bool]
     """Whether anybody else waits for the thread that runs the turns, which asks."""
 
 

@@ -357,8 +357,8 @@ MUTANTS = (
     Mutant(
         "a draft that lets nobody share its forwards",
         "engine/proposers/shared_forwards.py",
-        "                if self._others_wait():\n",
-        "                if False:\n",
+        "return self._forwards.sharers == 1 and not self._others_wait()",
+        "return self._forwards.sharers == 1",
         ("tests/engine/proposers/test_shared_forwards.py",),
     ),
     Mutant(

@@ -71,7 +71,7 @@ class Pairing:
             context,
             self._conditioning,
             self._link_log,
-            judging=self._choice is SpeculationChoice.AUTO,
+            judging=self.automatic,
         )
         self._hindrance: DropReason | None = None
         self._told: tuple[ProposerKey, bool, Plan] | None = None
@@ -134,7 +134,7 @@ class Pairing:
     @property
     def adaptive(self) -> bool:
         """Whether the measured pace chooses the size of each block, up to `block_size`."""
-        return self._choice is SpeculationChoice.AUTO or self._request.block_size is None
+        return self.automatic or self._request.block_size is None
 
     @property
     def block_size(self) -> int:
@@ -171,7 +171,7 @@ class Pairing:
         is guessed, and an automatic choice is made anew where the last generation's was not.
         """
         self._connections.begin_text(sampled=sampled)
-        if self._choice is SpeculationChoice.AUTO:
+        if self.automatic:
             is_other = sampled is not self._request.sampled
             self._request = replace(self._request, sampled=sampled)
             if is_other or self._needs_plan():
@@ -250,7 +250,7 @@ class Pairing:
 
     def _book(self, history_tokens: int) -> TrialBook | None:
         """What trials came to in other sessions; None where nobody is tried."""
-        if self._choice is not SpeculationChoice.AUTO:
+        if not self.automatic:
             return None
         books = self._context.trial_books
         return books.of(

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 12
 TOKENS = 40
 
-Connect: TypeAlias = Callable[..., Awaitable[Roster | None]]
+Preparing: TypeAlias = Callable[..., Awaitable[Roster | bool | None]]
 
 
 async def test_one_that_begins_at_rest_prepares_no_drafts(
@@ -34,8 +34,10 @@ async def test_one_that_begins_at_rest_prepares_no_drafts(
     sessions: dict[bool, str] = {}
     connected: list[str] = []
 
-    async def noted(session: str, honest: Connect, *asked: History, **more: bool) -> Roster | None:
-        connected.append(session)
+    async def noted(
+        what: str, honest: Preparing, *asked: History, **more: bool
+    ) -> Roster | bool | None:
+        connected.append(what)
         return await honest(*asked, **more)
 
     with pytest.MonkeyPatch.context() as resting:
@@ -51,15 +53,18 @@ async def test_one_that_begins_at_rest_prepares_no_drafts(
             )
             pairing = verifier.roles.sessions.opened(session).pairing
             replace_method(pairing, "connect", partial(noted, session, pairing.connect))
+            vectors = partial(noted, f"vectors of {session}", pairing.conditioned)
+            replace_method(pairing, "conditioned", vectors)
             await caller.append(session, PROMPT)
             stream = await caller.generate(session, TOKENS)
             assert stream.token_ids == expected
             # Who names a proposer has its drafts all the same.
             assert (stream.done.speculation.drafted_count > 0) is fixed
             sessions[fixed] = session
-    assert connected == [sessions[True]]
+    assert {sessions[True], f"vectors of {sessions[True]}"} == set(connected)
+    connected.clear()
     later = await caller.generate(sessions[False], TOKENS)
-    assert connected[1:] == [sessions[False]]
+    assert connected == [sessions[False], f"vectors of {sessions[False]}"]
     assert later.token_ids == (await caller.generate(alone, TOKENS)).token_ids
     for session in (alone, *sessions.values()):
         await caller.close(session)
