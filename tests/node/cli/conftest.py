@@ -103,7 +103,8 @@ def silent_node() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return f"127.0.0.1:{port}"
+def free_address() -> Iterator[str]:
+    """Where nobody answers: the port is held, lest another test's agent get it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
