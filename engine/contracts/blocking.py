@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
@@ -39,3 +40,21 @@ def handed_on(error: BaseException) -> Exception:
     crash = RuntimeError(f"it raised {type(error).__name__}: {error}")
     crash.__cause__ = error
     return crash
+
+
+async def settled(future: asyncio.Future[Result]) -> None:
+    """Waits until the future is done, however often the waiting task is cancelled.
+
+    Raises that cancellation then, and nothing of the future's.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not future.cancelled():
+        # Looked at: nobody else is told of it.
+        future.exception()
+    if cancelled is not None:
+        raise cancelled

@@ -31,7 +31,7 @@ def _never() -> None:
 
 
 def _at_once() -> float:
-    """Whoever generates is told of each token."""
+    """Whoever generates is told of each token, and asks for the next one."""
     return 0.0
 
 

@@ -24,9 +24,6 @@ from kakeya_fleet.engine.sessions.step import Step
 
 Result = TypeVar("Result")
 
-FORCED_AT_ONCE = 3
-"""Few, so that a session among others takes few rows; JSON's keys are seldom more in a row."""
-
 
 class Forwards(Protocol):
     """What runs feeds in one forward: a verifier, or who stands before one."""
@@ -98,7 +95,7 @@ class Turn(ABC, Generic[Result]):
         return ended
 
 
-class _SessionTurn(Turn[Result]):
+class SessionTurn(Turn[Result]):
     """A turn of a session of the engine's."""
 
     session: Session
@@ -118,7 +115,7 @@ class TurnRunner(Protocol):
         ...
 
 
-class PrefillTurn(_SessionTurn[bool]):
+class PrefillTurn(SessionTurn[bool]):
     """Computes the K/V of some pending tokens; the result says whether more are pending."""
 
     decodes = False
@@ -142,7 +139,7 @@ class PrefillTurn(_SessionTurn[bool]):
         return self.session.prefilled(output) if output is not None else False
 
 
-class ReadTurn(_SessionTurn[bool]):
+class ReadTurn(SessionTurn[bool]):
     """Reads some of a history into a pool; the result says whether more is to be read.
 
     The last token too, which prefill leaves: of a session that nobody generates from.
@@ -202,7 +199,7 @@ class Verified:
     began: float = 0.0
 
 
-class VerifyTurn(_SessionTurn[Verified]):
+class VerifyTurn(SessionTurn[Verified]):
     """Verifies a block; the history has tokens and none of them is pending.
 
     Without the drafted tokens that cannot be what is chosen, because a grammar forbids them.
@@ -248,83 +245,6 @@ class VerifyTurn(_SessionTurn[Verified]):
         if self._forbidden_count:
             step = replace(step, forbidden_count=self._forbidden_count)
         return Verified(step, self._clock() - self._began, self._began)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Tokens that came one by one; `error` is what the forward behind them raised, if it did."""
-
-    steps: tuple[Verified, ...]
-    error: Exception | None = None
-
-
-class DecodeTurn(_SessionTurn[Decoded]):
-    """Tokens without drafts, a forward each, but for those that a grammar forces.
-
-    Of these up to `FORCED_AT_ONCE` go into a forward, as drafts that are always right.
-
-    It goes on until it was asked for `gather_seconds` ago, so that who awaits it is woken once for
-    several tokens; after at most `limit` >= 1 of them, and where the answer ends. What was
-    committed before a forward fails is told with its error.
-    """
-
-    decodes = True
-
-    def __init__(
-        self,
-        session: Session,
-        block: Block,
-        gather_seconds: float = 0.0,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        """`block` has no draft; `clock` gives monotonic seconds."""
-        super().__init__(session)
-        self._block = block
-        self._clock = clock
-        self._ends_at = clock() + gather_seconds
-        self._began = 0.0
-        self._steps: list[Verified] = []
-        self._count = 0
-        self._forced: list[int] | None = None
-
-    @property
-    def rows(self) -> int:
-        """The last token's, and those of what is forced behind it."""
-        if self._forced is None:
-            answer, room = self._block.answer, self._block.limit - self._count - 1
-            room = min(room, FORCED_AT_ONCE, self.session.verifier.info.width - 1)
-            self._forced = [] if answer is None else answer.forced(room)
-        return 1 + len(self._forced)
-
-    @property
-    def least_rows(self) -> int:
-        """The last token's."""
-        return 1
-
-    def feed(self, rows: int) -> Feed:
-        """The last token, and what is forced behind it."""
-        self._began = self._clock()
-        forced = (self._forced or [])[: rows - 1]
-        return self.session.verify_feed(forced, self._block.limit - self._count)
-
-    def outcome(self, output: Output | None) -> Decoded:
-        """What was committed until now."""
-        if output is None:
-            raise ValueError("a token is decided by a forward")
-        block = self._block
-        step = self.session.verified(output, block.sampling, block.stop_ids, block.answer)
-        step = replace(step, verified_count=0, accepted_count=0, forced_count=step.accepted_count)
-        self._count += len(step.committed)
-        self._forced = None
-        self._steps.append(Verified(step, self._clock() - self._began, self._began))
-        return Decoded(tuple(self._steps))
-
-    def told(self, ended: Ended) -> Ended | None:
-        """None while there is time and something to generate."""
-        if ended.error is not None:
-            return Ended(Decoded(tuple(self._steps), ended.error)) if self._steps else ended
-        over = self._steps[-1].step.ends or self._count == self._block.limit
-        return ended if over or self._clock() >= self._ends_at else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from kakeya_fleet.engine.contracts.guide import Guide
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, OutOfKvMemory, RestorerLost
 from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.decoding import Decoding
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
-from kakeya_fleet.engine.sessions.turns import Block, DecodeTurn, Verified, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import Block, Verified, VerifyTurn
 from kakeya_fleet.engine.speculation.company import REST_TOKENS, Company
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
 from kakeya_fleet.engine.speculation.drafting import Drafting
@@ -176,6 +177,12 @@ class _Generation:
         self._asked: asyncio.Future[BlockDraft] | None = None
         self._in_hand: BlockDraft | None = None
         """The draft of a block whose forward lost the restorer, or found no room."""
+        self._decoding: Decoding | None = None
+        """Tokens without drafts, which are decided while those before them are handed out."""
+        self._decodes_for_all = False
+        """Whether nobody drafts them for the sake of others."""
+        self._decoded_until = 0.0
+        """When the latest of them was there, in seconds from the beginning."""
         self._failed: Exception | None = None
         """What a forward raised behind tokens that were told."""
         self.latest_blocks: list[BlockTiming] = []
@@ -216,46 +223,72 @@ class _Generation:
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
-        connect = self._connect
+        if self._decoding is None:
+            await self._begin()
+        if self._decoding is None and self._drafting is not None:
+            return await self._drafted(self._drafting)
+        return _told(await self._decoded())
+
+    async def _begin(self) -> None:
+        """Has tokens decoded that nobody is to draft, if the next ones are."""
+        remaining = self._remaining()
+        rests, connect = self._rests_for_all, self._connect
         if connect is not None:
-            remaining = self._remaining()
-            # Others of its crowd may be about to come; and behind the last tokens nobody drafts
-            # before they are there.
-            is_late = not self._tally.token_count or remaining <= REST_TOKENS
-            if self._rests_for_all or is_late:
-                return _told(await self._undrafted(min(REST_TOKENS, remaining)))
+            if rests or remaining <= REST_TOKENS:
+                self._decode(min(REST_TOKENS, remaining), for_all=rests)
+                return
+            if not self._tally.token_count:
+                # Others of its crowd may be about to come.
+                self._decode(1)
+                return
             self._connect, self._proposers = None, await connect()
             if self._proposers is not None:
                 self._drafting = self._drafting_of(self._proposers)
         drafting = self._drafting
         if drafting is None:
-            return _told(await self._undrafted(self._remaining()))
-        is_asked = self._asked is not None or self._in_hand is not None
-        rest = 0 if is_asked else drafting.rest_blocks
-        if not rest and not is_asked and self._rests_for_all:
-            steps = await self._undrafted(min(REST_TOKENS, self._remaining()))
-            drafting.after_rest_for_all(steps)
-            return _told(steps)
-        if not rest:
-            return await self._drafted(drafting)
-        steps = await self._undrafted(min(rest, self._remaining()))
-        drafting.after_rest(steps)
-        return _told(steps)
+            self._decode(self._remaining())
+        elif self._asked is None and self._in_hand is None:
+            rest = drafting.rest_blocks
+            if rest:
+                self._decode(min(rest, remaining))
+            elif rests:
+                self._decode(min(REST_TOKENS, remaining), for_all=True)
 
-    async def _undrafted(self, limit: int) -> tuple[Verified, ...]:
-        """At most `limit` tokens that are told together, the first one at once."""
-        started = self._elapsed()
-        # The first token comes at once, and the end in time.
-        gather_seconds = self._driver.gather_seconds() if self._tally.token_count else 0.0
-        gather_seconds = min(gather_seconds, self._seconds_left())
-        block = self._block((), limit)
-        decoded = await self._driver.run(
-            DecodeTurn(self._session, block, gather_seconds, self._clock)
+    def _decode(self, limit: int, *, for_all: bool = False) -> None:
+        deadline = self._parameters.deadline_seconds
+        self._decodes_for_all = for_all
+        self._decoding = Decoding(
+            self._driver.run,
+            self._session,
+            self._block((), limit),
+            self._clock,
+            self._driver.gather_seconds,
+            # The first token comes at once, and the end in time.
+            at_once=not self._tally.token_count,
+            until=self._began + deadline if deadline else math.inf,
         )
+        self._decoded_until = self._elapsed()
+
+    async def _decoded(self) -> tuple[Verified, ...]:
+        """Tokens that are told together."""
+        decoding = self._decoding
+        if decoding is None:
+            raise AssertionError("nothing is decoded")
+        try:
+            decoded = await decoding.take()
+        finally:
+            if decoding.is_over:
+                self._decoding = None
         self._failed = decoded.error
         for verified in decoded.steps:
-            self._record(NO_DRAFT, verified.step, verified.seconds, started)
-            started = verified.began + verified.seconds - self._began
+            self._record(NO_DRAFT, verified.step, verified.seconds, self._decoded_until)
+            self._decoded_until = verified.began + verified.seconds - self._began
+        if self._decodes_for_all and not self._rests_for_all:
+            decoding.stop()
+        if self._drafting is not None and self._decodes_for_all:
+            self._drafting.after_rest_for_all(decoded.steps)
+        elif self._drafting is not None:
+            self._drafting.after_rest(decoded.steps)
         return decoded.steps
 
     async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:
@@ -286,6 +319,11 @@ class _Generation:
         """Why to stop between two turns; None to go on, if only to raise what failed."""
         if self._failed is not None:
             return None
+        if self._decoding is not None:
+            # What was decided meanwhile is told first.
+            if self._should_stop():
+                self._decoding.stop()
+            return None
         if self._answer is not None and self._answer.is_complete:
             return StopReason.COMPLETE
         if self._tally.token_count >= self._parameters.max_tokens:
@@ -305,6 +343,9 @@ class _Generation:
         asked, self._asked = self._asked, None
         if asked is not None:
             await taken_back(asked)
+        decoding, self._decoding = self._decoding, None
+        if decoding is not None:
+            await decoding.close()
         if self._drafting is not None:
             await self._drafting.close()
 

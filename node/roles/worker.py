@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from kakeya_fleet.engine.contracts.blocking import handed_on
+from kakeya_fleet.engine.contracts.blocking import handed_on, settled
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Ended, Turn, run_turns
@@ -143,8 +143,8 @@ class ModelWorker:
         The more sessions there are, the longer, so that all of them together are told of at most
         `TELLINGS_A_SECOND` times a second. Any thread may ask.
         """
-        sessions = len(self._turn_steps) + self._inbox.qsize() + 1
-        return min(sessions / TELLINGS_A_SECOND, MOST_GATHER_SECONDS)
+        sessions = len(self._turn_steps) + len(self._in_hand) + self._inbox.qsize()
+        return min(max(1, sessions) / TELLINGS_A_SECOND, MOST_GATHER_SECONDS)
 
     async def run(self, function: Callable[[], Result]) -> Result:
         """The result of `function`, run alone in the worker's thread.
@@ -195,7 +195,7 @@ class ModelWorker:
                 if not step.ended:
                     # The future was cancelled with its caller; the thread tells this one.
                     step.finished = step.loop.create_future()
-                await _settled(step.finished)
+                await settled(step.finished)
             raise
         finally:
             # The step has its error, whose traceback has this frame: a circle around all that the
@@ -323,8 +323,12 @@ class ModelWorker:
     ) -> None:
         """Tells of the turns that are over, and has the others wait for their next forward."""
         over: list[Delivery] = []
-        for (turn, _rows), step, end in zip(picked, steps, ends, strict=True):
-            told = end if step.withdrawn else turn.told(end)
+        # Each goes by how many others there are, in the queue or in the hand.
+        tells = [
+            end if step.withdrawn else turn.told(end)
+            for (turn, _rows), step, end in zip(picked, steps, ends, strict=True)
+        ]
+        for (turn, _rows), step, end, told in zip(picked, steps, ends, tells, strict=True):
             if told is not None:
                 over.append(_delivery(step, told))
                 continue
@@ -356,14 +360,3 @@ def _tell(deliveries: Sequence[Delivery]) -> None:
 def _deliver(deliveries: Sequence[Delivery]) -> None:
     for step, result, error in deliveries:
         step.finish(result, error)
-
-
-async def _settled(future: asyncio.Future[object]) -> None:
-    """Waits until the future is done, however often the waiting task is cancelled."""
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            continue
-    if not future.cancelled():
-        future.exception()

@@ -181,9 +181,44 @@ MUTANTS = (
     # ---- Nothing is lost
     Mutant(
         "tokens that were committed before a forward failed, and are told to nobody",
-        "engine/sessions/turns.py",
+        "engine/sessions/decoding.py",
         "return Ended(Decoded(tuple(self._steps), ended.error)) if self._steps else ended",
         "return ended",
+        ("tests/engine/speculation/test_generation_gathering.py",),
+    ),
+    Mutant(
+        "a turn that goes on however long nobody takes what it told",
+        "engine/sessions/decoding.py",
+        "return waited < gather_seconds + MOST_LATE_SECONDS",
+        "return True",
+        ("tests/engine/sessions/test_decoding.py",),
+    ),
+    Mutant(
+        "a turn that is left and may still write to its session",
+        "engine/sessions/decoding.py",
+        "        await settled(running)",
+        "        await asyncio.wait([running])",
+        ("tests/engine/sessions/test_decoding.py",),
+    ),
+    Mutant(
+        "tokens that came before their turn failed, and are told to nobody",
+        "engine/sessions/decoding.py",
+        "if running.done() and (not steps or running.exception() is None):",
+        "if running.done():",
+        ("tests/engine/sessions/test_decoding.py",),
+    ),
+    Mutant(
+        "a node that leaves when every turn has come to its end",
+        "engine/speculation/generation.py",
+        "                self._decoding.stop()",
+        "                pass",
+        ("tests/engine/speculation/test_generation_gathering.py",),
+    ),
+    Mutant(
+        "drafts that pay again, and wait for the end of a turn without",
+        "engine/speculation/generation.py",
+        "            decoding.stop()",
+        "            pass",
         ("tests/engine/speculation/test_generation_gathering.py",),
     ),
     Mutant(

@@ -10,6 +10,7 @@ from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.generation_report import Committed, Done, StopReason
 from kakeya_fleet.engine.speculation.pace import FIRST_RETRY_BLOCKS
@@ -17,6 +18,7 @@ from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.gated_verifier import GatedVerifier, StandingClock
 from tests.support.ticking_clock import TickingClock
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -39,12 +41,11 @@ async def told(
     return [item async for item in generate(session, roster, asked, driver)]
 
 
-async def test_the_first_token_comes_at_once_and_the_others_together() -> None:
+async def test_each_token_has_its_block_however_many_are_told_together() -> None:
+    """That the first one is told at once, and how many then: `test_decoding`."""
     *messages, done = await told(opened(hashing.HashVerifier()), 30, 1e6)
     assert isinstance(done, Done)
-    sizes = [len(each.token_ids) for each in messages if isinstance(each, Committed)]
-    assert sizes == [1, 29]
-    assert [each.first_index for each in messages if isinstance(each, Committed)] == [50, 51]
+    assert len(messages) <= 2
     assert done.speculation.verify_forward_count == 30
     assert [block.committed_count for block in done.timeline] == [1] * 30
     assert [block.first_index for block in done.timeline] == list(range(50, 80))
@@ -124,3 +125,56 @@ async def test_a_deadline_ends_between_tellings() -> None:
     # Also where it could have gathered for longer: a token takes three looks at the clock.
     assert 30 < len(tokens) < 70
     assert tokens == hashing.expected_stream(PROMPT, SPEC, len(tokens), SEEDED)
+
+
+class Watched(Company):
+    """Has all rest until it is told not to."""
+
+    has_all_rest = True
+
+    @property
+    def rests(self) -> bool:
+        return self.has_all_rest
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["a node leaves", "drafts pay again"])
+async def test_a_turn_that_goes_on_is_not_seen_to_its_end(*, leaves: bool) -> None:
+    """It ends with the forward behind the telling at which its generation hears of it."""
+    expected = hashing.expected_stream(PROMPT, SPEC, 90, SEEDED)
+    verifier, clock, company = GatedVerifier(), StandingClock(), Watched(lambda: 0.0)
+    session = opened(verifier)
+    source = sources.OracleSource(PROMPT + expected, hashing.VOCABULARY)
+    run, is_leaving = sources.ThreadRunner(), False
+    driver = SessionDriver(run, clock, gather_seconds=lambda: 1.0)
+    await driver.prefill(session)
+    verifier.shut()
+    stream = generate(
+        session,
+        Roster.of_one(source),
+        streams.parameters(90, sampling=SEEDED, adaptive=True),
+        driver,
+        should_stop=lambda: is_leaving,
+        company=company,
+    )
+    verifier.let(1)
+    said = [await anext(stream)]
+    # The first token is told; the second waits at the gate.
+    clock.now, company.has_all_rest, is_leaving = 1.0, False, leaves
+    verifier.let(1)
+    said.append(await anext(stream))
+    if not leaves:
+        verifier.let(1)
+        said.append(await anext(stream))
+        assert source.call_count == 0
+    verifier.let(1 << 16)
+    said += [each async for each in stream]
+    run.close()
+    *messages, done = said
+    assert isinstance(done, Done)
+    tokens = [token for each in messages if isinstance(each, Committed) for token in each.token_ids]
+    if leaves:
+        assert (tokens, done.stop_reason) == (expected[:2], StopReason.DRAINING)
+        assert source.call_count == 0
+    else:
+        assert tokens == expected
+        assert [block.drafted_count > 0 for block in done.timeline[:4]] == [False] * 3 + [True]

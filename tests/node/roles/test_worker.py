@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import random
 import threading
 import time
@@ -19,15 +20,15 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import DraftSource
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
-from kakeya_fleet.engine.errors import EmptyHistory
+from kakeya_fleet.engine.errors import EmptyHistory, SessionNotFound
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.decoding import DecodeTurn, Decoding
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import (
     Block,
-    DecodeTurn,
     PrefillTurn,
     Turn,
     VerifyTurn,
@@ -347,7 +348,7 @@ async def test_a_turn_that_goes_on_takes_its_forwards_beside_the_others(
     """Neither turns nor functions wait for its end."""
     verifier = hashing.HashVerifier(context_length=1 << 21)
     long, short = computed(verifier=verifier), computed(PROMPT[:9], verifier)
-    asked = asyncio.create_task(worker.run_turn(DecodeTurn(long, ENDLESS, 1e6)))
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(long, ENDLESS)))
     await until_longer(long, len(PROMPT) + 1)
     for count in range(1, 4):
         (verified,) = (await worker.run_turn(DecodeTurn(short, Block((), GREEDY, 1)))).steps
@@ -364,23 +365,54 @@ async def test_a_turn_that_goes_on_ends_with_the_forward_in_which_its_caller_lef
     worker: ModelWorker,
 ) -> None:
     session = computed(verifier=hashing.HashVerifier(context_length=1 << 21))
-    asked = asyncio.create_task(worker.run_turn(DecodeTurn(session, ENDLESS, 1e6)))
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(session, ENDLESS)))
     await until_longer(session, len(PROMPT) + 3)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     left = len(session.history)
     # Nothing of it runs any more: whoever comes next has the session to himself.
-    again = await worker.run_turn(DecodeTurn(session, Block((), GREEDY, 3), 1e6))
+    again = await worker.run_turn(DecodeTurn(session, Block((), GREEDY, 3)))
     assert [step.step.first_index for step in again.steps] == [left, left + 1, left + 2]
     expected = hashing.expected_stream(PROMPT, WINDOWED, 100, GREEDY)
     assert session.history[len(PROMPT) :][:100] == expected[: left + 3 - len(PROMPT)]
 
 
+async def test_what_a_decoding_held_that_failed_is_free_without_the_collector(
+    worker: ModelWorker,
+) -> None:
+    """Behind tokens that it told: a closed session's."""
+    session = computed(verifier=hashing.HashVerifier(context_length=1 << 21))
+    gone = weakref.ref(session)
+    gc.disable()
+    try:
+        decoding = Decoding(
+            worker.run_turn,
+            session,
+            ENDLESS,
+            time.monotonic,
+            lambda: 1e-9,
+            at_once=True,
+            until=math.inf,
+        )
+        await decoding.take()
+        session.end("closed")
+        with suppress(SessionNotFound):
+            while not decoding.is_over:
+                await decoding.take()
+        assert decoding.is_over
+        del session, decoding
+        # The thread lets go of the turn once it has told of its end.
+        await worker.run(int)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 async def test_closing_ends_a_turn_that_goes_on() -> None:
     worker = ModelWorker("test")
     session = computed(verifier=hashing.HashVerifier(context_length=1 << 21))
-    asked = asyncio.create_task(worker.run_turn(DecodeTurn(session, ENDLESS, 1e6)))
+    asked = asyncio.create_task(worker.run_turn(DecodeTurn(session, ENDLESS)))
     await until_longer(session, len(PROMPT) + 3)
     await worker.close()
     with pytest.raises(WorkerClosed):
@@ -389,7 +421,7 @@ async def test_closing_ends_a_turn_that_goes_on() -> None:
 
 def test_many_sessions_wait_longer_to_be_told_together(worker: ModelWorker) -> None:
     worker._turn_steps = cast(Any, dict.fromkeys(range(24)))
-    assert worker.gather_seconds() == 25 / TELLINGS_A_SECOND
+    assert worker.gather_seconds() == 24 / TELLINGS_A_SECOND
     worker._turn_steps = cast(Any, dict.fromkeys(range(900)))
     assert worker.gather_seconds() == MOST_GATHER_SECONDS
     worker._turn_steps = {}
