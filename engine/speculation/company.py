@@ -37,8 +37,6 @@ TRIAL_SHARE = 0.005
 CROWD_SECONDS = 10.0
 """For so long a crowd that was better off at rest is thought to come again."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 768.0
-REST_TOKENS = 32
-"""That a session makes alone before it asks once more whether all rest."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.sessions.turns import Block, Verified, VerifyTurn
-from kakeya_fleet.engine.speculation.company import REST_TOKENS, Company
+from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
 from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -32,6 +32,8 @@ from kakeya_fleet.engine.speculation.tally import Tally
 
 MAX_TOKENS = 1 << 20
 DEFAULT_DRAFT_DEADLINE_SECONDS = 0.25
+LAST_TOKENS = 32
+"""Said before a proposer would be found: who began without looks for none."""
 
 Connect: TypeAlias = Callable[[], Awaitable[Roster | None]]
 """Finds a session's proposers; None where it has none now."""
@@ -234,8 +236,8 @@ class _Generation:
         remaining = self._remaining()
         rests, connect = self._rests_for_all, self._connect
         if connect is not None:
-            if rests or remaining <= REST_TOKENS:
-                self._decode(min(REST_TOKENS, remaining), for_all=rests)
+            if rests or remaining <= LAST_TOKENS:
+                self._decode(remaining, for_all=rests)
                 return
             if not self._tally.token_count:
                 # Others of its crowd may be about to come.
@@ -246,13 +248,13 @@ class _Generation:
                 self._drafting = self._drafting_of(self._proposers)
         drafting = self._drafting
         if drafting is None:
-            self._decode(self._remaining())
+            self._decode(remaining)
         elif self._asked is None and self._in_hand is None:
             rest = drafting.rest_blocks
             if rest:
                 self._decode(min(rest, remaining))
             elif rests:
-                self._decode(min(REST_TOKENS, remaining), for_all=True)
+                self._decode(remaining, for_all=True)
 
     def _decode(self, limit: int, *, for_all: bool = False) -> None:
         deadline = self._parameters.deadline_seconds

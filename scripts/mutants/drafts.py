@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "one at rest that looks for proposers",
         "engine/speculation/generation.py",
-        "            if self._rests_for_all or is_late:",
+        "            if rests or remaining <= LAST_TOKENS:",
         "            if False:",
         ("tests/engine/speculation/test_generation_company.py",),
     ),

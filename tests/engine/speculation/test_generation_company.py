@@ -14,8 +14,8 @@ from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Result, TurnRunner
-from kakeya_fleet.engine.speculation.company import REST_TOKENS, Company
-from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.company import Company
+from kakeya_fleet.engine.speculation.generation import LAST_TOKENS, generate
 from kakeya_fleet.engine.speculation.generation_report import Committed
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
@@ -119,7 +119,7 @@ async def test_one_that_begins_at_rest_looks_for_proposers_once_all_rest_no_more
     # Nor for few tokens, which would be said before one is found.
     few = Waking(rests=True)
     few.heard = COUNT
-    assert await said(few, source, later=True, count=REST_TOKENS) == expected[:REST_TOKENS]
+    assert await said(few, source, later=True, count=LAST_TOKENS) == expected[:LAST_TOKENS]
     assert few.connected_at is None
 
 
