@@ -7,7 +7,9 @@ drafts. Each would keep drafting because the others do. So what all of them make
 measured both ways, with drafts and without any, by the number of sessions. They begin without,
 which is soon known and hardly differs among texts; drafts are tried, kept while they make more, and
 tried again when that may have changed: after ever longer times, and so seldom that what trials cost
-stays below `TRIAL_SHARE` of the time.
+stays below `TRIAL_SHARE` of the time. A trial costs the same when the crowd changes before it told
+anything. What few sessions are worse off with, more are too: while fewer rest a larger crowd tries
+only when all trials together have been paid for.
 """
 
 from __future__ import annotations
@@ -17,22 +19,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-SETTLED_AFTER = {True: 2, False: 24}
-"""Tokens a session, by whether all rest, that count for nothing: they were on their way. With
-drafts a drafted block a session is enough, before which streams open and prompts are read; or the
-time in which they would have made as many at rest."""
-MEASURED_OVER = {True: 12, False: 8}
-"""Tokens a session that are measured then, and the least of all together, likewise."""
-LEAST_MEASURED = {True: 48, False: 80}
+SETTLED_AFTER = 8
+"""Tokens a session at rest that count for nothing: prompts were read and drafts on their way."""
+MEASURED_OVER = {True: 24, False: 8}
+LEAST_MEASURED = 80
+"""Tokens a session that are measured then, by whether all rest; the least of all together."""
 REMEMBERED_WINDOWS = 5
 """Their median counts: in one of them a prompt may have been read."""
 TRIAL_WINDOWS = 2
-"""So often is measured what is better, before it is believed."""
+"""So often in a row is measured what is better, before it is believed."""
+MOST_TRIAL_WINDOWS = 8
+"""Behind which neither is."""
 CLEAR = 1.1
 """So many times as fast as at rest they are to be with drafts that are taken up; these go on while
 they are faster at all."""
-LOST = 1.25
-"""A trial ends early that has taken so many times as long as what is kept would have."""
+LOST_SECONDS = 0.3
+"""A trial ends early that has cost what would have been made in so long. A few, who lose little,
+have the time to find who drafts best for each."""
 TRIAL_SHARE = 0.005
 CROWD_SECONDS = 10.0
 """For so long a crowd that was better off at rest is thought to come again."""
@@ -45,6 +48,8 @@ class _Level:
 
     _rates: dict[bool, deque[float]] = field(default_factory=dict)
     rests: bool = True
+    is_tried: bool = False
+    """Whether a trial told which is better."""
     tried_again_at: float = 0.0
     wait: float = FIRST_WAIT_SECONDS
 
@@ -56,16 +61,21 @@ class _Level:
         """What they make; 0 before it was seen."""
         return statistics.median(self._rates[rests]) if rests in self._rates else 0.0
 
+    def forget(self, *, rests: bool) -> None:
+        """What was seen of a way before."""
+        self._rates.pop(rests, None)
+
     def keep(self, now: float, *, rests: bool) -> None:
         """The better way from now on."""
-        self.rests = rests
+        self.rests, self.is_tried = rests, True
         self.wait = FIRST_WAIT_SECONDS
         self.tried_again_at = now + self.wait
 
-    def lose(self, now: float, lost_seconds: float) -> None:
+    def lose(self, now: float) -> None:
         """The other way was tried once more, and was not better."""
+        self.is_tried = True
         self.wait = min(2 * self.wait, LONGEST_WAIT_SECONDS)
-        self.tried_again_at = now + max(self.wait, lost_seconds / TRIAL_SHARE)
+        self.tried_again_at = max(self.tried_again_at, now + self.wait)
 
 
 class Company:
@@ -80,16 +90,17 @@ class Company:
         # The window of time that is measured, and of how many sessions.
         self._size = 0
         self._unsettled = 0
-        self._undrafted = 0
         self._tokens = 0
         self._began = 0.0
         # Since when there are no two of whom one would draft.
         self._alone_since: float | None = 0.0
-        # The windows of the trial that goes on, and when it began.
+        # Until when no crowd tries that is larger than one that rests.
+        self._paid_at = 0.0
+        # The windows of the trial that goes on, when it began, and all that was made since.
         self._trial_began = 0.0
+        self._made = 0
         self._trial_windows = 0
-        self._trial_tokens = 0
-        self._trial_seconds = 0.0
+        self._better_windows = 0
 
     @property
     def rests(self) -> bool:
@@ -115,8 +126,8 @@ class Company:
         if not self._is_crowd and self._alone_since is None:
             self._alone_since = self._clock()
 
-    def committed(self, token_count: int, *, drafted: bool) -> None:
-        """One of them made so many tokens, of a draft or without."""
+    def committed(self, token_count: int, seconds_ago: float = 0.0) -> None:
+        """One of them made so many tokens, and is told of them now."""
         if not self._is_crowd:
             return
         if self._alone_since is not None:
@@ -124,95 +135,114 @@ class Company:
             paused, self._alone_since = self._clock() - self._alone_since, None
             self._began += paused
             self._trial_began += paused
-        if not self._size or abs(self._count - self._size) > max(1, self._size // 4):
+        now = self._clock()
+        if self._is_another_size:
+            if self._size and self._rests is not self._levels[self._size].rests:
+                self._pay(self._levels[self._size], now)
             self._size = _level_of(self._count)
             self._begin(rests=self._level().rests)
-        level, now = self._levels[self._size], self._clock()
-        kept = level.rate(rests=level.rests)
+        decided_at, level = now - seconds_ago, self._levels[self._size]
+        self._made += token_count if decided_at > self._trial_began else 0
+        if self._rests is not level.rests and self._lost_seconds(level, now) > LOST_SECONDS:
+            self._lose(level, now)
+            return
         if self._unsettled > 0:
             self._unsettled -= token_count
-            self._undrafted -= drafted
-            is_late = (now - self._trial_began) * kept > SETTLED_AFTER[self._rests] * self._size
-            if self._unsettled <= 0 or (not self._rests and (self._undrafted <= 0 or is_late)):
-                self._unsettled, self._began = 0, now
+            if self._unsettled <= 0:
+                self._began = now
+            return
+        if decided_at <= self._began:
             return
         self._tokens += token_count
-        wanted = max(LEAST_MEASURED[self._rests], MEASURED_OVER[self._rests] * self._size)
-        seconds = max(1e-9, now - self._began)
-        is_lost = self._rests is not level.rests and seconds * kept > LOST * wanted
-        if self._tokens >= wanted or is_lost:
-            self._measured(level, seconds)
+        if self._tokens >= max(LEAST_MEASURED, MEASURED_OVER[self._rests] * self._size):
+            self._measured(level, self._tokens / max(1e-9, now - self._began))
+
+    @property
+    def _is_another_size(self) -> bool:
+        """Whether there are so many more or fewer that what is known of others holds."""
+        return not self._size or abs(self._count - self._size) > max(1, self._size // 4)
 
     @property
     def _is_crowd(self) -> bool:
         return self._count > 1 and self._drafting_count > 0
 
     def _level(self) -> _Level:
-        """Of now.
-
-        The more sessions share a forward the less drafts win: more than those who were found to be
-        better off at rest are so too, until these try again, and fewer than those who draft draft.
-        """
+        """Of now. The more share a forward the less drafts win: fewer than those who draft do."""
         level = self._levels.get(self._size)
         if level is None:
+            more = [size for size, each in self._levels.items() if each.is_tried]
+            more = [size for size in more if size > self._size]
             level = self._levels[self._size] = _Level()
-            known = [size for size, each in self._levels.items() if each.rate(rests=False)]
-            fewer = max((size for size in known if size < self._size), default=0)
-            more = min((size for size in known if size > self._size), default=0)
-            if fewer and self._levels[fewer].rests:
-                level.wait = self._levels[fewer].wait
-                level.tried_again_at = self._levels[fewer].tried_again_at
-            elif more and not self._levels[more].rests:
-                level.rests = False
+            level.rests = not more or self._levels[min(more)].rests
         return level
 
     def _begin(self, *, rests: bool) -> None:
         self._rests = rests
-        self._unsettled, self._undrafted = SETTLED_AFTER[rests] * self._size, self._size
-        self._tokens = 0
-        self._trial_began = self._clock()
-        self._trial_windows, self._trial_tokens, self._trial_seconds = 0, 0, 0.0
+        self._unsettled = SETTLED_AFTER * self._size if rests else 0
+        self._tokens = self._made = 0
+        self._trial_began = self._began = self._clock()
+        self._trial_windows = self._better_windows = 0
 
-    def _measured(self, level: _Level, seconds: float) -> None:
-        """A window is over that took so long."""
+    def _measured(self, level: _Level, rate: float) -> None:
+        """A window is over, in which they made so much."""
         now = self._clock()
         if self._rests is not level.rests:
-            self._tried(level, now, seconds)
+            self._tried(level, now, rate)
             return
-        level.seen(self._tokens / seconds, rests=level.rests)
+        level.seen(rate, rests=level.rests)
         resting, drafting = level.rate(rests=True), level.rate(rests=False)
         if not level.rests and resting > drafting:
             # What sessions make at rest hardly changes with what they say.
             level.keep(now, rests=True)
             self._begin(rests=True)
-        elif now >= level.tried_again_at:
+        elif now >= self._tries_at(level):
             self._begin(rests=not level.rests)
         else:
             self._go_on(now)
 
-    def _tried(self, level: _Level, now: float, seconds: float) -> None:
+    def _tried(self, level: _Level, now: float, rate: float) -> None:
         """A window of the way that is not kept is over."""
         self._trial_windows += 1
-        self._trial_tokens += self._tokens
-        self._trial_seconds += seconds
-        rate, kept = self._trial_tokens / self._trial_seconds, level.rate(rests=level.rests)
+        kept = level.rate(rests=level.rests)
         is_better = rate > CLEAR * kept if level.rests else rate > kept
-        if is_better and self._trial_windows < TRIAL_WINDOWS:
-            self._go_on(now)
-            return
-        level.seen(rate, rests=not level.rests)
-        if is_better:
+        self._better_windows = self._better_windows + 1 if is_better else 0
+        if self._better_windows == TRIAL_WINDOWS:
+            level.forget(rests=not level.rests)
+            level.seen(rate, rests=not level.rests)
             level.keep(now, rests=not level.rests)
             self._go_on(now)
+        elif self._trial_windows == MOST_TRIAL_WINDOWS:
+            self._lose(level, now)
         else:
-            level.lose(now, (now - self._trial_began) * (1.0 - rate / kept))
-            self._begin(rests=level.rests)
+            self._go_on(now)
+
+    def _lose(self, level: _Level, now: float) -> None:
+        """The other way was not better."""
+        self._pay(level, now)
+        level.lose(now)
+        self._begin(rests=level.rests)
+
+    def _tries_at(self, level: _Level) -> float:
+        """When the way is tried that is not kept."""
+        fewer_rest = any(size < self._size and each.rests for size, each in self._levels.items())
+        return max(level.tried_again_at, self._paid_at if fewer_rest else 0.0)
+
+    def _pay(self, level: _Level, now: float) -> None:
+        """A trial is over, or was broken off, that cost what could have been made meanwhile."""
+        paid_at = now + max(0.0, self._lost_seconds(level, now)) / TRIAL_SHARE
+        level.tried_again_at = max(paid_at, now + level.wait)
+        self._paid_at = max(self._paid_at, paid_at)
+
+    def _lost_seconds(self, level: _Level, now: float) -> float:
+        """In which what was not made in the trial could have been, as it is kept."""
+        return now - self._trial_began - self._made / level.rate(rests=level.rests)
 
     def _go_on(self, now: float) -> None:
         self._tokens, self._began = 0, now
 
 
 def _level_of(count: int) -> int:
-    """1, 2, 3, 4, 6, 8, 12, 16, ...: of so many what was found of about as many holds."""
+    """The nearest of 1, 2, 3, 4, 6, 8, 12, 16, ...: about as many make about as much."""
     power = 1 << (count.bit_length() - 1)
-    return power + power // 2 if count >= power + power // 2 else power
+    quarters = 4 * count // power
+    return power * (4, 6, 6, 8)[quarters - 4] // 4

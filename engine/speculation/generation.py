@@ -283,7 +283,7 @@ class _Generation:
                 self._decoding = None
         self._failed = decoded.error
         for verified in decoded.steps:
-            self._record(NO_DRAFT, verified.step, verified.seconds, self._decoded_until)
+            self._record(NO_DRAFT, verified, self._decoded_until)
             self._decoded_until = verified.began + verified.seconds - self._began
         if self._decodes_for_all and not self._rests_for_all:
             decoding.stop()
@@ -314,7 +314,7 @@ class _Generation:
             # Two turns of the event loop bring the request on its way before all else.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        self._record(draft, step, verified.seconds, started)
+        self._record(draft, verified, started)
         return _committed([step]), _ending(step)
 
     def stop_reason(self) -> StopReason | None:
@@ -422,7 +422,8 @@ class _Generation:
             forgotten_token_count=self._session.forgotten_count,
         )
 
-    def _record(self, draft: BlockDraft, step: Step, verify_seconds: float, started: float) -> None:
+    def _record(self, draft: BlockDraft, verified: Verified, started: float) -> None:
+        step = verified.step
         if self._tally.token_count == 0:
             self._first_token_seconds = self._elapsed()
         timing = BlockTiming(
@@ -433,7 +434,7 @@ class _Generation:
             draft_seconds=draft.draft_seconds,
             wire_seconds=draft.wire_seconds,
             wait_seconds=draft.wait_seconds,
-            verify_seconds=verify_seconds,
+            verify_seconds=verified.seconds,
             drafted_ahead=draft.ahead,
             start_seconds=started,
             committed_count=len(step.committed),
@@ -441,7 +442,8 @@ class _Generation:
             found=draft.found,
         )
         if self._company is not None:
-            self._company.committed(len(step.committed), drafted=draft.received)
+            seconds_ago = self._clock() - verified.began - verified.seconds
+            self._company.committed(len(step.committed), seconds_ago)
         self._tally.add_block(timing, len(step.committed))
         self.latest_blocks.append(timing)
 

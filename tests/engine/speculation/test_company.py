@@ -48,11 +48,11 @@ class Served:
             self.now += taken
             self.rested[rests] += taken
             self.token_count += tokens
-            self.company.committed(tokens, drafted=drafted)
+            self.company.committed(tokens)
         return self.rested[True] / sum(self.rested.values())
 
 
-@pytest.mark.parametrize("count", [2, 4, 8, 16])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 10, 11, 13, 16])
 def test_the_faster_way_is_found_and_the_other_asked_about_ever_less(count: int) -> None:
     for rests, rates in ((True, {True: 500.0, False: 250.0}), (False, {True: 200.0, False: 400.0})):
         served = Served(count, rates)
@@ -60,6 +60,59 @@ def test_the_faster_way_is_found_and_the_other_asked_about_ever_less(count: int)
         assert (share if rests else 1 - share) > 0.7
         later = served.run(600.0)
         assert (later if rests else 1 - later) > 0.97
+
+
+def test_a_crowd_that_changes_before_its_trial_tells_anything_pays_for_it() -> None:
+    """Drafts are not begun anew each time that some come or leave."""
+    served = Served(4, {True: 500.0, False: 100.0})
+    drafting = 0.0
+    for _ in range(300):
+        for change in (served.company.enter, served.company.leave):
+            for _ in range(4):
+                change(drafts=True)
+            served.run(0.35)
+            drafting += served.rested[False]
+    assert served.now > 200.0
+    assert drafting < 0.02 * served.now
+
+
+def test_while_fewer_rest_a_larger_crowd_tries_when_all_trials_are_paid_for() -> None:
+    served = Served(16, {True: 500.0, False: 250.0})
+    company = served.company
+    served.run(30.0)
+    large = company._levels[16]
+    for _ in range(12):
+        company.leave(drafts=True)
+    while 4 not in company._levels or not company._levels[4].is_tried:
+        served.run(0.1)
+    small = company._levels[4]
+    assert company._paid_at > served.now
+    large.tried_again_at = small.tried_again_at = served.now
+    company._size = 16
+    assert company._tries_at(large) == company._paid_at
+    company._size = 4
+    assert company._tries_at(small) == served.now
+    small.rests, company._size = False, 16
+    assert company._tries_at(large) == served.now
+
+
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_tokens_that_are_told_together_count_for_the_time_in_which_they_were_decided(
+    count: int,
+) -> None:
+    """Of sessions that began together all are told at once of what came while nobody measured."""
+    now = 0.0
+    company = Company(lambda: now)
+    for _ in range(count):
+        company.enter(drafts=True)
+    together, second = 20, 1.0 / 100.0
+    while count not in company._levels or not company._levels[count].rate(rests=True):
+        now += together * second
+        for _ in range(count):
+            for place in range(together):
+                age = (together - 1 - place) * second
+                company.committed(1, age)
+    assert company._levels[count].rate(rests=True) <= 1.02 * count / second
 
 
 @pytest.mark.parametrize("rates", [{True: 100.0, False: 250.0}, {True: 500.0, False: 900.0}])
@@ -102,7 +155,7 @@ def test_one_that_is_alone_between_two_answers_begins_nothing_anew() -> None:
     for _ in range(40):
         served.run(0.1)
         served.company.leave(drafts=True)
-        served.company.committed(1, drafted=False)
+        served.company.committed(1)
         assert not served.company.rests
         # As long as it takes: what one makes alone says nothing of two.
         served.now += 0.5
@@ -133,7 +186,7 @@ def test_one_alone_and_ones_without_drafts_are_asked_nothing() -> None:
     company = Company(lambda: served.now)
     for _ in range(4):
         company.enter(drafts=False)
-        company.committed(1000, drafted=False)
+        company.committed(1000)
     assert not company.rests
 
 
@@ -154,5 +207,5 @@ def test_fewer_than_a_number_that_drafts_draft_from_the_start() -> None:
     served.run(30.0)
     for _ in range(5):
         served.company.leave(drafts=True)
-    served.company.committed(1, drafted=True)
+    served.company.committed(1)
     assert not served.company.rests

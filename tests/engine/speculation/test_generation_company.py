@@ -33,7 +33,7 @@ class Told(Company):
 
     def __init__(self, *, rests: bool) -> None:
         super().__init__(lambda: 0.0)
-        self.heard = self.drafted = 0
+        self.heard = 0
         self.connected_at: int | None = None
         self._told = rests
 
@@ -41,9 +41,8 @@ class Told(Company):
     def rests(self) -> bool:
         return self._told
 
-    def committed(self, token_count: int, *, drafted: bool) -> None:
+    def committed(self, token_count: int, seconds_ago: float = 0.0) -> None:
         self.heard += token_count
-        self.drafted += drafted
 
 
 async def said(
@@ -100,7 +99,7 @@ async def test_one_that_begins_at_rest_looks_for_proposers_once_all_rest_no_more
     expected = hashing.expected_stream(PROMPT, SPEC, COUNT, GREEDY)
     source, company = source_of(expected), Told(rests=True)
     assert await said(company, source, later=True) == expected
-    assert source.call_count == company.drafted == 0
+    assert source.call_count == 0
     assert company.connected_at is None
 
     class Waking(Told):
@@ -114,7 +113,6 @@ async def test_one_that_begins_at_rest_looks_for_proposers_once_all_rest_no_more
     assert waking.connected_at is not None
     assert waking.connected_at >= COUNT // 2
     assert waking.heard == COUNT
-    assert waking.drafted > 0
     assert waking._count == waking._drafting_count == 0
     # Nor for few tokens, which would be said before one is found.
     few = Waking(rests=True)
