@@ -4,9 +4,10 @@
 
 The verifier is the published model in bfloat16; the shipped drafter, the same model in four bits
 and n-grams draft on another node of this machine, on the same cores. So many sessions answer at
-once, each prompt after prompt, alone and by speculation auto, in turns, greedily and at temperature
-0.7 with the same seed; all answers to a prompt must be the same. Tokens a second of all together,
-prompts among it. What drafts are worth beside others is found out as sessions go: rounds are told
+once, each prompt after prompt, alone, by speculation auto and alone again, in turns, greedily and
+at temperature 0.7 with the same seed; all answers to a prompt must be the same. Tokens a second of
+all together, prompts among it. What drafts are worth beside others is found out as sessions go:
+rounds are told apart. What alone again makes of alone says how far two measures of the same lie
 apart.
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from scripts.bench.plain_drafts import MODEL, Answer, drafted_for, own_side
 from scripts.bench.trained_drafter import KINDS, SEED, SHIPPED, TEMPERATURES
 from scripts.support.agent_process import LocalFleet
 
-SIDES: Mapping[str, SpeculationChoice] = {"alone": "off", "auto": "auto"}
+SIDES: Mapping[str, SpeculationChoice] = {"alone": "off", "auto": "auto", "again": "off"}
 COUNTS = (1, 2, 4, 8, 16)
 LEAST_ANSWERS = 12
 
@@ -69,17 +69,18 @@ async def measured(tokens: int, rounds: int, counts: Sequence[int]) -> dict[str,
                             speed, own = await answered(answer, some, count)
                             speeds[side].append(speed)
                             said.append(own)
-                        differing += sum(a != b for a, b in zip(*said, strict=True))
+                        differing += sum(not a == b == c for a, b, c in zip(*said, strict=True))
                     cells.append({"sessions": count, "temperature": heat, **told(speeds)})
     return {"answers_that_differ": differing, "cells": cells}
 
 
 def told(speeds: dict[str, list[float]]) -> dict[str, object]:
-    """All rounds, and their median ratio to the median alone."""
-    alone = statistics.median(speeds["alone"])
+    """All rounds; what auto made of those alone around it, and alone again of the one before."""
+    rounds = list(zip(*(speeds[side] for side in SIDES), strict=True))
     return {
         "tokens_per_second": speeds,
-        "times_alone": [each / alone for each in speeds["auto"]],
+        "times_alone": [2.0 * auto / (alone + again) for alone, auto, again in rounds],
+        "again_times_alone": [again / alone for alone, _, again in rounds],
     }
 
 

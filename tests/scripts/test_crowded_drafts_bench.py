@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from scripts.bench.crowded_drafts import answered, told
-from scripts.write.figures_crowded import differing, rows
+from scripts.write.figures_crowded import below, differing, rows
 
 
 def test_as_many_answer_at_once_as_are_asked_for() -> None:
@@ -26,13 +26,20 @@ def test_as_many_answer_at_once_as_are_asked_for() -> None:
     assert speed > 0
 
 
-def test_rounds_are_told_by_the_median_alone() -> None:
-    found = told({"alone": [100.0, 110.0, 400.0], "auto": [220.0, 110.0]})
-    assert found["times_alone"] == pytest.approx([2.0, 1.0])
+ROUNDS = {"alone": [100.0, 390.0], "auto": [220.0, 200.0], "again": [120.0, 410.0]}
+
+
+def test_each_round_is_told_by_what_was_made_alone_around_it() -> None:
+    found = told(ROUNDS)
+    assert found["times_alone"] == pytest.approx([2.0, 0.5])
+    assert found["again_times_alone"] == pytest.approx([1.2, 410 / 390])
 
 
 def test_the_table_has_a_row_a_number_of_sessions_and_temperature() -> None:
-    cell = {"sessions": 4, "temperature": 0.7, **told({"alone": [100.0], "auto": [95.0, 105.0]})}
-    report = {"cells": [cell], "answers_that_differ": 0}
-    assert rows(report) == ["| 4 | 0.7 | 100 | 100 | 0.95, 1.05 |"]
+    report = {
+        "cells": [{"sessions": 4, "temperature": 0.7, **told(ROUNDS)}],
+        "answers_that_differ": 0,
+    }
+    assert rows(report) == ["| 4 | 0.7 | 255 | 210 | 2.00, 0.50 | 1.20, 1.05 |"]
     assert differing(report) == ["0"]
+    assert below(report) == ["2", "1", "0.50", "0", "1.05"]

@@ -14,7 +14,8 @@ from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.history_checks import check_expected
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session_record import Activity
-from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,
     Committed,

@@ -20,7 +20,8 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import TurnRunner
-from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import Committed
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources

@@ -17,7 +17,8 @@ from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
-from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
 from kakeya_fleet.engine.speculation.pace import Pace
 from kakeya_fleet.engine.speculation.roster import Roster

@@ -15,7 +15,7 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.speculation.generation import GenerationParameters
+from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing

@@ -16,7 +16,8 @@ from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.breaker import Breaker
-from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import Done
 from kakeya_fleet.engine.speculation.hedging import HedgeBudget, RoundTrips
 from kakeya_fleet.engine.speculation.roster import Rival, Roster

@@ -12,7 +12,7 @@ from kakeya_fleet.engine.contracts.draft import DraftSource
 from kakeya_fleet.engine.errors import BadParameters, GrammarRefused
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.speculation.generation import GenerationParameters
+from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
