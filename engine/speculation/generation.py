@@ -241,10 +241,14 @@ class _Generation:
             self._decoded_until = verified.began + verified.seconds - self._began
         if self._decodes_for_all and not self._rests_for_all:
             decoding.stop()
-        if self._drafting is not None and self._decodes_for_all:
-            self._drafting.after_rest_for_all(decoded.steps)
-        elif self._drafting is not None:
-            self._drafting.after_rest(decoded.steps)
+        drafting = self._drafting
+        if drafting is not None and self._decodes_for_all:
+            drafting.after_rest_for_all(decoded.steps)
+        elif drafting is not None:
+            drafting.after_rest(decoded.steps)
+            if not drafting.rest_blocks:
+                # Another proposer may be about to be tried.
+                decoding.stop()
         return decoded.steps
 
     async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:

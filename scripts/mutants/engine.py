@@ -217,8 +217,15 @@ MUTANTS = (
     Mutant(
         "drafts that pay again, and wait for the end of a turn without",
         "engine/speculation/generation.py",
-        "            decoding.stop()",
-        "            pass",
+        "if self._decodes_for_all and not self._rests_for_all:",
+        "if False:",
+        ("tests/engine/speculation/test_generation_gathering.py",),
+    ),
+    Mutant(
+        "a proposer to be tried that waits for the end of a turn without",
+        "engine/speculation/generation.py",
+        "            if not drafting.rest_blocks:",
+        "            if False:",
         ("tests/engine/speculation/test_generation_gathering.py",),
     ),
     Mutant(

@@ -11,6 +11,7 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.company import Company
+from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.generation_report import Committed, Done, StopReason
 from kakeya_fleet.engine.speculation.pace import FIRST_RETRY_BLOCKS
@@ -137,29 +138,34 @@ class Watched(Company):
         return self.has_all_rest
 
 
-@pytest.mark.parametrize("leaves", [True, False], ids=["a node leaves", "drafts pay again"])
-async def test_a_turn_that_goes_on_is_not_seen_to_its_end(*, leaves: bool) -> None:
+@pytest.mark.parametrize("why", ["the node leaves", "drafts pay again", "another is tried"])
+async def test_a_turn_that_goes_on_is_not_seen_to_its_end(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ends with the forward behind the telling at which its generation hears of it."""
     expected = hashing.expected_stream(PROMPT, SPEC, 90, SEEDED)
     verifier, clock, company = GatedVerifier(), StandingClock(), Watched(lambda: 0.0)
     session = opened(verifier)
     source = sources.OracleSource(PROMPT + expected, hashing.VOCABULARY)
-    run, is_leaving = sources.ThreadRunner(), False
+    run, has_come = sources.ThreadRunner(), False
     driver = SessionDriver(run, clock, gather_seconds=lambda: 1.0)
     await driver.prefill(session)
     verifier.shut()
+    leaves, tries = why == "the node leaves", why == "another is tried"
+    if tries:
+        monkeypatch.setattr(Drafting, "rest_blocks", property(lambda _: 0 if has_come else 60))
     stream = generate(
         session,
         Roster.of_one(source),
         streams.parameters(90, sampling=SEEDED, adaptive=True),
         driver,
-        should_stop=lambda: is_leaving,
-        company=company,
+        should_stop=lambda: has_come and leaves,
+        company=None if tries else company,
     )
     verifier.let(1)
     said = [await anext(stream)]
     # The first token is told; the second waits at the gate.
-    clock.now, company.has_all_rest, is_leaving = 1.0, False, leaves
+    clock.now, company.has_all_rest, has_come = 1.0, False, True
     verifier.let(1)
     said.append(await anext(stream))
     if not leaves:
