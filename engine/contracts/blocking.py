@@ -45,16 +45,17 @@ def handed_on(error: BaseException) -> Exception:
 async def settled(future: asyncio.Future[Result]) -> None:
     """Waits until the future is done, however often the waiting task is cancelled.
 
-    Raises that cancellation then, and nothing of the future's.
+    Raises a cancellation then, and nothing of the future's.
     """
-    cancelled: asyncio.CancelledError | None = None
+    is_cancelled = False
     while not future.done():
         try:
             await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
+        except asyncio.CancelledError:
+            # Not kept: its traceback has this frame, a circle around all that the future holds.
+            is_cancelled = True
     if not future.cancelled():
         # Looked at: nobody else is told of it.
         future.exception()
-    if cancelled is not None:
-        raise cancelled
+    if is_cancelled:
+        raise asyncio.CancelledError

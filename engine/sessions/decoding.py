@@ -1,9 +1,9 @@
 """Tokens without drafts, decided one behind the other and told while more are decided.
 
-Handing out a token takes the event loop half a millisecond, and as long again passes before its
-session asks for the next one: at a forward of a few milliseconds the verifier's thread would wait a
-third of the time. So a turn goes on while what it told is handed out, and ends where nobody takes
-that.
+Handing out tokens takes the event loop a quarter of a millisecond a session, and some time passes
+before that asks for the next ones: where several were told at once the verifier's thread would wait
+a quarter of the time. So a turn goes on while what it told is handed out, and ends where nobody
+takes that.
 """
 
 from __future__ import annotations
@@ -19,13 +19,7 @@ from typing import Protocol
 from kakeya_fleet.engine.contracts.blocking import settled
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.turns import (
-    Block,
-    Ended,
-    SessionTurn,
-    TurnRunner,
-    Verified,
-)
+from kakeya_fleet.engine.sessions.turns import Block, Ended, SessionTurn, TurnRunner, Verified
 
 FORCED_AT_ONCE = 3
 """Few, so that a session among others takes few rows; JSON's keys are seldom more in a row."""

@@ -130,12 +130,12 @@ class Company:
         """One of them made so many tokens, and is told of them now."""
         if not self._is_crowd:
             return
+        now = self._clock()
         if self._alone_since is not None:
             # Between two answers of one of them another is alone for a moment.
-            paused, self._alone_since = self._clock() - self._alone_since, None
+            paused, self._alone_since = now - self._alone_since, None
             self._began += paused
             self._trial_began += paused
-        now = self._clock()
         if self._is_another_size:
             if self._size and self._rests is not self._levels[self._size].rests:
                 self._pay(self._levels[self._size], now)
@@ -170,10 +170,10 @@ class Company:
         """Of now. The more share a forward the less drafts win: fewer than those who draft do."""
         level = self._levels.get(self._size)
         if level is None:
-            more = [size for size, each in self._levels.items() if each.is_tried]
-            more = [size for size in more if size > self._size]
+            known = [size for size, each in self._levels.items() if each.is_tried]
+            more = min((size for size in known if size > self._size), default=0)
             level = self._levels[self._size] = _Level()
-            level.rests = not more or self._levels[min(more)].rests
+            level.rests = not more or self._levels[more].rests
         return level
 
     def _begin(self, *, rests: bool) -> None:

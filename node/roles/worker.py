@@ -24,8 +24,8 @@ Result = TypeVar("Result")
 
 
 TELLINGS_A_SECOND = 250.0
-"""Of tokens without drafts, all sessions' together: each takes the event loop about half a
-millisecond, so an eighth of its time."""
+"""Of tokens without drafts, all sessions' together: each takes the event loop about a quarter of a
+millisecond, so a sixteenth of its time."""
 MOST_GATHER_SECONDS = 0.5
 """People read on."""
 SHORT_BATCH_SECONDS = 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ class GatedVerifier(hashing.HashVerifier):
         super().__init__()
         self._gate = threading.Semaphore(0)
         self._is_shut = False
-        self.come_count = 0
-        """Forwards that came to the gate."""
+        self._came = threading.Condition()
+        self._come_count = 0
 
     def shut(self) -> None:
         """The next ones wait."""
@@ -29,9 +30,19 @@ class GatedVerifier(hashing.HashVerifier):
         """So many more may run."""
         self._gate.release(count)
 
+    async def come(self, count: int) -> None:
+        """Waits until so many forwards came to the gate: what went before them is over."""
+        assert await asyncio.to_thread(self._wait, count)
+
+    def _wait(self, count: int) -> bool:
+        with self._came:
+            return self._came.wait_for(lambda: self._come_count >= count, PATIENCE_SECONDS)
+
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
         """At the gate first."""
-        self.come_count += self._is_shut
+        with self._came:
+            self._come_count += self._is_shut
+            self._came.notify_all()
         assert not self._is_shut or self._gate.acquire(timeout=PATIENCE_SECONDS)
         return super().forward_batch(feeds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -73,12 +73,6 @@ def tokens(decoded: Decoded) -> list[int]:
     return [token for each in decoded.steps for token in each.step.committed]
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds():  # noqa: ASYNC110 the verifier's thread tells nobody
-            await asyncio.sleep(0.001)
-
-
 async def test_the_first_token_is_told_before_the_second_is_decided(bench: Bench) -> None:
     session = bench.session()
     decoding = bench.decoding(session, at_once=True)
@@ -100,7 +94,7 @@ async def test_tokens_are_told_when_they_were_gathered_and_it_goes_on(bench: Ben
     found: list[int] = []
     for round_index in range(1, 4):
         bench.verifier.let(4)
-        await until(lambda: bench.verifier.come_count == 5 * round_index)  # noqa: B023
+        await bench.verifier.come(5 * round_index)
         bench.clock.now += 1.0
         bench.verifier.let(1)
         came = tokens(await decoding.take())
@@ -119,11 +113,11 @@ async def test_a_reader_that_stops_leaves_little_behind_and_loses_nothing(bench:
     decoding = bench.decoding(bench.session())
     bench.clock.now = 1.0
     bench.verifier.let(1)
-    await until(lambda: bench.verifier.come_count == 2)
+    await bench.verifier.come(2)
     # One more is due, and later what a busy loop is given.
     bench.clock.now = 2.0
     bench.verifier.let(1)
-    await until(lambda: bench.verifier.come_count == 3)
+    await bench.verifier.come(3)
     bench.clock.now = 2.0 + MOST_LATE_SECONDS
     bench.verifier.let(9)
     # The thread has nothing else to do.
@@ -171,7 +165,7 @@ async def test_what_was_told_is_taken_before_the_error_is_raised(bench: Bench) -
     session = bench.session()
     decoding = bench.decoding(session, at_once=True)
     bench.verifier.let(1)
-    await until(lambda: bench.verifier.come_count == 2)
+    await bench.verifier.come(2)
     session.end("closed")
     bench.verifier.let(1)
     await bench.run(int)

@@ -148,7 +148,7 @@ async def test_who_cannot_take_its_drafts_back_has_left_all_the_same() -> None:
         async def answer(self, tokens: list[int], block_size: int) -> Draft:
             if self.call_count > 1:
                 try:
-                    await asyncio.sleep(60)
+                    await asyncio.Event().wait()
                 except asyncio.CancelledError:
                     raise ZeroDivisionError from None
             return await super().answer(tokens, block_size)

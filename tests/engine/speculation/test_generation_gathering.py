@@ -47,6 +47,12 @@ async def test_each_token_has_its_block_however_many_are_told_together() -> None
     *messages, done = await told(opened(hashing.HashVerifier()), 30, 1e6)
     assert isinstance(done, Done)
     assert len(messages) <= 2
+    told_until = len(PROMPT)
+    for each in messages:
+        assert isinstance(each, Committed)
+        assert each.first_index == told_until
+        told_until += len(each.token_ids)
+    assert told_until == len(PROMPT) + 30
     assert done.speculation.verify_forward_count == 30
     assert [block.committed_count for block in done.timeline] == [1] * 30
     assert [block.first_index for block in done.timeline] == list(range(50, 80))
