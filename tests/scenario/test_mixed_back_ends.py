@@ -6,7 +6,7 @@ import shutil
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -108,7 +108,8 @@ async def known(client: AsyncClient, agent: AgentProcess, backend: str) -> Specu
                 if node.node_id == agent.node_id and node.round_trip_seconds and node.models:
                     (offer,) = node.models
                     assert (offer.kind, offer.backend) == (ModelKind.DFLASH, backend)
-                    return Speculation("small-dflash", node_id=agent.node_id)
+                    # Whoever names a size has its drafts, also where it would be better off alone.
+                    return Speculation("small-dflash", node_id=agent.node_id, block_size=BLOCK)
     raise AssertionError("the watch ended")
 
 
@@ -182,8 +183,6 @@ async def test_interleaved_sessions_of_both_verifiers(mixed: Mixed) -> None:
         proposer = mixed.proposers[OTHER[backend]]
         async with AsyncClient(mixed.verifiers[backend].address) as client:
             speculation = await known(client, proposer, OTHER[backend])
-            # Whoever names a size has its drafts, also where so many together are better off alone.
-            speculation = replace(speculation, block_size=BLOCK)
             histories = (HISTORY, HISTORY[::-1][:70])
             asked: tuple[Speculation, Literal["off"]] = (speculation, "off")
             found = await asyncio.gather(
