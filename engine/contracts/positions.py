@@ -117,7 +117,8 @@ def ring_layout(
 
 
 WIDTH = 16
-"""Queries of one verify forward: the last committed token and up to 15 drafted ones."""
+"""Queries that every cache has room for in one forward: the last committed token and 15 drafted
+ones. Back ends whose forwards all have the same number of rows verify no wider blocks."""
 
 FINE_SEGMENT = 256
 COARSE_SEGMENT = 1024

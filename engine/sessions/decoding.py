@@ -102,7 +102,7 @@ class DecodeTurn(SessionTurn[Decoded]):
         """The last token's, and those of what is forced behind it."""
         if self._forced is None:
             answer, room = self._block.answer, self._block.limit - self._count - 1
-            room = min(room, FORCED_AT_ONCE, self.session.verifier.info.width - 1)
+            room = min(room, FORCED_AT_ONCE, self.session.width - 1)
             self._forced = [] if answer is None else answer.forced(room)
         return 1 + len(self._forced)
 

@@ -103,6 +103,11 @@ class Session:
         return max(0, len(self._history) - 1) - self._computed
 
     @property
+    def width(self) -> int:
+        """The most tokens of one verify forward, the last committed one among them."""
+        return min(self._verifier.info.width, self.chunk)
+
+    @property
     def chunk(self) -> int:
         """The most tokens of one prefill forward."""
         return min(self._widest, self._verifier.row_counts[-1])
@@ -260,7 +265,7 @@ class Session:
         if self.pending:
             raise ValueError(f"{self.pending} tokens still wait for prefill")
         self._wake()
-        most = min(room, self._verifier.info.width, self.chunk)
+        most = min(room, self.width)
         return self._feed([self._history[-1], *draft[: most - 1]], want_logits=True)
 
     def verified(

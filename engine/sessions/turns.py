@@ -221,7 +221,7 @@ class VerifyTurn(SessionTurn[Verified]):
     def rows(self) -> int:
         """The last token and the draft, cut to what may be committed."""
         block = self._block
-        return max(1, min(len(block.draft) + 1, block.limit, self.session.verifier.info.width))
+        return max(1, min(len(block.draft) + 1, block.limit, self.session.width))
 
     @property
     def least_rows(self) -> int:

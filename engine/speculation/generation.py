@@ -31,6 +31,8 @@ from kakeya_fleet.engine.speculation.tally import Tally
 
 LAST_TOKENS = 32
 """Said before a proposer would be found: who began without looks for none."""
+FIRST_DRAFTED = 15
+"""In an answer's first block, unless a size is asked for: its reader waits for that."""
 
 Connect: TypeAlias = Callable[[], Awaitable[Roster | None]]
 """Finds a session's proposers; None where it has none now."""
@@ -126,9 +128,9 @@ class _Generation:
         self._began = driver.clock()
         self._prefill_seconds = 0.0
         self._first_token_seconds = 0.0
-        info = session.verifier.info
         # Besides the last committed token, which every forward begins with.
-        self._widest = min(parameters.block_size or info.width - 1, info.width - 1)
+        widest = session.width - 1
+        self._widest = min(parameters.block_size or widest, widest)
         self._drafting: Drafting | None = None
         self._asked: asyncio.Future[BlockDraft] | None = None
         self._in_hand: BlockDraft | None = None
@@ -336,11 +338,11 @@ class _Generation:
         """
         if self._drafting is None:
             return
-        remaining = self._remaining(uncounted)
-        if remaining > 1:
-            asking = self._drafting.next_draft(
-                self._session.history, remaining - 1, self._seconds_left()
-            )
+        most = self._remaining(uncounted) - 1
+        if not self._parameters.block_size and not self._tally.token_count + uncounted:
+            most = min(most, FIRST_DRAFTED)
+        if most > 0:
+            asking = self._drafting.next_draft(self._session.history, most, self._seconds_left())
             self._asked = asyncio.ensure_future(asking)
 
     async def _next_draft(self) -> BlockDraft:

@@ -139,10 +139,11 @@ def _with_lies(
 
     With it how many tokens were drafted, and how many of them accepted.
     """
-    vocabulary, widest = verifier.info.vocabulary_size, verifier.info.width - 1
+    vocabulary = verifier.info.vocabulary_size
     tokens: list[int] = []
     drafted = accepted = 0
     with _session(verifier, spec) as session:
+        widest = session.width - 1
         _read(session, prompt)
         while len(tokens) < len(alone):
             told = alone[len(tokens) :][:widest]

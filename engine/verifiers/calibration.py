@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 
-COUNTS = (1, 2, 4, 8, 16)
+COUNTS = (1, 2, 4, 8, 16, 32)
 MOST_SECONDS = 2.0
 """Of all rounds together: long steps vary little, and a large model is waited for."""
 FEWEST_REPEATS = 3
@@ -34,9 +34,9 @@ def measure_steps(
     """
     cache = verifier.allocate(spec or MEASURED_SPEC)
     width, vocabulary = verifier.info.width, verifier.info.vocabulary_size
-    most = min(width, verifier.info.context_length)
+    most = min(width, cache.widest, verifier.info.context_length)
     measured = [count for count in counts if count <= most]
-    block = [position % vocabulary for position in range(width)]
+    block = [position % vocabulary for position in range(most)]
     kept = MEASURED_SPEC.sink + MEASURED_SPEC.window
     fill = min(kept, verifier.info.context_length - 2 * width)
     while cache.length < fill:

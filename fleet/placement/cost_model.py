@@ -25,7 +25,7 @@ from itertools import pairwise
 
 from kakeya_fleet.fleet.cards.card import StepCost
 
-MAX_BLOCK_SIZE = 15
+MAX_BLOCK_SIZE = 31
 
 
 def step_seconds(costs: Sequence[StepCost], token_count: int) -> float:
@@ -54,7 +54,7 @@ def expected_tokens(acceptance: float, block_size: int) -> float:
 
 
 def widest_block(verifier_costs: Sequence[StepCost]) -> int:
-    """The most drafted tokens of a block: the widest measured step less one, 1 to 15."""
+    """The most drafted tokens of a block: the widest measured step less one, 1 to 31."""
     return min(MAX_BLOCK_SIZE, max(1, verifier_costs[-1].token_count - 1))
 
 

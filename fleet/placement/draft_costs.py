@@ -92,7 +92,13 @@ def draft_costs(
 def _continued(seen: Sequence[StepCost], claimed: Sequence[StepCost]) -> Sequence[StepCost]:
     """What was measured, up to the largest block that anybody plans."""
     last = seen[-1]
-    if last.token_count >= MAX_BLOCK_SIZE:
-        return seen
-    more = step_seconds(claimed, MAX_BLOCK_SIZE) - step_seconds(claimed, last.token_count)
-    return (*seen, StepCost(MAX_BLOCK_SIZE, last.seconds + max(0.0, more)))
+    claimed_by_then = step_seconds(claimed, last.token_count)
+    counts = {MAX_BLOCK_SIZE, *(cost.token_count for cost in claimed)}
+    return (
+        *seen,
+        *(
+            StepCost(count, last.seconds + max(0.0, step_seconds(claimed, count) - claimed_by_then))
+            for count in sorted(counts)
+            if count > last.token_count
+        ),
+    )

@@ -27,7 +27,7 @@ from kakeya_fleet.node.planning.kv_quality import (
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
-MAX_DRAFTED_TOKENS = 15
+MAX_DRAFTED_TOKENS = 31
 
 Packings: TypeAlias = Callable[[str, PackedQuality, str], Packing]
 """How sessions of a model pack, by its id, their quality, and the codec they name or ""."""

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from kakeya_fleet.engine.backends.torch_backend.compiled.verifier import WIDTH, CompiledVerifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
 from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
@@ -26,7 +27,8 @@ SPANS = (
 def test_the_card_of_the_model(verifier: Verifier) -> None:
     info = verifier.info
     assert (info.model_id, info.architecture) == ("random", "Qwen3ForCausalLM")
-    assert (info.vocabulary_size, info.context_length, info.width) == (96, 1024, 16)
+    assert (info.vocabulary_size, info.context_length) == (96, 1024)
+    assert info.width == (WIDTH if isinstance(verifier, CompiledVerifier) else 16)
     # 2 layers of keys and values with 2 heads of float32 each; vectors divide the larger ones.
     head = 16 if info.hidden_size == 32 else 32
     assert info.kv_bytes_per_token == 2 * 2 * 2 * head * 4
@@ -101,10 +103,11 @@ def test_logits_are_a_function_of_the_history_bit_for_bit(
 ) -> None:
     rng = random.Random(seed)
     cache = verifier.allocate(spec)
+    width = min(verifier.info.width, cache.widest)
     while cache.length < len(HISTORY):
         start = cache.length
-        right = HISTORY[start : start + rng.randint(1, 16)]
-        wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
+        right = HISTORY[start : start + rng.randint(1, width)]
+        wrong = [rng.randrange(96) for _ in range(rng.randint(0, width - len(right)))]
         got = logits_of(verifier, cache, right + wrong)
         kept = start + len(right)
         cache.truncate(kept)

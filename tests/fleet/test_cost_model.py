@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.card import StepCost
 from kakeya_fleet.fleet.placement.cost_model import (
+    MAX_BLOCK_SIZE,
     PairCost,
     alone_tokens_per_second,
     expected_tokens,
@@ -69,7 +70,7 @@ def test_a_hopeless_proposer_only_adds_its_time() -> None:
 
 def test_the_widest_block_leaves_a_query_for_the_last_token() -> None:
     assert widest_block(FLAT) == 15
-    assert widest_block((StepCost(1, 0.1), StepCost(64, 0.1))) == 15
+    assert widest_block((StepCost(1, 0.1), StepCost(64, 0.1))) == MAX_BLOCK_SIZE
     assert widest_block((StepCost(1, 0.1), StepCost(5, 0.1))) == 4
     assert widest_block((StepCost(1, 0.1),)) == 1
 

@@ -63,7 +63,7 @@ class View:
 )
 @click.option(
     "--block-size",
-    type=click.IntRange(1, 15),
+    type=click.IntRange(1, 31),
     help="Drafted tokens a block, with a named proposer.",
 )
 @kv_options

@@ -12,7 +12,7 @@ class Speculation:
     """A fixed proposer for a session, whatever the planner predicts.
 
     `node_id` empty means any node that serves `proposer_model`; `block_size`
-    is drafted tokens a block, 1 to 15, 0 lets the planner choose.
+    is drafted tokens a block, 1 to 31, 0 lets the planner choose.
     """
 
     proposer_model: str

@@ -117,7 +117,7 @@ def test_row_counts_that_round_differently_are_left_out(verifier: Verifier) -> N
 @pytest.mark.parametrize(
     ("device", "odd", "kept"),
     [
-        ("cpu", (4, 8, 16), (4, 8, 16)),
+        ("cpu", (4, 8, 16, 32), (4, 8, 16, 32)),
         ("cuda", (4, 8, 16), (32, 64)),
         wide("mps", (4, 8, 16, 32), (64,)),
         ("cuda", (64,), (64,)),
@@ -162,11 +162,11 @@ def test_a_row_count_whose_last_rows_round_differently_is_left_out(
 
     def alter(feeds: Sequence[Feed], rows: int, logits: list[Logits]) -> None:
         filled = sum(len(feed.token_ids) for feed in feeds)
-        if rows == filled == 32 and logits and feeds[0].cache.length > behind:
+        if rows == filled == 64 and logits and feeds[0].cache.length > behind:
             logits[-1].view("int32")[-1, 0] ^= 1
 
     assert settle(Altered(verifier, alter)) == Exactness(
-        exact=True, row_counts=(4, 8, 16, 64), thread_count=verifier.thread_count
+        exact=True, row_counts=(4, 8, 16, 32), thread_count=verifier.thread_count
     )
 
 
@@ -182,7 +182,7 @@ def test_counts_that_agree_alone_but_not_together_leave_one(verifier: Verifier) 
 
     altered = Altered(verifier, alter)
     assert settle(altered) == Exactness(
-        exact=True, row_counts=(16,), thread_count=verifier.thread_count
+        exact=True, row_counts=(32,), thread_count=verifier.thread_count
     )
 
 

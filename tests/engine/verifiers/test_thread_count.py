@@ -45,6 +45,7 @@ class Timed:
         self.length = 0
         self.info = self
         self.width, self.vocabulary_size, self.context_length = 16, 50, 4096
+        self.widest = 64
 
     def clock(self) -> float:
         return self.now

@@ -114,7 +114,7 @@ async def test_the_own_verifier_is_paired_with_the_proposer_next_door(
     if plan.HasField("proposer"):
         assert plan.proposer.node_id == "proposer"
         assert plan.transport == placement_pb2.TRANSPORT_GRPC
-        assert 1 <= plan.block_size <= 15
+        assert 1 <= plan.block_size <= 31
     else:
         assert ("proposer", "ngram") in reasons(plan)
 
@@ -252,7 +252,7 @@ async def test_an_impossible_plan_is_refused(verifier: Node) -> None:
     nowhere = (grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT")
     for field, value, told in (
         ("verifier_model", "", malformed),
-        ("block_size", 16, malformed),
+        ("block_size", 32, malformed),
         ("kv_strategy", 17, malformed),
         ("verifier_model", "nobody", (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")),
         ("verifier_node_id", "x", nowhere),

@@ -37,6 +37,9 @@ from kakeya_fleet.engine.kv.feed import EvictedRead
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """A forward has as many rows as tokens; these are the numbers that are checked at load."""
+WIDTH = 32
+"""Queries of one verify forward, where the cache has room: one more costs a fraction of what reading
+the weights does, so that drafts that are mostly right may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         drafting: Drafting | None = None,
     ) -> None:
         """Of the first layers of `decoder`, as many as `layout` has; `drafting` if it drafts."""
+        info = replace(info, width=WIDTH)
         super().__init__(info, layout, PackingKernels(info.dtype), ROW_COUNTS)
         self._decoder = decoder
         self._drafting = drafting

@@ -223,7 +223,7 @@ class Speculation(_message.Message):
     proposer_model_id: _builtins.str
     """With SPECULATION_MODE_FIXED: the proposer's model. Required then."""
     block_size: _builtins.int
-    """Drafted tokens a block, 1 to 15; 0 lets the planner choose."""
+    """Drafted tokens a block, 1 to 31, of which a verifier may take fewer; 0 lets the planner choose."""
     def __init__(
         self,
         *,

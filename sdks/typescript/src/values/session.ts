@@ -7,7 +7,7 @@ export interface Speculation {
   readonly proposerModel: string;
   /** Empty or not given: any node that serves the model. */
   readonly nodeId?: string | undefined;
-  /** Drafted tokens a block, 1 to 15; 0 or not given lets the planner choose. */
+  /** Drafted tokens a block, 1 to 31; 0 or not given lets the planner choose. */
   readonly blockSize?: number | undefined;
 }
 

@@ -135,7 +135,7 @@ CREATIONS: tuple[tuple[dict[str, Any], tuple[Code, str]], ...] = (
     ({"stop_token_ids": [96]}, MALFORMED),
     # Counted before one is looked at: none of these is in the vocabulary.
     ({"initial_token_ids": [96] * 10_000}, (Code.OUT_OF_RANGE, "CONTEXT_EXCEEDED")),
-    ({"speculation": SPECULATION(block_size=16)}, MALFORMED),
+    ({"speculation": SPECULATION(block_size=32)}, MALFORMED),
     ({"speculation": SPECULATION(mode=cast("Any", 7))}, MALFORMED),
     ({"speculation": SPECULATION(mode=calls.FIXED)}, MALFORMED),
     (

@@ -46,7 +46,7 @@ export type Speculation = Message<"kakeya.v1.Speculation"> & {
   proposerModelId: string;
 
   /**
-   * Drafted tokens a block, 1 to 15; 0 lets the planner choose.
+   * Drafted tokens a block, 1 to 31, of which a verifier may take fewer; 0 lets the planner choose.
    *
    * @generated from field: uint32 block_size = 4;
    */
