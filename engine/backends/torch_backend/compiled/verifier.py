@@ -38,7 +38,7 @@ from kakeya_fleet.engine.kv.feed import EvictedRead
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """A forward has as many rows as tokens; these are the numbers that are checked at load."""
 WIDTH = 32
-"""Queries of one verify forward, where the cache has room: one more costs a fraction of what reading
+"""Queries of one verify forward where the cache has room: one more costs a fraction of what reading
 the weights does, so that drafts that are mostly right may be long."""
 
 
