@@ -8,8 +8,11 @@ measured both ways, with drafts and without any, by the number of sessions. They
 which is soon known and hardly differs among texts; drafts are tried, kept while they make more, and
 tried again when that may have changed: after ever longer times, and so seldom that what trials cost
 stays below `TRIAL_SHARE` of the time. A trial costs the same when the crowd changes before it told
-anything. What few sessions are worse off with, more are too: while fewer rest a larger crowd tries
-only when all trials together have been paid for.
+anything.
+
+More sessions make little more with drafts than fewer do, and much more at rest. So a larger crowd
+is likely to lose where fewer rest, or made no more with drafts than it makes at rest: what its
+trial may cost is saved up first.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ LOST_SECONDS = 0.3
 """A trial ends early that has cost what would have been made in so long. A few, who lose little,
 have the time to find who drafts best for each."""
 TRIAL_SHARE = 0.005
+"""Of the time in which several answer."""
 CROWD_SECONDS = 10.0
 """For so long a crowd that was better off at rest is thought to come again."""
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 768.0
@@ -50,6 +54,8 @@ class _Level:
     rests: bool = True
     is_tried: bool = False
     """Whether a trial told which is better."""
+    was_begun: bool = False
+    """Whether there was a trial, if only one that was broken off."""
     tried_again_at: float = 0.0
     wait: float = FIRST_WAIT_SECONDS
 
@@ -94,8 +100,9 @@ class Company:
         self._began = 0.0
         # Since when there are no two of whom one would draft.
         self._alone_since: float | None = 0.0
-        # Until when no crowd tries that is larger than one that rests.
-        self._paid_at = 0.0
+        # Seconds that trials may cost, less than none where one is not paid for yet; until when
+        # it is known what was saved.
+        self._saved, self._saved_until = 0.0, 0.0
         # The windows of the trial that goes on, when it began, and all that was made since.
         self._trial_began = 0.0
         self._made = 0
@@ -136,6 +143,9 @@ class Company:
             paused, self._alone_since = now - self._alone_since, None
             self._began += paused
             self._trial_began += paused
+            self._saved_until = now
+        self._saved = min(LOST_SECONDS, self._saved + TRIAL_SHARE * (now - self._saved_until))
+        self._saved_until = now
         if self._is_another_size:
             if self._size and self._rests is not self._levels[self._size].rests:
                 self._pay(self._levels[self._size], now)
@@ -195,7 +205,8 @@ class Company:
             # What sessions make at rest hardly changes with what they say.
             level.keep(now, rests=True)
             self._begin(rests=True)
-        elif now >= self._tries_at(level):
+        elif self._may_try(level, now):
+            level.was_begun = True
             self._begin(rests=not level.rests)
         else:
             self._go_on(now)
@@ -222,16 +233,27 @@ class Company:
         level.lose(now)
         self._begin(rests=level.rests)
 
-    def _tries_at(self, level: _Level) -> float:
-        """When the way is tried that is not kept."""
-        fewer_rest = any(size < self._size and each.rests for size, each in self._levels.items())
-        return max(level.tried_again_at, self._paid_at if fewer_rest else 0.0)
+    def _may_try(self, level: _Level, now: float) -> bool:
+        """Whether the way is tried that is not kept."""
+        if now < level.tried_again_at:
+            return False
+        if not self._is_promising(level):
+            return self._saved >= LOST_SECONDS
+        return not level.was_begun or self._saved >= 0.0
+
+    def _is_promising(self, level: _Level) -> bool:
+        """Whether drafts may win, as far as fewer sessions tell."""
+        fewer = [size for size, each in self._levels.items() if size < self._size and each.is_tried]
+        if not level.rests or not fewer:
+            return True
+        nearest = self._levels[max(fewer)]
+        drafting = nearest.rate(rests=False)
+        return not nearest.rests and drafting > level.rate(rests=True)
 
     def _pay(self, level: _Level, now: float) -> None:
         """A trial is over, or was broken off, that cost what could have been made meanwhile."""
-        paid_at = now + max(0.0, self._lost_seconds(level, now)) / TRIAL_SHARE
-        level.tried_again_at = max(paid_at, now + level.wait)
-        self._paid_at = max(self._paid_at, paid_at)
+        self._saved -= max(0.0, self._lost_seconds(level, now))
+        level.tried_again_at = now + level.wait
 
     def _lost_seconds(self, level: _Level, now: float) -> float:
         """In which what was not made in the trial could have been, as it is kept."""

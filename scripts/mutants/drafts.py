@@ -294,15 +294,15 @@ MUTANTS = (
     Mutant(
         "sessions that rest for good",
         "engine/speculation/company.py",
-        "        elif now >= self._tries_at(level):\n",
+        "        elif self._may_try(level, now):\n",
         "        elif False:\n",
         ("tests/engine/speculation/test_company.py",),
     ),
     Mutant(
         "a crowd that tries drafts all the time",
         "engine/speculation/company.py",
-        "paid_at = now + max(0.0, self._lost_seconds(level, now)) / TRIAL_SHARE",
-        "paid_at = now",
+        "        self._saved -= max(0.0, self._lost_seconds(level, now))\n",
+        "",
         ("tests/engine/speculation/test_company.py",),
     ),
     Mutant(
@@ -327,10 +327,24 @@ MUTANTS = (
         ("tests/engine/speculation/test_company.py",),
     ),
     Mutant(
-        "a larger crowd that tries while others are paid for",
+        "a larger crowd that tries what it is likely to lose by",
         "engine/speculation/company.py",
-        "self._paid_at if fewer_rest else 0.0",
-        "0.0",
+        "return not nearest.rests and drafting > level.rate(rests=True)",
+        "return True",
+        ("tests/engine/speculation/test_company.py",),
+    ),
+    Mutant(
+        "a crowd that saves up while nobody answers",
+        "engine/speculation/company.py",
+        "            self._saved_until = now\n",
+        "",
+        ("tests/engine/speculation/test_company.py",),
+    ),
+    Mutant(
+        "trials that are saved up for and made one behind the other",
+        "engine/speculation/company.py",
+        "min(LOST_SECONDS, self._saved + TRIAL_SHARE",
+        "min(10.0, self._saved + TRIAL_SHARE",
         ("tests/engine/speculation/test_company.py",),
     ),
     Mutant(

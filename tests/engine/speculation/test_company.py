@@ -10,6 +10,8 @@ from kakeya_fleet.engine.speculation.company import (
     CROWD_SECONDS,
     FIRST_WAIT_SECONDS,
     LONGEST_WAIT_SECONDS,
+    LOST_SECONDS,
+    TRIAL_SHARE,
     Company,
 )
 
@@ -76,24 +78,57 @@ def test_a_crowd_that_changes_before_its_trial_tells_anything_pays_for_it() -> N
     assert drafting < 0.02 * served.now
 
 
-def test_while_fewer_rest_a_larger_crowd_tries_when_all_trials_are_paid_for() -> None:
-    served = Served(16, {True: 500.0, False: 250.0})
-    company = served.company
-    served.run(30.0)
-    large = company._levels[16]
-    for _ in range(12):
-        company.leave(drafts=True)
-    while 4 not in company._levels or not company._levels[4].is_tried:
-        served.run(0.1)
-    small = company._levels[4]
-    assert company._paid_at > served.now
-    large.tried_again_at = small.tried_again_at = served.now
-    company._size = 16
-    assert company._tries_at(large) == company._paid_at
-    company._size = 4
-    assert company._tries_at(small) == served.now
-    small.rests, company._size = False, 16
-    assert company._tries_at(large) == served.now
+def more(served: Served, count: int, rates: Mapping[bool, float]) -> None:
+    """So many come, and all together make as much."""
+    for _ in range(count):
+        served.company.enter(drafts=True)
+    served.rates = dict(rates)
+
+
+SAVED_IN = LOST_SECONDS / TRIAL_SHARE
+"""Seconds."""
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "waits"),
+    [
+        ({True: 250.0, False: 150.0}, {True: 500.0, False: 900.0}, True),
+        ({True: 250.0, False: 400.0}, {True: 500.0, False: 900.0}, True),
+        ({True: 250.0, False: 600.0}, {True: 500.0, False: 900.0}, False),
+    ],
+    ids=["fewer rest", "fewer make less with drafts", "fewer make more with drafts"],
+)
+def test_a_larger_crowd_saves_up_for_a_trial_that_is_likely_to_be_lost(
+    few: dict[bool, float], many: dict[bool, float], waits: bool
+) -> None:
+    served = Served(4, few)
+    served.run(5.0)
+    more(served, 12, many)
+    share = served.run(SAVED_IN / 2)
+    assert share > 0.99 if waits else share < 0.2
+    # That of fewer is paid for first.
+    served.run(2.5 * SAVED_IN)
+    assert served.run(SAVED_IN) < 0.1
+
+
+def test_only_while_several_answer_is_anything_saved() -> None:
+    served = Served(4, {True: 250.0, False: 150.0})
+    served.run(5.0)
+    more(served, 12, {True: 500.0, False: 900.0})
+    for _ in range(16):
+        served.company.leave(drafts=True)
+    served.now += 3600.0
+    more(served, 16, served.rates)
+    assert served.run(SAVED_IN / 2) > 0.99
+
+
+def test_one_trial_at_most_is_saved_up_for() -> None:
+    served = Served(4, {True: 250.0, False: 300.0})
+    served.run(10 * SAVED_IN)
+    for size, count in ((8, 4), (16, 8)):
+        more(served, count, {True: 100.0 * size, False: 50.0 * size})
+        served.run(5.0)
+        assert served.company._levels[size].was_begun is (size == 8)
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])
