@@ -523,7 +523,7 @@ def test_processors_that_both_sides_share_hide_no_draft(
     assert made.predicted_tokens_per_second <= speed
 
 
-@pytest.mark.parametrize(("digest", "assumed"), [("same", "0.90"), ("other", "0.60"), ("", "0.60")])
+@pytest.mark.parametrize(("digest", "assumed"), [("same", "0.95"), ("other", "0.60"), ("", "0.60")])
 def test_more_is_assumed_of_the_verifiers_own_weights(
     make_card: MakeCard,
     verifier_offer: ModelOffer,
