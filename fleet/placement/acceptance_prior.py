@@ -34,8 +34,8 @@ ASSUMED_ACCEPTANCE: Mapping[ModelKind, Acceptance] = {
     ModelKind.AUTOREGRESSIVE: Acceptance(0.6, 0.3, 0.8),
     ModelKind.DFLASH: Acceptance(0.7, 0.4, 0.85),
 }
-# Of a plain model with the verifier's own weights, in fewer bits. Of SmolLM2-135M in four of them 12
-# answers had 0.97 to 1.00 greedily, and 0.87 to 1.00 at temperature 0.7.
+# Of a plain model with the verifier's own weights, in fewer bits. Of SmolLM2-135M in four of them
+# 12 answers had 0.97 to 1.00 greedily, and 0.87 to 1.00 at temperature 0.7.
 SAME_WEIGHTS_ACCEPTANCE = Acceptance(0.95, 0.85, 0.99)
 
 # Below it a share is noise (standard error up to 0.06 at 64), and one unlucky
