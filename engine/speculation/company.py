@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kakeya_fleet.engine.speculation.alone_book import AloneBook
+
 SETTLED_AFTER = 8
 """Tokens a session at rest that count for nothing: prompts were read and drafts on their way."""
 MEASURED_OVER = {True: 24, False: 8}
@@ -89,6 +91,7 @@ class Company:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.alone = AloneBook(clock)
         self._count = 0
         self._drafting_count = 0
         self._levels: dict[int, _Level] = {}
@@ -113,6 +116,11 @@ class Company:
     def rests(self) -> bool:
         """Whether nobody is to ask for drafts now."""
         return self._rests and self._count > 1
+
+    @property
+    def is_one(self) -> bool:
+        """Whether nobody else generates."""
+        return self._count == 1
 
     @property
     def receives_resting(self) -> bool:

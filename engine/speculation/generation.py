@@ -141,14 +141,16 @@ class _Generation:
         """Whether nobody drafts them for the sake of others."""
         self._decoded_until = 0.0
         """When the latest of them was there, in seconds from the beginning."""
+        self._alone_seconds: list[float] = []
+        """What each of them took behind the one before, while nobody else generated."""
         self._failed: Exception | None = None
         """What a forward raised behind tokens that were told."""
         self.latest_blocks: list[BlockTiming] = []
         """Where the seconds of the latest blocks went, those that `block` came back with."""
+        self._company = company
         self._connect = connect if self._widest > 0 else None
         if proposers is not None and self._widest > 0:
             self._drafting = self._drafting_of(proposers)
-        self._company = company
         is_drafted = self._drafting is not None or self._connect is not None
         self._may_draft = is_drafted and parameters.adaptive
         if company is not None:
@@ -226,6 +228,7 @@ class _Generation:
             until=self._began + deadline if deadline else math.inf,
         )
         self._decoded_until = self._elapsed()
+        self._alone_seconds = []
 
     async def _decoded(self) -> tuple[Verified, ...]:
         """Tokens that are told together."""
@@ -240,7 +243,10 @@ class _Generation:
         self._failed = decoded.error
         for verified in decoded.steps:
             self._record(NO_DRAFT, verified, self._decoded_until)
-            self._decoded_until = verified.began + verified.seconds - self._began
+            until = verified.began + verified.seconds - self._began
+            self._alone_seconds.append(until - self._decoded_until)
+            self._decoded_until = until
+        self._tell_of_alone()
         if self._decodes_for_all and not self._rests_for_all:
             decoding.stop()
         drafting = self._drafting
@@ -252,6 +258,15 @@ class _Generation:
                 # Another proposer may be about to be tried.
                 decoding.stop()
         return decoded.steps
+
+    def _tell_of_alone(self) -> None:
+        """What a token takes alone, once that is known of all that was decoded at once."""
+        company = self._company
+        if company is None or not company.is_one:
+            self._alone_seconds = []
+        elif self._decoding is None:
+            # Behind the first of them: it waited for its turn.
+            company.alone.made(self._alone_seconds[1:], len(self._session.history))
 
     async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:
         session = self._session
@@ -317,7 +332,9 @@ class _Generation:
         return self._may_draft and self._company is not None and self._company.rests
 
     def _drafting_of(self, proposers: Roster) -> Drafting:
-        parameters = self._parameters
+        parameters, company = self._parameters, self._company
+        if company is not None:
+            proposers.know_alone(company.alone.seconds(len(self._session.history)))
         limits = DraftingLimits(
             block_size=self._widest,
             vocabulary_size=self._session.verifier.info.vocabulary_size,

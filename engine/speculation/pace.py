@@ -108,7 +108,7 @@ class Pace:
     `ends_drafts` by itself is asked for as many tokens as there can be.
     `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
     block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone,
-    as the mean of the first `alone_told_count` and smoothed then,
+    as the mean of the first `alone_told_count` and smoothed then, of others' before the first,
     `rival_seconds` those of a token with another proposer, 0 without one. `committed` tokens
     took `spent_seconds`, both decayed. Blocks have gained `untold_tokens` over decoding alone, or
     lost, since that was last `told`. Drafts of `made_count` blocks were made, and of
@@ -201,6 +201,10 @@ class Pace:
     def told(self) -> Pace:
         """What was gained so far is known elsewhere."""
         return replace(self, untold_tokens=0.0)
+
+    def knowing_alone(self, seconds: float) -> Pace:
+        """Others found that a token takes so long alone, which counts until it finds out itself."""
+        return replace(self, alone_seconds=seconds) if not self.alone_told_count else self
 
     def taken_up(self) -> Pace:
         """Used again, with nothing lost so far."""
@@ -432,7 +436,7 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
     seconds = pace.block_seconds(block.drafted_count, is_found=block.is_found)
     gained = block.committed_count - seconds / alone
     pace = replace(pace, untold_tokens=pace.untold_tokens + gained)
-    if pace.alone_seconds == 0.0 and _should_probe(pace, alone):
+    if pace.alone_told_count == 0 and _should_probe(pace, alone):
         return replace(pace, alone_block_count=0, retry_after_blocks=PROBE_BLOCKS)
     rival = min(alone, pace.rival_seconds) if pace.rival_seconds else alone
     taken = seconds / rival

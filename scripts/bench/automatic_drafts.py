@@ -17,10 +17,11 @@ import asyncio
 import json
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from kakeya import AsyncClient
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.plain_drafts import MODEL, Answer, drafted_for, own_side
 from scripts.bench.trained_drafter import KINDS, SEED, SHIPPED, TEMPERATURES
@@ -28,6 +29,7 @@ from scripts.support.agent_process import LocalFleet
 
 ALONE, AUTO, AGAIN = "alone", "auto", "alone again"
 SIDES = (ALONE, AUTO, AGAIN)
+PROPOSERS = (SHIPPED, MODEL, "ngram")
 FLOOR = 0.95
 """No session is to be slower than this share of decoding alone."""
 
@@ -39,34 +41,39 @@ Answered = list[tuple[str, str, Speeds]]
 
 async def measured(count: int, rounds: int) -> dict[str, object]:
     """All rounds, and what they come to."""
-    found: list[Answered] = []
-    differing = 0
     with LocalFleet("automatic-drafts") as fleet:
         async with AsyncExitStack() as stack:
-            client, _, ids = await drafted_for(fleet, (SHIPPED, MODEL, "ngram"), stack)
-            stops = tuple((await client.text(MODEL)).stop_token_ids)
-            sides: Mapping[float, Mapping[str, Answer]] = {
-                heat: {
-                    side: own_side(
-                        client, "auto" if side == AUTO else "off", count, heat, SEED, stops
-                    )
-                    for side in SIDES
-                }
-                for heat in TEMPERATURES
-            }
-            prompts = [(kind, await ids(question)) for kind in KINDS for question in KINDS[kind]]
-            for _ in range(rounds):
-                answered: Answered = []
-                for kind, prompt in prompts:
-                    for heat in TEMPERATURES:
-                        speeds: Speeds = {}
-                        said: list[int] = []
-                        for side, answer in sides[heat].items():
-                            speeds[side], tokens, _ = await answer(prompt)
-                            said = said or tokens
-                            differing += said != tokens
-                        answered.append((str(heat), kind, speeds))
-                found.append(answered)
+            client, _, ids = await drafted_for(fleet, PROPOSERS, stack)
+            return await answered(client, ids, count, rounds)
+
+
+async def answered(
+    client: AsyncClient, ids: Callable[[str], Awaitable[list[int]]], count: int, rounds: int
+) -> dict[str, object]:
+    """Each prompt by each side, in so many rounds; `ids` makes token ids of a question."""
+    found: list[Answered] = []
+    differing = 0
+    stops = tuple((await client.text(MODEL)).stop_token_ids)
+    sides: Mapping[float, Mapping[str, Answer]] = {
+        heat: {
+            side: own_side(client, "auto" if side == AUTO else "off", count, heat, SEED, stops)
+            for side in SIDES
+        }
+        for heat in TEMPERATURES
+    }
+    prompts = [(kind, await ids(question)) for kind in KINDS for question in KINDS[kind]]
+    for _ in range(rounds):
+        own: Answered = []
+        for kind, prompt in prompts:
+            for heat in TEMPERATURES:
+                speeds: Speeds = {}
+                said: list[int] = []
+                for side, answer in sides[heat].items():
+                    speeds[side], tokens, _ = await answer(prompt)
+                    said = said or tokens
+                    differing += said != tokens
+                own.append((str(heat), kind, speeds))
+        found.append(own)
     return {
         "answers_that_differ": differing,
         "rounds": [
@@ -76,11 +83,11 @@ async def measured(count: int, rounds: int) -> dict[str, object]:
     }
 
 
-def times_alone(answered: Answered, heat: str) -> dict[str, object]:
+def times_alone(own: Answered, heat: str) -> dict[str, object]:
     """Of one round: `auto` over the mean time alone, prompt by prompt, and what noise comes to."""
     kinds: dict[str, list[float]] = {}
     noise = []
-    for mine, kind, speeds in answered:
+    for mine, kind, speeds in own:
         if mine == heat:
             seconds = (1 / speeds[ALONE] + 1 / speeds[AGAIN]) / 2
             kinds.setdefault(kind, []).append(speeds[AUTO] * seconds)

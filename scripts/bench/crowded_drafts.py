@@ -23,9 +23,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from kakeya.options import SpeculationChoice
+from scripts.bench.automatic_drafts import PROPOSERS
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.plain_drafts import MODEL, Answer, drafted_for, own_side
-from scripts.bench.trained_drafter import KINDS, SEED, SHIPPED, TEMPERATURES
+from scripts.bench.trained_drafter import KINDS, SEED, TEMPERATURES
 from scripts.support.agent_process import LocalFleet
 
 SIDES: Mapping[str, SpeculationChoice] = {"alone": "off", "auto": "auto", "again": "off"}
@@ -55,7 +56,7 @@ async def measured(tokens: int, rounds: int, counts: Sequence[int]) -> dict[str,
     differing = 0
     with LocalFleet("crowded-drafts") as fleet:
         async with AsyncExitStack() as stack:
-            client, _, ids = await drafted_for(fleet, (SHIPPED, MODEL, "ngram"), stack)
+            client, _, ids = await drafted_for(fleet, PROPOSERS, stack)
             stops = tuple((await client.text(MODEL)).stop_token_ids)
             prompts = [await ids(question) for each in KINDS.values() for question in each]
             for count in counts:

@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from scripts.bench.machine import command, machine, write_report
 from scripts.bench.published_gguf import write_as
 from scripts.faults.scene import see_each_other
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from scripts.support.child_process import Behind
 from scripts.support.placement import when_it_can_be_had
 
 MODEL = "smollm2"
@@ -61,6 +63,18 @@ PROMPTS: Mapping[str, Sequence[str]] = {
 }
 DRAFTED = (3, 8)
 """llama.cpp's tokens a draft: its own number, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an agent runs: what it binds to, and what has its command run there."""
+
+    bind: str = "127.0.0.1:0"
+    behind: Behind = list
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+HERE = Place()
 
 Answer = Callable[[list[int]], Awaitable[tuple[float, list[int], dict[str, object]]]]
 """Tokens a second, the tokens, and what else is known of an answer to a prompt."""
@@ -146,16 +160,22 @@ async def fleet_sides(
 
 
 async def drafted_for(
-    fleet: LocalFleet, proposers: Sequence[str], stack: AsyncExitStack, also: Sequence[str] = ()
+    fleet: LocalFleet,
+    proposers: Sequence[str],
+    stack: AsyncExitStack,
+    also: Sequence[str] = (),
+    *,
+    near: Place = HERE,
+    far: Place = HERE,
 ) -> tuple[AsyncClient, str, Callable[[str], Awaitable[list[int]]]]:
     """A client of the model's node, the node of what drafts, and token ids of a question.
 
-    The second node serves what is named `also`.
+    The second node, which is `far`, serves what is named `also`.
     """
-    verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), {})
+    verifier = await asyncio.to_thread(started, fleet, "verifier", (f"verifier={MODEL}",), near)
     serve = (*also, *(f"proposer={each}" for each in proposers))
-    weights = {"KAKEYA_WEIGHTS": "int4"}
-    drafter = await asyncio.to_thread(started, fleet, "drafter", serve, weights, verifier)
+    place = replace(far, environment={**far.environment, "KAKEYA_WEIGHTS": "int4"})
+    drafter = await asyncio.to_thread(started, fleet, "drafter", serve, place, verifier)
     await see_each_other([verifier, drafter])
     client = await stack.enter_async_context(AsyncClient(verifier.address))
     text = await client.text(MODEL)
@@ -170,12 +190,18 @@ def started(
     fleet: LocalFleet,
     name: str,
     serve: Sequence[str],
-    environment: Mapping[str, str],
+    place: Place = HERE,
     peer: AgentProcess | None = None,
 ) -> AgentProcess:
     """An agent that is ready."""
-    peers = () if peer is None else (peer.address,)
-    agent = fleet.start(name, serve=serve, peers=peers, environment=environment)
+    agent = fleet.start(
+        name,
+        serve=serve,
+        peers=() if peer is None else (peer.address,),
+        bind=place.bind,
+        behind=place.behind,
+        environment=place.environment,
+    )
     agent.wait_for("ready", seconds=300.0)
     return agent
 

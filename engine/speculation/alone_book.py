@@ -1,0 +1,40 @@
+"""What a token takes that is decoded alone, for sessions that have not found out themselves.
+
+A session with drafts learns it a little after its start (`engine.speculation.pace`), and until then
+takes it for longer than it is: a forward beside drafts is slow. So whatever has a verifier for
+itself and decodes without drafts says what that takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from kakeya_fleet.engine.speculation.latest_book import LatestBook
+
+LEAST_TOKENS = 8
+"""Fewer, behind a draft, are of caches that have other weights in them."""
+HISTORY_TOKENS = 1024
+"""Histories of fewer tokens are of one kind, and beyond, those up to each power of two."""
+
+
+class AloneBook:
+    """Of one verifier. One thread's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
+        self._found: LatestBook[int, float] = LatestBook(clock)
+
+    def made(self, seconds: Sequence[float], history_length: int) -> None:
+        """One behind the other took so long, up to a history of `history_length`."""
+        if len(seconds) >= LEAST_TOKENS:
+            self._found.put(_kind(history_length), statistics.median(seconds))
+
+    def seconds(self, history_length: int) -> float:
+        """Of a token; 0 where nobody knows."""
+        return self._found.get(_kind(history_length)) or 0.0
+
+
+def _kind(history_length: int) -> int:
+    return (history_length // HISTORY_TOKENS).bit_length()
