@@ -17,11 +17,12 @@ from typing import TypeVar
 from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft, DraftSource, ProposerKey
 from kakeya_fleet.engine.contracts.drawing import Drawing
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
-from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.history import Prefix
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.speculation.ahead import may_fit, usable_suffix
 from kakeya_fleet.engine.speculation.checks import check_draft
 from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.meanwhile import NOTHING, Meanwhile
 from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.tally import Tally
@@ -60,7 +61,7 @@ class BlockDraft:
     `received` says whether a well-formed one, be it empty, came in time, and
     `proposer` whose it is; `hedged` that it was asked of a second one, the first being late;
     `found` that no model made it, and else `made_count` how many tokens one made; `reads` that
-    it had more to read before than a block.
+    it had more to read before than a block. What was decoded `meanwhile` is no part of it any more.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -74,6 +75,7 @@ class BlockDraft:
     found: bool = False
     made_count: int = 0
     reads: bool = False
+    meanwhile: Meanwhile = NOTHING
 
 
 NO_DRAFT = BlockDraft()
@@ -110,7 +112,7 @@ class Drafter:
         # Tokens that the proposer has read, the same as those that it was asked behind.
         self._read_count = 0
 
-    async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
+    async def next_draft(self, history: Prefix, most: int, seconds_left: float) -> BlockDraft:
         """A draft of at most `most` >= 1 tokens behind `history`.
 
         The one made ahead if it fits, a fresh one otherwise; each is waited for
@@ -124,7 +126,7 @@ class Drafter:
         unread, self._read_count = len(history) - self._read_count, len(history)
         return replace(_block_draft(ready), reads=unread > self._limits.block_size + 1)
 
-    async def second_draft(self, history: History, most: int, seconds: float) -> BlockDraft:
+    async def second_draft(self, history: Prefix, most: int, seconds: float) -> BlockDraft:
         """A draft of a block that another proposer is late with, waited for `seconds` at most.
 
         That it does not come in them is no fault.
@@ -142,7 +144,7 @@ class Drafter:
         """Its draft was given up after so long, another proposer's being there."""
         self._state.round_trips.add(seconds)
 
-    def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
+    def draft_ahead(self, history: Prefix, assumed: Sequence[int], most: int) -> None:
         """Starts a draft of at most `most` tokens behind `history` + `assumed`.
 
         Does nothing when it would not pay, when nothing is left to draft, and when
@@ -162,13 +164,17 @@ class Drafter:
         self, draft: BlockDraft, step: Step, verify_seconds: float, other_seconds: float
     ) -> None:
         """Learns from a block that was verified with the `draft` that came."""
+        meanwhile = draft.meanwhile
+        passed = meanwhile.agreed_count + meanwhile.dropped_count
         self._state.pace = self._state.pace.after_block(
             BlockMeasurement(
-                drafted_count=step.drafted_count,
-                accepted_count=step.accepted_count,
-                committed_count=len(step.committed),
+                drafted_count=passed + step.drafted_count,
+                accepted_count=meanwhile.agreed_count + step.accepted_count,
+                committed_count=meanwhile.token_count + len(step.committed),
+                row_count=step.drafted_count + 1,
+                went_on=meanwhile.token_count > 0,
                 verify_seconds=verify_seconds,
-                wait_seconds=draft.wait_seconds,
+                wait_seconds=draft.wait_seconds + meanwhile.seconds,
                 round_trip_seconds=draft.draft_seconds + draft.wire_seconds,
                 compute_seconds=draft.draft_seconds,
                 other_seconds=other_seconds,
@@ -180,7 +186,7 @@ class Drafter:
             )
         )
 
-    async def opened(self, history: History) -> bool | None:
+    async def opened(self, history: Prefix) -> bool | None:
         """Asks for one token that nobody will verify; whether it came, None for a fault.
 
         A fault counts as one of any draft. Nothing is asked of a proposer that is shut out. One
@@ -191,7 +197,7 @@ class Drafter:
         timeout = self._limits.deadline_seconds
         self._state.breaker = self._state.breaker.after_asking(self._clock(), timeout)
         self._read_count = len(history)
-        drafting = self._source.draft(history.until(len(history)), (), 1)
+        drafting = self._source.draft(history, (), 1)
         draft = await self._received(drafting, 1, math.inf, self._clock())
         return None if draft is None else bool(draft.token_ids)
 
@@ -213,28 +219,28 @@ class Drafter:
         in_time = IN_TIME_SHARE * self._limits.deadline_seconds
         return self._state.pace.block_size(most, in_time)
 
-    def _request(self, history: History, assumed: tuple[int, ...], size: int) -> _Request:
+    def _request(self, history: Prefix, assumed: tuple[int, ...], size: int) -> _Request:
         base_length = len(history)
         size = min(size, MAX_BLOCK_SIZE)
         drawing = self._limits.drawing
-        drafting = self._source.draft(history.until(base_length), assumed, size, drawing)
+        drafting = self._source.draft(history, assumed, size, drawing)
         task = asyncio.ensure_future(drafting)
         return _Request(base_length, assumed, size, self._clock(), task)
 
     async def _fresh(
-        self, history: History, most: int, seconds_left: float
+        self, history: Prefix, most: int, seconds_left: float
     ) -> tuple[Draft, tuple[int, ...], bool] | None:
         state, timeout = self._state, self._limits.deadline_seconds
         state.breaker = state.breaker.after_asking(self._clock(), timeout)
         size = min(self._block_size(most), MAX_BLOCK_SIZE)
         # In this task: each hand-over from one to another is a turn of the event loop.
         drawing = self._limits.drawing
-        drafting = self._source.draft(history.until(len(history)), (), size, drawing)
+        drafting = self._source.draft(history, (), size, drawing)
         draft = await self._received(drafting, size, seconds_left, self._clock())
         return None if draft is None else (draft, draft.token_ids, False)
 
     async def _taken_ahead(
-        self, history: History, most: int, seconds_left: float
+        self, history: Prefix, most: int, seconds_left: float
     ) -> tuple[Draft, tuple[int, ...], bool] | None:
         """The draft made ahead, cut to what fits; None when it does not."""
         request, self._ahead = self._ahead, None

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.history import Prefix
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.sessions.turns import Verified
 from kakeya_fleet.engine.speculation.contest import TRIAL_BLOCKS
@@ -46,6 +46,7 @@ class Drafting:
             Drafter(rival.source, rival.state, limits, tally, clock) for rival in roster.rivals
         ]
         self._deadline_seconds = limits.deadline_seconds
+        self._is_adaptive = limits.adaptive
         self._tally = tally
         self._asked: Drafter | None = None
         self._drafted_by: Drafter | None = None
@@ -54,7 +55,7 @@ class Drafting:
         self._warming_asks = 0
         self._last_block_at: float | None = None
 
-    async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
+    async def next_draft(self, history: Prefix, most: int, seconds_left: float) -> BlockDraft:
         """A draft of at most `most` >= 1 tokens behind `history`; see `Drafter.next_draft`."""
         await self._warm(history)
         self._was_wanted = True
@@ -71,24 +72,34 @@ class Drafting:
         proposer = self._roster.rivals[current].key if draft.received else None
         return draft if draft.hedged else replace(draft, proposer=proposer)
 
-    def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
+    def draft_ahead(self, history: Prefix, assumed: Sequence[int], most: int) -> None:
         """Has the same proposer draft behind `assumed`; see `Drafter.draft_ahead`."""
         if self._asked is not None:
             self._asked.draft_ahead(history, assumed, most)
 
     def after_block(self, draft: BlockDraft, step: Step, verify_seconds: float) -> None:
         """Learns from a verified block, and chooses who drafts the next one."""
-        other_seconds = self._other_seconds(verify_seconds + draft.wait_seconds)
+        meanwhile = draft.meanwhile
+        known_seconds = verify_seconds + draft.wait_seconds + meanwhile.seconds
+        other_seconds = self._other_seconds(known_seconds)
         was_wanted, self._was_wanted = self._was_wanted, False
         # The last token of a generation needs no draft: that none came says nothing.
         if not was_wanted and not self._roster.is_resting:
             return
         if draft.received and self._drafted_by is not None:
             self._drafted_by.after_block(_as_asked(draft), step, verify_seconds, other_seconds)
-        count = len(step.committed)
+        count = meanwhile.token_count + len(step.committed)
         self._roster.after_block(
             verify_seconds, other_seconds, came=draft.received, token_count=count
         )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether tokens are decoded while a draft is on its way, from another machine."""
+        current = self._roster.drafting
+        if not self._is_adaptive or current is None or not current.apart:
+            return False
+        return not current.state.pace.waits
 
     @property
     def rest_blocks(self) -> int:
@@ -119,7 +130,7 @@ class Drafting:
             await drafter.close()
 
     async def _first(
-        self, leader: Drafter, history: History, most: int, seconds_left: float
+        self, leader: Drafter, history: Prefix, most: int, seconds_left: float
     ) -> BlockDraft:
         """The leader's draft; that of a second proposer where the leader is late and it is first.
 
@@ -150,7 +161,7 @@ class Drafting:
             self._drafted_by = drafter
         return draft
 
-    async def _warm(self, history: History) -> None:
+    async def _warm(self, history: Prefix) -> None:
         """Opens the source of the one that is to be tried, and tells when it has drafted."""
         index, warming = self._roster.warming, self._warming
         if warming is not None and warming[0] != index:

@@ -6,11 +6,13 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from typing import TypeAlias
 
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, OutOfKvMemory, RestorerLost
 from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sessions.decoding import Decoding
+from kakeya_fleet.engine.sessions.history import Prefix
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
@@ -26,8 +28,20 @@ from kakeya_fleet.engine.speculation.generation_report import (
     GenerationTimings,
     StopReason,
 )
+from kakeya_fleet.engine.speculation.meanwhile import caught_up
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.speculation.tally import Tally
+
+
+class Decodes(Enum):
+    """Why tokens are decoded without a draft: nobody is asked for one, for the session's own sake
+    or for that of others, or one is on its way.
+    """
+
+    AT_REST = auto()
+    FOR_ALL = auto()
+    MEANWHILE = auto()
+
 
 LAST_TOKENS = 32
 """Said before a proposer would be found: who began without looks for none."""
@@ -133,12 +147,12 @@ class _Generation:
         self._widest = min(parameters.block_size or widest, widest)
         self._drafting: Drafting | None = None
         self._asked: asyncio.Future[BlockDraft] | None = None
+        self._asked_at_length, self._asked_at = 0, 0.0
         self._in_hand: BlockDraft | None = None
         """The draft of a block whose forward lost the restorer, or found no room."""
         self._decoding: Decoding | None = None
         """Tokens without drafts, which are decided while those before them are handed out."""
-        self._decodes_for_all = False
-        """Whether nobody drafts them for the sake of others."""
+        self._decodes = Decodes.AT_REST
         self._decoded_until = 0.0
         """When the latest of them was there, in seconds from the beginning."""
         self._alone_seconds: list[float] = []
@@ -195,7 +209,7 @@ class _Generation:
         rests, connect = self._rests_for_all, self._connect
         if connect is not None:
             if rests or remaining <= LAST_TOKENS:
-                self._decode(remaining, for_all=rests)
+                self._decode(remaining, Decodes.FOR_ALL if rests else Decodes.AT_REST)
                 return
             if not self._tally.token_count:
                 # Others of its crowd may be about to come.
@@ -212,11 +226,21 @@ class _Generation:
             if rest:
                 self._decode(min(rest, remaining))
             elif rests:
-                self._decode(remaining, for_all=True)
+                self._decode(remaining, Decodes.FOR_ALL)
+        if self._decoding is None and drafting is not None and self._may_go_on(drafting):
+            if self._asked is None:
+                self._ask()
+            if self._asked is not None and not self._asked.done():
+                self._decode(remaining, Decodes.MEANWHILE)
 
-    def _decode(self, limit: int, *, for_all: bool = False) -> None:
+    def _may_go_on(self, drafting: Drafting) -> bool:
+        """Whether tokens are decoded while a draft is on its way: not among those of others."""
+        is_one = self._company is None or self._company.is_one
+        return self._in_hand is None and is_one and drafting.goes_on
+
+    def _decode(self, limit: int, why: Decodes = Decodes.AT_REST) -> None:
         deadline = self._parameters.deadline_seconds
-        self._decodes_for_all = for_all
+        self._decodes = why
         self._decoding = Decoding(
             self._driver.run,
             self._session,
@@ -229,6 +253,8 @@ class _Generation:
         )
         self._decoded_until = self._elapsed()
         self._alone_seconds = []
+        if self._asked is not None:
+            self._asked.add_done_callback(self._decoding.end_for)
 
     async def _decoded(self) -> tuple[Verified, ...]:
         """Tokens that are told together."""
@@ -247,12 +273,13 @@ class _Generation:
             self._alone_seconds.append(until - self._decoded_until)
             self._decoded_until = until
         self._tell_of_alone()
-        if self._decodes_for_all and not self._rests_for_all:
-            decoding.stop()
         drafting = self._drafting
-        if drafting is not None and self._decodes_for_all:
-            drafting.after_rest_for_all(decoded.steps)
-        elif drafting is not None:
+        if self._decodes is Decodes.FOR_ALL:
+            if not self._rests_for_all:
+                decoding.stop()
+            if drafting is not None:
+                drafting.after_rest_for_all(decoded.steps)
+        elif self._decodes is Decodes.AT_REST and drafting is not None:
             drafting.after_rest(decoded.steps)
             if not drafting.rest_blocks:
                 # Another proposer may be about to be tried.
@@ -276,7 +303,7 @@ class _Generation:
         if draft is None:
             draft = self._in_hand = await self._next_draft()
             behind = limit - len(draft.token_ids) - 1
-            drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
+            drafting.draft_ahead(self._until_now(), draft.token_ids, behind - 1)
 
         block = self._block(draft.token_ids, limit)
         verified = await self._driver.run(VerifyTurn(session, block, self._clock))
@@ -355,12 +382,19 @@ class _Generation:
         """
         if self._drafting is None:
             return
+        history = self._until_now()
+        self._asked_at_length, self._asked_at = len(history), self._clock()
         most = self._remaining(uncounted) - 1
         if not self._parameters.block_size and not self._tally.token_count + uncounted:
             most = min(most, FIRST_DRAFTED)
         if most > 0:
-            asking = self._drafting.next_draft(self._session.history, most, self._seconds_left())
+            asking = self._drafting.next_draft(history, most, self._seconds_left())
             self._asked = asyncio.ensure_future(asking)
+
+    def _until_now(self) -> Prefix:
+        """The history, in which more may be decoded before this is read."""
+        history = self._session.history
+        return history.until(len(history))
 
     async def _next_draft(self) -> BlockDraft:
         """The draft for this block, with the seconds that the verifier waits for it."""
@@ -375,7 +409,13 @@ class _Generation:
             draft = await asked
         finally:
             self._asked = None
-        return replace(draft, wait_seconds=self._clock() - began)
+        draft = replace(draft, wait_seconds=self._clock() - began)
+        decoded = self._session.history[self._asked_at_length :]
+        if not decoded or not draft.received:
+            return draft
+        left, meanwhile = caught_up(draft.token_ids, decoded, began - self._asked_at)
+        self._tally.add_passed(draft.proposer, meanwhile)
+        return replace(draft, token_ids=left, meanwhile=meanwhile)
 
     def done(self, stop: StopReason) -> Done:
         """The report of the end."""

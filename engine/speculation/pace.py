@@ -55,6 +55,8 @@ PROBE_BLOCKS = 3
 # Times as fast as alone, by what is known so far, beyond which that can wait: it may be wrong by
 # what slows a forward beside drafts, half as much again.
 SURE_GAIN = 2.0
+# Times as fast as alone, from which on a draft of another machine is waited for.
+WAITED_GAIN = 1.25
 # What a clock that did not move is taken to have measured.
 LEAST_SECONDS = 1e-9
 # Blocks after which drafting ahead is tried the other way at the earliest, and the share of the
@@ -76,7 +78,9 @@ class BlockMeasurement:
     `beside_draft` says that the next draft was made ahead during its forward, `made_ahead` that
     this one was during the forward before. A model made `made_count` tokens for it; none if it
     `is_found`: what it took says nothing of one that a model makes. One that `reads` also took
-    the time of reading text that no block was drafted for, as a prompt is.
+    the time of reading text that no block was drafted for, as a prompt is. Its forward had
+    `row_count` rows, 0 for one more than were drafted. Where the verifier `went_on`, it decoded
+    during the wait, and those tokens are among the committed ones.
     """
 
     drafted_count: int
@@ -92,6 +96,13 @@ class BlockMeasurement:
     made_count: int = 0
     is_found: bool = False
     reads: bool = False
+    row_count: int = 0
+    went_on: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Of its forward."""
+        return self.row_count or self.drafted_count + 1
 
     @property
     def trial_count(self) -> int:
@@ -112,7 +123,8 @@ class Pace:
     `rival_seconds` those of a token with another proposer, 0 without one. `committed` tokens
     took `spent_seconds`, both decayed. Blocks have gained `untold_tokens` over decoding alone, or
     lost, since that was last `told`. Drafts of `made_count` blocks were made, and of
-    `found_count` found in the text, for which it waited `found_wait_seconds`.
+    `found_count` found in the text, for which it waited `found_wait_seconds`. Before any is told
+    it is `expected_gain` times as fast as decoding alone, 0 where nobody expects anything.
     """
 
     verify_steps: MeasuredSteps = FLAT
@@ -144,6 +156,7 @@ class Pace:
     found_count: int = 0
     found_wait_seconds: float = 0.0
     overlap: Overlap = NOTHING_MEASURED
+    expected_gain: float = 0.0
 
     @property
     def acceptance(self) -> float:
@@ -164,6 +177,22 @@ class Pace:
     def given_up(self) -> bool:
         """Whether drafting was found slower, and does not merely pause to measure alone."""
         return self.dropped and self.retry_after_blocks > PROBE_BLOCKS
+
+    @property
+    def waits(self) -> bool:
+        """Whether a draft that is made on another machine is waited for.
+
+        What is decoded meanwhile is won where the draft is wrong, and else made twice: it costs the
+        half of a forward that is under way when the draft comes, and whatever both machines share.
+        So where drafts win `WAITED_GAIN` by what is measured, nobody decodes beside them; nor where
+        one comes sooner than a token. Before a first draft its source is opened, which may take
+        long.
+        """
+        if not self.made_count + self.found_count:
+            return False
+        alone = self.alone_seconds or self.verify_scale * self.verify_steps.seconds(1)
+        gain = alone / self.token_seconds if self.token_seconds else self.expected_gain
+        return self.round_trip_seconds < alone or gain > WAITED_GAIN
 
     @property
     def token_seconds(self) -> float:
@@ -287,15 +316,19 @@ class Pace:
     def after_block(self, block: BlockMeasurement) -> Pace:
         """A block was verified for which a draft was asked."""
         first = self.block_count == 0
+        # Beside the opening of its source hardly anything is drafted.
+        opens = block.went_on and not self.made_count + self.found_count
         verify_seconds = max(block.verify_seconds, LEAST_SECONDS)
-        verify_scale = verify_seconds / self.verify_steps.seconds(block.drafted_count + 1)
+        verify_scale = verify_seconds / self.verify_steps.seconds(block.rows)
         measured = replace(
             _draft_told(_forward_told(self, block), block),
             trials=self.trials * DECAY + block.trial_count,
             accepted=self.accepted * DECAY + block.accepted_count,
             places=self.places.after(block.drafted_count, block.accepted_count),
-            committed=self.committed * DECAY + block.committed_count,
-            spent_seconds=self.spent_seconds * DECAY
+            committed=0.0 if opens else self.committed * DECAY + block.committed_count,
+            spent_seconds=0.0
+            if opens
+            else self.spent_seconds * DECAY
             + block.verify_seconds
             + block.wait_seconds
             + block.other_seconds,
@@ -313,13 +346,14 @@ class Pace:
         )
         return _judged(measured, block)
 
-    def block_seconds(self, size: int, *, is_found: bool = False) -> float:
+    def block_seconds(self, size: int, *, is_found: bool = False, rows: int = 0) -> float:
         """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size) + O.
 
-        One that `is_found` is waited for as those of its kind were, whatever its proposer says.
+        Or V(`rows`), where its forward has fewer. One that `is_found` is waited for as those of its
+        kind were, whatever its proposer says.
         """
         verify, draft, wire = self._factors
-        seconds = verify * self.verify_steps.seconds(size + 1)
+        seconds = verify * self.verify_steps.seconds(rows or size + 1)
         if is_found:
             return seconds + self.found_wait_seconds + self.other_seconds
         return seconds + wire + (draft * self.draft_steps.seconds(size) if size else 0.0)
@@ -376,7 +410,7 @@ def _forward_told(pace: Pace, block: BlockMeasurement) -> Pace:
         # Who drafts nothing reads the history meanwhile.
         return pace
     seconds = max(block.verify_seconds + block.other_seconds, LEAST_SECONDS)
-    scale = seconds / pace.verify_steps.seconds(block.drafted_count + 1)
+    scale = seconds / pace.verify_steps.seconds(block.rows)
     return replace(pace, overlap=pace.overlap.after_forward(scale, beside=block.beside_draft))
 
 
@@ -433,7 +467,10 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
     Judged by the smoothed seconds: one hiccup of the machine is no verdict.
     """
     alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
-    seconds = pace.block_seconds(block.drafted_count, is_found=block.is_found)
+    seconds = pace.block_seconds(block.drafted_count, is_found=block.is_found, rows=block.rows)
+    if block.went_on:
+        # How long the draft was on its way is no matter, but what that slowed.
+        seconds = block.verify_seconds + block.wait_seconds + block.other_seconds
     gained = block.committed_count - seconds / alone
     pace = replace(pace, untold_tokens=pace.untold_tokens + gained)
     if pace.alone_told_count == 0 and _should_probe(pace, alone):

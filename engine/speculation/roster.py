@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
 from kakeya_fleet.engine.speculation.contest import (
@@ -29,7 +29,7 @@ class Rival:
 
     `hope` is how many times as fast as decoding alone it may be at best. Its `source`
     may be replaced between two generations. One that `stands_in` is tried only while the leader
-    cannot draft.
+    cannot draft. One `apart` drafts on another machine than the verifier's.
     """
 
     key: ProposerKey
@@ -37,6 +37,7 @@ class Rival:
     state: SpeculationState
     hope: float = 1.0
     stands_in: bool = False
+    apart: bool = False
 
 
 class Roster:
@@ -87,6 +88,8 @@ class Roster:
             for index, (rival, rest) in enumerate(zip(rivals, rests, strict=True))
         )
         self._contest = Contest(candidates, leader=0 if leads and rivals else None)
+        if leads and rivals:
+            rivals[0].state.pace = replace(rivals[0].state.pace, expected_gain=gain)
         if leads and rivals and rests[0]:
             rivals[0].state.pace = rivals[0].state.pace.resting(rests[0], FIRST_RETRY_BLOCKS)
         if book is not None:

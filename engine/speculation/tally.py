@@ -15,6 +15,7 @@ from kakeya_fleet.engine.speculation.generation_report import (
     ProposerCounts,
     SpeculationStatistics,
 )
+from kakeya_fleet.engine.speculation.meanwhile import Meanwhile
 
 # Round trips that are kept for the percentiles, the latest.
 _ROUND_TRIPS = 1024
@@ -63,6 +64,22 @@ class Tally:
                 accepted_count=before.accepted_count + timing.accepted_count,
                 committed_count=before.committed_count + committed_count,
                 seconds=before.seconds + timing.wait_seconds + timing.verify_seconds,
+            )
+
+    def add_passed(self, proposer: ProposerKey | None, meanwhile: Meanwhile) -> None:
+        """Drafted tokens that were compared with what was decoded meanwhile."""
+        agreed, dropped = meanwhile.agreed_count, meanwhile.dropped_count
+        self._drafted_count += agreed + dropped
+        self._tried_count += agreed + (dropped > 0)
+        self._accepted_count += agreed
+        if proposer is not None:
+            before = self._proposers.get(proposer, ProposerCounts(proposer))
+            self._proposers[proposer] = replace(
+                before,
+                drafted_count=before.drafted_count + agreed + dropped,
+                accepted_count=before.accepted_count + agreed,
+                committed_count=before.committed_count + meanwhile.token_count,
+                seconds=before.seconds + meanwhile.seconds,
             )
 
     def statistics(self, drop_reason: DropReason | None) -> SpeculationStatistics:

@@ -5,7 +5,8 @@
 As `scripts.bench.automatic_drafts`, one session at a time, with a network between the verifier and
 the node that drafts: another network namespace behind a wire of a stated round trip, and another
 kernel by its name, so that nothing goes by memory that both share, and a processor of its own for
-each node; the way to the memory is one machine's. A fleet for each round trip, of whose proposers nothing is known at first. Needs what
+each node. The way to the memory is one machine's, and slower for each while the other computes. A
+fleet for each round trip, of whose proposers nothing is known at first. Needs what
 `scripts.bench.network_namespaces` does.
 """
 

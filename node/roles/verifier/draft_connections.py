@@ -24,6 +24,7 @@ from kakeya_fleet.fleet.placement.acceptance_prior import (
     has_same_weights,
 )
 from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.fleet.placement.transport import is_one_host
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf, ProposerAddress
 from kakeya_fleet.node.links.features.feature_sender import FeatureSender, ReadFeatures
 from kakeya_fleet.node.links.protocol.changes import LinkLog
@@ -120,6 +121,13 @@ class DraftConnections:
         if made is not None:
             self._open[key] = made
         return made
+
+    def is_apart(self, placement: Placement) -> bool:
+        """Whether it drafts on another machine, as both cards say."""
+        fleet = self._context.fleet
+        cards = {view.card.node_id: view.card for view in fleet.nodes()}
+        here, there = cards.get(fleet.self_id), cards.get(placement.node_id)
+        return here is not None and there is not None and not is_one_host(here, there)
 
     def begin_text(self, *, sampled: bool) -> None:
         """The next text is drawn at a temperature, or greedy: how much is guessed is its own."""

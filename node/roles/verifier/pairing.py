@@ -224,6 +224,7 @@ class Pairing:
                         connection.state,
                         speed / plan.predicted_alone_tokens_per_second,
                         stands_in=hoped is plan.stand_in,
+                        apart=self._connections.is_apart(hoped.proposer),
                     )
                 )
         await self._connections.keep(frozenset(rival.key for rival in rivals))

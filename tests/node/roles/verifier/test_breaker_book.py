@@ -122,7 +122,9 @@ class Sessions:
         before = self.proposer.call_count
         self.proposer.decided = asyncio.get_running_loop().create_future()
         asking = [
-            asyncio.ensure_future(each.next_draft(self.history, 4, math.inf))
+            asyncio.ensure_future(
+                each.next_draft(self.history.until(len(self.history)), 4, math.inf)
+            )
             for each in self.drafters
         ]
         await until(lambda: self.proposer.in_flight + _done(asking) == SESSIONS)
