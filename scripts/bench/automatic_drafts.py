@@ -52,6 +52,7 @@ async def answered(
 ) -> dict[str, object]:
     """Each prompt by each side, in so many rounds; `ids` makes token ids of a question."""
     found: list[Answered] = []
+    firsts: dict[str, list[float]] = {side: [] for side in SIDES}
     differing = 0
     stops = tuple((await client.text(MODEL)).stop_token_ids)
     sides: Mapping[float, Mapping[str, Answer]] = {
@@ -69,13 +70,15 @@ async def answered(
                 speeds: Speeds = {}
                 said: list[int] = []
                 for side, answer in sides[heat].items():
-                    speeds[side], tokens, _ = await answer(prompt)
+                    speeds[side], tokens, more = await answer(prompt)
+                    firsts[side].append(float(str(more["first_token_seconds"])))
                     said = said or tokens
                     differing += said != tokens
                 own.append((str(heat), kind, speeds))
         found.append(own)
     return {
         "answers_that_differ": differing,
+        "first_token_seconds": {side: statistics.median(firsts[side]) for side in SIDES},
         "rounds": [
             {str(heat): times_alone(each, str(heat)) for heat in TEMPERATURES} for each in found
         ],

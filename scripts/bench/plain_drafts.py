@@ -115,6 +115,7 @@ def own_side(
             {
                 "tokens_a_forward": len(said.token_ids) / forwards,
                 "accepted_share": told.accepted_count / max(1, told.drafted_count),
+                "first_token_seconds": said.done.timings.first_token_seconds,
                 "faults": sum(fault.count for fault in told.faults),
             },
         )

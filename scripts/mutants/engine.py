@@ -217,8 +217,8 @@ MUTANTS = (
     Mutant(
         "drafts that pay again, and wait for the end of a turn without",
         "engine/speculation/generation.py",
-        "if self._decodes_for_all and not self._rests_for_all:",
-        "if False:",
+        "            if not self._rests_for_all:\n                decoding.stop()\n",
+        "",
         ("tests/engine/speculation/test_generation_gathering.py",),
     ),
     Mutant(

@@ -66,8 +66,12 @@ class FarSource(sources.OracleSource):
         self.told_count = 0
 
     async def draft(self, history: Sequence[int], *others: object) -> Draft:
-        self.asked_at.append(len(history))
-        return await super().draft(history, *others)  # type: ignore[arg-type]
+        asked_at = len(history)
+        self.asked_at.append(asked_at)
+        draft = await super().draft(history, *others)  # type: ignore[arg-type]
+        # What is decoded meanwhile is nothing that it was asked behind.
+        assert len(history) == asked_at
+        return draft
 
     async def answer(self, right: list[int], block_size: int) -> Draft:
         until = self.told_count + ON_ITS_WAY
