@@ -287,9 +287,12 @@ class _Generation:
         return decoded.steps
 
     def _tell_of_alone(self) -> None:
-        """What a token takes alone, once that is known of all that was decoded at once."""
+        """What a token takes alone, once that is known of all that was decoded at once.
+
+        What is decoded while a draft is made says nothing where both share anything.
+        """
         company = self._company
-        if company is None or not company.is_one:
+        if company is None or not company.is_one or self._decodes is Decodes.MEANWHILE:
             self._alone_seconds = []
         elif self._decoding is None:
             # Behind the first of them: it waited for its turn.

@@ -21,6 +21,7 @@ from scripts.write.figures_codecs import CODECS
 from scripts.write.figures_conversation import CONVERSATION
 from scripts.write.figures_copies import COPIES
 from scripts.write.figures_crowded import CROWDED
+from scripts.write.figures_distant_drafts import DISTANT_DRAFTS
 from scripts.write.figures_experts import EXPERTS
 from scripts.write.figures_fitted import FITTED
 from scripts.write.figures_long_history import LONG_HISTORY
@@ -49,6 +50,7 @@ DECLARED: Sequence[Declared] = (
     *CONVERSATION,
     *COPIES,
     *CROWDED,
+    *DISTANT_DRAFTS,
     *EXPERTS,
     *PRODUCTS,
     *FITTED,
