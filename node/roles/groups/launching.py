@@ -55,13 +55,17 @@ class Processes:
             process.stdin.flush()
 
     def fault(self) -> str:
-        """A sentence about one that ended; empty while none has."""
-        for name, process in self._running.items():
-            status = process.poll()
-            if status is not None:
-                how = f"by signal {-status}" if status < 0 else f"with status {status}"
-                return f"{name} ended {how}"
-        return ""
+        """A sentence about one that ended; empty while none has.
+
+        Of several, one that was killed: ranks end by themselves once another is gone.
+        """
+        polled = ((name, process.poll()) for name, process in self._running.items())
+        ended = [(name, status) for name, status in polled if status is not None]
+        if not ended:
+            return ""
+        name, status = min(ended, key=lambda each: each[1] >= 0)
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        return f"{name} ended {how}"
 
     def kill(self) -> None:
         """Ends all of them and what they started, and waits until they have. Raises nothing."""

@@ -157,6 +157,22 @@ def test_words_that_a_process_never_reads_do_not_keep_the_others() -> None:
     assert processes.fault() == ""
 
 
+def test_of_several_that_ended_the_one_that_was_killed_is_named() -> None:
+    """The others end by themselves, and may be seen first."""
+    processes = Processes()
+    for name, script in (
+        ("rank 0", "raise SystemExit(1)"),
+        ("rank 1", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    ):
+        processes.start(Launch(name, [sys.executable, "-c", script], {}))
+    try:
+        for process in processes._running.values():
+            process.wait(PATIENCE_SECONDS)
+        assert processes.fault() == "rank 1 ended by signal 9"
+    finally:
+        processes.kill()
+
+
 def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
     """As the ssh processes of mlx.launch, which cannot end them when it is killed."""
     told = tmp_path / "pid"
