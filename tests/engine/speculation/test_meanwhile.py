@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.engine.speculation.generation import generate
-from kakeya_fleet.engine.speculation.generation_report import Done
+from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
 from kakeya_fleet.engine.speculation.meanwhile import caught_up
 from kakeya_fleet.engine.speculation.pace import WAITED_GAIN, BlockMeasurement, Pace
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
@@ -137,6 +138,20 @@ async def test_the_stream_is_the_same_and_begins_before_the_first_draft(
         assert counts.accepted_count < counts.tried_count < counts.drafted_count
         (proposer,) = counts.proposers
         assert proposer.drafted_count == counts.drafted_count
+
+
+async def test_a_far_proposer_that_dies_on_its_way_costs_no_token() -> None:
+    class Dying(FarSource):
+        async def answer(self, right: list[int], block_size: int) -> Draft:
+            if len(self.asked_at) > 1:
+                raise DraftFailed(DraftFaultKind.UNREACHABLE, "as scripted")
+            return await super().answer(right, block_size)
+
+    expected = hashing.expected_stream(PROMPT, SPEC, COUNT, GREEDY)
+    tokens, done = await said(Dying([*PROMPT, *expected]))
+    assert tokens == expected
+    assert done is not None
+    assert done.speculation.faults[DropReason.UNREACHABLE] > 0
 
 
 async def test_leaving_takes_back_what_is_on_its_way() -> None:
