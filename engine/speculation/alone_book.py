@@ -10,7 +10,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.speculation.latest_book import LatestBook
 
 LEAST_TOKENS = 8
@@ -24,17 +26,19 @@ class AloneBook:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
-        self._found: LatestBook[int, float] = LatestBook(clock)
+        self._found: LatestBook[tuple[CacheSpec, int], float] = LatestBook(clock)
 
-    def made(self, seconds: Sequence[float], history_length: int) -> None:
-        """One behind the other took so long, up to a history of `history_length`."""
+    def made(self, seconds: Sequence[float], spec: CacheSpec, history_length: int) -> None:
+        """One behind the other took so long, up to a history of `history_length` in a cache."""
         if len(seconds) >= LEAST_TOKENS:
-            self._found.put(_kind(history_length), statistics.median(seconds))
+            self._found.put(_kind(spec, history_length), statistics.median(seconds))
 
-    def seconds(self, history_length: int) -> float:
+    def seconds(self, spec: CacheSpec, history_length: int) -> float:
         """Of a token; 0 where nobody knows."""
-        return self._found.get(_kind(history_length)) or 0.0
+        return self._found.get(_kind(spec, history_length)) or 0.0
 
 
-def _kind(history_length: int) -> int:
-    return (history_length // HISTORY_TOKENS).bit_length()
+def _kind(spec: CacheSpec, history_length: int) -> tuple[CacheSpec, int]:
+    """Caches are of one kind whatever room they have."""
+    length = (history_length // HISTORY_TOKENS).bit_length()
+    return replace(spec, capacity=0, grows=False), length

@@ -296,7 +296,8 @@ class _Generation:
             self._alone_seconds = []
         elif self._decoding is None:
             # Behind the first of them: it waited for its turn.
-            company.alone.made(self._alone_seconds[1:], len(self._session.history))
+            session = self._session
+            company.alone.made(self._alone_seconds[1:], session.spec, len(session.history))
 
     async def _drafted(self, drafting: Drafting) -> tuple[Committed, StopReason | None]:
         session = self._session
@@ -364,7 +365,8 @@ class _Generation:
     def _drafting_of(self, proposers: Roster) -> Drafting:
         parameters, company = self._parameters, self._company
         if company is not None:
-            proposers.know_alone(company.alone.seconds(len(self._session.history)))
+            session = self._session
+            proposers.know_alone(company.alone.seconds(session.spec, len(session.history)))
         limits = DraftingLimits(
             block_size=self._widest,
             vocabulary_size=self._session.verifier.info.vocabulary_size,

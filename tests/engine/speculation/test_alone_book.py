@@ -25,15 +25,20 @@ PROMPT = list(range(40))
 def test_the_median_of_enough_of_them_counts_for_histories_as_long_and_for_a_while() -> None:
     now = 0.0
     book = AloneBook(lambda: now)
-    book.made([1.0] * (LEAST_TOKENS - 1), 10)
-    assert book.seconds(10) == 0.0
-    book.made([0.01] * (LEAST_TOKENS - 1) + [5.0], 10)
-    assert book.seconds(HISTORY_TOKENS - 1) == 0.01
-    assert book.seconds(HISTORY_TOKENS) == 0.0
-    book.made([0.02] * LEAST_TOKENS, 3 * HISTORY_TOKENS)
-    assert (book.seconds(10), book.seconds(2 * HISTORY_TOKENS)) == (0.01, 0.02)
+    book.made([1.0] * (LEAST_TOKENS - 1), SPEC, 10)
+    assert book.seconds(SPEC, 10) == 0.0
+    book.made([0.01] * (LEAST_TOKENS - 1) + [5.0], SPEC, 10)
+    assert book.seconds(SPEC, HISTORY_TOKENS - 1) == 0.01
+    assert book.seconds(SPEC, HISTORY_TOKENS) == 0.0
+    book.made([0.02] * LEAST_TOKENS, SPEC, 3 * HISTORY_TOKENS)
+    assert (book.seconds(SPEC, 10), book.seconds(SPEC, 2 * HISTORY_TOKENS)) == (0.01, 0.02)
+    # A full cache is another matter, whatever room it has.
+    full = [CacheSpec(CacheKind.CONTIGUOUS, capacity=each, grows=True) for each in (100, 900)]
+    assert book.seconds(full[0], 10) == 0.0
+    book.made([0.03] * LEAST_TOKENS, full[0], 10)
+    assert (book.seconds(full[1], 10), book.seconds(SPEC, 10)) == (0.03, 0.01)
     now = KEPT_SECONDS
-    assert book.seconds(10) == 0.0
+    assert book.seconds(SPEC, 10) == 0.0
 
 
 def test_what_others_found_counts_until_a_session_finds_out_itself() -> None:
@@ -56,10 +61,10 @@ async def test_one_that_decodes_alone_tells_one_that_drafts_unless_others_genera
     crowd = Company(lambda: 0.0)
     crowd.enter(drafts=False)
     await told(crowd, None)
-    assert crowd.alone.seconds(len(PROMPT)) == 0.0
+    assert crowd.alone.seconds(SPEC, len(PROMPT)) == 0.0
     company = Company(lambda: 0.0)
     await told(company, None)
-    assert company.alone.seconds(len(PROMPT)) == pytest.approx(FORWARD_SECONDS)
+    assert company.alone.seconds(SPEC, len(PROMPT)) == pytest.approx(FORWARD_SECONDS)
     source = sources.OracleSource([], hashing.VOCABULARY)
     rival = Rival(("node", "model"), source, SpeculationState())
     await told(company, Roster([rival]))
