@@ -169,9 +169,13 @@ class Roster:
         return None if drafting is None or self.is_trying else drafting.state.drop_reason
 
     def know_alone(self, seconds: float) -> None:
-        """Other sessions found what a token takes alone; 0 where none did."""
+        """Other sessions found what a token takes alone; 0 where none did.
+
+        Beside a proposer of this machine it takes longer than that.
+        """
         for rival in self._rivals:
-            rival.state.pace = rival.state.pace.knowing_alone(seconds)
+            if rival.apart:
+                rival.state.pace = rival.state.pace.knowing_alone(seconds)
 
     def warmed(self, *, drafted: bool, read_tokens: int = 0) -> None:
         """The source of `warming` was opened, read so many, and drafted or failed."""

@@ -66,6 +66,10 @@ async def test_one_that_decodes_alone_tells_one_that_drafts_unless_others_genera
     await told(company, None)
     assert company.alone.seconds(SPEC, len(PROMPT)) == pytest.approx(FORWARD_SECONDS)
     source = sources.OracleSource([], hashing.VOCABULARY)
-    rival = Rival(("node", "model"), source, SpeculationState())
-    await told(company, Roster([rival]))
-    assert rival.state.pace.alone_seconds > 0.0
+    for apart in (True, False):
+        rival = Rival(("node", "model"), source, SpeculationState(), apart=apart)
+        roster = Roster([rival])
+        roster.know_alone(company.alone.seconds(SPEC, len(PROMPT)))
+        assert (rival.state.pace.alone_seconds > 0.0) is apart
+        await told(company, roster)
+        assert rival.state.pace.alone_seconds > 0.0
