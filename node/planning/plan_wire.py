@@ -9,6 +9,7 @@ from kakeya.enum_names import number_of
 from kakeya.v1 import placement_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.fleet.placement.codec_ladder import FIRST, PackedQuality
+from kakeya_fleet.fleet.placement.cost_model import MAX_BLOCK_SIZE
 from kakeya_fleet.fleet.placement.packing import FULL_WINDOW, Packing
 from kakeya_fleet.fleet.placement.plan import (
     KvStrategy,
@@ -27,7 +28,7 @@ from kakeya_fleet.node.planning.kv_quality import (
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
-MAX_DRAFTED_TOKENS = 31
+MAX_DRAFTED_TOKENS = MAX_BLOCK_SIZE
 
 Packings: TypeAlias = Callable[[str, PackedQuality, str], Packing]
 """How sessions of a model pack, by its id, their quality, and the codec they name or ""."""

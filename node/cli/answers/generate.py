@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.fleet.placement.cost_model import MAX_BLOCK_SIZE
 from kakeya_fleet.node.cli.asking.form_options import form_options
 from kakeya_fleet.node.cli.asking.known_names import complete_speculation
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
@@ -63,7 +64,7 @@ class View:
 )
 @click.option(
     "--block-size",
-    type=click.IntRange(1, 31),
+    type=click.IntRange(1, MAX_BLOCK_SIZE),
     help="Drafted tokens a block, with a named proposer.",
 )
 @kv_options
