@@ -14,11 +14,10 @@ from dataclasses import replace
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.speculation.latest_book import LatestBook
+from kakeya_fleet.engine.speculation.trial_book import kind_of_length
 
 LEAST_TOKENS = 8
 """Fewer, behind a draft, are of caches that have other weights in them."""
-HISTORY_TOKENS = 1024
-"""Histories of fewer tokens are of one kind, and beyond, those up to each power of two."""
 
 
 class AloneBook:
@@ -40,5 +39,4 @@ class AloneBook:
 
 def _kind(spec: CacheSpec, history_length: int) -> tuple[CacheSpec, int]:
     """Caches are of one kind whatever room they have."""
-    length = (history_length // HISTORY_TOKENS).bit_length()
-    return replace(spec, capacity=0, grows=False), length
+    return replace(spec, capacity=0, grows=False), kind_of_length(history_length)

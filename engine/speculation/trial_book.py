@@ -199,5 +199,10 @@ class TrialBooks:
 
     def of(self, verifier: str, *, sampled: bool, history_tokens: int = 0) -> TrialBook:
         """The one of a verifier's model, for sessions that begin behind so many."""
-        length = (history_tokens // HISTORY_TOKENS).bit_length()
-        return self._books.setdefault((verifier, sampled, length), TrialBook(self._clock))
+        kind = verifier, sampled, kind_of_length(history_tokens)
+        return self._books.setdefault(kind, TrialBook(self._clock))
+
+
+def kind_of_length(history_tokens: int) -> int:
+    """The same for histories that are about as long."""
+    return (history_tokens // HISTORY_TOKENS).bit_length()

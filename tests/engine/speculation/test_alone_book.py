@@ -6,13 +6,14 @@ import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
-from kakeya_fleet.engine.speculation.alone_book import HISTORY_TOKENS, LEAST_TOKENS, AloneBook
+from kakeya_fleet.engine.speculation.alone_book import LEAST_TOKENS, AloneBook
 from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.latest_book import KEPT_SECONDS
 from kakeya_fleet.engine.speculation.pace import Pace
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.speculation.trial_book import HISTORY_TOKENS
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
