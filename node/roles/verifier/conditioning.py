@@ -77,6 +77,11 @@ class Conditioning:
                         return offer
         return None
 
+    def takes_vectors(self, placement: Placement) -> bool:
+        """Whether the placement's proposer drafts from context vectors."""
+        offer = self.offer(placement)
+        return offer is not None and offer.feature_width > 0
+
     def giving(self, placement: Placement) -> Giving | None:
         """What of the session a proposer of its verifier's weights need not read."""
         session, run, offer = self._session, self._run, self.offer(placement)

@@ -111,7 +111,11 @@ class DraftConnections:
         return self._open.get(key)
 
     async def get(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
-        """One that stands, made anew if need be; None where the proposer is not there any more."""
+        """One that stands, made anew if need be.
+
+        None where the proposer is not there any more, or takes vectors of an encoder that is still
+        on its way.
+        """
         key = key_of(placement)
         known = self._open.get(key)
         if known is not None and self._stands(known, placement):
@@ -184,6 +188,8 @@ class DraftConnections:
     def _connected(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
         context = self._context
         features = self._features(placement)
+        if features is None and self._conditioning.takes_vectors(placement):
+            return None
         state = SharedSpeculationState(
             context.breakers,
             key_of(placement),
@@ -236,8 +242,8 @@ class DraftConnections:
 
     def _features(self, placement: Placement) -> SessionFeatures | None:
         """The session's context vectors; None when the proposer takes none."""
-        offer, session = self._conditioning.offer(placement), self._conditioning.session
-        if offer is None or not offer.feature_width or session is None:
+        session = self._conditioning.session
+        if session is None or not self._conditioning.takes_vectors(placement):
             return None
         return session.features
 
