@@ -186,7 +186,7 @@ class Pace:
         half of a forward that is under way when the draft comes, and whatever both machines share.
         So where drafts win `WAITED_GAIN` by what is measured, nobody decodes beside them; nor where
         one comes sooner than a token. Before a first draft its source is opened, which may take
-        long.
+        long; one that would not have paid makes nobody expect anything.
         """
         if not self.made_count + self.found_count:
             return False
@@ -344,6 +344,8 @@ class Pace:
             ),
             block_count=self.block_count + 1,
         )
+        if opens and not _would_have_paid(measured, block, self.draft_scale):
+            measured = replace(measured, expected_gain=0.0)
         return _judged(measured, block)
 
     def block_seconds(self, size: int, *, is_found: bool = False, rows: int = 0) -> float:
@@ -447,6 +449,18 @@ def _draft_told(pace: Pace, block: BlockMeasurement) -> Pace:
         if block.is_found
         else pace.overlap.after_draft(draft_scale, beside=block.made_ahead),
     )
+
+
+def _would_have_paid(pace: Pace, first: BlockMeasurement, draft_scale: float) -> bool:
+    """Whether a first draft would have, had it come from an open source that had read all.
+
+    What of its time went into that is unknown; a model of known steps was `draft_scale` times as
+    slow before.
+    """
+    scale = pace.draft_scale if pace.draft_steps is FLAT else draft_scale
+    at_hand = replace(pace, draft_scale=scale, round_trip_seconds=0.0, compute_seconds=0.0)
+    alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
+    return first.accepted_count + 1 > at_hand.block_seconds(first.drafted_count) / alone
 
 
 def _should_probe(pace: Pace, alone: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from kakeya_fleet.engine.speculation.meanwhile import caught_up
 from kakeya_fleet.engine.speculation.pace import WAITED_GAIN, BlockMeasurement, Pace
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.speculation.steps import MeasuredSteps
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
@@ -180,6 +182,10 @@ async def test_among_others_who_have_the_verifier_meanwhile_a_draft_is_waited_fo
     assert (done.timeline[0].drafted_count > 0) is (others > 0)
 
 
+FORWARDS = MeasuredSteps.of([(1, 0.01), (32, 0.01)])
+DRAFTS = MeasuredSteps.of([(1, 0.0025), (8, 0.02)], padded=False)
+
+
 def measured(seconds: float, committed: int, *, went_on: bool = False) -> BlockMeasurement:
     return BlockMeasurement(
         drafted_count=8,
@@ -214,6 +220,18 @@ def test_beside_the_opening_of_its_source_nothing_is_learned_of_how_fast_a_propo
         expecting = Pace(expected_gain=gain).knowing_alone(0.01)
         after = expecting.after_block(measured(0.2, 19, went_on=True))
         assert after.waits is (gain > WAITED_GAIN)
+
+
+def test_after_a_first_draft_that_would_not_have_paid_nobody_waits_for_the_next() -> None:
+    expecting = Pace(expected_gain=2.0, verify_steps=FORWARDS, draft_steps=DRAFTS)
+    expecting = expecting.knowing_alone(0.01)
+    # Eight drafted tokens take two tokens' time, and as long to verify, however long it reads.
+    for accepted, pays in ((2, False), (3, True)):
+        first = replace(
+            measured(0.2, 19, went_on=True), accepted_count=accepted, compute_seconds=0.15
+        )
+        for reads in (True, False):
+            assert expecting.after_block(replace(first, reads=reads)).expected_gain == 2.0 * pays
 
 
 def test_going_on_costs_what_it_slows_and_not_the_time_of_the_draft() -> None:
