@@ -20,10 +20,10 @@ from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sessions.history import Prefix
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.speculation.ahead import may_fit, usable_suffix
+from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
 from kakeya_fleet.engine.speculation.checks import check_draft
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.meanwhile import NOTHING, Meanwhile
-from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.tally import Tally
 

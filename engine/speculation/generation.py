@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from typing import TypeAlias
 
@@ -17,8 +16,9 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.sessions.turns import Block, Verified, VerifyTurn
+from kakeya_fleet.engine.speculation.asking import Asking
 from kakeya_fleet.engine.speculation.company import Company
-from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
+from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits
 from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation_parameters import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -28,7 +28,6 @@ from kakeya_fleet.engine.speculation.generation_report import (
     GenerationTimings,
     StopReason,
 )
-from kakeya_fleet.engine.speculation.meanwhile import caught_up
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.speculation.tally import Tally
 
@@ -146,8 +145,7 @@ class _Generation:
         widest = session.width - 1
         self._widest = min(parameters.block_size or widest, widest)
         self._drafting: Drafting | None = None
-        self._asked: asyncio.Future[BlockDraft] | None = None
-        self._asked_at_length, self._asked_at = 0, 0.0
+        self._asking = Asking(driver.clock, self._tally)
         self._in_hand: BlockDraft | None = None
         """The draft of a block whose forward lost the restorer, or found no room."""
         self._decoding: Decoding | None = None
@@ -201,7 +199,8 @@ class _Generation:
             await self._begin()
         if self._decoding is None and self._drafting is not None:
             return await self._drafted(self._drafting)
-        return _told(await self._decoded())
+        steps = [verified.step for verified in await self._decoded()]
+        return Committed.of(steps), _ending(steps[-1])
 
     async def _begin(self) -> None:
         """Has tokens decoded that nobody is to draft, if the next ones are."""
@@ -221,16 +220,16 @@ class _Generation:
         drafting = self._drafting
         if drafting is None:
             self._decode(remaining)
-        elif self._asked is None and self._in_hand is None:
+        elif not self._asking.is_asked and self._in_hand is None:
             rest = drafting.rest_blocks
             if rest:
                 self._decode(min(rest, remaining))
             elif rests:
                 self._decode(remaining, Decodes.FOR_ALL)
         if self._decoding is None and drafting is not None and self._may_go_on(drafting):
-            if self._asked is None:
+            if not self._asking.is_asked:
                 self._ask()
-            if self._asked is not None and not self._asked.done():
+            if self._asking.is_on_its_way:
                 self._decode(remaining, Decodes.MEANWHILE)
 
     def _may_go_on(self, drafting: Drafting) -> bool:
@@ -253,8 +252,7 @@ class _Generation:
         )
         self._decoded_until = self._elapsed()
         self._alone_seconds = []
-        if self._asked is not None:
-            self._asked.add_done_callback(self._decoding.end_for)
+        self._asking.when_there(self._decoding.end_for)
 
     async def _decoded(self) -> tuple[Verified, ...]:
         """Tokens that are told together."""
@@ -321,7 +319,7 @@ class _Generation:
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         self._record(draft, verified, started)
-        return _committed([step]), _ending(step)
+        return Committed.of([step]), _ending(step)
 
     def stop_reason(self) -> StopReason | None:
         """Why to stop between two turns; None to go on, if only to raise what failed."""
@@ -348,9 +346,7 @@ class _Generation:
         company, self._company = self._company, None
         if company is not None:
             company.leave(drafts=self._may_draft)
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            await taken_back(asked)
+        await self._asking.close()
         decoding, self._decoding = self._decoding, None
         if decoding is not None:
             await decoding.close()
@@ -387,14 +383,11 @@ class _Generation:
         """
         if self._drafting is None:
             return
-        history = self._until_now()
-        self._asked_at_length, self._asked_at = len(history), self._clock()
         most = self._remaining(uncounted) - 1
         if not self._parameters.block_size and not self._tally.token_count + uncounted:
             most = min(most, FIRST_DRAFTED)
         if most > 0:
-            asking = self._drafting.next_draft(history, most, self._seconds_left())
-            self._asked = asyncio.ensure_future(asking)
+            self._asking.ask(self._drafting, self._until_now(), most, self._seconds_left())
 
     def _until_now(self) -> Prefix:
         """The history, in which more may be decoded before this is read."""
@@ -402,25 +395,10 @@ class _Generation:
         return history.until(len(history))
 
     async def _next_draft(self) -> BlockDraft:
-        """The draft for this block, with the seconds that the verifier waits for it."""
-        if self._asked is None:
+        """The draft for this block."""
+        if not self._asking.is_asked:
             self._ask()
-        asked = self._asked
-        if asked is None:
-            return NO_DRAFT
-        began = self._clock()
-        try:
-            # Cancelling this takes the draft back, and waits for its end.
-            draft = await asked
-        finally:
-            self._asked = None
-        draft = replace(draft, wait_seconds=self._clock() - began)
-        decoded = self._session.history[self._asked_at_length :]
-        if not decoded or not draft.received:
-            return draft
-        left, meanwhile = caught_up(draft.token_ids, decoded, began - self._asked_at)
-        self._tally.add_passed(draft.proposer, meanwhile)
-        return replace(draft, token_ids=left, meanwhile=meanwhile)
+        return await self._asking.taken(self._session.history)
 
     def done(self, stop: StopReason) -> Done:
         """The report of the end."""
@@ -503,25 +481,3 @@ def _ending(step: Step) -> StopReason | None:
     if step.stopped:
         return StopReason.STOP_TOKEN
     return StopReason.COMPLETE if step.complete else None
-
-
-def _told(decoded: Sequence[Verified]) -> tuple[Committed, StopReason | None]:
-    """Tokens that were decoded alone, and whether the last one ends the generation."""
-    steps = [verified.step for verified in decoded]
-    return _committed(steps), _ending(steps[-1])
-
-
-def _committed(steps: Sequence[Step]) -> Committed:
-    """As the steps have it; log-probabilities are asked for of all tokens or of none.
-
-    Of several none has drafted tokens, which would come first.
-    """
-    choices = [choice for step in steps for choice in step.choices]
-    known = [choice.log_probability for choice in choices if choice.log_probability is not None]
-    return Committed(
-        token_ids=tuple(choice.token_id for choice in choices),
-        first_index=steps[0].first_index,
-        drafted_count=steps[0].accepted_count,
-        log_probabilities=tuple(known),
-        alternatives=tuple(choice.alternatives for choice in choices) if known else (),
-    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kakeya_fleet.engine.contracts.draft import ProposerKey
+from kakeya_fleet.engine.sessions.step import Step
 
 # Blocks of the timeline that are kept, the latest.
 TIMELINE_BLOCKS = 256
@@ -49,6 +50,22 @@ class Committed:
     drafted_count: int
     log_probabilities: tuple[float, ...] = ()
     alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> Committed:
+        """What one step or more have committed; of several none has drafted tokens.
+
+        Log-probabilities are asked for of all tokens or of none.
+        """
+        choices = [choice for step in steps for choice in step.choices]
+        known = [choice.log_probability for choice in choices if choice.log_probability is not None]
+        return cls(
+            token_ids=tuple(choice.token_id for choice in choices),
+            first_index=steps[0].first_index,
+            drafted_count=steps[0].accepted_count,
+            log_probabilities=tuple(known),
+            alternatives=tuple(choice.alternatives for choice in choices) if known else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,17 @@ the promise, and stands in the module of that file's room. Where the file is rew
 its mutants are rewritten with it.
 """
 
-from scripts.mutants import drafts, engine, fleet, membership, models, node, sdks, trust
+from scripts.mutants import (
+    drafts,
+    engine,
+    fleet,
+    membership,
+    models,
+    node,
+    sdks,
+    speculation,
+    trust,
+)
 from scripts.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -18,5 +28,6 @@ MUTANTS = (
     *models.MUTANTS,
     *node.MUTANTS,
     *sdks.MUTANTS,
+    *speculation.MUTANTS,
     *trust.MUTANTS,
 )

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
 from kakeya_fleet.engine.speculation.contest import TRIAL_SHARE, TRIAL_TOKENS
-from kakeya_fleet.engine.speculation.pace import BlockMeasurement
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.trial_book import (

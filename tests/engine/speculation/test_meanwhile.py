@@ -17,11 +17,12 @@ from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
 from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
 from kakeya_fleet.engine.speculation.meanwhile import caught_up
-from kakeya_fleet.engine.speculation.pace import WAITED_GAIN, BlockMeasurement, Pace
+from kakeya_fleet.engine.speculation.pace import WAITED_GAIN, Pace
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from kakeya_fleet.engine.speculation.steps import MeasuredSteps

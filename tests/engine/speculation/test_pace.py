@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
 from kakeya_fleet.engine.speculation.pace import (
     AHEAD_RETRY_SHARE,
     FIRST_RETRY_BLOCKS,
@@ -13,7 +14,6 @@ from kakeya_fleet.engine.speculation.pace import (
     LONGEST_RETRY_BLOCKS,
     PROBE_BLOCKS,
     PROBED_AT,
-    BlockMeasurement,
     Pace,
 )
 from kakeya_fleet.engine.speculation.place_rates import PlaceRates
