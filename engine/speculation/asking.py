@@ -38,7 +38,7 @@ class Asking:
         self._behind, self._asked_at = len(history), self._clock()
         self._asked = asyncio.ensure_future(drafting.next_draft(history, most, seconds_left))
 
-    def when_there(self, call: Callable[[object], object]) -> None:
+    def when_there(self, call: Callable[[asyncio.Future[BlockDraft]], object]) -> None:
         """Calls once the draft that is asked for has come, or failed."""
         if self._asked is not None:
             self._asked.add_done_callback(call)
