@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.contracts.draft import ProposerKey
-from kakeya_fleet.engine.sessions.step import Step
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.sessions.step import Step
 
 # Blocks of the timeline that are kept, the latest.
 TIMELINE_BLOCKS = 256
