@@ -149,9 +149,14 @@ class Pace:
         """
         if not self.made_count + self.found_count:
             return False
-        alone = self.alone_seconds or self.verify_scale * self.verify_steps.seconds(1)
+        alone = self.decoding_seconds
         gain = alone / self.token_seconds if self.token_seconds else self.expected_gain
         return self.round_trip_seconds < alone or gain > WAITED_GAIN
+
+    @property
+    def decoding_seconds(self) -> float:
+        """Of a token that is decoded alone: as measured, or as blocks with drafts promise."""
+        return self.alone_seconds or self.verify_scale * self.verify_steps.seconds(1)
 
     @property
     def token_seconds(self) -> float:
@@ -418,8 +423,8 @@ def _would_have_paid(pace: Pace, first: BlockMeasurement, draft_scale: float) ->
     """
     scale = pace.draft_scale if pace.draft_steps is FLAT else draft_scale
     at_hand = replace(pace, draft_scale=scale, round_trip_seconds=0.0, compute_seconds=0.0)
-    alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
-    return first.accepted_count + 1 > at_hand.block_seconds(first.drafted_count) / alone
+    seconds = at_hand.block_seconds(first.drafted_count)
+    return first.accepted_count + 1 > seconds / pace.decoding_seconds
 
 
 def _should_probe(pace: Pace, alone: float) -> bool:
@@ -439,7 +444,7 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
 
     Judged by the smoothed seconds: one hiccup of the machine is no verdict.
     """
-    alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
+    alone = pace.decoding_seconds
     seconds = pace.block_seconds(block.drafted_count, is_found=block.is_found, rows=block.rows)
     if block.went_on:
         # How long the draft was on its way is no matter, but what that slowed.

@@ -28,7 +28,6 @@ from kakeya_fleet.node.planning.kv_quality import (
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
-MAX_DRAFTED_TOKENS = MAX_BLOCK_SIZE
 
 Packings: TypeAlias = Callable[[str, PackedQuality, str], Packing]
 """How sessions of a model pack, by its id, their quality, and the codec they name or ""."""
@@ -66,9 +65,9 @@ def plan_request_from_wire(
             "verifier_model is empty; name the model that decides the tokens",
             field="verifier_model",
         )
-    if request.block_size > MAX_DRAFTED_TOKENS:
+    if request.block_size > MAX_BLOCK_SIZE:
         raise BadParameters(
-            f"block_size is {request.block_size}; it must be 0 to {MAX_DRAFTED_TOKENS}",
+            f"block_size is {request.block_size}; it must be 0 to {MAX_BLOCK_SIZE}",
             field="block_size",
         )
     quality, pinned = quality_of(request.restorer), pinned_of(request.restorer)

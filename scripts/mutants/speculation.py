@@ -346,4 +346,11 @@ MUTANTS = (
         "        if False:\n",
         ("tests/node/roles/verifier/test_draft_connections.py",),
     ),
+    Mutant(
+        "vectors of another proposer's encoder given",
+        "node/roles/verifier/conditioning.py",
+        "        if offer is None or session is None or not self._has(session, offer):\n",
+        "        if offer is None or session is None or not offer.feature_width:\n",
+        ("tests/node/roles/verifier/test_draft_connections.py",),
+    ),
 )

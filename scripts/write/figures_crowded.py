@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from scripts.bench.automatic_drafts import FLOOR
 from scripts.write.figures_register import FIGURES, Declared, Report, Said, Table
 
 REPORT = "crowded_drafts"
-FLOOR = 0.95
 HEAD = (
     "| sessions at once | temperature | alone, tokens a second | auto | times alone, by rounds"
     " | alone again, times alone |"

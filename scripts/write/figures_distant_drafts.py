@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from scripts.bench.automatic_drafts import FLOOR
 from scripts.write.figures_register import FIGURES, README, Declared, Report, Said, Table
 from scripts.write.figures_trained_drafter import CALLED, KINDS
 
 REPORT = "distant_drafts"
-FLOOR = 0.95
 HEAD = (
     "| round trip added, temperature | chat | code | lists | rewriting | summaries | prose | all"
     " | least | below 0.95 |"

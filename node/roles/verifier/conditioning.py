@@ -12,6 +12,7 @@ from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
 from kakeya_fleet.engine.proposers.giving import Giving
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.placement.plan import Placement
@@ -77,10 +78,20 @@ class Conditioning:
                         return offer
         return None
 
-    def takes_vectors(self, placement: Placement) -> bool:
+    def takes_vectors(self, placement: Placement | None) -> bool:
         """Whether the placement's proposer drafts from context vectors."""
         offer = self.offer(placement)
         return offer is not None and offer.feature_width > 0
+
+    def features(self, placement: Placement) -> SessionFeatures | None:
+        """The vectors that the session makes for the placement's proposer.
+
+        None when it takes none, and while they are of no encoder, or of another one's.
+        """
+        offer, session = self.offer(placement), self._session
+        if offer is None or session is None or not self._has(session, offer):
+            return None
+        return session.features
 
     def giving(self, placement: Placement) -> Giving | None:
         """What of the session a proposer of its verifier's weights need not read."""
@@ -114,10 +125,9 @@ class Conditioning:
         bringing = self._bringing
         if bringing is not None:
             await asyncio.wait((bringing[1],), timeout=self._opening_seconds)
-        session, offer = self._session, self.offer(placement)
-        if offer is None or not offer.feature_width:
+        if placement is None or not self.takes_vectors(placement):
             return True
-        return session is not None and self._has(session, offer)
+        return self.features(placement) is not None
 
     def close(self) -> None:
         """Gives up a fetch under way."""

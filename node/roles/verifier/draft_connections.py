@@ -113,8 +113,8 @@ class DraftConnections:
     async def get(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
         """One that stands, made anew if need be.
 
-        None where the proposer is not there any more, or takes vectors of an encoder that is still
-        on its way.
+        None where the proposer is not there any more, or takes vectors of an encoder that the
+        session has not, such as one that is still on its way.
         """
         key = key_of(placement)
         known = self._open.get(key)
@@ -179,7 +179,7 @@ class DraftConnections:
         """
         if connection.placement != placement:
             return False
-        if connection.features is not self._features(connection.placement):
+        if connection.features is not self._conditioning.features(connection.placement):
             return False
         if connection.channel is None:
             return not connection.withdrawn.is_set()
@@ -187,7 +187,7 @@ class DraftConnections:
 
     def _connected(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
         context = self._context
-        features = self._features(placement)
+        features = self._conditioning.features(placement)
         if features is None and self._conditioning.takes_vectors(placement):
             return None
         state = SharedSpeculationState(
@@ -239,13 +239,6 @@ class DraftConnections:
         if offer is not None and has_same_weights(self._info.weights_digest, offer.weights_digest):
             return PlaceRates.assuming(SAME_WEIGHTS_ACCEPTANCE.rate)
         return NOTHING_TRIED
-
-    def _features(self, placement: Placement) -> SessionFeatures | None:
-        """The session's context vectors; None when the proposer takes none."""
-        session = self._conditioning.session
-        if session is None or not self._conditioning.takes_vectors(placement):
-            return None
-        return session.features
 
     def _sender(
         self, placement: Placement, channel: grpc.aio.Channel, features: SessionFeatures | None

@@ -319,8 +319,7 @@ class Pairing:
         """Whose context vectors the session makes; the planned proposer when nobody takes any."""
         planned = self._plan.proposer
         for placement in (planned, *(trial.proposer for trial in self._plan.trials)):
-            offer = self._conditioning.offer(placement)
-            if offer is not None and offer.feature_width:
+            if self._conditioning.takes_vectors(placement):
                 return placement
         return planned
 

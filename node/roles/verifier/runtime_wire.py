@@ -19,6 +19,7 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import draw_seed
 from kakeya_fleet.fleet.placement.codec_ladder import PackedQuality
+from kakeya_fleet.fleet.placement.cost_model import MAX_BLOCK_SIZE
 from kakeya_fleet.fleet.placement.packing import FULL_WINDOW, Packing
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.node.grammars.grammar import ANY_OBJECT, Grammar, GrammarKind
@@ -31,7 +32,6 @@ from kakeya_fleet.node.planning.kv_quality import (
 from kakeya_fleet.node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
     DEFAULT_WINDOW_TOKENS,
-    MAX_DRAFTED_TOKENS,
     check_when_short,
     full_window_of,
     kv_strategy_from_wire,
@@ -318,10 +318,8 @@ def speculation_from_wire(message: wire.Speculation) -> SpeculationSpec:
     choice = choices.get(message.mode)
     if choice is None:
         raise _out_of_range("speculation.mode", message.mode, "1 (auto), 2 (off) or 3 (fixed)")
-    if message.block_size > MAX_DRAFTED_TOKENS:
-        raise _out_of_range(
-            "speculation.block_size", message.block_size, f"0 to {MAX_DRAFTED_TOKENS}"
-        )
+    if message.block_size > MAX_BLOCK_SIZE:
+        raise _out_of_range("speculation.block_size", message.block_size, f"0 to {MAX_BLOCK_SIZE}")
     if choice is not SpeculationChoice.FIXED:
         return SpeculationSpec(choice, block_size=message.block_size or None)
     if not message.proposer_model_id:

@@ -22,6 +22,10 @@ def placement(model_id: str) -> Placement:
     return Placement(HERE, HERE, "", model_id)
 
 
+def vectors_of(digest: str) -> Any:
+    return SimpleNamespace(since=object(), spec=SimpleNamespace(digest=digest))
+
+
 class Served:
     """A proposer of this node, by what it was given to read."""
 
@@ -63,13 +67,16 @@ async def test_it_is_nobody_s_rival_while_its_encoder_is_on_its_way() -> None:
     verifier = placement("verifier")
     assert await connections.get(placement("plain"), verifier) is not None
     assert await connections.get(placement("taking"), verifier) is None
-    session.features = SimpleNamespace(since=object())
+    # Nor while the session makes another proposer's.
+    session.features = vectors_of("another")
+    assert await connections.get(placement("taking"), verifier) is None
+    session.features = vectors_of("e")
     connection = await connections.get(placement("taking"), verifier)
     assert connection is not None
     assert served["taking"].readers == [session.features.since]
     assert served["plain"].readers == [None]
-    # With another encoder it is made anew, and with none again, it is gone.
-    session.features = SimpleNamespace(since=object())
+    # With vectors that begin anew so does the connection, and with none again it is gone.
+    session.features = vectors_of("e")
     assert await connections.get(placement("taking"), verifier) is not connection
     session.features = None
     assert await connections.get(placement("taking"), verifier) is None
