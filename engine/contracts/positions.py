@@ -7,7 +7,7 @@ history alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 SLOT_MULTIPLE = 64
@@ -179,11 +179,11 @@ class ContiguousPlacement:
 
     segments: tuple[int, ...]
     origin: int = 0
+    slots: int = field(init=False, compare=False)
+    """Slots allocated."""
 
-    @property
-    def slots(self) -> int:
-        """Slots allocated."""
-        return sum(self.segments)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", sum(self.segments))
 
     @property
     def widest(self) -> int:

@@ -25,6 +25,8 @@ class LayerStores(Generic[Array]):
 
     def __init__(self, stores: Iterable[GroupStore[Array]]) -> None:
         self.by_group = {store.group: store for store in stores}
+        self._growing = [store for store in self.by_group.values() if store.grows]
+        """Those that take slabs as the history comes to their segments."""
         self._places = {
             layer: (store, index)
             for store in self.by_group.values()
@@ -149,9 +151,9 @@ class LayerStores(Generic[Array]):
 
     def grow(self, end: int) -> None:
         """Takes the memory of the positions below `end`. Raises `OutOfKvMemory`, nothing taken."""
-        needed = self.growth_bytes(end)
-        if not needed:
+        if all(store.placement.used(end) <= len(store.slabs) for store in self._growing):
             return
+        needed = self.growth_bytes(end)
         growing = [(store, len(store.slabs)) for store in self._growing]
         with growing[0][0].pool.claimed(needed) as claim:
             try:
@@ -194,8 +196,3 @@ class LayerStores(Generic[Array]):
         """Gives the slabs back."""
         for store in self.by_group.values():
             store.release()
-
-    @property
-    def _growing(self) -> list[GroupStore[Array]]:
-        """Those that take slabs as the history comes to their segments."""
-        return [store for store in self.by_group.values() if store.grows]

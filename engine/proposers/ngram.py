@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.draft import Draft, EagerDraftState
@@ -94,14 +94,22 @@ class NgramDraftState(EagerDraftState):
         return TextAhead(self._tokens, self._indices, self._shortest, assumed)
 
     def _index_end(self, end: int) -> None:
-        for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
-            self._indices[size][_gram_hash(self._tokens[end - size : end])] = end
+        for size, key in self._grams_before(end):
+            self._indices[size][key] = end
 
     def _forget_end(self, end: int) -> None:
-        for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
-            key = _gram_hash(self._tokens[end - size : end])
+        for size, key in self._grams_before(end):
             if self._indices[size].get(key) == end:
                 del self._indices[size][key]
+
+    def _grams_before(self, end: int) -> Iterator[tuple[int, int]]:
+        """Sizes and hashes of the n-grams that end before position `end`, which may be negative.
+
+        64 bits each; a collision is seen where the tokens are compared.
+        """
+        last = tuple(self._tokens[max(0, end - LONGEST_GRAM) : max(0, end)])
+        for size in range(self._shortest, len(last) + 1):
+            yield size, hash(last[-size:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +146,9 @@ class TextAhead:
     def append(self, token_id: int) -> None:
         """Assumes one token more."""
         end = len(self)
-        for size in range(self._shortest, min(LONGEST_GRAM, end) + 1):
-            self._added[size][_gram_hash(self._ending_at(end, size))] = end
+        last = self._ending_at(end, min(LONGEST_GRAM, end))
+        for size in range(self._shortest, len(last) + 1):
+            self._added[size][hash(last[-size:])] = end
         self._tail.append(token_id)
 
     def quote(self, count: int) -> Quote | None:
@@ -148,9 +157,10 @@ class TextAhead:
         A continuation that runs into the end of the text goes on with itself.
         """
         end = len(self)
-        for size in range(min(LONGEST_GRAM, end), self._shortest - 1, -1):
-            gram = self._ending_at(end, size)
-            key = _gram_hash(gram)
+        last = self._ending_at(end, min(LONGEST_GRAM, end))
+        for size in range(len(last), self._shortest - 1, -1):
+            gram = last[-size:]
+            key = hash(gram)
             found = self._added[size].get(key, self._indices[size].get(key))
             if found is not None and self._ending_at(found, size) == gram:
                 return Quote(size, self._from(found, count))
@@ -173,11 +183,6 @@ class TextAhead:
             *self._history[min(end - size, base) : min(end, base)],
             *self._tail[max(end - size - base, 0) : max(end - base, 0)],
         )
-
-
-def _gram_hash(gram: Sequence[int]) -> int:
-    """64 bits for an n-gram; a collision is seen where the tokens are compared."""
-    return hash(tuple(gram))
 
 
 class NgramProposer:

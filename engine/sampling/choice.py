@@ -30,6 +30,7 @@ from kakeya_fleet.engine.errors import BadParameters, GrammarRefused, InvariantV
 from kakeya_fleet.engine.invariants import FINITE_LOGITS
 from kakeya_fleet.engine.sampling.answer import Answer
 from kakeya_fleet.engine.sampling.count_penalties import check_count_penalty, penalise_counts
+from kakeya_fleet.engine.sampling.inversion import drawn
 from kakeya_fleet.engine.sampling.log_probabilities import check_alternatives
 from kakeya_fleet.engine.sampling.logit_bias import FIELD as LOGIT_BIAS
 from kakeya_fleet.engine.sampling.logit_bias import NO_BIAS, LogitBias
@@ -158,10 +159,8 @@ def drawn_token(row: Logits, drawing: Drawing, position: int) -> tuple[int, floa
     filters = Truncation(drawing.top_k, drawing.top_p, drawing.min_p)
     ids, weights = truncated(row[likely].astype(np.float64), drawing.temperature, filters)
     kept = likely if ids is None else likely[ids]
-    index, target = _drawn(weights, drawing.seed, position)
-    below = weights[index - 1] if index else 0.0
-    margin = min(target - below, weights[index] - target) / weights[-1]
-    return int(kept[index]), float(margin)
+    index, margin = drawn(weights, uniform(drawing.seed, position))
+    return int(kept[index]), margin
 
 
 def choose_token(
@@ -216,20 +215,8 @@ def choose_token(
             return best
     truncation = Truncation(parameters.top_k, parameters.top_p, parameters.min_p)
     ids, weights = truncated(logits, parameters.temperature, truncation)
-    index, _ = _drawn(weights, parameters.seed, position)
+    index, _ = drawn(weights, uniform(parameters.seed, position))
     return index if ids is None else int(ids[index])
-
-
-def _drawn(weights: NDArray[np.float64], seed: int, position: int) -> tuple[int, float]:
-    """The index among `weights` at the random number of `position`, and that number of their sum.
-
-    The sums up to each of them are written over them.
-    """
-    cumulative = weights.cumsum(out=weights)
-    # uniform() is at most 1 - 2**-53 and the sum at least 1, so that their
-    # rounded product stays below the sum and the search finds an id with weight.
-    target = uniform(seed, position) * cumulative[-1]
-    return int(cumulative.searchsorted(target, side="right")), float(target)
 
 
 def _hold(logits: NDArray[np.float64], allowed: NDArray[np.bool_], position: int) -> None:

@@ -8,6 +8,7 @@ position does not depend on which positions were asked for before it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from kakeya_fleet.engine.errors import BadParameters
 
 SEED_BITS = 64
 _MANTISSA_BITS = 53
+_WORDS = 4
+_BLOCK = 64
+"""Positions whose numbers are made together: that takes as long as to make one."""
+_BLOCKS_KEPT = 64
 
 
 def uniform(seed: int, position: int) -> float:
@@ -26,8 +31,16 @@ def uniform(seed: int, position: int) -> float:
     check_seed(seed)
     if position < 0:
         raise BadParameters(f"position {position} is negative", field="position")
-    word = int(np.random.Philox(key=seed, counter=position).random_raw())
-    return (word >> (SEED_BITS - _MANTISSA_BITS)) * 2.0**-_MANTISSA_BITS
+    block, at = divmod(position, _BLOCK)
+    return _numbers(seed, block)[at]
+
+
+@lru_cache(maxsize=_BLOCKS_KEPT)
+def _numbers(seed: int, block: int) -> tuple[float, ...]:
+    """Those of a block of positions."""
+    words = np.random.Philox(key=seed, counter=block * _BLOCK).random_raw(_WORDS * _BLOCK)
+    upper = words[::_WORDS] >> np.uint64(SEED_BITS - _MANTISSA_BITS)
+    return tuple((upper * 2.0**-_MANTISSA_BITS).tolist())
 
 
 def check_seed(seed: int) -> None:

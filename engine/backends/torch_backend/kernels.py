@@ -40,6 +40,8 @@ class TorchSegment:
         """By layer, [kv_heads, head_dim, slots]."""
         self.values = [values for _, values in self._tensor]
         """By layer, [kv_heads, slots, head_dim]."""
+        self.address = self._tensor.data_ptr()
+        """Of its first number."""
 
     @property
     def arrays(self) -> tuple[Tensor]:

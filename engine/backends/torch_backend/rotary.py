@@ -55,6 +55,24 @@ class Rotary:
         return Angles(cos.to(self._dtype), sin.to(self._dtype).mul_(self._signs))
 
 
+class PlacedAngles:
+    """Angles, and where in memory those from a row on lie."""
+
+    def __init__(self, angles: Angles) -> None:
+        self._angles = angles
+        self._cosines, self._sines = angles.cos.data_ptr(), angles.sin.data_ptr()
+        self._row_bytes = angles.cos[:, :1].nbytes
+
+    def addresses(self, row: int) -> tuple[int, int]:
+        """Of the cosines and the sines of `row` and those behind it."""
+        skipped = row * self._row_bytes
+        return self._cosines + skipped, self._sines + skipped
+
+    def rows(self, first: int, end: int) -> Angles:
+        """Those of some rows."""
+        return Angles(self._angles.cos[:, first:end], self._angles.sin[:, first:end])
+
+
 class AngleBlocks:
     """The angles of positions that follow each other, made a block of them at once and kept.
 
@@ -65,8 +83,21 @@ class AngleBlocks:
         self._rotary = rotary
         self._block = lru_cache(maxsize=BLOCKS_KEPT)(self._made)
 
+    def placed(self, spans: Sequence[tuple[int, int]]) -> tuple[PlacedAngles, int]:
+        """Those of spans, each of a first position and how many there are, one after the other.
+
+        And the row in which they begin.
+        """
+        if len(spans) == 1:
+            first, count = spans[0]
+            block, at = divmod(first, BLOCK)
+            if at + count <= BLOCK:
+                # Of one token no tensor is made: that takes longer than to find them.
+                return self._block(block), at
+        return PlacedAngles(self.of(spans)), 0
+
     def of(self, spans: Sequence[tuple[int, int]]) -> Angles:
-        """Those of spans, each of a first position and how many there are, one after the other."""
+        """As `placed`, in tensors."""
         pieces = [piece for first, count in spans for piece in self._pieces(first, first + count)]
         if len(pieces) == 1:
             return pieces[0]
@@ -79,10 +110,9 @@ class AngleBlocks:
         while first < end:
             block, at = divmod(first, BLOCK)
             stop = min(end - block * BLOCK, BLOCK)
-            own = self._block(block)
-            yield Angles(own.cos[:, at:stop], own.sin[:, at:stop])
+            yield self._block(block).rows(at, stop)
             first = block * BLOCK + stop
 
-    def _made(self, block: int) -> Angles:
+    def _made(self, block: int) -> PlacedAngles:
         positions = torch.arange(block * BLOCK, (block + 1) * BLOCK)
-        return self._rotary.angles(positions[None])
+        return PlacedAngles(self._rotary.angles(positions[None]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import cast
 
 from kakeya_fleet.engine.backends.torch_backend.compiled.decoder import Buffers
 from kakeya_fleet.engine.backends.torch_backend.compiled.grids import packed_segments
@@ -16,7 +17,8 @@ from kakeya_fleet.engine.backends.torch_backend.compiled.structs import (
 )
 from kakeya_fleet.engine.backends.torch_backend.compiled.tapped import Tapped
 from kakeya_fleet.engine.backends.torch_backend.forward_step import TensorCache
-from kakeya_fleet.engine.backends.torch_backend.rotary import Angles
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchSegment
+from kakeya_fleet.engine.backends.torch_backend.rotary import AngleBlocks
 from kakeya_fleet.engine.codecs.known import codec_named
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
 from kakeya_fleet.engine.contracts.positions import (
@@ -50,7 +52,7 @@ class BatchOf:
         layers: LayerPlaces,
         caches: Sequence[TensorCache],
         counts: Sequence[int],
-        angles: Angles,
+        angles: AngleBlocks,
         buffers: Buffers,
         tapped: Tapped,
     ) -> None:
@@ -59,7 +61,10 @@ class BatchOf:
         if tapped.taps:
             taps = _integers([tapped.place(layer) for layer in range(len(taps))])
         self._tapped = tapped
-        self._angles = angles
+        self._angles, row = angles.placed(
+            [(cache.length, count) for cache, count in zip(caches, counts, strict=True)]
+        )
+        cosines, sines = self._angles.addresses(row)
         self._kept: list[object] = []
         feeds = []
         first = 0
@@ -79,15 +84,9 @@ class BatchOf:
             rows=first,
             group_of_layer=layers.groups,
             place_of_layer=layers.places,
-            cosines=angles.cos.data_ptr(),
-            sines=angles.sin.data_ptr(),
-            hidden=buffers.hidden.data_ptr(),
-            normed=buffers.normed.data_ptr(),
-            joint=buffers.joint.data_ptr(),
-            mixed=buffers.mixed.data_ptr(),
-            totals=buffers.totals.data_ptr(),
-            maxima=buffers.maxima.data_ptr(),
-            inner=buffers.inner.data_ptr(),
+            cosines=cosines,
+            sines=sines,
+            **buffers.addresses,
             tap_of_layer=taps,
             taps=len(tapped.taps),
             tapped=tapped.outputs.data_ptr() if tapped.taps else None,
@@ -113,7 +112,7 @@ def _store(cache: TensorCache, group: LayerGroup, end: int, kept: list[object]) 
     slabs = store.slabs[: store.placement.used(end)]
     segments = (Segment * len(slabs))(
         *(
-            Segment(slab.payload.arrays[0].data_ptr(), keys)
+            Segment(cast(TorchSegment, slab.payload).address, keys)
             for slab, keys in zip(slabs, store.placement.segments, strict=False)
         )
     )

@@ -44,7 +44,7 @@ template <int ROWS, int STEP>
 [[gnu::always_inline]] inline void dots(const Int8Block& block, int part, const std::int8_t* (&numbers)[ROWS], Ints (&found)[ROWS][STEP], Stretch& of) {
     for (int four = 0; four < GROUP / 4; ++four)
         for (int lane = 0; lane < STEP; ++lane) {
-            of.ask_ahead<ROWS, true>();
+            of.ahead.more();
             const Ints own = below_128(load_whole(block.numbers[four][(part + lane) * LANES])), size = magnitude(own);
             for (int row = 0; row < ROWS; ++row) found[row][lane] = signed_dot(found[row][lane], size, own, whole(bits_of(numbers[row] + 4 * four)));
         }
@@ -75,7 +75,7 @@ template <int ROWS, int STEP>
     Halves<ROWS, STEP> halves;
     for (int eight = 0; eight < GROUP / 8; ++eight)
         for (int lane = 0; lane < STEP; ++lane) {
-            of.ask_ahead<ROWS, true>();
+            of.ahead.more();
             const Ints own = load_whole(block.numbers[eight][(part + lane) * LANES]);
             halves.add(numbers, 8 * eight, lane, low_halves(own));
             halves.add(numbers, 8 * eight + 4, lane, high_halves(own));
@@ -88,7 +88,7 @@ template <int ROWS, int STEP>
     Halves<ROWS, STEP> halves;
     for (int sixteen = 0; sixteen < GROUP / 16; ++sixteen)
         for (int lane = 0; lane < STEP; ++lane) {
-            of.ask_ahead<ROWS, true>();
+            of.ahead.more();
             const Ints packed = load_whole(block.numbers[sixteen][(part + lane) * LANES]);
             for (int four = 0; four < 4; ++four) halves.add(numbers, 16 * sixteen + 4 * four, lane, low_quarters(lowered(packed, 2 * four)));
         }
@@ -100,7 +100,7 @@ template <int ROWS, int STEP>
     for (int four = 0; four < GROUP / 4; ++four) {
         Ints own[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
-            of.ask_ahead<ROWS>();
+            of.ahead.more();
             own[lane] = load_whole(block.numbers[four][(part + lane) * LANES]);
         }
         for (int row = 0; row < ROWS; ++row) {
@@ -115,7 +115,7 @@ template <int ROWS, int STEP>
     for (int eight = 0; eight < GROUP / 8; ++eight) {
         Ints low[STEP], high[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
-            of.ask_ahead<ROWS>();
+            of.ahead.more();
             const Ints own = load_whole(block.numbers[eight][(part + lane) * LANES]);
             low[lane] = low_halves(own);
             high[lane] = high_halves(own);
@@ -132,7 +132,7 @@ template <int ROWS, int STEP>
     for (int sixteen = 0; sixteen < GROUP / 16; ++sixteen) {
         Ints packed[STEP];
         for (int lane = 0; lane < STEP; ++lane) {
-            of.ask_ahead<ROWS>();
+            of.ahead.more();
             packed[lane] = load_whole(block.numbers[sixteen][(part + lane) * LANES]);
         }
         for (int four = 0; four < 4; ++four) {

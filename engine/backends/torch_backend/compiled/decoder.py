@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -50,6 +51,7 @@ from kakeya_fleet.engine.backends.torch_backend.plain_families import (
 )
 from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
 from kakeya_fleet.engine.backends.torch_backend.rotary import AngleBlocks, Rotary
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.models.weight_choice import AUTO, BITS, head_weights
 
 MOST_HEAD_SIZE = 512
@@ -117,6 +119,10 @@ class Buffers:
         self.totals = torch.empty(rows, sizes.heads, 1)
         self.maxima = torch.empty(rows, sizes.heads, 1)
         self.inner = torch.empty(rows, sizes.inner)
+        self.addresses = {
+            name: each.data_ptr() for name, each in vars(self).items() if isinstance(each, Tensor)
+        }
+        """By the names that `Batch` has for them."""
 
 
 class CompiledDecoder:
@@ -224,12 +230,12 @@ class CompiledDecoder:
         preview: Preview | None = None,
         *,
         finely: bool = False,
-    ) -> Tensor:
+    ) -> Logits:
         """Those of the hidden states of some rows, [n, vocabulary].
 
         With a `preview` the largest of them alone, as it finds them, and -inf elsewhere.
         """
-        found = torch.empty(len(rows), self._head.width)
+        found = np.empty((len(rows), self._head.width), np.float32)
         self._functions.kakeya_logits(
             self._workers,
             ctypes.byref(self._finer if finely else self._model),
@@ -237,7 +243,7 @@ class CompiledDecoder:
             ctypes.byref(batch),
             (ctypes.c_int32 * len(rows))(*rows),
             len(rows),
-            found.data_ptr(),
+            ctypes.byref(ctypes.c_char.from_buffer(found.data)),
             torch.get_num_threads(),
         )
         return found[:, : self._head.columns]

@@ -35,11 +35,6 @@ constexpr int WEIGHTS_AHEAD = 8192;  // bytes
 struct Stretch {
     int begin, end;
     Ahead ahead;
-
-    template <int ROWS, bool OF_ONE_TOO = false>
-    void ask_ahead() {
-        if constexpr (ROWS > 1 || OF_ONE_TOO) ahead.more();
-    }
 };
 
 template <int ROWS, int STEP>
@@ -66,7 +61,7 @@ inline void add_up(const Inputs& all_inputs, int first, int count, Stretch of, c
         const Weight* weights = panel + part * LANES;
         for (int k = of.begin; k < of.end; ++k, weights += PANEL) {
             Lanes columns[STEP];
-            for (int at = 0; at < STEP * LANES; at += LINE / static_cast<int>(sizeof(Weight))) of.ask_ahead<ROWS>();
+            for (int at = 0; at < STEP * LANES; at += LINE / static_cast<int>(sizeof(Weight))) of.ahead.more();
             for (int lane = 0; lane < STEP; ++lane) columns[lane] = load(weights + lane * LANES);
             for (int row = 0; row < ROWS; ++row) {
                 const Lanes value = all(inputs[row * stride + k]);
@@ -105,7 +100,7 @@ inline void add_up(const Inputs& inputs, int first, int count, Stretch of, const
         const Pair* weights = panel + part * LANES;
         for (int k = of.begin; k < of.end; k += 2, weights += PANEL)
             for (int lane = 0; lane < STEP; ++lane) {
-                of.ask_ahead<ROWS, true>();
+                of.ahead.more();
                 const Ints columns = load_whole(weights + lane * LANES);
                 const Lanes upper = upper_of(columns);
                 for (int row = 0; row < ROWS; ++row) own[row][lane] = fused(upper, all(numbers[row * stride + k + 1]), own[row][lane]);
@@ -129,7 +124,7 @@ inline void add_up(const Inputs& inputs, int first, int count, Stretch of, const
         for (int k = of.begin; k < of.end; k += 2, weights += PANEL) {
             Ints columns[STEP];
             for (int lane = 0; lane < STEP; ++lane) {
-                of.ask_ahead<ROWS>();
+                of.ahead.more();
                 columns[lane] = load_whole(weights + lane * LANES);
             }
             for (int row = 0; row < ROWS; ++row) {

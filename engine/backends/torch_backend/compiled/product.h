@@ -92,7 +92,7 @@ inline void one_panel(const KakeyaMatrix& matrix, const Inputs& inputs, int rows
         for (int pass = 0; pass < passes; ++pass) {
             const int some = (rows - first + passes - pass - 1) / (passes - pass);
             // Of the stretch that comes each pass asks for its part, so that memory is as busy in all of them.
-            const Ahead ahead = is_cut ? Ahead(coming + FIRST_CACHE_BYTES * pass / passes, passes) : Ahead(coming, 1);
+            const Ahead ahead = is_cut ? Ahead(coming + FIRST_CACHE_BYTES * pass / passes, passes, false) : Ahead(coming, 1, passes == 1);
             some_rows<MOST, Weight>(matrix, inputs, some, first, panel, {begin, std::min(begin + stretch, matrix.inputs), ahead}, &sums[first].of);
             first += some;
         }
@@ -131,7 +131,7 @@ inline void panel_of_row(const KakeyaMatrix& matrix, const Inputs& inputs, int r
     Lanes sums[1][WIDE] = {};
     by_format(matrix, [&]<class Weight>() {
         const Weight* weights = weights_of<Weight>(matrix, panel, 0);
-        const Ahead ahead(reinterpret_cast<const char*>(weights) + WEIGHTS_AHEAD, 1);
+        const Ahead ahead(reinterpret_cast<const char*>(weights) + WEIGHTS_AHEAD, 1, true);
         add_up<1>(inputs, row, matrix.inputs, {0, matrix.inputs, ahead}, weights, sums);
     });
     given(matrix, row, panel, sums[0], take);

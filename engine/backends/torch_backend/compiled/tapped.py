@@ -8,13 +8,15 @@ import torch
 
 from kakeya_fleet.engine.contracts.features import Features
 
+NOTHING = torch.empty(0, 0, 0)
+
 
 class Tapped:
     """What `taps` gave, layers from 0 in ascending order: `outputs` [rows, taps, hidden]."""
 
     def __init__(self, taps: Collection[int], rows: int, hidden: int) -> None:
         self.taps = tuple(sorted(taps))
-        self.outputs = torch.empty(rows, len(self.taps), hidden)
+        self.outputs = torch.empty(rows, len(self.taps), hidden) if self.taps else NOTHING
 
     def place(self, tap: int) -> int:
         """Where it is among the taps; -1 for none of them."""

@@ -95,7 +95,6 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         info = replace(self._info, layer_count=depth)
         return CompiledVerifier(self._decoder, info, self._layout.prefix(depth))
 
-    @torch.inference_mode()
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
         """Runs the tokens of all feeds in one forward; see the contract for errors."""
         caches = self._checked(feeds)
@@ -107,12 +106,9 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
         for cache, count in zip(caches, counts, strict=True):
             cache.prepare(count)
         ids = [token for feed in feeds for token in feed.token_ids]
-        angles = self._decoder.angles.of(
-            [(cache.length, count) for cache, count in zip(caches, counts, strict=True)]
-        )
         self._decoder.embed(ids, self._buffers.hidden)
         tapped = Tapped(_taps(feeds, caches), len(ids), self._buffers.hidden.shape[1])
-        batch = BatchOf(self._places, caches, counts, angles, self._buffers, tapped)
+        batch = BatchOf(self._places, caches, counts, self._decoder.angles, self._buffers, tapped)
         self._run(batch, caches, counts, firsts)
         depth = len(self._layout.layers)
         if depth in tapped.taps:
@@ -160,9 +156,7 @@ class CompiledVerifier(SlabVerifier[Tensor, RecurrentState]):
     def _logits(self, batch: BatchOf, rows: Sequence[int]) -> Logits:
         drafting = self._drafting
         preview = None if drafting is None else drafting.preview
-        found = self._decoder.logits(batch.struct, rows, preview, finely=drafting is not None)
-        logits: Logits = found.numpy()
-        return logits
+        return self._decoder.logits(batch.struct, rows, preview, finely=drafting is not None)
 
     def _evicted(
         self, caches: Sequence[TensorCache], counts: Sequence[int], firsts: Sequence[int]
