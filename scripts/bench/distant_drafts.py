@@ -21,16 +21,20 @@ import tempfile
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 
 from kakeya import AsyncClient
+from kakeya_fleet.engine.backends.dflash.config import read_config
+from kakeya_fleet.engine.backends.model_sources import resolve_model
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from scripts.bench.automatic_drafts import PROPOSERS, answered
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.network_namespaces import FAR, NEAR, TwoNamespaces, what_is_missing
 from scripts.bench.plain_drafts import MODEL, Place, drafted_for
+from scripts.bench.recorded_answers import record
+from scripts.bench.recorded_node import replaying
 from scripts.bench.slow_wire import Line
-from scripts.bench.trained_drafter import SEED
+from scripts.bench.trained_drafter import KINDS, SEED, SHIPPED, TEMPERATURES
 from scripts.faults.scene import until
 from scripts.support.agent_process import LocalFleet
 
@@ -75,24 +79,40 @@ async def knows_the_way(client: AsyncClient, node_id: str, round_trip_seconds: f
     return measured
 
 
+def recorded(folder: Path, count: int) -> None:
+    """Has the verifier answer all prompts, for `scripts.bench.recorded_node`."""
+    heats = [SamplingParameters(temperature=each, seed=SEED) for each in TEMPERATURES]
+    questions = [question for kind in KINDS.values() for question in kind]
+    taps = read_config(resolve_model(SHIPPED).path).taps
+    record(MODEL, questions, heats, count, taps).save(folder)
+
+
 async def measured(
-    hosts: TwoNamespaces, round_trip_seconds: float, count: int, rounds: int
+    hosts: TwoNamespaces,
+    round_trip_seconds: float,
+    count: int,
+    rounds: int,
+    known: Path | None = None,
 ) -> dict[str, object]:
-    """All rounds behind one wire, and what they come to."""
+    """All rounds behind one wire, and what they come to; the near node replays what is `known`."""
     await asyncio.to_thread(hosts.become, Line(delay_seconds=round_trip_seconds / 2))
     with tempfile.TemporaryDirectory() as folder, LocalFleet("distant-drafts") as fleet:
-        near = Place(f"{NEAR}:0", partial(on_processor, 0), NODE)
+
+        def beside(words: Sequence[str]) -> list[str]:
+            return on_processor(0, words if known is None else replaying(known, words))
+
+        near = Place(f"{NEAR}:0", beside, NODE)
         far = on_another_machine(hosts, Path(folder))
         async with AsyncExitStack() as stack:
             client, node_id, ids = await drafted_for(fleet, PROPOSERS, stack, near=near, far=far)
             nodes = await client.fleet.nodes()
             if len({node.card.host_id for node in nodes if node.card is not None}) != 2:
                 raise RuntimeError("both nodes are on one machine: what is measured is another way")
-            known = await knows_the_way(client, node_id, round_trip_seconds)
+            way = await knows_the_way(client, node_id, round_trip_seconds)
             found = await answered(client, ids, count, rounds)
     return {
         "round_trip_seconds": round_trip_seconds,
-        "round_trip_seconds_measured": known,
+        "round_trip_seconds_measured": way,
         **found,
     }
 
@@ -105,14 +125,22 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--round-trips", type=float, nargs="+", default=list(ROUND_TRIPS))
+    parser.add_argument(
+        "--computing",
+        action="store_true",
+        help="the near node computes its forwards, on the far one's way to the memory",
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/distant_drafts.json"))
     asked = parser.parse_args(words)
     lacking = what_is_missing()
     if lacking:
         raise SystemExit(lacking)
-    with TwoNamespaces() as hosts:
+    with tempfile.TemporaryDirectory() as folder, TwoNamespaces() as hosts:
+        known = None if asked.computing else Path(folder)
+        if known is not None:
+            recorded(known, asked.tokens)
         cells = [
-            asyncio.run(measured(hosts, seconds, asked.tokens, asked.rounds))
+            asyncio.run(measured(hosts, seconds, asked.tokens, asked.rounds, known))
             for seconds in asked.round_trips
         ]
     report = {

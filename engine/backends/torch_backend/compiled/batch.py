@@ -60,7 +60,7 @@ class BatchOf:
         taps = layers.no_taps
         if tapped.taps:
             taps = _integers([tapped.place(layer) for layer in range(len(taps))])
-        self._tapped = tapped
+        self.tapped = tapped
         self._angles, row = angles.placed(
             [(cache.length, count) for cache, count in zip(caches, counts, strict=True)]
         )
