@@ -68,9 +68,9 @@ class Candidate:
     interval: int = FIRST_RETRY_BLOCKS
     stands_in: bool = False
 
-    def after_block(self) -> Candidate:
-        """A block was made without it."""
-        return replace(self, rested=self.rested + 1)
+    def after_blocks(self, count: int) -> Candidate:
+        """So many blocks were made without it."""
+        return replace(self, rested=self.rested + count)
 
     def lost(self) -> Candidate:
         """It lost a trial, or the lead soon after it got it."""
@@ -131,14 +131,14 @@ class Contest:
         return _without_trial(self)
 
     def after_block(
-        self, paces: Paces, *, failed: bool, barred: Collection[int] = ()
+        self, paces: Paces, *, failed: bool, barred: Collection[int] = (), count: int = 1
     ) -> tuple[Contest, Paces]:
         """A block was made; `current` was asked for its draft in vain if it `failed`.
 
-        `paces` have learned of it. A leader that rests is asked for none. No trial of those that
-        are `barred` begins now.
+        Or `count` of them, that nobody was asked for. `paces` have learned of it. A leader that
+        rests is asked for none. No trial of those that are `barred` begins now.
         """
-        aged = _aged(self)
+        aged = _aged(self, count)
         if aged.is_warm:
             return _trial_judged(aged, paces, failed=failed)
         drafts = not failed and _leads(self, paces)
@@ -150,18 +150,18 @@ class Contest:
         return aged, paces
 
 
-def _aged(contest: Contest) -> Contest:
-    """A block more was made."""
+def _aged(contest: Contest, count: int) -> Contest:
+    """So many more blocks were made."""
     current = contest.current
     return replace(
         contest,
         candidates=tuple(
-            each if index == current else each.after_block()
+            each if index == current else each.after_blocks(count)
             for index, each in enumerate(contest.candidates)
         ),
-        block_count=contest.block_count + 1,
-        trial_blocks=contest.trial_blocks + contest.is_warm,
-        led_blocks=contest.led_blocks + (not contest.is_warm),
+        block_count=contest.block_count + count,
+        trial_blocks=contest.trial_blocks + count * contest.is_warm,
+        led_blocks=contest.led_blocks + count * (not contest.is_warm),
     )
 
 

@@ -88,10 +88,10 @@ class Drafting:
             return
         if draft.received and self._drafted_by is not None:
             self._drafted_by.after_block(_as_asked(draft), step, verify_seconds, other_seconds)
-        count = meanwhile.token_count + len(step.committed)
-        self._roster.after_block(
-            verify_seconds, other_seconds, came=draft.received, token_count=count
-        )
+        if draft.received:
+            self._roster.after_draft(meanwhile.token_count + len(step.committed))
+        else:
+            self._roster.after_alone([verify_seconds], other_seconds)
 
     @property
     def goes_on(self) -> bool:
@@ -108,14 +108,12 @@ class Drafting:
 
     def after_rest(self, decoded: Sequence[Verified]) -> None:
         """Learns from tokens that were decoded while it rests, and told together."""
-        known_seconds = sum(each.seconds for each in decoded)
-        other_seconds = self._other_seconds(known_seconds)
-        tokens = sum(len(each.step.committed) for each in decoded)
+        seconds: list[float] = []
         for each in decoded:
             # What a grammar forces comes with its token: all took the time of one forward.
             count = len(each.step.committed)
-            for _ in range(count):
-                self._roster.after_block(each.seconds / count, other_seconds / tokens, came=False)
+            seconds += [each.seconds / count] * count
+        self._roster.after_alone(seconds, self._other_seconds(sum(seconds)))
 
     def after_rest_for_all(self, decoded: Sequence[Verified]) -> None:
         """Tokens were decoded without a draft for the sake of others: that says nothing of it."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
@@ -250,31 +251,37 @@ class Pace:
         rest = -won / (AHEAD_RETRY_SHARE * max(block, LEAST_SECONDS))
         return self.overlap.since_beside >= max(AHEAD_RETRY_BLOCKS, math.ceil(rest))
 
-    def after_alone_block(
+    def after_alone(
         self,
-        verify_seconds: float,
+        verify_seconds: Sequence[float],
         other_seconds: float = 0.0,
         *,
         beside_opening: bool = False,
         behind_draft: bool = False,
     ) -> Pace:
-        """A block was decoded without asking for a draft while drafting was dropped.
+        """Tokens were decoded without asking for a draft while drafting was dropped.
 
-        One `beside_opening`, while a proposer's source read the history, on the same machine
-        perhaps, says what decoding alone takes only where nothing else does; one that is the
-        first `behind_draft`s says nothing.
+        Each took so long, and all of them `other_seconds` besides. Those `beside_opening`, while a
+        proposer's source read the history, on the same machine perhaps, say what decoding alone
+        takes only where nothing else does; the first `behind_draft`s says nothing.
         """
-        if behind_draft or (beside_opening and self.alone_seconds):
-            return replace(self, alone_block_count=self.alone_block_count + 1)
-        seconds = verify_seconds + other_seconds
-        weight = max(1.0 - DECAY, 1.0 / (self.alone_told_count + 1))
-        scale = max(verify_seconds, LEAST_SECONDS) / self.verify_steps.seconds(1)
+        count = self.alone_block_count + len(verify_seconds)
+        told = verify_seconds[behind_draft:]
+        if not told or (beside_opening and self.alone_seconds):
+            return replace(self, alone_block_count=count)
+        # Once for all that are told of: to make a pace anew takes as long as many of these.
+        scale, alone, first = self.verify_scale, self.alone_seconds, self.block_count == 0
+        step = self.verify_steps.seconds(1)
+        for known, seconds in enumerate(told, start=self.alone_told_count + 1):
+            scale = _smoothed(scale, max(seconds, LEAST_SECONDS) / step, first=first)
+            weight = max(1.0 - DECAY, 1.0 / known)
+            alone += weight * (seconds + other_seconds / len(verify_seconds) - alone)
         return replace(
             self,
-            verify_scale=_smoothed(self.verify_scale, scale, first=self.block_count == 0),
-            alone_seconds=self.alone_seconds + weight * (seconds - self.alone_seconds),
-            alone_told_count=self.alone_told_count + 1,
-            alone_block_count=self.alone_block_count + 1,
+            verify_scale=scale,
+            alone_seconds=alone,
+            alone_told_count=self.alone_told_count + len(told),
+            alone_block_count=count,
         )
 
     def after_block(self, block: BlockMeasurement) -> Pace:

@@ -188,40 +188,50 @@ class Roster:
         else:
             self._contest = self._contest.not_warmed()
 
-    def after_block(
-        self, verify_seconds: float, other_seconds: float, *, came: bool, token_count: int = 1
-    ) -> None:
-        """A block of so many tokens was made, with `current`'s draft or, if none `came`, without.
+    def after_draft(self, token_count: int) -> None:
+        """A block of so many tokens was made with `current`'s draft, of which its state knows."""
+        self._came = True
+        self._made(1, token_count, failed=False)
 
-        Its own state has learned of the draft.
+    def after_alone(self, verify_seconds: Sequence[float], other_seconds: float) -> None:
+        """Tokens were made without a draft, each in so long, all in `other_seconds` besides.
+
+        One for whose draft `current` was asked in vain, or any number that nobody was asked for.
         """
-        failed = not came and not self.is_resting
+        failed = not self.is_resting
         opening = self.warming
-        if not came:
-            alone = alone_seconds(self._paces())
-            if opening is not None and alone:
-                self._slowed(opening, (verify_seconds + other_seconds) / alone - 1.0)
-            for index, rival in enumerate(self._rivals):
-                state = rival.state
-                # One that is shut out is not resting.
-                if index != self.current or state.pace.dropped:
-                    state.pace = state.pace.after_alone_block(
-                        verify_seconds,
-                        other_seconds,
-                        beside_opening=opening is not None,
-                        behind_draft=self._came,
-                    )
-        self._came = came
+        alone = alone_seconds(self._paces())
+        if opening is not None and alone:
+            seconds = sum(verify_seconds) + other_seconds
+            self._slowed(opening, seconds / alone - len(verify_seconds))
+        for index, rival in enumerate(self._rivals):
+            state = rival.state
+            # One that is shut out is not resting.
+            if index != self.current or state.pace.dropped:
+                state.pace = state.pace.after_alone(
+                    verify_seconds,
+                    other_seconds,
+                    beside_opening=opening is not None,
+                    behind_draft=self._came,
+                )
+        self._came = False
+        self._made(len(verify_seconds), len(verify_seconds), failed=failed)
+
+    def _made(self, block_count: int, token_count: int, *, failed: bool) -> None:
+        """So many blocks were, of which all paces know."""
+        opening = self.warming
         if len(self._rivals) > 1 or self._contest.leader is None:
             self._take(
-                *self._contest.after_block(self._paces(), failed=failed, barred=self._barred())
+                *self._contest.after_block(
+                    self._paces(), failed=failed, barred=self._barred(), count=block_count
+                )
             )
         if self.warming != opening:
             self._opening_tokens = 0.0
         self._note(token_count)
 
     def _slowed(self, opening: int, tokens: float) -> None:
-        """A block beside the source that is opened took the time of so many more."""
+        """Blocks beside the source that is opened took the time of so many more tokens."""
         self._opening_tokens += tokens
         if self._book is not None:
             self._book.gained(self._rivals[opening].key, -tokens)

@@ -138,7 +138,7 @@ def _common(streams: Sequence[Tokens]) -> Tokens:
 
 
 def _read(verifier: Verifier, tokens: Tokens, taps: Tokens) -> tuple[Logits, Features]:
-    """The logits [n, vocabulary] of the last piece, and all hidden states [tokens, taps, hidden]."""
+    """Logits [n, vocabulary] of the last piece, and all hidden states [tokens, taps, hidden]."""
     cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=len(tokens)))
     widest = verifier.row_counts[-1]
     seen: list[Features] = []

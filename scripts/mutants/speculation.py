@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "a block that opening slows is taken for what decoding alone takes",
         "engine/speculation/pace.py",
-        "if behind_draft or (beside_opening and self.alone_seconds):",
-        "if behind_draft:",
+        "if not told or (beside_opening and self.alone_seconds):",
+        "if not told:",
         ("tests/engine/speculation/test_contest.py",),
     ),
     Mutant(

@@ -45,7 +45,7 @@ def test_the_median_of_enough_of_them_counts_for_histories_as_long_and_for_a_whi
 def test_what_others_found_counts_until_a_session_finds_out_itself() -> None:
     pace = Pace().knowing_alone(0.5)
     assert pace.alone_seconds == 0.5
-    own = pace.after_alone_block(0.25)
+    own = pace.after_alone([0.25])
     assert own.alone_seconds == 0.25
     assert own.knowing_alone(0.5).alone_seconds == 0.25
 

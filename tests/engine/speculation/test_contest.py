@@ -66,7 +66,7 @@ class Stream:
             self.tokens += 1
             self.seconds += slowed * ALONE_SECONDS
             self.drafted_by.append(None)
-            roster.after_block(slowed * ALONE_SECONDS, 0.0, came=False)
+            roster.after_alone([slowed * ALONE_SECONDS], 0.0)
             return
         accepted = self.accepted[index]
         state.pace = state.pace.after_block(
@@ -75,7 +75,7 @@ class Stream:
         self.tokens += accepted + 1
         self.seconds += BLOCK_SECONDS + (slowed - 1.0) * 0.012
         self.drafted_by.append(index)
-        roster.after_block(slowed * 0.012, 0.0, came=True, token_count=accepted + 1)
+        roster.after_draft(accepted + 1)
 
     def blocks(self, count: int) -> list[int | None]:
         """Who drafted each of the next `count`."""
@@ -140,10 +140,16 @@ def test_what_comes_right_behind_a_draft_is_not_taken_for_decoding_alone() -> No
     text.blocks(200)
     (rival,) = text.roster.rivals
     told = rival.state.pace.alone_told_count
-    for came in (True, False, False):
-        text.roster.after_block(ALONE_SECONDS, 0.0, came=came)
-        rival.state.pace = rival.state.pace.resting(9, 9)
+    text.roster.after_draft(1)
+    rival.state.pace = rival.state.pace.resting(9, 9)
+    text.roster.after_alone([ALONE_SECONDS], 0.0)
+    assert rival.state.pace.alone_told_count == told
+    text.roster.after_alone([ALONE_SECONDS], 0.0)
     assert rival.state.pace.alone_told_count == told + 1
+    text.roster.after_draft(1)
+    rival.state.pace = rival.state.pace.resting(9, 9)
+    text.roster.after_alone([ALONE_SECONDS] * 3, 0.0)
+    assert rival.state.pace.alone_told_count == told + 3
 
 
 def test_what_opening_slows_is_not_taken_for_the_leaders_pace() -> None:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
 from kakeya_fleet.engine.speculation.pace import (
@@ -248,7 +250,7 @@ def alone(pace: Pace) -> tuple[Pace, int]:
     """Decodes alone until drafting is tried again; the pace then, and how many blocks it took."""
     count = 0
     while pace.dropped:
-        pace = pace.after_alone_block(0.01)
+        pace = pace.after_alone([0.01])
         count += 1
     return pace, count
 
@@ -274,7 +276,7 @@ def test_guesses_that_are_never_right_cost_little_in_all() -> None:
         tokens += 1
         if pace.dropped:
             seconds += ROWS.seconds(1)
-            pace = pace.after_alone_block(ROWS.seconds(1))
+            pace = pace.after_alone([ROWS.seconds(1)])
             continue
         size = pace.block_size(15)
         verify, draft = ROWS.seconds(size + 1), DRAFTS.seconds(size)
@@ -414,7 +416,7 @@ def test_what_decoding_alone_takes_is_measured_a_little_after_the_start() -> Non
     pace = drafted_blocks(pace, 1)
     for _ in range(PROBE_BLOCKS):
         assert pace.dropped
-        pace = pace.after_alone_block(0.001, 0.0005)
+        pace = pace.after_alone([0.001], 0.0005)
     assert not pace.dropped
     assert pace.alone_seconds == pytest.approx(0.0015)
 
@@ -439,11 +441,11 @@ def test_what_wins_much_is_measured_against_alone_later() -> None:
 
 
 def test_the_first_block_behind_a_draft_says_nothing_of_alone_and_others_count_alike() -> None:
-    pace = drafted_blocks(Pace(), PROBED_AT).after_alone_block(0.004, behind_draft=True)
+    pace = drafted_blocks(Pace(), PROBED_AT).after_alone([0.004], behind_draft=True)
     assert pace.alone_seconds == 0.0
     told = (0.001, 0.002, 0.003)
     for seconds in told:
-        pace = pace.after_alone_block(seconds)
+        pace = pace.after_alone([seconds])
     assert pace.alone_seconds == pytest.approx(sum(told) / 3)
     assert pace.alone_block_count == 4
 
@@ -452,7 +454,7 @@ def test_forwards_that_drafts_slow_down_do_not_hide_that_alone_is_faster() -> No
     """2 tokens in 4.5 ms; by the drafted forwards alone would take 3 ms a token, it takes 1.5."""
     pace = drafted_blocks(Pace(), PROBED_AT, other_seconds=0.001)
     for _ in range(PROBE_BLOCKS):
-        pace = pace.after_alone_block(0.001, 0.0005)
+        pace = pace.after_alone([0.001], 0.0005)
     pace = drafted_blocks(pace, 30, other_seconds=0.001)
     assert pace.dropped
 
@@ -460,7 +462,34 @@ def test_forwards_that_drafts_slow_down_do_not_hide_that_alone_is_faster() -> No
 def test_a_pair_that_pays_goes_on_after_the_measurement() -> None:
     pace = drafted_blocks(Pace(), PROBED_AT)
     for _ in range(PROBE_BLOCKS):
-        pace = pace.after_alone_block(0.003, 0.0005)
+        pace = pace.after_alone([0.003], 0.0005)
     for _ in range(100):
         pace = drafted_blocks(pace, 1)
         assert not pace.dropped
+
+
+@given(
+    st.lists(st.floats(1e-4, 0.1), min_size=1, max_size=20),
+    st.floats(0.0, 0.01),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tokens_told_together_are_told_one_by_one(
+    seconds: list[float], other: float, beside_opening: bool, behind_draft: bool
+) -> None:
+    together = Pace(verify_steps=ROWS).after_alone(
+        seconds,
+        len(seconds) * other,
+        beside_opening=beside_opening,
+        behind_draft=behind_draft,
+    )
+    each = Pace(verify_steps=ROWS)
+    for place, own in enumerate(seconds):
+        first = behind_draft and not place
+        # What is told of at once began before anybody of it had been told of.
+        opens = beside_opening and place == 0
+        each = each.after_alone([own], other, beside_opening=opens, behind_draft=first)
+    assert together.alone_told_count == each.alone_told_count
+    assert together.alone_block_count == each.alone_block_count
+    assert together.alone_seconds == pytest.approx(each.alone_seconds)
+    assert together.verify_scale == pytest.approx(each.verify_scale)
