@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from kakeya_fleet.engine.contracts.blocking import settled
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
@@ -228,10 +228,6 @@ class Decoding:
 
     def stop(self) -> None:
         """It ends with its next forward."""
-        self._turn.stop()
-
-    def end_for(self, _other: asyncio.Future[Any]) -> None:
-        """As `stop`, once another is done."""
         self._turn.stop()
 
     async def take(self) -> Decoded:

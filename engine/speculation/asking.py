@@ -43,6 +43,14 @@ class Asking:
         if self._asked is not None:
             self._asked.add_done_callback(call)
 
+    def is_overtaken(self, history: History) -> bool:
+        """Whether it has come, and nothing of it is left behind `history`, which is longer now."""
+        asked = self._asked
+        if asked is None or not asked.done() or asked.cancelled() or asked.exception() is not None:
+            return False
+        draft, decoded = asked.result(), history[self._behind :]
+        return draft.received and bool(decoded) and not caught_up(draft.token_ids, decoded, 0.0)[0]
+
     async def taken(self, history: History) -> BlockDraft:
         """The draft, with the seconds that the verifier waits for it; none if none was asked for.
 

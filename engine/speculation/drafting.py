@@ -93,6 +93,19 @@ class Drafting:
         else:
             self._roster.after_alone([verify_seconds], other_seconds)
 
+    def after_overtaken(self, draft: BlockDraft, latest: Verified) -> None:
+        """Learns from a draft of which nothing was left, `latest` the last token decoded since.
+
+        As if that had been its block.
+        """
+        meanwhile = draft.meanwhile
+        before = replace(
+            meanwhile,
+            token_count=meanwhile.token_count - len(latest.step.committed),
+            seconds=max(0.0, meanwhile.seconds - latest.seconds),
+        )
+        self.after_block(replace(draft, meanwhile=before), latest.step, latest.seconds)
+
     @property
     def goes_on(self) -> bool:
         """Whether tokens are decoded while a draft is on its way, from another machine."""

@@ -252,7 +252,7 @@ class _Generation:
         )
         self._decoded_until = self._elapsed()
         self._alone_seconds = []
-        self._asking.when_there(self._decoding.end_for)
+        self._asking.when_there(self._draft_came)
 
     async def _decoded(self) -> tuple[Verified, ...]:
         """Tokens that are told together."""
@@ -282,7 +282,25 @@ class _Generation:
             if not drafting.rest_blocks:
                 # Another proposer may be about to be tried.
                 decoding.stop()
+        elif drafting is not None and self._decoding is not None:
+            await self._pass_over(drafting, decoding, decoded.steps[-1])
         return decoded.steps
+
+    def _draft_came(self, _draft: object) -> None:
+        """Ends what is decoded meanwhile, unless that has overtaken the draft."""
+        if self._decoding is not None and not self._asking.is_overtaken(self._session.history):
+            self._decoding.stop()
+
+    async def _pass_over(self, drafting: Drafting, decoding: Decoding, latest: Verified) -> None:
+        """Asks for another draft where that on its way was overtaken: nobody waits for either."""
+        if latest.step.ends or not self._asking.is_overtaken(self._session.history):
+            return
+        drafting.after_overtaken(await self._asking.taken(self._session.history), latest)
+        if self._rests_for_all or drafting.rest_blocks or not self._may_go_on(drafting):
+            decoding.stop()
+            return
+        self._ask()
+        self._asking.when_there(self._draft_came)
 
     def _tell_of_alone(self) -> None:
         """What a token takes alone, once that is known of all that was decoded at once.
