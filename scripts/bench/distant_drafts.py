@@ -4,9 +4,11 @@
 
 As `scripts.bench.automatic_drafts`, one session at a time, with a network between the verifier and
 the node that drafts: another network namespace behind a wire of a stated round trip, and another
-kernel by its name, so that nothing goes by memory that both share, and a processor of its own for
-each node. The way to the memory is one machine's, and slower for each while the other computes. A
-fleet for each round trip, of whose proposers nothing is known at first. Needs what
+kernel by its name, so that nothing goes by memory that both share. Nor is the way to the memory
+one: the near node replays what its verifier said when it was alone, in the time that it took
+(`scripts.bench.recorded_node`), while the far one drafts on a processor of its own. With
+`--computing` the near one computes, on another processor, and each is slower while the other does.
+A fleet for each round trip, of whose proposers nothing is known at first. Needs what
 `scripts.bench.network_namespaces` does.
 """
 
@@ -99,7 +101,8 @@ async def measured(
     with tempfile.TemporaryDirectory() as folder, LocalFleet("distant-drafts") as fleet:
 
         def beside(words: Sequence[str]) -> list[str]:
-            return on_processor(0, words if known is None else replaying(known, words))
+            # What replays computes nothing that the far one would have to wait for.
+            return on_processor(0, words) if known is None else replaying(known, words)
 
         near = Place(f"{NEAR}:0", beside, NODE)
         far = on_another_machine(hosts, Path(folder))
@@ -128,7 +131,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--computing",
         action="store_true",
-        help="the near node computes its forwards, on the far one's way to the memory",
+        help="the near node computes its forwards, by the way to the memory that the far one has",
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/distant_drafts.json"))
     asked = parser.parse_args(words)

@@ -79,15 +79,20 @@ class Replay:
             if place is not None:
                 rows += [(place, tuple(history[: end + 1])) for end in range(before, len(history))]
         total = sum(len(feed.token_ids) for feed in feeds)
-        self.rows = rows if rows and len(rows) == total else None
+        self.rows = rows if len(rows) == total else None
 
     def _place(self, history: Sequence[int]) -> int | None:
         found = (self._prompts.get(tuple(history[:size])) for size in self._sizes)
         return next((place for place in found if place is not None), None)
 
-    def run(self, batch: BatchOf, count: int) -> None:
+    def end(self, began: float) -> None:
+        """Has a replayed forward that `began` then take its time: all of this among it."""
+        if self.rows is not None:
+            taken = time.perf_counter() - began
+            self._pauses.pause(self._record.row_seconds[len(self.rows)] - taken)
+
+    def run(self, batch: BatchOf) -> None:
         """In place of all layers."""
-        self._pauses.pause(self._record.row_seconds[count])
         tapped = batch.tapped
         if tapped.taps and self.rows is not None:
             own = [self._record.taps.index(tap) for tap in tapped.taps]
@@ -132,8 +137,11 @@ def install(replay: Replay) -> None:
     )
 
     def own_forward(self: CompiledVerifier, feeds: Sequence[Feed]) -> list[Output]:
+        began = time.perf_counter()
         replay.begin(feeds)
-        return forward(self, feeds)
+        found = forward(self, feeds)
+        replay.end(began)
+        return found
 
     def own_run(
         self: CompiledVerifier, batch: BatchOf, caches: Any, counts: Any, firsts: Any
@@ -141,7 +149,7 @@ def install(replay: Replay) -> None:
         if replay.rows is None:
             run(self, batch, caches, counts, firsts)
         else:
-            replay.run(batch, len(replay.rows))
+            replay.run(batch)
 
     def own_logits(self: CompiledVerifier, batch: BatchOf, rows: Sequence[int]) -> Logits:
         if replay.rows is None:

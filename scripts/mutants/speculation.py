@@ -53,6 +53,20 @@ MUTANTS = (
         ("tests/engine/speculation/test_contest.py",),
     ),
     Mutant(
+        "a draft that was overtaken ends what overtook it",
+        "engine/speculation/generation.py",
+        "not self._asking.is_overtaken(self._session.history):\n            self._decoding.stop()",
+        "True:\n            self._decoding.stop()",
+        ("tests/engine/speculation/test_meanwhile.py",),
+    ),
+    Mutant(
+        "tokens told together are told as one",
+        "engine/speculation/pace.py",
+        "alone_told_count=self.alone_told_count + len(told)",
+        "alone_told_count=self.alone_told_count + 1",
+        ("tests/engine/speculation/test_pace.py",),
+    ),
+    Mutant(
         "what decoding alone takes is measured beside a proposer that reads",
         "engine/speculation/pace.py",
         "return pace.made_count + pace.found_count == PROBED_AT and not is_sure",

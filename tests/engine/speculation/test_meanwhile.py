@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.turns import Block, Turn, TurnRunner, VerifyTurn, run_turns
+from kakeya_fleet.engine.speculation import generation
 from kakeya_fleet.engine.speculation.block_measurement import BlockMeasurement
 from kakeya_fleet.engine.speculation.company import Company
 from kakeya_fleet.engine.speculation.generation import generate
@@ -35,6 +39,9 @@ SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index + index * index) % 48 for index in range(50)]
 SEEDED = SamplingParameters(temperature=0.5, seed=9)
 COUNT, ON_ITS_WAY = 60, 5
+TICK = 1e-9
+"""Seconds, less than anything takes: all is told at once."""
+LOOP_TURNS = 8
 IDS = st.lists(st.integers(0, 3), max_size=12)
 
 
@@ -88,19 +95,34 @@ class FarSource(sources.OracleSource):
         return Draft(tuple(right), compute_seconds=1e-6, round_trip_seconds=FAR)
 
 
+async def forward_by_forward(turn: Turn[Result]) -> Result:
+    """Runs a turn as a verifier's thread does: the event loop turns between its forwards."""
+    while True:
+        (ended,) = run_turns([(turn, turn.rows)])
+        told = turn.told(ended)
+        for _ in range(LOOP_TURNS):
+            await asyncio.sleep(0)
+        if told is not None:
+            if told.error is not None:
+                raise told.error
+            return cast(Result, told.result)
+
+
 async def said(
     source: FarSource,
     sampling: SamplingParameters = GREEDY,
     *,
     company: Company | None = None,
     most: int | None = None,
+    run: TurnRunner = sources.yielding,
+    gather_seconds: float = 0.0,
 ) -> tuple[list[int], Done | None]:
     """What comes of `source`, apart; each token that is read goes on its way there."""
     verifier = hashing.HashVerifier(width=32)
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
     roster = Roster([Rival(("node", "far"), source, SpeculationState(), apart=True)])
-    driver = SessionDriver(sources.yielding, TickingClock())
+    driver = SessionDriver(run, TickingClock(), gather_seconds=lambda: gather_seconds)
     asked = streams.parameters(COUNT, sampling=sampling, adaptive=True)
     found: list[int] = []
     done = None
@@ -141,6 +163,34 @@ async def test_the_stream_is_the_same_and_begins_before_the_first_draft(
         assert counts.accepted_count < counts.tried_count < counts.drafted_count
         (proposer,) = counts.proposers
         assert proposer.drafted_count == counts.drafted_count
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+async def test_a_draft_that_was_overtaken_ends_nothing_and_the_next_one_is_asked_for(
+    sampling: SamplingParameters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verifier goes on in the turn that it is in: no forward waits for the event loop."""
+    turns: list[Block] = []
+
+    class Counted(VerifyTurn):
+        def __init__(self, session: Session, block: Block, *others: Callable[[], float]) -> None:
+            turns.append(block)
+            super().__init__(session, block, *others)
+
+    monkeypatch.setattr(generation, "VerifyTurn", Counted)
+    expected = hashing.expected_stream(PROMPT, SPEC, COUNT, sampling)
+    source = FarSource([*PROMPT, *expected], wrong_at=0)
+    tokens, done = await said(source, sampling, run=forward_by_forward, gather_seconds=TICK)
+    assert tokens == expected
+    assert done is not None
+    counts = done.speculation
+    # Each of these was asked for behind all that was decoded then, and taken note of.
+    assert source.asked_at == sorted(set(source.asked_at))
+    assert len(source.asked_at) > 1
+    assert counts.drafted_count > 0
+    assert counts.accepted_count == 0
+    assert not [block for block in turns if not block.draft]
+    assert source.in_flight == 0
 
 
 async def test_a_far_proposer_that_dies_on_its_way_costs_no_token() -> None:
